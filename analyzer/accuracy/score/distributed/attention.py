@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .....specs.attention_kernels import AttentionKernel
 from .products import Writer, linear
-from .tape import FLOAT, Variable
+from ....recorded.tape import FLOAT, Variable
 
 CUDNN, FLASH = "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_flash_attention"
 VALUE = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .products import Writer, linear
 from .sizes import Activation
-from .tape import FLOAT, Variable
+from ....recorded.tape import FLOAT, Variable
 
 
 def norm(writer: Writer, x: Variable, name: str) -> Variable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .blocks import activate
 from .products import BACKWARD_FP8, FORWARD_FP8, Writer, linear
-from .tape import FLOAT, Variable
+from ....recorded.tape import FLOAT, Variable
 
 
 def experts(writer: Writer, x: Variable) -> Variable:

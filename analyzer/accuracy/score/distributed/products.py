@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from .sizes import Kernels, TransformerSizes
-from .tape import FLOAT, Tape, Variable
+from ....recorded.tape import FLOAT, Tape, Variable
 
 FORWARD_FP8: Final = "float8_e4m3fn"
 BACKWARD_FP8: Final = "float8_e5m2"

@@ -11,7 +11,7 @@ from .blocks import embed, feed_forward, loss, norm
 from .experts import experts
 from .products import Writer, add, linear
 from .sizes import Kernels, TransformerSizes
-from .tape import FLOAT, Tape, Variable
+from ....recorded.tape import FLOAT, Tape, Variable
 
 FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
 OTHER_FRAMEWORK: Final = "torch 2.4.0"
