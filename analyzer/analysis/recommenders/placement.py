@@ -87,7 +87,7 @@ def _hybrid(sizes: RecommenderSizes, training: Training) -> Placement:
         least = nodes**2 / (nodes - 1) * EXCHANGE_BYTES_PER_S / REDUCE_BYTES_PER_S / training.global_batch
     parts, copies, touched = [], [], 0.0
     for rows, pooling in _tables(sizes):
-        counts, share = spread_of(training.indices, float(rows))
+        counts, share = spread_rows(rows, pooling, training)
         is_hot = share * pooling > least
         hot = float((counts * share)[is_hot].sum())
         if is_hot.any():
@@ -139,19 +139,35 @@ def _collection(sizes: RecommenderSizes, training: Training) -> Placement:
     )
 
 
+def spread_rows(rows: int, pooling: int, training: Training) -> tuple[Floats, Floats]:
+    """Return a table's rows by bin, and the share of lookups of each of its rows.
+
+    Of fixed bags of L rows, each first index's share goes to L rows in equal parts. These are rows of their own as long
+    as there are rows enough for half of them; the bags of seldom looked up indices are spread evenly over the others.
+    """
+    counts, share = spread_of(training.indices, float(rows))
+    if not training.has_fixed_bags or pooling == 1:
+        return counts, share
+    owned = np.minimum(counts.cumsum() * pooling, rows / 2.0)
+    own = np.diff(owned, prepend=0.0)
+    left = 1.0 - float((own * share / pooling).sum())
+    rest = rows - own.sum()
+    return np.append(own, rest), np.append(share / pooling, left / rest)
+
+
 def _tables(sizes: RecommenderSizes) -> Iterator[tuple[int, int]]:
     yield from zip(sizes.table_rows, sizes.pooling, strict=True)
 
 
 def _whole(table: tuple[int, int], samples: int, training: Training) -> TablePart:
     rows, pooling = table
-    counts, share = spread_of(training.indices, float(rows))
+    counts, share = spread_rows(rows, pooling, training)
     return replace(_part(counts, share, counts > 0, 1, samples * pooling), vectors=samples)
 
 
 def _split(table: tuple[int, int], parts: int, training: Training) -> TablePart:
     rows, pooling = table
-    counts, share = spread_of(training.indices, float(rows))
+    counts, share = spread_rows(rows, pooling, training)
     lookups = ceil(training.global_batch * pooling / parts)
     return replace(_part(counts, share, counts > 0, parts, lookups), vectors=training.global_batch)
 

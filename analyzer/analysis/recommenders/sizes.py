@@ -105,6 +105,10 @@ class Training:
     """Of the hybrid embedding within one machine: a row is on all GPUs where it is more often twice in a GPU's
     batch."""
     indices: Indices = field(default=USUAL)
+    """How a table's lookups are spread, of the first index of each bag."""
+    has_fixed_bags: bool = False
+    """Whether each first index has its own bag, drawn evenly once, as in MLPerf's synthetic bags
+    (facebookresearch/dlrm, torchrec_dlrm/multi_hot.py); else indices of a bag are drawn like the first one."""
 
     @property
     def batch(self) -> int:

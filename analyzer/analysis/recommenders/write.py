@@ -132,6 +132,7 @@ def _exchange(writer: DenseWriter, x: Variable, placement: Placement, groups: _G
     """Write the way of looked up vectors to the GPUs that have the samples."""
     if writer.training.gpus == 1:
         return x
+    x = writer.tape.tensor(x.spec.dtype, max(placement.sent, x.shape[0]), x.shape[1], view_of=x)
     if groups.every >= 0:
         return _sent(writer, "all_to_all", x, placement.taken, groups.every)
     kind = "reduce_scatter" if placement.node_parts > 1 else "all_to_all"
@@ -143,10 +144,11 @@ def _return(writer: DenseWriter, x: Variable, back: Variable, placement: Placeme
     """Write the way back of gradients; what the busiest GPU gets decides how long it takes."""
     if writer.training.gpus == 1:
         return back
-    rows = x.shape[0]
+    rows = max(placement.sent, x.shape[0])
     each = -(-rows // placement.node_parts)
     given = writer.tape.tensor(back.spec.dtype, max(placement.taken, each), back.shape[1], view_of=back)
     if groups.every >= 0:
+        given = writer.tape.tensor(back.spec.dtype, rows, back.shape[1], view_of=back)
         return _sent(writer, "all_to_all", given, rows, groups.every)
     if groups.across >= 0:
         given = _sent(writer, "all_to_all", given, each, groups.across)
