@@ -40,7 +40,18 @@ class Variable:
         return self.spec.shape
 
 
-Operand = Variable | Sequence[Variable] | int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
+Operand = (
+    Variable
+    | Sequence[Variable]
+    | int
+    | float
+    | bool
+    | str
+    | None
+    | tuple[int, ...]
+    | tuple[float, ...]
+    | tuple[bool, ...]
+)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Ops of recommenders that were written from sizes, named for what they do: kernels of libraries that hide their tables.
+"""Ops of recommenders that were written from sizes, named for what they do: kernels that hide their tables.
 
 HugeCTR's kernels walk over the samples of all tables of a GPU at once, which share its cache as if they were one. So
 they are one op here, and which rows are looked up how often is an argument of it: of parts of several tables (the rows
@@ -19,7 +19,7 @@ from .work import Family, Work
 
 LOOK_UP: Final = "recommender::look_up"
 UPDATE: Final = "recommender::update"
-PASS: Final = "recommender::pass"
+SINGLE_PASS: Final = "recommender::pass"
 _BINS, _STEP, _STATE = 3, 4, 5
 
 
@@ -60,7 +60,7 @@ def update(signature: Signature) -> Work:
     )
 
 
-@register(PASS, family=Family.ELEMENTWISE)
+@register(SINGLE_PASS, family=Family.ELEMENTWISE)
 def single_pass(signature: Signature) -> Work:
     """Read each tensor of a list once, write each result once: kernels that libraries fused by hand; FLOPs second."""
     inputs, results = tensor_list_at(signature, 0), result_tensors(signature)

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, Rows
 from ....errors import InputError
 
 DEALS: Final = 20
@@ -38,7 +38,7 @@ def deal_tables(
         )
     everywhere: Deal = (tuple(range(len(count))),) * buckets
     best, least = everywhere, _fullest(everywhere, np.full(len(count), buckets), count, part_cost)
-    parts = np.ones(len(count), dtype=np.int64)
+    parts: Rows = np.ones(len(count), dtype=np.int64)
     for _ in range(DEALS):
         found, stuck = _deal_once(count, size, parts, buckets, part_cost, room)
         if stuck is None and (cost := _fullest(found, parts, count, part_cost)) < least:
@@ -54,7 +54,12 @@ def deal_tables(
 
 
 def _deal_once(
-    count: Floats, size: Floats, parts: np.ndarray[tuple[int], np.dtype[np.int64]], buckets: int, cost: float, room: float
+    count: Floats,
+    size: Floats,
+    parts: Rows,
+    buckets: int,
+    cost: float,
+    room: float,
 ) -> tuple[Deal, int | None]:
     """Return a deal, and the table that found no room (None: all did)."""
     load, held = np.zeros(buckets), np.zeros(buckets)
@@ -72,5 +77,5 @@ def _deal_once(
     return tuple(map(tuple, found)), None
 
 
-def _fullest(deal: Deal, parts: np.ndarray[tuple[int], np.dtype[np.int64]], count: Floats, part_cost: float) -> float:
+def _fullest(deal: Deal, parts: Rows, count: Floats, part_cost: float) -> float:
     return max(sum(float(count[table] / parts[table]) + part_cost for table in bucket) for bucket in deal)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Mask, Rows
 from ....formats.trace import Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
@@ -153,10 +153,8 @@ def _share(
 
 def _parts_of_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
     """Return the place in `_ORDER` of each GPU node."""
-    families = np.array(
-        [_ORDER.index(RecommenderPart.TABLES if item is Family.EMBEDDING else RecommenderPart.DENSE) for item in workload.family]
-        + [_ORDER.index(RecommenderPart.DENSE)]
-    )
+    tables, dense = _ORDER.index(RecommenderPart.TABLES), _ORDER.index(RecommenderPart.DENSE)
+    families = np.array([tables if item is Family.EMBEDDING else dense for item in (*workload.family, None)])
     of_op = families[workload.row_of]
     names = [trace.strings[name] for name in trace.groups.name.tolist()]
     links = np.array([_ORDER.index(RecommenderPart(name)) for name in names], dtype=np.int64)
@@ -164,16 +162,17 @@ def _parts_of_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
     of_op[trace.collectives.op[known]] = links[trace.collectives.group[known]]
     nodes = graph.nodes
     op = np.append(trace.kernels.op, -1)[np.where(nodes.is_gpu, nodes.row, -1)]
-    found = np.append(of_op, _ORDER.index(RecommenderPart.DENSE))[op]
-    is_link = nodes.kind == NodeKind.COLLECTIVE
-    return np.where(is_link, found, np.minimum(found, _ORDER.index(RecommenderPart.DENSE)))
+    found = np.append(of_op, dense)[op]
+    return np.asarray(np.where(nodes.kind == NodeKind.COLLECTIVE, found, np.minimum(found, dense)))
 
 
 def _log_width(
     parts: Mapping[RecommenderPart, Floats], prediction: Prediction, workload: GpuWorkload, step_ns: Floats
 ) -> Floats:
-    """Return the half-width of the 90 % interval, natural log, [m]: errors of kernels, links, host and stragglers are
-    independent of each other."""
+    """Return the half-width of the 90 % interval, natural log, [m].
+
+    Errors of kernels, links, host and stragglers are independent of each other.
+    """
     tables = np.array([item is Family.EMBEDDING for item in workload.family], dtype=bool)
     links = np.array([item is Family.COLLECTIVE for item in workload.family], dtype=bool)
     spread = (
@@ -187,7 +186,7 @@ def _log_width(
     return np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))
 
 
-def _width(prediction: Prediction, workload: GpuWorkload, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]], otherwise: float) -> Floats:
+def _width(prediction: Prediction, workload: GpuWorkload, chosen: Mask, otherwise: float) -> Floats:
     part = replace(prediction, weight=prediction.weight * chosen)
     low, high = busy_interval_ns(part, workload.family)
     width = np.full(len(low), np.nan)

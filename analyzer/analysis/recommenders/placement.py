@@ -96,9 +96,7 @@ def _hybrid(sizes: RecommenderSizes, training: Training) -> Placement:
         if (cold := ceil(training.global_batch * pooling * (1.0 - hot) / gpus)) and (~is_hot & (counts > 0)).any():
             parts.append(_part(counts, share, ~is_hot & (counts > 0), gpus, cold))
     sent = sum(part.vectors for part in parts)
-    return Placement(
-        parts=_joined(parts), copies=_joined(copies), sent=sent, taken=sent, touched_copies=ceil(touched)
-    )
+    return Placement(parts=_joined(parts), copies=_joined(copies), sent=sent, taken=sent, touched_copies=ceil(touched))
 
 
 def _localized(sizes: RecommenderSizes, training: Training) -> Placement:
@@ -175,9 +173,7 @@ def _split(table: tuple[int, int], parts: int, training: Training) -> TablePart:
 def _part(counts: Floats, share: Floats, chosen: Mask, gpus: int, lookups: int) -> TablePart:
     rows, weights = counts[chosen] / gpus, (counts * share)[chosen]
     pairs = np.stack([rows, weights / weights.sum()], axis=-1).ravel()
-    return TablePart(
-        rows=max(ceil(rows.sum()), 1), lookups=lookups, vectors=lookups, bins=tuple(pairs.tolist())
-    )
+    return TablePart(rows=max(ceil(rows.sum()), 1), lookups=lookups, vectors=lookups, bins=tuple(pairs.tolist()))
 
 
 def _joined(parts: Sequence[TablePart]) -> TablePart | None:

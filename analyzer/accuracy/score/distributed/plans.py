@@ -60,7 +60,9 @@ def node_of(row: IterationRow, gpu: Gpu) -> Node:
 
     Links within are taken from the row where it says that there are none but PCIe.
     """
-    return described_node(gpu, min(row.gpus_per_node or usual_node(gpu).gpu_count, row.gpus), row.intra_link, row.inter_link)
+    return described_node(
+        gpu, min(row.gpus_per_node or usual_node(gpu).gpu_count, row.gpus), row.intra_link, row.inter_link
+    )
 
 
 def described_node(gpu: Gpu, gpu_count: int, intra_link: str, inter_link: str) -> Node:

@@ -22,12 +22,12 @@ from ....analysis.recommenders.forecast import RecommenderForecast, RecommenderP
 from ....analysis.recommenders.sizes import HostWork, Interaction, RecommenderSizes, TableLayout, Training
 from ....measurements.samples import read_table
 from ....models.library import Library
+from ....prediction.method import Method
 from ....work.indices import UNIFORM, USUAL, Indices
 from ..baselines import ANCHORED
 from ..end_to_end import split_of
 from ..report import IterationScore
 from ..weights import Weights
-from ....prediction.method import Method
 from .plans import described_node
 
 RECOMMENDERS: Final = "distributed/recommenders.parquet"
@@ -36,7 +36,7 @@ DLRM: Final = "MLPerf dlrm"
 FIRST_ROUND: Final = "mlperf-training-v0.7"
 SECOND_ROUND: Final = "mlperf-training-v1.0"
 OTHER_INDICES: Final = (Indices(exponent=0.8), Indices(exponent=1.2), UNIFORM)
-"""What else lookups may be spread like, whose effect is shown beside; `USUAL` was chosen before any row was looked at."""
+"""What else lookups may be spread like, whose effect is shown beside `USUAL`'s, chosen before any row was looked at."""
 COMPUTING: Final = (RecommenderPart.TABLES, RecommenderPart.DENSE)
 THRESHOLDS_GB: Final = {"mlperf-training-v3.0": 0.0}
 USUAL_THRESHOLD_GB: Final = 0.008
