@@ -19,7 +19,7 @@ from .work import Family, Work
 
 LOOK_UP: Final = "recommender::look_up"
 UPDATE: Final = "recommender::update"
-SINGLE_PASS: Final = "recommender::pass"
+ONCE: Final = "recommender::once"
 _BINS, _STEP, _STATE = 3, 4, 5
 
 
@@ -60,7 +60,7 @@ def update(signature: Signature) -> Work:
     )
 
 
-@register(SINGLE_PASS, family=Family.ELEMENTWISE)
+@register(ONCE, family=Family.ELEMENTWISE)
 def single_pass(signature: Signature) -> Work:
     """Read each tensor of a list once, write each result once: kernels that libraries fused by hand; FLOPs second."""
     inputs, results = tensor_list_at(signature, 0), result_tensors(signature)

@@ -12,36 +12,36 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 
 DEALS: Final = 20
-Deal = tuple[tuple[int, ...], ...]
-"""Of each bucket, the tables of which it has a part."""
 
 
 def deal_tables(
     lookups: Sequence[float], sizes: Sequence[float], buckets: int, *, part_cost: float, room: float
-) -> Deal:
-    """Return which buckets have a part of each table; a table's parts are all alike.
+) -> Mask:
+    """Return which buckets have a part of each table, [tables, buckets]; a table's parts are all alike.
 
-    `lookups` are per sample, `sizes` in the unit of `room`. Raises InputError where nothing fits.
+    `lookups` are per sample, `sizes` and `room` in GB. Raises InputError where nothing fits.
 
-    >>> deal_tables([100, 10, 10], [1, 1, 1], 2, part_cost=2.0, room=10.0)
-    ((0, 1), (0, 2))
+    >>> deal_tables([100, 10, 10], [1, 1, 1], 2, part_cost=2.0, room=10.0).astype(int)
+    array([[1, 1],
+           [1, 0],
+           [0, 1]])
     """
     count, size = np.asarray(lookups, dtype=np.float64), np.asarray(sizes, dtype=np.float64)
     if size.sum() / buckets > room:
         raise InputError(
-            f"tables of {size.sum():,.0f} GB do not fit into {buckets} times {room:,.0f} GB: give more GPUs or more of "
-            "their memory"
+            f"tables of {size.sum():,.0f} GB do not fit into {buckets} × {max(room, 0.0):,.0f} GB: give more GPUs, or "
+            "more of their memory"
         )
-    everywhere: Deal = (tuple(range(len(count))),) * buckets
-    best, least = everywhere, _fullest(everywhere, np.full(len(count), buckets), count, part_cost)
+    best: Mask = np.ones((len(count), buckets), dtype=bool)
+    least = _fullest(best, count, part_cost)
     parts: Rows = np.ones(len(count), dtype=np.int64)
     for _ in range(DEALS):
         found, stuck = _deal_once(count, size, parts, buckets, part_cost, room)
-        if stuck is None and (cost := _fullest(found, parts, count, part_cost)) < least:
+        if stuck is None and (cost := _fullest(found, count, part_cost)) < least:
             best, least = found, cost
         halves = np.flatnonzero(2 * parts <= buckets)
         if stuck is None and not len(halves):
@@ -54,28 +54,24 @@ def deal_tables(
 
 
 def _deal_once(
-    count: Floats,
-    size: Floats,
-    parts: Rows,
-    buckets: int,
-    cost: float,
-    room: float,
-) -> tuple[Deal, int | None]:
+    count: Floats, size: Floats, parts: Rows, buckets: int, part_cost: float, room: float
+) -> tuple[Mask, int | None]:
     """Return a deal, and the table that found no room (None: all did)."""
     load, held = np.zeros(buckets), np.zeros(buckets)
-    found: list[list[int]] = [[] for _ in range(buckets)]
+    found: Mask = np.zeros((len(count), buckets), dtype=bool)
     for table in np.argsort(-count / parts, kind="stable").tolist():
+        each = size[table] / parts[table]
         for _ in range(int(parts[table])):
-            each = size[table] / parts[table]
-            free = [at for at in range(buckets) if held[at] + each <= room and table not in found[at]]
-            if not free:
-                return (), table
-            at = min(free, key=lambda bucket: load[bucket])
-            found[at].append(table)
-            load[at] += count[table] / parts[table] + cost
+            is_free = (held + each <= room) & ~found[table]
+            if not is_free.any():
+                return found, table
+            at = int(np.argmin(np.where(is_free, load, np.inf)))
+            found[table, at] = True
+            load[at] += count[table] / parts[table] + part_cost
             held[at] += each
-    return tuple(map(tuple, found)), None
+    return found, None
 
 
-def _fullest(deal: Deal, parts: Rows, count: Floats, part_cost: float) -> float:
-    return max(sum(float(count[table] / parts[table]) + part_cost for table in bucket) for bucket in deal)
+def _fullest(deal: Mask, count: Floats, part_cost: float) -> float:
+    each = count / np.maximum(deal.sum(axis=1), 1)
+    return float(((each + part_cost)[:, None] * deal).sum(axis=0).max(initial=0.0))

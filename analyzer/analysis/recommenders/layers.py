@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ....formats.trace import Phase
 from ...recorded.tape import Tape, Variable
-from ...work.table_parts import SINGLE_PASS
+from ...work.table_parts import ONCE
 from .sizes import Interaction, RecommenderSizes, Training, padded
 
 
@@ -70,7 +70,7 @@ class DenseWriter:
 
     def once(self, inputs: tuple[Variable, ...], *results: Variable, flops: int = 1) -> None:
         """Write a kernel that reads and writes each tensor once."""
-        self.tape.op(SINGLE_PASS, (inputs, flops * results[0].spec.element_count), *results)
+        self.tape.op(ONCE, (inputs, flops * results[0].spec.element_count), *results)
 
     def weight_gradient(self, x: Variable, grad: Variable) -> None:
         """Write xᵀ g."""

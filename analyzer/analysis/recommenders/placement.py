@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
@@ -50,6 +49,8 @@ class Placement:
     """Vectors, or partial sums of them, that it gets."""
     touched_copies: int
     """Rows of copies that have gradients: what is added up among GPUs."""
+    held_rows: int = 0
+    """Of the GPU that holds most rows."""
     node_parts: int = 1
     """GPUs of a machine that share each part: they add up partial sums before anything is sent to other machines."""
 
@@ -72,7 +73,9 @@ def place_tables(sizes: RecommenderSizes, training: Training) -> Placement:
 
 def _alone(sizes: RecommenderSizes, training: Training) -> Placement:
     parts = tuple(_whole(table, training.batch, training) for table in _tables(sizes))
-    return Placement(parts=_joined(parts), copies=None, sent=0, taken=0, touched_copies=0)
+    return Placement(
+        parts=_joined(parts), copies=None, sent=0, taken=0, touched_copies=0, held_rows=sum(sizes.table_rows)
+    )
 
 
 def _hybrid(sizes: RecommenderSizes, training: Training) -> Placement:
@@ -96,7 +99,14 @@ def _hybrid(sizes: RecommenderSizes, training: Training) -> Placement:
         if (cold := ceil(training.global_batch * pooling * (1.0 - hot) / gpus)) and (~is_hot & (counts > 0)).any():
             parts.append(_part(counts, share, ~is_hot & (counts > 0), gpus, cold))
     sent = sum(part.vectors for part in parts)
-    return Placement(parts=_joined(parts), copies=_joined(copies), sent=sent, taken=sent, touched_copies=ceil(touched))
+    return Placement(
+        parts=_joined(parts),
+        copies=_joined(copies),
+        sent=sent,
+        taken=sent,
+        touched_copies=ceil(touched),
+        held_rows=sum(part.rows for part in (*parts, *copies)),
+    )
 
 
 def _localized(sizes: RecommenderSizes, training: Training) -> Placement:
@@ -105,7 +115,12 @@ def _localized(sizes: RecommenderSizes, training: Training) -> Placement:
     parts = tuple(_whole(table, training.global_batch, training) for table in most)
     taken = training.batch * len(sizes.table_rows)
     return Placement(
-        parts=_joined(parts), copies=None, sent=training.global_batch * len(most), taken=taken, touched_copies=0
+        parts=_joined(parts),
+        copies=None,
+        sent=training.global_batch * len(most),
+        taken=taken,
+        touched_copies=0,
+        held_rows=max(sum(rows for rows, _ in tables) for tables in dealt),
     )
 
 
@@ -123,8 +138,11 @@ def _collection(sizes: RecommenderSizes, training: Training) -> Placement:
         part_cost=training.shard_cost,
         room=training.table_gigabytes * shared - sum(rows for rows, _ in small) * row_bytes / GB * shared,
     )
-    parts_of = Counter(table for bucket in deal for table in bucket)
-    found = [[_split(large[at], parts_of[at] * shared, training) for at in bucket] for bucket in deal]
+    parts_of = deal.sum(axis=1).tolist()
+    found = [
+        [_split(large[at], parts_of[at] * shared, training) for at in np.flatnonzero(deal[:, bucket]).tolist()]
+        for bucket in range(buckets)
+    ]
     most = max(found, key=lambda parts: sum(part.lookups for part in parts))
     copies = tuple(_whole(table, training.batch, training) for table in small)
     return Placement(
@@ -133,6 +151,7 @@ def _collection(sizes: RecommenderSizes, training: Training) -> Placement:
         sent=max(len(parts) for parts in found) * training.global_batch,
         taken=training.batch * sum(len(parts) for parts in found),
         touched_copies=sum(part.rows for part in copies),
+        held_rows=max(sum(part.rows for part in parts) for parts in found) + sum(part.rows for part in copies),
         node_parts=shared,
     )
 

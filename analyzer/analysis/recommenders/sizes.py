@@ -12,6 +12,15 @@ PAD: Final = 8
 """Features to which widths of products are filled up: 16 bytes of 16-bit elements, as matrix units load them."""
 
 
+USUAL_PART_COST: Final = 1.75
+USUAL_TABLE_GB: Final = 60.0
+"""Of a collection's planner, in HugeCTR's configuration for a DGX H100 (samples/dlrm/config_DGXH100_1x8x6912.sh: a
+ratio of 7 over its default of 4) and by default."""
+
+MEMORY_SHARE: Final = 0.75
+"""Of a GPU's memory, that tables may take at most: 60 of an H100's 80 GB."""
+
+
 class Interaction(StrEnum):
     """Name what stands between vectors and the top layers."""
 
@@ -97,9 +106,9 @@ class Training:
     """Of a collection: tables of fewer rows are on all GPUs."""
     plans_nodes: bool = False
     """Of a collection: parts are dealt out to machines, whose GPUs share each evenly."""
-    shard_cost: float = 2.0
+    shard_cost: float = USUAL_PART_COST
     """Of a collection's planner: what each part costs beside its lookups, in lookups per sample."""
-    table_gigabytes: float = 60.0
+    table_gigabytes: float = USUAL_TABLE_GB
     """Of each GPU's memory, that a collection's planner gives to tables and their state."""
     duplicate_share: float = 0.03
     """Of the hybrid embedding within one machine: a row is on all GPUs where it is more often twice in a GPU's

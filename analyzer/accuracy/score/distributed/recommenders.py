@@ -19,7 +19,16 @@ from .....specs.gpu import Gpu
 from .....specs.match import find_gpu
 from .....specs.nodes import Node
 from ....analysis.recommenders.forecast import RecommenderForecast, RecommenderPart, forecast_recommender
-from ....analysis.recommenders.sizes import HostWork, Interaction, RecommenderSizes, TableLayout, Training
+from ....analysis.recommenders.placement import GB
+from ....analysis.recommenders.sizes import (
+    MEMORY_SHARE,
+    USUAL_TABLE_GB,
+    HostWork,
+    Interaction,
+    RecommenderSizes,
+    TableLayout,
+    Training,
+)
 from ....measurements.samples import read_table
 from ....models.library import Library
 from ....prediction.method import Method
@@ -49,9 +58,6 @@ WORK_RATIO: Final = 4.0
 NEAR_RATIO: Final = 7.0
 FAR_RATIO: Final = 67.0
 """Its defaults and `MEM_COMM_BW_RATIO` of the same configurations: a part costs ratio / work ratio."""
-MEMORY_SHARE: Final = 0.75
-MOST_TABLE_GB: Final = 60.0
-"""Of a GPU's memory for tables: the planner's default of 60 of 80 GB; of smaller GPUs as much in proportion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +178,7 @@ def _collection(row: RecommenderRow, gpu: Gpu, usual: Training) -> Training:
         replicated_rows=int(threshold / ROW_GB) + 1,
         plans_nodes=by_node,
         shard_cost=(FAR_RATIO if by_node else NEAR_RATIO) / WORK_RATIO,
-        table_gigabytes=min(MOST_TABLE_GB, MEMORY_SHARE * gpu.memory_bytes / 1e9),
+        table_gigabytes=min(USUAL_TABLE_GB, MEMORY_SHARE * gpu.memory_bytes / GB),
     )
 
 
