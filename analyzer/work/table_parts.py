@@ -26,7 +26,7 @@ _BINS, _STEP, _STATE = 3, 4, 5
 @register(LOOK_UP, family=Family.EMBEDDING)
 def look_up(signature: Signature) -> Work:
     """Add up rows: table [rows, width], indices, vectors [outputs, width], bins of rows and lookups."""
-    table, indices, vectors = (tensor_at(signature, at) for at in range(3))
+    table, indices, vectors = tensor_at(signature, 0, rank=2), tensor_at(signature, 1), tensor_at(signature, 2)
     streamed = tensor_bytes(indices) + tensor_bytes(vectors)
     row_bytes = bytes_of(table.shape[1], table.dtype)
     dims = _dims(signature, EmbeddingStep.LOOKUP, streamed)
@@ -43,7 +43,7 @@ def look_up(signature: Signature) -> Work:
 @register(UPDATE, family=Family.EMBEDDING)
 def update(signature: Signature) -> Work:
     """Rewrite rows by their vectors' gradients: the same arguments, then the step and the optimizer's bytes per row."""
-    table, indices, vectors = (tensor_at(signature, at) for at in range(3))
+    table, indices, vectors = tensor_at(signature, 0, rank=2), tensor_at(signature, 1), tensor_at(signature, 2)
     step = size_at(signature, _STEP)
     if step not in (EmbeddingStep.DENSE_GRADIENT, EmbeddingStep.UPDATE, EmbeddingStep.UNSORTED_UPDATE):
         raise LackingArgumentError("what becomes of the gradients")

@@ -36,7 +36,7 @@ class TablePart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class HeldTables:
     """Hold what the busiest GPU has of all tables."""
 
     parts: TablePart | None
@@ -60,7 +60,7 @@ class Placement:
         return self.parts.vectors if self.parts is not None else 0
 
 
-def place_tables(sizes: RecommenderSizes, training: Training) -> Placement:
+def place_tables(sizes: RecommenderSizes, training: Training) -> HeldTables:
     """Return what the busiest GPU has. Raises InputError where tables do not fit."""
     if training.gpus == 1:
         return _alone(sizes, training)
@@ -71,14 +71,14 @@ def place_tables(sizes: RecommenderSizes, training: Training) -> Placement:
     return _collection(sizes, training)
 
 
-def _alone(sizes: RecommenderSizes, training: Training) -> Placement:
+def _alone(sizes: RecommenderSizes, training: Training) -> HeldTables:
     parts = tuple(_whole(table, training.batch, training) for table in _tables(sizes))
-    return Placement(
+    return HeldTables(
         parts=_joined(parts), copies=None, sent=0, taken=0, touched_copies=0, held_rows=sum(sizes.table_rows)
     )
 
 
-def _hybrid(sizes: RecommenderSizes, training: Training) -> Placement:
+def _hybrid(sizes: RecommenderSizes, training: Training) -> HeldTables:
     """Part each table into rows that all GPUs have and rows that one has.
 
     Within a machine a row is on all GPUs where two samples of a GPU ask for it with at least `duplicate_share`:
@@ -99,7 +99,7 @@ def _hybrid(sizes: RecommenderSizes, training: Training) -> Placement:
         if (cold := ceil(training.global_batch * pooling * (1.0 - hot) / gpus)) and (~is_hot & (counts > 0)).any():
             parts.append(_part(counts, share, ~is_hot & (counts > 0), gpus, cold))
     sent = sum(part.vectors for part in parts)
-    return Placement(
+    return HeldTables(
         parts=_joined(parts),
         copies=_joined(copies),
         sent=sent,
@@ -109,12 +109,12 @@ def _hybrid(sizes: RecommenderSizes, training: Training) -> Placement:
     )
 
 
-def _localized(sizes: RecommenderSizes, training: Training) -> Placement:
+def _localized(sizes: RecommenderSizes, training: Training) -> HeldTables:
     dealt = [list(_tables(sizes))[at :: training.gpus] for at in range(training.gpus)]
     most = max(dealt, key=lambda tables: sum(pooling for _, pooling in tables))
     parts = tuple(_whole(table, training.global_batch, training) for table in most)
     taken = training.batch * len(sizes.table_rows)
-    return Placement(
+    return HeldTables(
         parts=_joined(parts),
         copies=None,
         sent=training.global_batch * len(most),
@@ -124,7 +124,7 @@ def _localized(sizes: RecommenderSizes, training: Training) -> Placement:
     )
 
 
-def _collection(sizes: RecommenderSizes, training: Training) -> Placement:
+def _collection(sizes: RecommenderSizes, training: Training) -> HeldTables:
     tables = list(_tables(sizes))
     small = [table for table in tables if table[0] < training.replicated_rows]
     large = [table for table in tables if table[0] >= training.replicated_rows]
@@ -145,7 +145,7 @@ def _collection(sizes: RecommenderSizes, training: Training) -> Placement:
     ]
     most = max(found, key=lambda parts: sum(part.lookups for part in parts))
     copies = tuple(_whole(table, training.batch, training) for table in small)
-    return Placement(
+    return HeldTables(
         parts=_joined(most),
         copies=_joined(copies),
         sent=max(len(parts) for parts in found) * training.global_batch,

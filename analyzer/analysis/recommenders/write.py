@@ -10,7 +10,7 @@ from ...recorded.tape import FLOAT, Variable
 from ...work.embedding_dims import EmbeddingStep
 from ...work.table_parts import LOOK_UP, UPDATE
 from .layers import DenseWriter, run_bottom, run_joined
-from .placement import Placement, TablePart
+from .placement import HeldTables, TablePart
 from .sizes import RecommenderSizes, TableLayout, Training
 
 VECTORS: Final = "vectors"
@@ -46,7 +46,7 @@ class _Rows:
     vectors: Variable
 
 
-def write_iteration(sizes: RecommenderSizes, training: Training, placement: Placement) -> Trace:
+def write_iteration(sizes: RecommenderSizes, training: Training, placement: HeldTables) -> Trace:
     """Return the recording of one training iteration on the GPU that has most to do with tables."""
     writer = DenseWriter(sizes=sizes, training=training)
     groups = _groups(writer, placement)
@@ -66,7 +66,7 @@ def write_iteration(sizes: RecommenderSizes, training: Training, placement: Plac
     return writer.tape.finish(meta)
 
 
-def _groups(writer: DenseWriter, placement: Placement) -> _Groups:
+def _groups(writer: DenseWriter, placement: HeldTables) -> _Groups:
     """Return who sends to whom: machines first where the library does so, or their GPUs share parts."""
     tape, training = writer.tape, writer.training
     gpus, beside = training.gpus, min(training.gpus_per_node, training.gpus)
@@ -83,7 +83,7 @@ def _groups(writer: DenseWriter, placement: Placement) -> _Groups:
     return _Groups(every=every, near=near, across=across, near_gradients=within, across_gradients=between)
 
 
-def _iterate(writer: DenseWriter, placement: Placement, groups: _Groups) -> None:
+def _iterate(writer: DenseWriter, placement: HeldTables, groups: _Groups) -> None:
     training, tape = writer.training, writer.tape
     parts = _look_up(writer, placement.parts, "parts")
     sent = () if parts is None else (_exchange(writer, parts.vectors, placement, groups),)
@@ -128,7 +128,7 @@ def _update(writer: DenseWriter, parts: _Rows, grads: Variable) -> None:
         tape.op(UPDATE, (parts.table, parts.indices, grad, parts.part.bins, int(step), state), after)
 
 
-def _exchange(writer: DenseWriter, x: Variable, placement: Placement, groups: _Groups) -> Variable:
+def _exchange(writer: DenseWriter, x: Variable, placement: HeldTables, groups: _Groups) -> Variable:
     """Write the way of looked up vectors to the GPUs that have the samples."""
     if writer.training.gpus == 1:
         return x
@@ -140,7 +140,7 @@ def _exchange(writer: DenseWriter, x: Variable, placement: Placement, groups: _G
     return found if groups.across < 0 else _sent(writer, "all_to_all", found, placement.taken, groups.across)
 
 
-def _return(writer: DenseWriter, x: Variable, back: Variable, placement: Placement, groups: _Groups) -> Variable:
+def _return(writer: DenseWriter, x: Variable, back: Variable, placement: HeldTables, groups: _Groups) -> Variable:
     """Write the way back of gradients; what the busiest GPU gets decides how long it takes."""
     if writer.training.gpus == 1:
         return back
@@ -201,7 +201,7 @@ def _gather_copies(writer: DenseWriter, copies: _Rows | None, back: Variable) ->
 
 
 def _reduce(
-    writer: DenseWriter, gathered: tuple[Variable, ...], placement: Placement, groups: _Groups
+    writer: DenseWriter, gathered: tuple[Variable, ...], placement: HeldTables, groups: _Groups
 ) -> Variable | None:
     """Write the sum of the layers' and the copies' gradients over all GPUs, in one buffer."""
     if writer.training.gpus == 1:
@@ -217,7 +217,7 @@ def _reduce(
     return _sent(writer, "send", part, share, groups.across_gradients)
 
 
-def _step(writer: DenseWriter, reduced: Variable | None, placement: Placement) -> None:
+def _step(writer: DenseWriter, reduced: Variable | None, placement: HeldTables) -> None:
     """Write the optimizer's pass over layers and copies: master weights and state in float32."""
     tape, training = writer.tape, writer.training
     count = sum(item.spec.element_count for item in writer.weights)

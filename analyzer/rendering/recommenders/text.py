@@ -20,7 +20,7 @@ TITLES: Final = {
     RecommenderPart.VECTORS: "vectors\n%",
     RecommenderPart.GRADIENTS: "gradients\n%",
     RecommenderPart.HOST: "host\n%",
-    RecommenderPart.STRAGGLERS: "stragglers\n%",
+    RecommenderPart.STRAGGLERS: "waits\n%",
 }
 LAYOUTS: Final = {
     TableLayout.HYBRID: "HugeCTR's hybrid embedding",
@@ -35,7 +35,7 @@ HOSTS: Final = {
 NOTES: Final = (
     "The GPU that has most to do with tables is predicted. Tables: lookups and updates. Vectors: what is sent of them, "
     "and gradients: their sum over GPUs, where no kernel runs beside it. Host: where it, or the time between kernels, "
-    "is what is waited for.",
+    "is what is waited for. Waits: for the slowest GPU.",
 )
 
 
@@ -66,11 +66,11 @@ def _sheet(report: RecommenderReport) -> Sheet:
         time_column("iteration", (row.step_ns for row in rows), common_time_unit([row.step_ns for row in rows])),
         number_column("samples/s", (f"{row.samples_per_s:,.0f}" for row in rows)),
         *(
-            number_column(title, (percent(row.parts_ns[part] / row.step_ns) for row in rows), rank=2)
+            number_column(title, (percent(row.parts_ns[part] / row.step_ns) for row in rows), rank=1)
             for part, title in TITLES.items()
         ),
-        number_column("tables'\nmemory", (format_bytes(row.table_bytes) for row in rows), rank=1),
-        text_column("machine", (f"{row.gpus_per_node} in {clean_text(row.node)}" for row in rows), rank=3),
+        number_column("tables'\nmemory", (format_bytes(row.table_bytes) for row in rows), rank=3),
+        text_column("machine", (f"{row.gpus_per_node} in {clean_text(row.node)}" for row in rows), rank=4),
     )
     return Sheet(title="", columns=columns)
 

@@ -61,7 +61,7 @@ FAR_RATIO: Final = 67.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecommenderRow:
+class MeasuredRecommender:
     """Hold one measured iteration of a recommender."""
 
     row: int
@@ -98,15 +98,15 @@ class RecommenderRow:
         return json.loads(self.sharding_params) if self.sharding_params else {}
 
 
-def read_recommenders(data: Path) -> tuple[tuple[RecommenderRow, ...], int]:
+def read_recommenders(data: Path) -> tuple[tuple[MeasuredRecommender, ...], int]:
     """Return MLPerf's rows, and how many suspect ones were left out."""
-    names = [item.name for item in fields(RecommenderRow) if item.name != "row"]
+    names = [item.name for item in fields(MeasuredRecommender) if item.name != "row"]
     table = read_table(data / RECOMMENDERS, ("suspect", *names))
     lists = {name: table[name].tolist() for name in names}
     suspect = table["suspect"].tolist()
     wanted = [at for at, model in enumerate(lists["model"]) if str(model).startswith(MLPERF)]
     rows = [
-        RecommenderRow(row=at, **{name: _clean(name, lists[name][at]) for name in names})
+        MeasuredRecommender(row=at, **{name: _clean(name, lists[name][at]) for name in names})
         for at in wanted
         if not suspect[at]
     ]
@@ -114,7 +114,7 @@ def read_recommenders(data: Path) -> tuple[tuple[RecommenderRow, ...], int]:
 
 
 def _clean(name: str, value: Any) -> Any:
-    kind = str(RecommenderRow.__annotations__[name])
+    kind = str(MeasuredRecommender.__annotations__[name])
     is_missing = value is None or (isinstance(value, float) and isnan(value))
     if kind == "str":
         return "" if is_missing else str(value)
@@ -123,7 +123,7 @@ def _clean(name: str, value: Any) -> Any:
     return 0 if is_missing else int(value)
 
 
-def sizes_of(row: RecommenderRow) -> RecommenderSizes:
+def sizes_of(row: MeasuredRecommender) -> RecommenderSizes:
     """Return the recommender that a row trained."""
     interaction = Interaction.CROSS if row.is_cross else Interaction.DOT
     return RecommenderSizes(
@@ -138,7 +138,7 @@ def sizes_of(row: RecommenderRow) -> RecommenderSizes:
     )
 
 
-def training_of(row: RecommenderRow, gpu: Gpu, indices: Indices = USUAL) -> Training:
+def training_of(row: MeasuredRecommender, gpu: Gpu, indices: Indices = USUAL) -> Training:
     """Return how a row was trained: the implementation by round and columns.
 
     HugeCTR's release notes: before round 1.0 (HugeCTR 3.1) tables lay whole on GPUs and kernels were launched one by
@@ -166,7 +166,7 @@ def training_of(row: RecommenderRow, gpu: Gpu, indices: Indices = USUAL) -> Trai
     return usual
 
 
-def _collection(row: RecommenderRow, gpu: Gpu, usual: Training) -> Training:
+def _collection(row: MeasuredRecommender, gpu: Gpu, usual: Training) -> Training:
     settings, is_many = row.settings, row.nodes > 1
     by_node = "hier_auto" in row.sharding or (is_many and "auto" not in row.sharding)
     threshold = THRESHOLDS_GB.get(row.source, NODES_THRESHOLD_GB if is_many else USUAL_THRESHOLD_GB)
@@ -182,7 +182,7 @@ def _collection(row: RecommenderRow, gpu: Gpu, usual: Training) -> Training:
     )
 
 
-def node_of_row(row: RecommenderRow, gpu: Gpu) -> Node:
+def node_of_row(row: MeasuredRecommender, gpu: Gpu) -> Node:
     """Return the machine; GPUs on one board (SXM) have its links, whatever else the system's page names."""
     is_board = "SXM" in row.gpu
     links = "" if is_board and "nvlink" not in row.intra_link.lower() else row.intra_link
@@ -207,11 +207,11 @@ def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationSco
     return tuple(_score(made, at, weights) for at in range(len(made))), tuple(notes)
 
 
-Made = Sequence[tuple[RecommenderRow, Mapping[Indices, RecommenderForecast]]]
+Made = Sequence[tuple[MeasuredRecommender, Mapping[Indices, RecommenderForecast]]]
 
 
 def _forecasts(
-    row: RecommenderRow, weights: Weights, known: dict[tuple[object, ...], RecommenderForecast]
+    row: MeasuredRecommender, weights: Weights, known: dict[tuple[object, ...], RecommenderForecast]
 ) -> dict[Indices, RecommenderForecast]:
     gpu = find_gpu(load_catalog(), row.gpu)
     library, node, sizes = weights.library_for(gpu), node_of_row(row, gpu), sizes_of(row)
@@ -272,7 +272,7 @@ def anchor_of(made: Made, at: int) -> int | None:
     return first if first != at else None
 
 
-def _kin(row: RecommenderRow) -> tuple[object, ...]:
+def _kin(row: MeasuredRecommender) -> tuple[object, ...]:
     return row.model, row.gpu, row.source == FIRST_ROUND and "HugeCTR" not in row.framework, row.source == FIRST_ROUND
 
 
