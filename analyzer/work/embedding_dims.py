@@ -36,5 +36,7 @@ class EmbeddingDims:
     """What is moved beside the tables: results or their gradients, indices, offsets, weights."""
     state_bytes: float = 0.0
     """What an optimizer keeps per row, rewritten with it."""
+    unstated: float = 0.0
+    """How far row_bytes may be off, natural log (90 %), where a file does not name the tables' widths."""
     indices: Indices | None = None
     """How lookups are spread over rows; None: not known."""

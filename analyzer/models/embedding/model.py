@@ -92,7 +92,8 @@ def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: 
     launches = 1.0 + is_dense + np.where(passes > 0, 2.0 + v["sort_pass_launches"] * passes, 0.0)
     busy_s = np.sqrt(np.sqrt(dram_s**4 + l2_s**4))
     time_ns = 1e9 * (launches * launch_s(fleet, v) + sort_s + busy_s)
-    return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)))
+    unstated = np.broadcast_to(p.unstated, time_ns.shape) if (p.unstated > 0).any() else None
+    return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)), unstated=unstated)
 
 
 def _table_rows(p: EmbeddingProblems, held_bytes: Floats) -> tuple[Floats, Floats]:
