@@ -6,6 +6,7 @@ cache on the GPU) are refused: what they take is the link to the host, of which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from math import ceil, log
@@ -45,8 +46,9 @@ SCALE_BYTES: Final = 4.0
 """Of the scale and the bias of a quantised row, in fp16 (fbgemm_gpu's DEFAULT_SCALE_BIAS_SIZE_IN_BYTES)."""
 ROW_ALIGNMENT: Final = 16.0
 """Bytes that a quantised row on a GPU is a multiple of."""
-_NBIT_BITS: Final = (2, 4, 8, 16, 32)
-"""Of the types whose widest table follows the columns' total, in this order; the first three have scales."""
+_NBIT_TYPES: Final = ((2, SCALE_BYTES), (4, SCALE_BYTES), (8, SCALE_BYTES), (16, 0.0), (32, 0.0), (8, 0.0))
+"""Bits of a number and bytes of a row's scale and bias: int2, int4, int8, fp16, fp32, and, an argument of its own
+behind the lookups, fp8."""
 _NBIT_D_OFFSETS: Final = 5
 _SPARSE_TYPE_BYTES: Final = {0: 4.0, 1: 2.0, 2: 1.0, 5: 2.0}
 """FBGEMM's `SparseType` by its number: FP32, FP16, INT8, BF16."""
@@ -110,9 +112,9 @@ def quantised_look_up(signature: Signature) -> Work:
     first = _NBIT_D_OFFSETS + 2
     found = read_lookups(signature, _NBIT_D_OFFSETS, tables)
     width = _nbit_width(signature, found.offsets, tables)
-    row_bytes, unstated = _nbit_row(signature, first, width)
-    if tables < 1 or not found.indices.element_count or table.element_count < tables * row_bytes:
-        raise LackingArgumentError("rows, columns and lookups")
+    row_bytes, unstated = _nbit_row(signature, (*range(first, first + len(_NBIT_TYPES) - 1), found.end + 6), width)
+    if tables < 1 or not width or table.element_count < tables * row_bytes:
+        raise LackingArgumentError("rows and columns")
     call = TableCall(
         table=table,
         tables=tables,
@@ -143,23 +145,28 @@ def _nbit_width(signature: Signature, offsets: TensorSpec, tables: int) -> float
     return size_at(signature, _NBIT_D_OFFSETS + 1) / max(tables, 1)
 
 
-def _nbit_row(signature: Signature, first: int, width: float) -> tuple[float, float]:
-    """Return the bytes of a row, and how far they may be off, natural log: which types occur is all that is said."""
+def _nbit_row(signature: Signature, places: Sequence[int], width: float) -> tuple[float, float]:
+    """Return the bytes of a row, and how far they may be off, natural log.
+
+    The arguments at `places` are the columns of the widest table of each type: which types occur is all they say.
+    """
     sizes = []
-    for place, bits in enumerate(_NBIT_BITS, first):
+    for place, (bits, scale_bytes) in zip(places, _NBIT_TYPES, strict=True):
         widest = argument_at(signature, place)
-        if not isinstance(widest, int):
+        if not isinstance(widest, int | None):
             raise LackingArgumentError("the types of tables")
-        if widest > 0:
-            row = width * bits / 8.0 + (SCALE_BYTES if bits <= 8 else 0.0)
-            sizes.append(ROW_ALIGNMENT * ceil(row / ROW_ALIGNMENT))
+        if widest is not None and widest > 0:
+            sizes.append(ROW_ALIGNMENT * ceil((width * bits / 8.0 + scale_bytes) / ROW_ALIGNMENT))
     if not sizes:
         raise LackingArgumentError("the types of tables")
     return sum(sizes) / len(sizes), UNSTATED_SHARE * log(max(sizes) / min(sizes))
 
 
 def _look_up(call: TableCall, row_bytes: float, result_bytes: float) -> Work:
+    """Return the work of a lookup; one of empty bags alone writes zeros."""
     written = call.results * result_bytes
+    if not written:
+        raise LackingArgumentError("lookups")
     read = total_bytes(call.beside)
     dims = _dims(EmbeddingStep.LOOKUP, call, row_bytes, read + written)
     flops = call.indices.element_count * call.width * (1 + (call.weights is not None))
@@ -167,6 +174,8 @@ def _look_up(call: TableCall, row_bytes: float, result_bytes: float) -> Work:
 
 
 def _update(call: TableCall, grad: TensorSpec, optimizer: str) -> Work:
+    if not call.indices.element_count:
+        raise LackingArgumentError("lookups")
     rows_of_state, plain = STATES[optimizer]
     read = tensor_bytes(grad) + total_bytes(call.beside)
     state = rows_of_state * call.width * FP32_BYTES + plain

@@ -107,8 +107,8 @@ def read_call(
     all_rows = _rows_kept(signature, at, found.indices, tables) if is_rowwise else None
     by_rows = table.element_count / all_rows if all_rows else None
     width = known or by_rows
-    if not width or table.element_count < tables * width or not found.indices.element_count:
-        raise LackingArgumentError("rows, columns and lookups")
+    if not width or table.element_count < tables * width:
+        raise LackingArgumentError("rows and columns")
     return TableCall(
         table=table,
         tables=tables,
