@@ -247,9 +247,9 @@ def _register_updates(optimizer: str) -> None:
             family=Family.EMBEDDING,
         )(partial(calls, placed=Placed.SPLIT))
         register(f"{stem}_cpu", family=Family.EMBEDDING)(partial(calls, placed=Placed.ON_CPU))
-    register(
-        *(f"torch::autograd::CppNode<{kind}>" for kind in autograd_nodes(optimizer)), family=Family.EMBEDDING
-    )(partial(update_node, optimizer=optimizer))
+    register(*(f"torch::autograd::CppNode<{kind}>" for kind in autograd_nodes(optimizer)), family=Family.EMBEDDING)(
+        partial(update_node, optimizer=optimizer)
+    )
 
 
 def autograd_nodes(optimizer: str) -> tuple[str, ...]:
