@@ -176,7 +176,7 @@ def look_up_kept(signature: Signature) -> Work:
     return _work(read, tensor_bytes(indices), indices)
 
 
-def move_between(signature: Signature) -> Work:
+def move_between(_signature: Signature) -> Work:
     """Refuse copies from other GPUs: which of them lie where is not recorded."""
     raise LackingArgumentError("tensors of one GPU")
 

@@ -58,7 +58,7 @@ _FP16: Final = 1
 def look_up(signature: Signature, *, placed: Placed, is_listed: bool = True, is_rowwise: bool = False) -> Work:
     """Add up rows by bag: flat weights, offsets of columns, their total, ..., indices, offsets."""
     call = read_call(signature, placed, is_listed=is_listed, is_rowwise=is_rowwise)
-    return _look_up(call, bytes_of(1, call.table.dtype) * call.width, bytes_of(call.width, call.result_dtype))
+    return _look_up(call, call.row_bytes, bytes_of(1, call.result_dtype) * call.width)
 
 
 def update(signature: Signature, *, optimizer: str, placed: Placed, is_listed: bool = True) -> Work:
@@ -87,7 +87,7 @@ def dense_gradient(signature: Signature, *, has_total: bool = False, is_listed: 
     grad = tensor_at(signature, 0)
     call = read_call(signature, Placed.FLAT, is_listed=is_listed, gradient=grad, has_total=has_total)
     read = tensor_bytes(grad) + total_bytes(call.beside)
-    dims = _dims(EmbeddingStep.DENSE_GRADIENT, call, bytes_of(call.width, call.table.dtype), read)
+    dims = _dims(EmbeddingStep.DENSE_GRADIENT, call, call.row_bytes, read)
     flops = call.indices.element_count * call.width
     return _work(call, flops, read, tensor_bytes(call.table), dims)
 
@@ -98,7 +98,7 @@ def weight_gradient(signature: Signature, *, placed: Placed) -> Work:
     call = read_call(signature, placed, gradient=grad, has_total=False)
     streamed = tensor_bytes(grad) + total_bytes(call.beside)
     written = bytes_of(call.indices.element_count, grad.dtype)
-    dims = _dims(EmbeddingStep.LOOKUP, call, bytes_of(call.width, call.table.dtype), streamed + written)
+    dims = _dims(EmbeddingStep.LOOKUP, call, call.row_bytes, streamed + written)
     flops = 2.0 * call.indices.element_count * call.width
     return _work(call, flops, streamed + _distinct_bytes(dims), written, dims)
 
@@ -132,7 +132,7 @@ def quantised_look_up(signature: Signature) -> Work:
     return _look_up(call, row_bytes, element_bytes * width)
 
 
-def refuse_host_tables(signature: Signature) -> Work:
+def refuse_host_tables(_signature: Signature) -> Work:
     """Refuse what moves rows between the host's memory and a cache of them on the GPU."""
     raise LackingArgumentError(HOST_TABLES)
 
@@ -179,7 +179,7 @@ def _update(call: TableCall, grad: TensorSpec, optimizer: str) -> Work:
     rows_of_state, plain = STATES[optimizer]
     read = tensor_bytes(grad) + total_bytes(call.beside)
     state = rows_of_state * call.width * FP32_BYTES + plain
-    dims = _dims(EmbeddingStep.UPDATE, call, bytes_of(call.width, call.table.dtype), read, state_bytes=state)
+    dims = _dims(EmbeddingStep.UPDATE, call, call.row_bytes, read, state_bytes=state)
     least = call.tables * (dims.row_bytes + state)
     return _work(call, 2.0 * call.indices.element_count * call.width, read + least, least, dims)
 
@@ -223,6 +223,14 @@ def _elements(tensor: TensorSpec | None) -> int:
     return 0 if tensor is None else tensor.element_count
 
 
+HOST_TABLE_OPS: Final = names(
+    "fbgemm::lru_cache_populate fbgemm::lru_cache_populate_byte fbgemm::lfu_cache_populate "
+    "fbgemm::lfu_cache_populate_byte fbgemm::direct_mapped_lru_cache_populate_byte fbgemm::lxu_cache_lookup "
+    "fbgemm::direct_mapped_lxu_cache_lookup fbgemm::lxu_cache_flush fbgemm::lxu_cache_locations_update "
+    "fbgemm::lxu_cache_slot fbgemm::linearize_cache_indices fbgemm::linearize_cache_indices_from_row_idx "
+    "fbgemm::ssd_embedding_codegen_lookup_rowwise_adagrad_function_pt2"
+)
+"""What keeps a cache on the GPU of rows that lie in the host's memory, or on a disk."""
 _WEIGHTED: Final = ("unweighted", "weighted")
 _BATCHES: Final = ("", "_vbe")
 """`_vbe`: as many bags of a table as it pleases."""
@@ -308,13 +316,4 @@ register("fbgemm::int_nbit_split_embedding_codegen_lookup_function", family=Fami
 register("fbgemm::int_nbit_split_embedding_uvm_caching_codegen_lookup_function", family=Family.EMBEDDING)(
     quantised_look_up
 )
-register(
-    *names(
-        "fbgemm::lru_cache_populate fbgemm::lru_cache_populate_byte fbgemm::lfu_cache_populate "
-        "fbgemm::lfu_cache_populate_byte fbgemm::direct_mapped_lru_cache_populate_byte fbgemm::lxu_cache_lookup "
-        "fbgemm::direct_mapped_lxu_cache_lookup fbgemm::lxu_cache_flush fbgemm::lxu_cache_locations_update "
-        "fbgemm::lxu_cache_slot fbgemm::linearize_cache_indices fbgemm::linearize_cache_indices_from_row_idx "
-        "fbgemm::ssd_embedding_codegen_lookup_rowwise_adagrad_function_pt2"
-    ),
-    family=Family.EMBEDDING,
-)(refuse_host_tables)
+register(*HOST_TABLE_OPS, family=Family.EMBEDDING)(refuse_host_tables)

@@ -22,6 +22,7 @@ from typing import Final
 
 from ...formats.signature import Argument, Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at
+from .traffic import bytes_of
 
 NO_POOLING: Final = 2
 """FBGEMM's `PoolingMode.NONE`: a result per lookup, all tables of one width."""
@@ -65,6 +66,11 @@ class TableCall:
     is_pooled: bool
     """Whether the rows of a bag are added up."""
     result_dtype: str
+
+    @property
+    def row_bytes(self) -> float:
+        """Return the bytes of a row, the mean over tables."""
+        return bytes_of(1, self.table.dtype) * self.width
 
     @property
     def results(self) -> int:
@@ -146,9 +152,9 @@ def _find_place(signature: Signature, is_listed: bool) -> int | None:
     for at in range(1, len(arguments) - 1):
         if isinstance(arguments[at - 1], tuple) and _is_vector(arguments[at]):
             return at
-        if not isinstance(arguments[at + 1], TensorSpec | tuple) and _is_vector(arguments[at]):
-            if _is_vector(arguments[at - 1]):
-                return at if is_listed else at + 1
+        is_last = not isinstance(arguments[at + 1], TensorSpec | tuple)
+        if is_last and _is_vector(arguments[at]) and _is_vector(arguments[at - 1]):
+            return at if is_listed else at + 1
     return None
 
 
