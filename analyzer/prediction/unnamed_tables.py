@@ -1,4 +1,4 @@
-"""What FBGEMM's calls leave open of their tables, said to a report's reader: where they lie, and how wide they are."""
+"""What embedding ops leave open, said to a report's reader: where tables lie, how wide they are, which rows are equal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ...formats.signature import Signature
 from ...formats.trace import Trace
 from ..work import Family
-from ..work.embedding_dims import EmbeddingDims
+from ..work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ..work.table_batched import HOST_TABLE_OPS
 from ..work.table_batched_call import holds_host_tables
 from .workload import GpuWorkload
@@ -26,6 +26,17 @@ def explain_tables(trace: Trace, workload: GpuWorkload) -> tuple[str, ...]:
     mixed = [work.dims for work in workload.works if work is not None and _is_mixed(work.dims)]
     if mixed:
         lines.append(_describe_mixed(mixed))
+    rows = sum(
+        count * work.dims.lookups
+        for count, work in zip(workload.count.tolist(), workload.works, strict=True)
+        if work is not None and isinstance(work.dims, EmbeddingDims) and work.dims.step is EmbeddingStep.COALESCE
+    )
+    if rows:
+        lines.append(
+            f"sparse gradients of {rows:,} rows are coalesced: how many of them are the same is not recorded, and what "
+            "works on them afterwards counts as if none were; only adding them up, and to tables, is by how lookups are "
+            "spread"
+        )
     return tuple(lines)
 
 

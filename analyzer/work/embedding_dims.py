@@ -18,7 +18,9 @@ class EmbeddingStep(IntEnum):
     UPDATE = 2
     """Gradients are sorted by row and added up, and the optimizer rewrites these rows in the same kernels."""
     UNSORTED_UPDATE = 3
-    """Each lookup rewrites its row by itself, as often as it is looked up."""
+    """Each lookup rewrites its row by itself, as often as it is looked up: what adds a sparse gradient does."""
+    COALESCE = 4
+    """Gradients are sorted by row and added up into as many rows as are different ones: a sparse tensor coalesced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -347,11 +347,15 @@ class Work:
     def least_bytes(self) -> float:
         """Return the bytes that no kernel avoids: lookups may all be of one row of each table."""
         match self.dims:
-            case EmbeddingDims(step=EmbeddingStep.LOOKUP, lookups=lookups, tables=tables, rows=rows) if lookups > 0:
-                distinct = min(lookups, tables * rows)
-                return self.moved_bytes - max(distinct - tables, 0.0) * self.dims.row_bytes
+            case EmbeddingDims(step=step, lookups=lookups, tables=tables, rows=rows) if lookups and step in _PASSES:
+                repeated = max(min(lookups, tables * rows) - tables, 0.0)
+                return self.moved_bytes - _PASSES[step] * repeated * self.dims.row_bytes
             case _:
                 return self.moved_bytes
+
+
+_PASSES: Final = {EmbeddingStep.LOOKUP: 1, EmbeddingStep.UNSORTED_UPDATE: 2, EmbeddingStep.COALESCE: 1}
+"""How often a work counts the bytes of as many rows as there are lookups."""
 
 
 def copies_between(work: Work, unknown: float) -> float:
