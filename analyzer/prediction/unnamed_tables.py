@@ -1,4 +1,4 @@
-"""What embedding ops leave open, said to a report's reader: where tables lie, how wide they are, which rows are equal."""
+"""What embedding ops leave open, said to a reader: where tables lie, how wide they are, which rows are equal."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ def explain_tables(trace: Trace, workload: GpuWorkload) -> tuple[str, ...]:
     )
     if rows:
         lines.append(
-            f"sparse gradients of {rows:,} rows are coalesced: how many of them are the same is not recorded, and what "
-            "works on them afterwards counts as if none were; only adding them up, and to tables, is by how lookups are "
-            "spread"
+            f"sparse gradients of {rows:,} rows are coalesced, and how many are the same is not recorded: adding them up "
+            "is by how lookups are spread; what works on them afterwards counts as if none were the same"
         )
     return tuple(lines)
 

@@ -1,7 +1,7 @@
 """Sparse tensors, which gradients of embedding tables may be: what is stored counts, not the table that it stands for.
 
-How many of the stored rows are the same one is not recorded: what a formula counts has each as a row of its own, at most
-all of the table. Where rows are added to a table's, or added up, the embedding model says how many are different ones, as
+How many of the stored rows are the same one is not recorded: a formula counts each as a row of its own, at most all of
+the table. Where rows are added to a table's, or added up, the embedding model says how many are different ones, as
 lookups are spread (`EmbeddingDims`).
 """
 

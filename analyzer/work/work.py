@@ -134,6 +134,8 @@ class RowDims:
     """Kernels of the op in all."""
     table_rows: int = 0
     """Rows of the table from which these are gathered; 0: of none."""
+    is_by_list: bool = False
+    """A thread or a warp walks over each of many short lists: it waits for memory more than it moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
