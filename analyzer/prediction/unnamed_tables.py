@@ -33,8 +33,8 @@ def explain_tables(trace: Trace, workload: GpuWorkload) -> tuple[str, ...]:
     )
     if rows:
         lines.append(
-            f"sparse gradients of {rows:,} rows are coalesced, and how many are the same is not recorded: adding them up "
-            "is by how lookups are spread; what works on them afterwards counts as if none were the same"
+            f"sparse gradients of {rows:,} rows are coalesced; how many are the same is not recorded: adding up is "
+            "by how lookups are spread; what works on them afterwards counts as if none were the same"
         )
     return tuple(lines)
 

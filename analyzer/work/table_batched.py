@@ -45,7 +45,7 @@ FP32_BYTES: Final = 4.0
 SCALE_BYTES: Final = 4.0
 """Of the scale and the bias of a quantised row, in fp16 (fbgemm_gpu's DEFAULT_SCALE_BIAS_SIZE_IN_BYTES)."""
 ROW_ALIGNMENT: Final = 16.0
-"""Bytes that a quantised row on a GPU is a multiple of."""
+"""Bytes that a quantised row is a multiple of on a GPU, where the call does not say it."""
 _NBIT_TYPES: Final = ((2, SCALE_BYTES), (4, SCALE_BYTES), (8, SCALE_BYTES), (16, 0.0), (32, 0.0), (8, 0.0))
 """Bits of a number and bytes of a row's scale and bias: int2, int4, int8, fp16, fp32, and, an argument of its own
 behind the lookups, fp8."""
@@ -112,7 +112,8 @@ def quantised_look_up(signature: Signature) -> Work:
     first = _NBIT_D_OFFSETS + 2
     found = read_lookups(signature, _NBIT_D_OFFSETS, tables)
     width = _nbit_width(signature, found.offsets, tables)
-    row_bytes, unstated = _nbit_row(signature, (*range(first, first + len(_NBIT_TYPES) - 1), found.end + 6), width)
+    places = (*range(first, first + len(_NBIT_TYPES) - 1), found.end + 6)
+    row_bytes, unstated = _nbit_row(signature, places, found.end + 5, width)
     if tables < 1 or not width or table.element_count < tables * row_bytes:
         raise LackingArgumentError("rows and columns")
     call = TableCall(
@@ -145,21 +146,24 @@ def _nbit_width(signature: Signature, offsets: TensorSpec, tables: int) -> float
     return size_at(signature, _NBIT_D_OFFSETS + 1) / max(tables, 1)
 
 
-def _nbit_row(signature: Signature, places: Sequence[int], width: float) -> tuple[float, float]:
+def _nbit_row(signature: Signature, places: Sequence[int], alignment: int, width: float) -> tuple[float, float]:
     """Return the bytes of a row, and how far they may be off, natural log.
 
     The arguments at `places` are the columns of the widest table of each type: which types occur is all they say.
     """
-    sizes = []
+    given = argument_at(signature, alignment)
+    step = float(given) if isinstance(given, int) and given > 0 else ROW_ALIGNMENT
+    sizes, most = list[float](), width
     for place, (bits, scale_bytes) in zip(places, _NBIT_TYPES, strict=True):
         widest = argument_at(signature, place)
         if not isinstance(widest, int | None):
             raise LackingArgumentError("the types of tables")
         if widest is not None and widest > 0:
-            sizes.append(ROW_ALIGNMENT * ceil((width * bits / 8.0 + scale_bytes) / ROW_ALIGNMENT))
+            sizes.append(step * ceil((width * bits / 8.0 + scale_bytes) / step))
+            most = max(most, float(widest))
     if not sizes:
         raise LackingArgumentError("the types of tables")
-    return sum(sizes) / len(sizes), UNSTATED_SHARE * log(max(sizes) / min(sizes))
+    return sum(sizes) / len(sizes), UNSTATED_SHARE * log(max(sizes) / min(sizes) * most / width)
 
 
 def _look_up(call: TableCall, row_bytes: float, result_bytes: float) -> Work:
@@ -309,9 +313,6 @@ for _batch in _BATCHES:
     register(f"fbgemm::dense_embedding_{_stem}_cuda", family=Family.EMBEDDING)(
         partial(weight_gradient, placed=Placed.FLAT)
     )
-register("fbgemm::split_embedding_codegen_grad_indice_weights_cpu", family=Family.EMBEDDING)(
-    partial(weight_gradient, placed=Placed.FLAT)
-)
 register("fbgemm::int_nbit_split_embedding_codegen_lookup_function", family=Family.EMBEDDING)(quantised_look_up)
 register("fbgemm::int_nbit_split_embedding_uvm_caching_codegen_lookup_function", family=Family.EMBEDDING)(
     quantised_look_up
