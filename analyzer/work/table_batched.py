@@ -40,7 +40,7 @@ STATES: Final = {
     "lars_sgd": (1.0, 0.0),
 }
 """Optimizers by name: what each keeps per row, in rows of fp32 and in bytes beside (momentum, last iteration,
-counter). Of fbgemm_gpu 1.8's `codegen/genscript/optimizers.py`."""
+counter), as fbgemm_gpu 1.8 says."""
 FP32_BYTES: Final = 4.0
 SCALE_BYTES: Final = 4.0
 """Of the scale and the bias of a quantised row, in fp16 (fbgemm_gpu's DEFAULT_SCALE_BIAS_SIZE_IN_BYTES)."""
