@@ -19,6 +19,7 @@ from ...formats.column import MISSING, row_count
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import Trace
 
+_NODE_PREFIX: Final = "torch::autograd::CppNode<Split"
 _NODE: Final = re.compile(r"torch::autograd::CppNode<Split(?:NoBag)?(?:VBE)?LookupFunction_(\w+?)_Op(?:_pt2)?>")
 _LOOKUP: Final = re.compile(r"fbgemm::split_embedding_codegen_lookup_(\w+?)_function(?:_cpu|_pt2)?")
 _DENSE_LOOKUP: Final = "fbgemm::dense_embedding_codegen_lookup_function"
@@ -64,6 +65,8 @@ def _pairs(trace: Trace) -> list[tuple[int, int]]:
 def _rows_by_optimizer(trace: Trace, optimizer_of: Callable[[str], str | None]) -> dict[str, list[int]]:
     """Return the ops whose name tells of an optimizer, in their order, by it."""
     named = [optimizer_of(text) for text in trace.strings]
+    if not any(named):
+        return {}
     rows = np.flatnonzero(np.array([name is not None for name in named], dtype=bool)[trace.ops.name])
     found = defaultdict[str, list[int]](list)
     for row in rows.tolist():
@@ -72,7 +75,7 @@ def _rows_by_optimizer(trace: Trace, optimizer_of: Callable[[str], str | None]) 
 
 
 def _node_optimizer(name: str) -> str | None:
-    match = _NODE.fullmatch(name)
+    match = _NODE.fullmatch(name) if name.startswith(_NODE_PREFIX) else None
     return match and match[1]
 
 
@@ -94,7 +97,8 @@ def _lookup_before(trace: Trace, node: int, lookups: list[int]) -> int | None:
 
 def _lies_in(trace: Trace, row: int, outer: int) -> bool:
     while row > outer:
-        row = int(trace.ops.parent[row])
+        above = int(trace.ops.parent[row])
+        row = above if above < row else MISSING
     return row == outer
 
 
