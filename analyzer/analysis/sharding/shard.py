@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
 from ....errors import InputError
 from ....formats.signature import TensorSpec
 from ....formats.trace import Phase, Trace
@@ -31,8 +30,9 @@ from .links import time_links
 from .plan import TablePlacement, TableSharding
 from .plan_file import load_placements
 from .planner import ask_torchrec
-from .problem import Load, PlanPhase, ShardingProblem, TableUse, build_options
-from .report import PlanRow, ShardLoad, ShardReport
+from .problem import Load, ShardingProblem, TableUse, build_options
+from .report import PlanRow, ShardReport
+from .rows import plan_row
 from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
 from .tables import EmbeddingTable, dense_shares, find_steps, find_tables, find_tied
 
@@ -113,7 +113,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     named = [("proposed", found), *others.items(), ("greedy", greedy)]
     named += [(kind.value, search_greedily(problem, [kind])) for kind in TableSharding]
     dense_width = _dense_width(result)
-    rows = [_row(problem, name, item, dense_width) for name, item in named]
+    rows = [plan_row(problem, name, item, dense_width) for name, item in named]
     return _report(
         result,
         setting,
@@ -351,53 +351,3 @@ def _check_fits(problem: ShardingProblem, found: FoundPlan) -> None:
             f"take {most / 2**30:.1f} GiB of a GPU that has {problem.limit_bytes / 2**30:.1f} GiB at the least found; "
             "ask for more GPUs, or for GPUs with more memory"
         )
-
-
-def _row(problem: ShardingProblem, name: str, plan: FoundPlan, dense_width: float) -> PlanRow:
-    phases = problem.phases(plan.loads, plan.common)
-    step = float(phases.sum())
-    log_width = _log_width(problem, phases, dense_width)
-    memory = plan.loads[:, Load.MEMORY_BYTES]
-    return PlanRow(
-        name=name,
-        iteration_ns=step,
-        iteration_low_ns=step * float(np.exp(-log_width)),
-        iteration_high_ns=step * float(np.exp(log_width)),
-        phases_ns=dict(zip(PlanPhase, phases.tolist(), strict=True)),
-        memory_bytes=int(memory.max()),
-        fits=bool(memory.max() <= problem.limit_bytes),
-        placements=tuple(_placement(problem, at, choice) for at, choice in enumerate(plan.choices)),
-        ranks=tuple(_load(problem, plan, rank) for rank in range(problem.gpu_count)),
-    )
-
-
-def _log_width(problem: ShardingProblem, phases: Floats, dense_width: float) -> float:
-    """Return the half-width of the 90 % interval: errors of tables, links and the dense part are independent."""
-    tables = phases[PlanPhase.LOOKUP] + phases[PlanPhase.UPDATE]
-    dense = phases[PlanPhase.DENSE]
-    sent = phases.sum() - tables - dense
-    spread = np.array([tables * problem.log_width, sent * problem.links.log_width, dense * dense_width])
-    return float(np.sqrt((spread**2).sum()) / max(float(phases.sum()), 1.0))
-
-
-def _placement(problem: ShardingProblem, at: int, choice: TableChoice) -> TablePlacement:
-    option = problem.options[at][choice.option]
-    ranks = choice.ranks or tuple(range(problem.gpu_count))
-    return TablePlacement(table=problem.tables[at].name, sharding=option.sharding, ranks=tuple(sorted(ranks)))
-
-
-def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> ShardLoad:
-    loads = plan.loads[rank]
-    tables = sum(
-        problem.options[at][choice.option].pieces == 0 or rank in choice.ranks for at, choice in enumerate(plan.choices)
-    )
-    return ShardLoad(
-        rank=rank,
-        tables=tables,
-        lookups=int(loads[Load.LOOKUPS]),
-        lookup_ns=float(loads[Load.LOOKUP_NS]),
-        update_ns=float(loads[Load.UPDATE_NS]),
-        sent_bytes=int(loads[Load.SENT_BYTES]),
-        index_bytes=int(loads[Load.INDEX_BYTES]),
-        memory_bytes=int(loads[Load.MEMORY_BYTES]),
-    )
