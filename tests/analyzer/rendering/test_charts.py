@@ -81,7 +81,7 @@ ACTIVITY = RankActivity(
 def ranks_report() -> RanksReport:
     rank = RankRow(
         rank=0, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=0, compute_ns=6e6, transfer_ns=1e6, waiting_ns=1.5e6,
-        unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
+        unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, loading_ns=None, kernel_count=12, last_count=1, caused_ns=0,
     )  # fmt: skip
     job = JobRow(
         gpu=HOSTILE, iteration_ns=5e6, low_ns=4e6, high_ns=6e6, slowest_rank=3, waiting_share=0.1, is_source=False
@@ -89,8 +89,8 @@ def ranks_report() -> RanksReport:
     return RanksReport(
         world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
         ranks=(rank, replace(rank, rank=3, compute_ns=7.5e6, waiting_ns=0.0, caused_ns=1.5e6)), stragglers=(),
-        collectives=(), waits=(), jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)),
-        is_on_hosts=False, warnings=(),
+        more_straggler_count=0, collectives=(), waits=(), is_on_hosts=False, warnings=(),
+        jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)),
     )  # fmt: skip
 
 
