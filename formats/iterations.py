@@ -59,7 +59,7 @@ def covered_within(
     times = np.stack((begin, begin + new), axis=1).reshape(-1)
     covered = np.stack((np.cumsum(new) - new, np.cumsum(new)), axis=1).reshape(-1)
     until, since = (np.interp(np.asarray(edge, dtype=np.float64), times, covered) for edge in (until_ns, from_ns))
-    return np.rint(until - since).astype(np.int64)
+    return np.asarray(np.rint(until - since), dtype=np.int64)
 
 
 def whole_iteration(start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> IterationTable:

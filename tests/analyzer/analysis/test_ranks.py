@@ -208,7 +208,7 @@ def test_a_rank_that_waits_for_data_is_told_apart_from_one_that_launches_late() 
     (cause,) = loads.stragglers[0].causes
     assert cause == "waits 2.38 ms longer for data (2.4 ms in its DataLoader)"
     assert [row.loading_ns for row in loads.ranks] == [2e4, 2.4e6, 2e4, 2e4]
-    both = compare(build_job([usual] * 4, idle_us=[0, 600, 0, 0], loading_us=[200, 200, 200, 200]))
+    both = compare(build_job([usual] * 4, idle_us=[0, 600, 0, 0], loading_us=[5, 5, 5, 5]))
     assert both.stragglers[0].causes == ("its GPU stands still 2.4 ms longer: its host launches late",)
 
 
