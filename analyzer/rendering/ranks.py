@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -24,6 +24,9 @@ from .page.sheet import Sheet, drop_empty_columns
 from .page.table import FieldTable, table_of
 
 RANKS_FORMAT: Final = "wavecast.ranks"
+_ALIKE: Final = 2e-3
+"""Times that differ by less are told as one."""
+_SHOWN_RANKS: Final = 64
 RANKS_VERSION: Final = "2.1"
 
 
@@ -55,18 +58,23 @@ def _sentences(report: RanksReport) -> Iterator[str]:
         yield "No rank keeps the others waiting."
     for item in report.stragglers:
         caused = next(row.caused_ns for row in report.ranks if row.rank == item.rank)
-        without = (
-            f"the iteration would take {format_time(item.without_ns)}{_interval(item)} instead of "
-            f"{format_time(report.iteration_ns)}"
-        )
         why = "; ".join(item.causes) or "nothing in its file tells why"
-        yield f"Rank {item.rank} is waited for, {format_time(caused)} in all: {why}. Without that, {without}."
+        yield f"Rank {item.rank} is waited for, {format_time(caused)} in all: {why}. {_without(report, item)}"
 
     if report.more_straggler_count:
         more = format_count(report.more_straggler_count, "more rank")
         yield f"{more}, in the column `is waited for`, keep others waiting for less."
     if len({row.gpu for row in report.ranks}) > 1:
         yield from _unequal(report)
+
+
+def _without(report: RanksReport, item: Straggler) -> str:
+    if item.without_ns > (1.0 - _ALIKE) * report.iteration_ns:
+        return f"Without that, the iteration would take as long, {format_time(item.without_ns)}."
+    return (
+        f"Without that, the iteration would take {format_time(item.without_ns)}{_interval(item)} instead of "
+        f"{format_time(report.iteration_ns)}."
+    )
 
 
 def _interval(item: Straggler) -> str:
@@ -95,10 +103,10 @@ def _facts(report: RanksReport) -> Iterator[tuple[str, str]]:
 
 
 def _rank_sheet(report: RanksReport) -> Sheet:
-    rows = report.ranks
+    rows, cut = _shown_ranks(report.ranks)
     unit = common_time_unit(row.iteration_ns for row in rows)
     return Sheet(
-        title=f"Ranks, {unit.name} of the iteration",
+        title=f"Ranks, {unit.name} of the iteration{cut}",
         columns=(
             count_column("rank", (row.rank for row in rows)),
             text_column("on" if report.is_on_hosts else "GPU", (clean_text(row.gpu) for row in rows), rank=3),
@@ -115,6 +123,15 @@ def _rank_sheet(report: RanksReport) -> Sheet:
             time_column("is waited\nfor", (row.caused_ns for row in rows), unit),
         ),
     )
+
+
+def _shown_ranks(ranks: Sequence[RankRow]) -> tuple[Sequence[RankRow], str]:
+    """Return the ranks that stand in the table, in order, and what to say where that is not all."""
+    if len(ranks) <= _SHOWN_RANKS:
+        return ranks, ""
+    most = sorted(ranks, key=lambda row: -(row.waiting_ns + len(ranks) * row.caused_ns))[:_SHOWN_RANKS]
+    cut = f", the {_SHOWN_RANKS} of {len(ranks):,} that wait or are waited for most"
+    return sorted(most, key=lambda row: row.rank), cut
 
 
 def _known_transfer(row: RankRow) -> float | None:

@@ -2,9 +2,9 @@
 
 Each copy has a rank number and a clock of its own, and begins each collective up to 0.1 ms later than the original,
 drawn at random, which ends as recorded: so that other ranks come last to each. With `--group 8` every second
-collective is among eight, and the first of each eight comes far later to it: as many stragglers as groups. Printed are CPU
-seconds for reading, for the comparison, for the HTML report's page and for the timeline, the peak of memory, and both
-per rank: what is linear stays as it is from one row to the next.
+collective is among eight, and the first of each eight comes far later to it: as many stragglers as groups. Printed are
+CPU seconds for reading, for the comparison, for the HTML report's page and for the timeline, the peak of memory, and
+both per rank: what is linear stays as it is from one row to the next.
 
 Run: python benchmarks/check/many_ranks.py ../shared/data/traces/v100_dlrm_training_rank0.json.gz [--ranks 16,64,256]
 """
