@@ -42,7 +42,7 @@ def _calls_by_iteration(trace: Trace) -> Iterator[dict[LookupKind, list[int]]]:
     """Yield the rows of embedding ops in order of start, of each captured iteration (of all, where none is marked)."""
     kinds = [kind_of_op(name) for name in trace.strings]
     is_lookup = np.array([kind is not None for kind in kinds], dtype=bool)
-    ops = np.flatnonzero(is_lookup[trace.ops.name]) if len(kinds) else np.empty(0, dtype=np.int64)
+    ops = np.flatnonzero(is_lookup[trace.ops.name])
     captured = np.flatnonzero(trace.iterations.profiled)
     starts = trace.ops.start_ns[ops]
     spans = [

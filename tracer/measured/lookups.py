@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -31,10 +32,8 @@ BAGS: Final = frozenset({"aten::_embedding_bag", "aten::_embedding_bag_forward_o
 _WHOLE_BAGS: Final = frozenset({"aten::embedding_bag"})
 _TABLES_OF: Final = "weights_offsets"
 """Argument of FBGEMM's lookups, one element for each table (or feature of a table)."""
-_PLAIN: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) if hasattr(torch.nn, "Buffer") else (
-    torch.Tensor,
-    torch.nn.Parameter,
-)  # fmt: skip
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
+"""Other kinds of tensor hold no numbers of their own: fake ones, parts of distributed ones."""
 
 Histogram = tuple[tuple[int, int, int], ...]
 """Least count of a class, its distinct rows, their lookups."""
@@ -74,10 +73,10 @@ def count_lookups() -> Iterator[list[CountedCall]]:
     uncompiled beneath a mode, as before torch 2.8.
     """
     mode = _LookupCounter()
-    if not _may_watch(mode):
+    if not _may_watch():
         yield mode.calls
         return
-    mode.__enter__()
+    mode.__enter__()  # type: ignore[no-untyped-call]
     try:
         yield mode.calls
     finally:
@@ -155,7 +154,7 @@ class _LookupCounter(TorchDispatchMode):
         found, bounds, tables = self._host(indices), self._host(offsets, is_counted=False), starts.numel()
         if found is not None and bounds is not None and tables and len(bounds) % tables == 1 % tables:
             edges = bounds[:: max((len(bounds) - 1) // tables, 1)]
-            parts = [found[max(start, 0) : max(end, 0)] for start, end in zip(edges[:-1], edges[1:], strict=True)]
+            parts = [found[max(start, 0) : max(end, 0)] for start, end in pairwise(edges.tolist())]
             histograms = tuple(_told(part[part >= 0]) for part in parts)
         self.calls.append(CountedCall(kind=LookupKind("batched", (weights.numel(),)), tables=histograms))
 
@@ -167,7 +166,7 @@ class _LookupCounter(TorchDispatchMode):
             return None
         flat = tensor.detach().reshape(-1)[:MOST_LOOKUPS]
         self._counted += flat.numel() if is_counted else 0
-        return flat.to("cpu", torch.int64).numpy()
+        return np.asarray(flat.to("cpu", torch.int64).numpy())
 
 
 def _told(indices: npt.NDArray[np.int64]) -> Histogram:
@@ -175,7 +174,7 @@ def _told(indices: npt.NDArray[np.int64]) -> Histogram:
     return count_rows(indices) if len(indices) >= LEAST_LOOKUPS else ()
 
 
-def _may_watch(mode: TorchDispatchMode) -> bool:
+def _may_watch() -> bool:
     if _python_dispatch._get_current_dispatch_mode_stack():
         return False
     if hasattr(TorchDispatchMode, "ignore_compile_internals"):

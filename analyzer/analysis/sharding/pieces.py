@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.workload import shape_workload
 from ...recorded.window import select_window
+from ...work.recorded_indices import RecordedIndices
 from .tables import EmbeddingTable, TableStep
 
 _INDEX: Final = "int64"
@@ -75,7 +76,7 @@ def price_pieces(
         ops=build_table(OpTable, len(op), name=op, signature=number, phase=phase),
     )
     workload = shape_workload(trace, select_window(trace))
-    predicted = predict_shapes(workload, [gpu], library, nodes=nodes)
+    predicted = predict_shapes(workload, [gpu], _with_parts(library, tables, pieces), nodes=nodes)
     rows = workload.row_of[: len(op)]
     time = np.where(rows >= 0, predicted.time_ns[np.maximum(rows, 0), 0], 0.0) * np.array(calls)
     width = np.where(rows >= 0, predicted.half_width[np.maximum(rows, 0), 0], np.nan)
@@ -89,6 +90,14 @@ def price_pieces(
         update_ns=update_ns,
         log_width=float(np.hypot((time @ width) / max(time.sum(), 1.0), predicted.shared_half_width[0])),
     )
+
+
+def _with_parts(library: Library, tables: Sequence[EmbeddingTable], pieces: Sequence[TablePiece]) -> Library:
+    """Return the models with recorded lookups of a part of a table spread as those of the table."""
+    if not isinstance(library.indices, RecordedIndices):
+        return library
+    parts = {float(piece.rows): float(tables[piece.table].rows) for piece in pieces}
+    return replace(library, indices=library.indices.with_parts(parts))
 
 
 def _ops(

@@ -7,11 +7,11 @@ probability of lambda_i, so that
 
     rows counted c times = sum over rows exp(-lambda_i) lambda_i^c / c!
 
-First the lambda_i are taken to follow a power law, shifted and mixed with a uniform part,
+First the lambda_i are taken to follow a power law, shifted, of a part of the rows, and mixed with a uniform part,
 
-    lambda_k / n = (1 - u) (k + q)^-a / sum + u / rows
+    lambda_k / n = (1 - u) (k + q)^-a / sum + u / rows,   without the first summand for k > rows exp(-v)
 
-with the a, q, u of the highest likelihood (priors of the shared default keep samples of a few dozen lookups near it).
+with the a, q, u, v of the highest likelihood (priors of the shared default keep samples of a few dozen lookups near it).
 Then the likelihood itself corrects the law where the sample knows better: some steps of expectation maximisation of the
 rows at each lambda, which leave what no count tells, the tail, as the law has it. Rows counted often need no law: their
 lambda is what was counted.
@@ -41,13 +41,19 @@ STEPS: Final = 60
 _SPARE_RATES: Final = np.geomspace(1e-3, 4.0 * HEAD_COUNT, 44)
 """lambda at which rows may be though the law has few there."""
 _SPARE_SHARE: Final = 0.01
-_EXPONENTS: Final = np.arange(0.0, 2.6, 0.25)
-_SHIFTS: Final = np.array([0.0, 1.0, 2.0, 3.5, 5.0, 7.0])
-"""Natural log of 1 + q."""
-_UNIFORM: Final = np.array([0.0, 0.1, 0.3, 0.6])
-_PRIOR: Final = ((DEFAULT_EXPONENT, 0.5), (0.0, 3.0), (0.0, 0.4))
+_COARSE: Final[tuple[Floats, ...]] = (
+    np.arange(0.0, 2.6, 0.25),
+    np.array([0.0, 1.0, 2.0, 3.5, 5.0, 7.0]),
+    np.array([0.0, 0.1, 0.3, 0.6]),
+    np.array([0.0, 0.3, 0.8, 1.6, 3.0]),
+)
+"""Laws that are tried first: a, natural log of 1 + q, u, v."""
+_WIDTHS: Final = (0.125, 0.5, 0.075, 0.25)
+"""Of the first grid around the best of them; half as much each time after."""
 _REFINEMENTS: Final = 6
-_MOST: Final = (5.0, 12.0, 0.95)
+_MOST: Final = (5.0, 12.0, 0.95, 10.0)
+_PRIOR: Final = ((DEFAULT_EXPONENT, 0.5), (0.0, 3.0), (0.0, 0.4), (0.0, 1.0))
+"""Centre and width."""
 
 
 def estimate_indices(counts: LookupCounts, rows: float) -> Indices:
@@ -118,21 +124,25 @@ def _shares_at(rates: Floats, used: Mask) -> Floats:
 
 def _fit_law(counts: LookupCounts, total: float, seen: Floats) -> tuple[Floats, Floats]:
     """Return the rows of the likeliest law, and their rates: on a coarse grid, then on finer ones around the best."""
-    axes: tuple[Floats, ...] = (_EXPONENTS, _SHIFTS, _UNIFORM)
-    steps = [0.25, 1.0, 0.15]
-    best = np.zeros(3)
+    first = [_grid(*_COARSE[:3], _COARSE[3][:1]), _grid(*_COARSE[:2], _COARSE[2][:1], _COARSE[3][1:])]
+    best, steps = _best(np.concatenate(first), counts, total, seen), np.array(_WIDTHS)
     for _ in range(_REFINEMENTS):
-        grid = np.stack([item.ravel() for item in np.meshgrid(*axes, indexing="ij")], axis=-1)
-        grid = grid[np.log(total) >= grid[:, 1]]
-        best = grid[int(_scores(grid, counts, total, seen).argmax())]
-        steps = [step / 2 for step in steps]
-        offsets = np.arange(-1.0, 2.0)
-        axes = tuple(
-            np.unique(np.clip(value + step * offsets, 0.0, most))
-            for value, step, most in zip(best.tolist(), steps, _MOST, strict=True)
-        )
+        axes = [
+            np.unique(np.clip(value + step * np.arange(-1.0, 2.0), 0.0, most))
+            for value, step, most in zip(best.tolist(), steps.tolist(), _MOST, strict=True)
+        ]
+        best, steps = _best(_grid(*axes), counts, total, seen), steps / 2
     sizes, rates = _law(best[None], counts, total)
     return sizes, rates[0]
+
+
+def _grid(*axes: Floats) -> Floats:
+    return np.stack([item.ravel() for item in np.meshgrid(*axes, indexing="ij")], axis=-1)
+
+
+def _best(grid: Floats, counts: LookupCounts, total: float, seen: Floats) -> Floats:
+    grid = grid[np.log(total) >= grid[:, 1]]
+    return np.asarray(grid[int(_scores(grid, counts, total, seen).argmax())])
 
 
 def _scores(grid: Floats, counts: LookupCounts, total: float, seen: Floats) -> Floats:
@@ -149,8 +159,10 @@ def _law(grid: Floats, counts: LookupCounts, total: float) -> tuple[Floats, Floa
     """Return the rows of each bin of ranks, [bins], and their rates by each of some laws, [laws, bins]."""
     rows = total / counts.tables
     sizes, weights = power_law(rows, grid[:, 0], np.expm1(grid[:, 1]))
+    used = np.maximum(rows * np.exp(-grid[:, 3:]), 1.0)
+    weights *= np.clip((used - (np.cumsum(sizes) - sizes)) / sizes, 0.0, 1.0)
     share = weights / weights.sum(axis=1, keepdims=True) / sizes
-    share = share * (1.0 - grid[:, 2:]) + grid[:, 2:] / rows
+    share = share * (1.0 - grid[:, 2:3]) + grid[:, 2:3] / rows
     return sizes * counts.tables, share * (counts.lookups / counts.tables)
 
 
