@@ -11,7 +11,8 @@ First the lambda_i are taken to follow a power law, shifted, of a part of the ro
 
     lambda_k / n = (1 - u) (k + q)^-a / sum + u / rows,   without the first summand for k > rows exp(-v)
 
-with the a, q, u, v of the highest likelihood (priors of the shared default keep samples of a few dozen lookups near it).
+with the a, q, u, v of the highest likelihood. Priors keep a sample of a few dozen lookups near the usual exponent, and
+q, u, v are 0 but where they explain more than Schwarz's criterion asks of a number more.
 Then the likelihood itself corrects the law where the sample knows better: some steps of expectation maximisation of the
 rows at each lambda, which leave what no count tells, the tail, as the law has it. Rows counted often need no law: their
 lambda is what was counted.
@@ -124,7 +125,8 @@ def _shares_at(rates: Floats, used: Mask) -> Floats:
 
 def _fit_law(counts: LookupCounts, total: float, seen: Floats) -> tuple[Floats, Floats]:
     """Return the rows of the likeliest law, and their rates: on a coarse grid, then on finer ones around the best."""
-    first = [_grid(*_COARSE[:3], _COARSE[3][:1]), _grid(*_COARSE[:2], _COARSE[2][:1], _COARSE[3][1:])]
+    parts = np.append(_COARSE[3][1:], _unused_part(total, seen))
+    first = [_grid(*_COARSE[:3], _COARSE[3][:1]), _grid(*_COARSE[:2], _COARSE[2][:1], parts)]
     best, steps = _best(np.concatenate(first), counts, total, seen), np.array(_WIDTHS)
     for _ in range(_REFINEMENTS):
         axes = [
@@ -134,6 +136,12 @@ def _fit_law(counts: LookupCounts, total: float, seen: Floats) -> tuple[Floats, 
         best, steps = _best(_grid(*axes), counts, total, seen), steps / 2
     sizes, rates = _law(best[None], counts, total)
     return sizes, rates[0]
+
+
+def _unused_part(total: float, seen: Floats) -> float:
+    """Return v were all rows in use alike that are in use, by their least number: Chao, Scand. J. Stat. 11(4), 1984."""
+    least = total - seen[0] + seen[1] ** 2 / (2.0 * max(seen[2], 1.0))
+    return max(float(np.log(total / max(least, 1.0))), 0.0)
 
 
 def _grid(*axes: Floats) -> Floats:
@@ -152,7 +160,8 @@ def _scores(grid: Floats, counts: LookupCounts, total: float, seen: Floats) -> F
     expected = np.einsum("b,lbc->lc", sizes, _shares_at(rates, used))
     likelihood = np.log(np.maximum(expected, 1e-300) / total) @ seen[used]
     centre, width = np.array(_PRIOR).T
-    return np.asarray(likelihood - 0.5 * (((grid - centre) / width) ** 2).sum(axis=1))
+    plainer = 0.5 * np.log(1.0 + counts.distinct_rows) * (grid[:, 1:] > 0).sum(axis=1)
+    return np.asarray(likelihood - 0.5 * (((grid - centre) / width) ** 2).sum(axis=1) - plainer)
 
 
 def _law(grid: Floats, counts: LookupCounts, total: float) -> tuple[Floats, Floats]:

@@ -155,7 +155,7 @@ def test_a_mode_of_the_code_itself_is_left_alone(tables: Tables) -> None:
     class Counting(TorchDispatchMode):
         seen = 0
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             Counting.seen += 1
             return func(*args, **(kwargs or {}))
 
@@ -176,7 +176,7 @@ def test_whatever_fails_while_counting_the_step_goes_on(tables: Tables, monkeypa
         raise MemoryError("no room")
 
     monkeypatch.setattr(counting, "count_rows", fail)
-    trace = trace_iteration(lambda: tables(), device="cpu", warmup=0, repeats=0)
+    trace = trace_iteration(tables, device="cpu", warmup=0, repeats=0)
     assert not len(trace.lookups.op)
     assert "aten::_embedding_bag" in trace.strings
 
@@ -220,7 +220,9 @@ def test_tables_of_one_batched_lookup_are_counted_apart(fbgemm: Any) -> None:
     none, where = torch.empty(0), torch.tensor([0, 4000])
 
     def step() -> None:
-        fbgemm(torch.ones(4720), none, none, where, torch.tensor([0, 8, 16]), 16, 8, torch.cat([first, second]), offsets)
+        fbgemm(
+            torch.ones(4720), none, none, where, torch.tensor([0, 8, 16]), 16, 8, torch.cat([first, second]), offsets
+        )
 
     trace = trace_iteration(step, device="cpu", warmup=0, repeats=0)
     found = [item[2:] for item in told(trace)]
