@@ -18,7 +18,8 @@ from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ...memory.fit import fit_on
 from ...memory.use import MemoryCategory, MemoryUse
-from ...models.library import Library
+from ...models.embedding.recorded import with_recorded
+from ...models.library import Library, load_library
 from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
 from ...whatif.scenario import Scenario
@@ -65,6 +66,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
         raise InputError(
             f"--gpus {gpu_count:,}: expected from {LEAST_GPUS} to {MOST_GPUS:,} GPUs to share tables among"
         )
+    library = with_recorded(library or load_library(), trace)
     result = run_analysis(
         trace, catalog, targets=[target], source=source, library=library, iteration=iteration, cluster=cluster
     )
@@ -87,7 +89,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
         )
     scaled = tuple(_scaled(table, total / recorded) for table in tables)
     problem, warnings, state_ratio, node = _problem(
-        result, scaled, target, gpu_count, max_memory_bytes, result.library, cluster, plan
+        result, scaled, target, gpu_count, max_memory_bytes, library, cluster, plan
     )
     given = _given(problem, plan) if plan is not None else None
     found, greedy = search_plan(problem)

@@ -10,7 +10,8 @@ import numpy as np
 from ....arrays import Mask, Rows
 from ....formats.column import row_count
 from ....formats.trace import Trace
-from ...work import work_of
+from ...work import Work
+from ...work.lookup import WorkLookup
 from ...work.lookup_counts import LookupCounts
 from ...work.recorded_indices import RecordedIndices
 from ..library import Library
@@ -23,26 +24,29 @@ MOST_COUNT: Final = 1 << 40
 """Lookups of one row, and rows of one class, that are believed."""
 
 
-def with_recorded(library: Library, trace: Trace, op_rows: Rows) -> Library:
+def with_recorded(library: Library, trace: Trace, op_rows: Rows | None = None) -> Library:
     """Return the models with how the recording's lookups are spread, where it counted them and the user said nothing.
 
-    `op_rows` are the ops of the iteration that is meant.
+    `op_rows` are the ops of the iteration that is meant; None: of all.
+
+    >>> with_recorded(library, trace) is library
+    True
     """
     if library.indices is not None or not row_count(trace.lookups):
         return library
     return replace(library, indices=read_lookups(trace, op_rows))
 
 
-def read_lookups(trace: Trace, op_rows: Rows) -> RecordedIndices | None:
+def read_lookups(trace: Trace, op_rows: Rows | None = None) -> RecordedIndices | None:
     """Return how lookups of these ops are spread; None where none was counted in a way that can be believed.
 
-    >>> read_lookups(trace, np.arange(len(trace.ops.name))) is None
+    >>> read_lookups(trace) is None
     True
     """
     table = trace.lookups
-    inside = np.isin(table.op, op_rows)
-    believed = inside & _is_plausible(trace)
-    sizes = {int(op): _size(trace, int(op)) for op in np.unique(table.op[believed])}
+    inside = np.ones(row_count(table), dtype=bool) if op_rows is None else np.isin(table.op, op_rows)
+    believed, lookup = inside & _is_plausible(trace), WorkLookup(trace)
+    sizes = {op: _size(lookup.work(op)) for op in np.unique(table.op[believed]).tolist()}
     found: dict[float, list[int]] = {}
     for at in np.flatnonzero(believed).tolist():
         rows, tables = sizes[int(table.op[at])]
@@ -74,10 +78,8 @@ def _is_plausible(trace: Trace) -> Mask:
     return np.asarray(is_power & is_small & (lookups >= least * distinct) & (lookups <= (2 * least - 1) * distinct))
 
 
-def _size(trace: Trace, op: int) -> tuple[float, float]:
-    """Return the rows of the table that an op looks up, and how many such tables; no row where it looks up none."""
-    number = int(trace.ops.signature[op])
-    work = None if number < 0 else work_of(trace.strings[trace.ops.name[op]], trace.signatures[number])
+def _size(work: Work | None) -> tuple[float, float]:
+    """Return the rows of the table that is looked up, and how many such tables; no row where none is."""
     return (0.0, 0.0) if work is None else table_rows(work)
 
 
