@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
 
 from .indices import Indices
@@ -30,12 +30,6 @@ class RecordedIndices:
         ('zipf:0.8', 'zipf:1.2')
         """
         return min(self.tables, key=lambda item: abs(log(max(item[0], 1.0)) - log(max(rows, 1.0))))[1]
-
-    def with_parts(self, parts: dict[float, float]) -> RecordedIndices:
-        """Return the distributions with those of parts of tables, whose rows are given beside the tables' own."""
-        known = {rows for rows, _ in self.tables}
-        added = tuple((part, self.of(rows)) for part, rows in parts.items() if part not in known)
-        return replace(self, tables=self.tables + added)
 
 
 Spread = Indices | RecordedIndices

@@ -146,7 +146,6 @@ def test_each_size_of_table_has_a_spread_of_its_own() -> None:
     assert hit_rate(found.of(100_000), 100_000, 500) > 0.8
     assert hit_rate(found.of(5_000), 5_000, 500) < 0.15
     assert found.of(4_000) is found.of(5_000)
-    assert found.with_parts({25_000.0: 100_000.0}).of(25_000) == found.of(100_000)
     assert read_lookups(trace, np.array([0])).tables[0][1] == found.of(100_000)  # type: ignore[union-attr]
     assert read_lookups(trace, np.array([], dtype=np.int64)) is None
 
