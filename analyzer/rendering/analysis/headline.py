@@ -128,7 +128,7 @@ def _host_words(report: AnalysisReport) -> str:
     recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
     whose = "the recorded one" if recorded else "an H100 node's"
     if speed is None:
-        return f"as fast as {whose} (another: --cpu-speed)"
+        return f"as fast as {whose} (another: --host)"
     return f"{format_number(speed)} times as fast as {whose}"
 
 

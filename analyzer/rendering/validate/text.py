@@ -133,7 +133,7 @@ def _host(validation: Validation) -> str:
     if ratio is None:
         return "not comparable: one of the recordings has no host times"
     whose = "the first recording's" if validation.source.gpu is not None else "the one assumed for shapes"
-    return f"the target's is {format_number(ratio)} times as fast as {whose} (--cpu-speed {ratio:.3g} says so)"
+    return f"the target's is {format_number(ratio)} times as fast as {whose} (--host {ratio:.3g} says so)"
 
 
 def _coverage(intervals: Coverage) -> str:
