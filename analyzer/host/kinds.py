@@ -112,6 +112,7 @@ def _makes_tensors(trace: Trace, launches: Floats) -> Floats:
     """Mark the ops that write a tensor of their own: with work, neither in place nor of the optimizer."""
     plain = [name.split(".")[0] for name in trace.strings]
     makes = np.array(
-        [not name.endswith("_") and family_of(name) not in (Family.VIEW, Family.OPTIMIZER) for name in plain], dtype=bool
+        [not name.endswith("_") and family_of(name) not in (Family.VIEW, Family.OPTIMIZER) for name in plain],
+        dtype=bool,
     )
     return np.asarray(makes[trace.ops.name] & (launches > 0), dtype=np.float64)

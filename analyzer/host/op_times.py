@@ -16,9 +16,7 @@ from .costs import spellings
 
 _LAUNCH: Final = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")
 _COPY: Final = re.compile(r"Memcpy\w*Async")
-_WAIT: Final = re.compile(
-    r"Synchronize|Malloc|Free|HostAlloc|HostRegister|ModuleLoad|LibraryLoad|Memcpy(?!\w*Async)"
-)
+_WAIT: Final = re.compile(r"Synchronize|Malloc|Free|HostAlloc|HostRegister|ModuleLoad|LibraryLoad|Memcpy(?!\w*Async)")
 LONGEST_NS: Final = 1e6
 """A longer op, or gap between ops, is data loading, start-up or a wait, not the cost of an op."""
 _BLOCKED: Final = 4

@@ -133,7 +133,9 @@ def _read_file(text: str, trace: Trace) -> TargetHost:
             return _of_kinds(speeds, trace)
         told = relative_host_speed(trace, found)
         if told is None:
-            raise InputError(f"--host {text}: too few CPU ops in this trace or in that to tell how fast their hosts were")
+            raise InputError(
+                f"--host {text}: too few CPU ops in this trace or in that to tell how fast their hosts were"
+            )
         return _within(told.ratio, told.half_width)
     told = host_speed_of(found)
     if told is None:
@@ -173,5 +175,3 @@ def _unknown(text: str) -> str:
     near = difflib.get_close_matches(text.casefold()[:_LONGEST_NAME], [item.name for item in host_list()], n=2)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"--host {shown}: expected a ratio, a host's name or a file, found none of them; {hint}{_NEXT}"
-
-
