@@ -9,7 +9,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...errors import InputError
-
 from .command import FunctionT
 
 HOSTS: Final = "RATIO|NAME|FILE"

@@ -16,8 +16,8 @@ from .op_times import classify_calls, outermost_rows, times_of_rows, winsorised
 LEAST_OPS: Final = 20
 """Fewer known ops tell nothing of a host."""
 SAME_OPS_HALF_WIDTH: Final = 0.08
-"""Natural log: how far the ratio of two hosts may be off that ran the same ops. Of the public pairs of recordings on two
-machines the iteration replayed with it was 4 % off at most (benchmarks/check/replay_pairs.py): twice that."""
+"""Natural log: how far the ratio of two hosts may be off that ran the same ops. With it, the two pairs of recordings of
+one workload on two machines are replayed 2.7 % off at worst (benchmarks/check/replay_pairs.py): three times that."""
 _LEAST_SHARED: Final = 0.5
 """Of the time of either recording's ops: below, the two do not run the same ops."""
 

@@ -19,8 +19,8 @@ from .recorded_speed import host_speed_of, relative_host_speed
 
 _RANGE: Final = (0.01, 100.0)
 MEASURED_HALF_WIDTH: Final = 0.1
-"""Natural log: how far the ratio of two measured hosts may be off beside the spread of their measurements. Loops of tiny
-ops and small networks kept within 6 % under other Pythons and torch versions (docs/host.md)."""
+"""Natural log: how far the ratio of two measured hosts may be off beside the spread of their measurements. Assumed: no
+two hosts with GPUs were measured, and benchmarks/check/host_times.py knows one machine under several Pythons."""
 _NEXT: Final = "'wavecast hosts' lists names, 'wavecast measure --host -o FILE' measures one"
 _LONGEST_NAME: Final = 80
 _HOST_MARK: Final = b'"wavecast.host"'
@@ -141,6 +141,21 @@ def _read_file(text: str, trace: Trace) -> TargetHost:
     if told is None:
         raise InputError(f"--host {text}: it holds too few CPU ops to tell how fast its host was; {_NEXT}")
     return _within(KindSpeeds(ratios=usual_mix(told.ratio), spread=0.0).over(kind_times_ns(trace)), told.half_width)
+
+
+def told_between(before: Trace, after: Trace) -> TargetHost | None:
+    """Return the host of a measured trace relative to that of another's replay, by CPU ops; None where nothing tells.
+
+    >>> told_between(trace, trace) is None  # shapes alone
+    True
+    """
+    if before.is_measured:
+        told = relative_host_speed(before, after)
+        return None if told is None else _within(told.ratio, told.half_width)
+    told = host_speed_of(after)
+    if told is None:
+        return None
+    return _within(KindSpeeds(ratios=usual_mix(told.ratio), spread=0.0).over(kind_times_ns(before)), told.half_width)
 
 
 def _of_times(text: str, times: HostTimes, trace: Trace) -> TargetHost:

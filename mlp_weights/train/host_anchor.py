@@ -36,8 +36,8 @@ from .profiler_ratios import models, step
 NAME: Final = "host_anchor"
 ABOUT: Final = (
     "A machine of which both are known: times_ns is what `wavecast measure --host` gives for it, ops_ratio its speed "
-    "relative to the reference host of host_costs, by the views of small models under the profiler. half_width: 90 % of "
-    "what the ratio differs by from one family of ops to another, natural log."
+    "relative to the reference host of host_costs, by the views of small models under the profiler. half_width: what "
+    "the ratio differs by from one family of ops to another, 90 %, natural log."
 )
 ROUNDS: Final = 7
 _STEPS: Final = 10

@@ -28,8 +28,8 @@ NAME: Final = "host_speeds"
 ABOUT: Final = (
     "Speed of the hosts of host_costs relative to the reference host by the CPU ops of their traces alone: ops_ratio. "
     "usual_over_reference: what the usual of these hosts takes over what the reference host does, by part of an op's "
-    "cost, and as CPU ops tell it. known_host_half_width: what nine of ten traces lie within, natural log, whose host's "
-    "speed their CPU ops told, all traces of their host left out of the costs. counts: ops."
+    "cost, and as CPU ops tell it. known_host_half_width: what nine of ten traces lie within, natural log, where their "
+    "CPU ops tell the host's speed, all traces of their host left out of the costs. counts: ops."
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import exp
 from typing import Final
 
 from ....formats.printable import clean_text
@@ -129,7 +130,9 @@ def _host_words(report: AnalysisReport) -> str:
     whose = "the recorded one" if recorded else "an H100 node's"
     if speed is None:
         return f"as fast as {whose} (another: --host)"
-    return f"{format_number(speed)} times as fast as {whose}"
+    half_width = report.scenario.host_half_width
+    doubt = f", within a factor of {exp(half_width):.2f}" if half_width else ""
+    return f"{format_number(speed)} times as fast as {whose}{doubt}"
 
 
 def _compiled_line(report: AnalysisReport) -> Iterator[str]:
