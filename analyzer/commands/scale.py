@@ -29,7 +29,7 @@ from .output import OutputPath, write_result
 from .plan_options import check_size, check_time, draw_plans, plan_options, read_names
 from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
-from .what_if_options import host_option, take_host
+from .what_if_options import host_option
 
 if TYPE_CHECKING:
     from ..api.scale import PlansReport
@@ -95,7 +95,10 @@ class ScaleRequest:
 @price_options
 @cluster_options
 @indices_option
-@host_option("The host of every GPU: its speed relative to the recorded one, a name ('wavecast hosts'), or a file.")
+@host_option(
+    "The host of every GPU: its speed relative to the recorded one, a name ('wavecast hosts'), or a file.",
+    has_old_name=False,
+)
 @iteration_option()
 @capture_option()
 @click.option(
@@ -139,7 +142,6 @@ def scale(**options: Any) -> None:
       overlap_experts=on        beside another micro batch
     """
     cluster, prices = take_cluster(options), take_prices(options)
-    take_host(options)
     request = ScaleRequest(**options, cluster=cluster, prices=prices)
     write_result(draw_plans(_predict(request), request.form, request.output), request.output)
 

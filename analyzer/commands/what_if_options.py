@@ -16,13 +16,13 @@ PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8", "nvfp4", "int8-weights", "in
 ATTENTION: Final = ("flash2", "flash3", "cudnn", "efficient", "math", "triton", "ck")
 
 
-def host_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
-    """Add `--host` and its old name; `take_host` makes one of the two."""
+def host_option(explanation: str, *, has_old_name: bool = True) -> Callable[[FunctionT], FunctionT]:
+    """Add `--host`, and its old name, which `take_host` puts into its place."""
 
     def decorate(function: FunctionT) -> FunctionT:
         old = click.option("--cpu-speed", hidden=True, metavar="RATIO", help="What --host was called before.")
         new = click.option("--host", metavar=HOSTS, shell_complete=complete_hosts, help=explanation)
-        return new(old(function))
+        return new(old(function) if has_old_name else function)
 
     return decorate
 
