@@ -96,7 +96,7 @@ def _read_ratio(text: str) -> float:
 def _load(text: str) -> HostTimes | Trace:
     """Return what a file tells of a host: measured times, or a trace that was measured on it."""
     path = Path(text)
-    if not path.is_file():
+    if not _is_file(path):
         raise InputError(_unknown(text))
     from ...formats import host_file
     from ...formats.files import load_trace
@@ -112,6 +112,13 @@ def _load(text: str) -> HostTimes | Trace:
             f"--host {text}: a trace without times says nothing of the host that its iteration ran on; {_NEXT}"
         )
     return trace
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _says_host(path: Path) -> bool:
