@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats
+from ...arrays import Floats, Rows
 from ...formats.column import row_count
 from ...formats.meta import HostTimes
 from ...formats.trace import Phase, Trace
@@ -108,7 +108,7 @@ def _opening_ns(trace: Trace, costs: HostCosts, lead: Floats) -> Floats:
     return np.where(opens, np.maximum(lead - plain, 0.0), 0.0)
 
 
-def _makes_tensors(trace: Trace, launches: Floats) -> Floats:
+def _makes_tensors(trace: Trace, launches: Rows) -> Floats:
     """Mark the ops that write a tensor of their own: with work, neither in place nor of the optimizer."""
     plain = [name.split(".")[0] for name in trace.strings]
     makes = np.array(

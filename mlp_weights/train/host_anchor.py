@@ -88,7 +88,8 @@ def record(model: nn.Module, data: torch.Tensor) -> Trace:
 
 def ratios_by_family(trace: Trace, costs: HostCosts) -> dict[Family, float]:
     """Return how much faster a trace's ops are than those of the table, by family; not where libraries do the work."""
-    listed, took = defaultdict(float), defaultdict(float)
+    listed: dict[Family, float] = defaultdict(float)
+    took: dict[Family, float] = defaultdict(float)
     calls: dict[Family, int] = defaultdict(int)
     for name, kind in kinds_of_ops(trace, costs.op_ns)[0].items():
         family = family_of(name)

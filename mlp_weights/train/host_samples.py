@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ HOSTS: Final = {
     "v100_training_memory_events": "v100-memory-node",
 }
 """Traces of a few ops, and compiled ones, are left out."""
+_KEPT = ("ops", "tensors")
 _WRAPPERS = re.compile(r"^(?!\w+::)|^(autograd|torch|nccl|c10d|record_param_comms|prim|profiler|detach)")
 _GONE = {"aten::_batch_norm_impl_index", "aten::_convolution", "aten::to", "aten::_cat_impl"}
 """Composite ops of older releases that torch no longer knows as such."""
@@ -81,11 +82,11 @@ def load_sample(path: Path, host: str) -> Sample:
     lead[lead > LONGEST_NS] = np.nan
     times = times_of_rows(trace, rows, kinds, waits)
     own = np.nan_to_num(times.own_ns)
-    kept = {"ops", "tensors"}
+    left_out: dict[str, Any] = {name: build_table(table, 0) for name, table in TABLES.items() if name not in _KEPT}
     shapes = replace(
         trace,
         ops=replace(ops, parent=np.full(len(rows), -1), forward=np.full(len(rows), -1)),
-        **{name: build_table(table, 0) for name, table in TABLES.items() if name not in kept},
+        **left_out,
     )
     with_nodes = replace(shapes.ops, sequence=autograd_nodes(trace, rows))
     first = np.searchsorted(call_start[is_launch], start)
