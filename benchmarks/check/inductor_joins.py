@@ -1,0 +1,410 @@
+"""Compare which ops are predicted to share a kernel with what inductor itself joins, on this machine's CPU.
+
+Run: python -m benchmarks.check.inductor_joins [--scheduler triton|cpp] [--set check|development] [NETWORK ...]
+
+Each network is compiled for real (torch.compile, forward and backward, float32) until inductor's scheduler has decided
+what one kernel is; every node of its graph carries the number of the aten call that it came from. The same network is
+recorded on the meta device by wavecast's tracer, and its calls are matched with those by name and order. Two ops agree
+where both say the same of them: that a kernel holds both, or that none does. `triton` runs the scheduler that GPUs have
+(inductor's own setting `cpu_backend`), `cpp` the one of CPUs. Nothing was adjusted on the networks of `check`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import combinations
+from typing import Any
+
+import torch
+import torch._inductor.config as inductor
+import torch.fx.experimental.proxy_tensor as proxies
+from torch import nn
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch.fx import traceback
+from torch.nn import functional
+from wavecast.analyzer.prediction.workload import shape_workload
+from wavecast.analyzer.recorded.compiled import find_compiled
+from wavecast.analyzer.recorded.window import select_window
+from wavecast.analyzer.whatif.calls import short_name
+from wavecast.analyzer.whatif.fusion.generated import group_generated
+from wavecast.analyzer.work import Family, family_of
+from wavecast.formats.trace import Phase, Trace
+from wavecast.tracer import trace_iteration
+
+Inputs = tuple[torch.Tensor, ...]
+Builder = Callable[[], tuple[nn.Module, Inputs]]
+OpKey = tuple[str, int]
+"""Which graph, forward or backward, and which recorded op: a backward graph computes some forward ops again."""
+TAG = "_numeric_debug_handle"
+"""A field of a node's meta that graph passes copy and nothing else uses: the number of the aten call."""
+SHARED_NAMES = {
+    "native_batch_norm": "batch_norm",
+    "_native_batch_norm_legit": "batch_norm",
+    "_native_batch_norm_legit_functional": "batch_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm",
+    "cudnn_batch_norm": "batch_norm",
+    "native_batch_norm_backward": "batch_norm_backward",
+    "cudnn_batch_norm_backward": "batch_norm_backward",
+}
+
+
+class _Scheduled(Exception):
+    """Stop a compilation whose kernels are known."""
+
+
+@dataclass(slots=True)
+class Compilation:
+    """Hold what inductor was asked to compile, and the kernels that it made of it."""
+
+    calls: list[str] = field(default_factory=list)
+    graphs: list[list[frozenset[int]]] = field(default_factory=list)
+    """Per graph, forward then backward, per generated kernel, the calls that it computes."""
+
+
+@contextmanager
+def numbered_calls(found: Compilation) -> Iterator[None]:
+    """Number the outermost aten calls of a trace, and mark all nodes that come of each."""
+    original = proxies.set_original_aten_op
+
+    @contextmanager
+    def mark(func: Any) -> Iterator[None]:
+        if proxies.ORIGINAL_ATEN.get() is not None or not traceback.has_preserved_node_meta():
+            with original(func):
+                yield
+            return
+        traceback.current_meta[TAG] = len(found.calls)
+        found.calls.append(str(getattr(func, "_schema", func)).partition("(")[0])
+        try:
+            with original(func):
+                yield
+        finally:
+            traceback.current_meta.pop(TAG, None)
+
+    proxies.set_original_aten_op = mark
+    try:
+        yield
+    finally:
+        proxies.set_original_aten_op = original
+
+
+def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compilation:
+    """Compile a network's forward and backward pass, and return what inductor's scheduler made of them."""
+    found = Compilation()
+
+    def keep(nodes: Sequence[Any]) -> Sequence[Any]:
+        kernels = []
+        for node in nodes:
+            parts = node.get_nodes()
+            if type(parts[0]).__name__ != "SchedulerNode":
+                continue  # a library's kernel, or none
+            origins = {origin for part in parts if part.node is not None for origin in part.node.get_origins()}
+            kernels.append(frozenset(origin.meta[TAG] for origin in origins if TAG in origin.meta))
+        found.graphs.append(kernels)
+        raise _Scheduled
+
+    def schedule_only(graph: Any, example_inputs: Any, **options: Any) -> Any:
+        try:
+            compile_fx_inner(graph, example_inputs, **options)
+        except Exception as error:
+            if not _is_scheduled(error):
+                raise
+        return make_boxed_func(graph.forward)
+
+    def backend(graph: Any, example_inputs: Any) -> Any:
+        return compile_fx(graph, example_inputs, inner_compile=schedule_only)
+
+    settings = {"cpu_backend": scheduler, "force_disable_caches": True, "_post_fusion_custom_pass": keep}
+    torch._dynamo.reset()
+    with inductor.patch(settings), numbered_calls(found):
+        _loss_of(torch.compile(network, backend=backend)(*inputs)).backward()
+    return found
+
+
+def _is_scheduled(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, _Scheduled):
+        error = getattr(error, "inner_exception", None) or error.__cause__
+    return error is not None
+
+
+def _loss_of(result: Any) -> torch.Tensor:
+    """Return what is differentiated: the result itself, weighted by nothing."""
+    return result.sum()
+
+
+def record_network(network: nn.Module, inputs: Inputs) -> Trace:
+    """Record the same on the meta device."""
+    shadow = network.to("meta")
+    data = tuple(item.to("meta").requires_grad_(item.requires_grad) for item in inputs)
+    compiled = torch.compile(shadow)
+    return trace_iteration(lambda: _loss_of(compiled(*data)).backward(), device="meta")
+
+
+def predicted_kernels(trace: Trace) -> list[frozenset[OpKey]]:
+    """Return the ops of each kernel that the analyzer expects."""
+    workload = shape_workload(trace, select_window(trace))
+    return [
+        frozenset((graph_of(trace, op), op) for op in members)
+        for members in group_generated(trace, workload, find_compiled(trace).region)
+    ]
+
+
+def graph_of(trace: Trace, op: int) -> str:
+    """Return which compiled graph a recorded op was part of."""
+    return "backward" if trace.ops.phase[op] == Phase.BACKWARD else "forward"
+
+
+def match_calls(found: Compilation, trace: Trace) -> dict[int, int]:
+    """Return the recorded op of each call: the same names in the same order."""
+    region = find_compiled(trace).region
+    ops = [op for op in range(len(region)) if region[op] >= 0]
+    names = [_name(trace.strings[trace.ops.name[op]]) for op in ops]
+    blocks = SequenceMatcher(None, [_name(call) for call in found.calls], names, autojunk=False).get_matching_blocks()
+    return {block.a + at: ops[block.b + at] for block in blocks for at in range(block.size)}
+
+
+def _name(name: str) -> str:
+    short = short_name(name)
+    return "attention" if "dot_product" in short and "backward" not in short else SHARED_NAMES.get(short, short)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Count pairs of ops that share a kernel."""
+
+    ops: int
+    joined: int
+    """As inductor has it."""
+    predicted: int
+    both: int
+    alike: int
+    """Ops of which every pair is the same."""
+
+    @property
+    def share(self) -> float:
+        """Return the pairs that both join, of those that either does."""
+        return self.both / max(self.joined + self.predicted - self.both, 1)
+
+
+def compare(found: Compilation, trace: Trace, *, is_told: bool = False) -> Agreement:
+    """Compare inductor's kernels with the predicted ones, over the ops that it generates code for."""
+    op_of = match_calls(found, trace)
+    is_view = [family_of(name) is Family.VIEW for name in trace.strings]
+    kernels = [
+        frozenset((label, op_of[call]) for call in kernel if call in op_of and not is_view[trace.ops.name[op_of[call]]])
+        for label, graph in zip(("forward", "backward"), found.graphs, strict=False)
+        for kernel in graph
+    ]
+    ops = {item for kernel in kernels for item in kernel}
+    expected = [kernel & ops for kernel in predicted_kernels(trace)]
+    joined, predicted = (
+        {pair for kernel in each for pair in combinations(sorted(kernel), 2)} for each in (kernels, expected)
+    )
+    unlike = {item for pair in joined ^ predicted for item in pair}
+    if is_told:
+        tell(trace, joined, predicted, kernels)
+    both = len(joined & predicted)
+    return Agreement(
+        ops=len(ops), joined=len(joined), predicted=len(predicted), both=both, alike=len(ops) - len(unlike)
+    )
+
+
+def tell(trace: Trace, joined: set[Any], predicted: set[Any], kernels: Sequence[frozenset[OpKey]]) -> None:
+    """Print the kernels, and the pairs that only one of the two joins."""
+
+    def say(item: OpKey) -> str:
+        return f"{item[0][0]}{item[1]}:{short_name(trace.strings[trace.ops.name[item[1]]])}"
+
+    for kernel in kernels:
+        print("   kernel", *(say(item) for item in sorted(kernel)))
+    for title, pairs in (("missed", joined - predicted), ("too much", predicted - joined)):
+        for one, other in sorted(pairs):
+            print(f"   {title}: {say(one)} {say(other)}")
+
+
+def resnet() -> tuple[nn.Module, Inputs]:
+    """Return transformers' ResNet, two stages of basic blocks."""
+    from transformers import ResNetConfig, ResNetModel
+
+    settings = ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[2, 2], layer_type="basic")
+    return Last(ResNetModel(settings)), (torch.randn(4, 3, 64, 64),)
+
+
+def vit() -> tuple[nn.Module, Inputs]:
+    """Return transformers' vision transformer."""
+    from transformers import ViTConfig, ViTModel
+
+    settings = ViTConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, image_size=64
+    )
+    return Last(ViTModel(settings)), (torch.randn(4, 3, 64, 64),)
+
+
+def bert() -> tuple[nn.Module, Inputs]:
+    """Return transformers' BERT with dropout."""
+    from transformers import BertConfig, BertModel
+
+    settings = BertConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, vocab_size=1000
+    )
+    return Last(BertModel(settings)), (torch.randint(0, 1000, (4, 32)),)
+
+
+def llama() -> tuple[nn.Module, Inputs]:
+    """Return transformers' Llama: RMS norm, rotary embedding, gated perceptron."""
+    from transformers import LlamaConfig, LlamaModel
+
+    settings = LlamaConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, vocab_size=1000
+    )
+    return Last(LlamaModel(settings)), (torch.randint(0, 1000, (4, 32)),)
+
+
+def convnext() -> tuple[nn.Module, Inputs]:
+    """Return transformers' ConvNeXt, two stages."""
+    from transformers import ConvNextConfig, ConvNextModel
+
+    settings = ConvNextConfig(hidden_sizes=[32, 64], depths=[2, 2], num_stages=2)
+    return Last(ConvNextModel(settings)), (torch.randn(4, 3, 64, 64),)
+
+
+def mobilenet() -> tuple[nn.Module, Inputs]:
+    """Return transformers' MobileNetV2."""
+    from transformers import MobileNetV2Config, MobileNetV2Model
+
+    return Last(MobileNetV2Model(MobileNetV2Config(depth_multiplier=0.35))), (torch.randn(4, 3, 64, 64),)
+
+
+def gpt2() -> tuple[nn.Module, Inputs]:
+    """Return transformers' GPT-2 with dropout."""
+    from transformers import GPT2Config, GPT2Model
+
+    settings = GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=1000, n_positions=64)
+    return Last(GPT2Model(settings)), (torch.randint(0, 1000, (4, 32)),)
+
+
+def regnet() -> tuple[nn.Module, Inputs]:
+    """Return transformers' RegNet: grouped convolutions, squeeze and excitation."""
+    from transformers import RegNetConfig, RegNetModel
+
+    settings = RegNetConfig(embedding_size=16, hidden_sizes=[32, 64], depths=[2, 2], groups_width=16)
+    return Last(RegNetModel(settings)), (torch.randn(4, 3, 64, 64),)
+
+
+class Last(nn.Module):
+    """Return a model's last hidden state alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        """Run the model."""
+        return self.model(data)[0]  # type: ignore[no-any-return]
+
+
+class Mixer(nn.Module):
+    """A block of an MLP-Mixer."""
+
+    def __init__(self, tokens: int = 64, width: int = 96) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)])
+        self.tokens = nn.Sequential(nn.Linear(tokens, 32), nn.GELU(), nn.Linear(32, tokens))
+        self.channels = nn.Sequential(nn.Linear(width, 384), nn.GELU(), nn.Linear(384, width))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        """Mix tokens, then channels."""
+        data = data + self.tokens(self.norms[0](data).transpose(1, 2)).transpose(1, 2)
+        return data + self.channels(self.norms[1](data))  # type: ignore[no-any-return]
+
+
+class Unet(nn.Module):
+    """Two levels with a skip: group norm, SiLU, pooling, upsampling, concatenation."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.enter, self.down = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
+        self.up, self.leave = nn.Conv2d(3 * width, width, 3, padding=1), nn.Conv2d(width, 3, 1)
+        self.norms = nn.ModuleList([nn.GroupNorm(8, size) for size in (width, 2 * width, width)])
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        """Go down, up, and join both."""
+        high = functional.silu(self.norms[0](self.enter(data)))
+        low = functional.silu(self.norms[1](self.down(functional.avg_pool2d(high, 2))))
+        joined = torch.cat([functional.interpolate(low, scale_factor=2.0), high], 1)
+        return self.leave(functional.silu(self.norms[2](self.up(joined))))  # type: ignore[no-any-return]
+
+
+class Written(nn.Module):
+    """Attention and gates spelled out: softmax of masked scores, dropout, RMS norm, a residual."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.gate, self.value = nn.Linear(width, width), nn.Linear(width, width)
+        self.scale, self.dropout = nn.Parameter(torch.ones(width)), nn.Dropout(0.1)
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        """Attend, then gate."""
+        normed = data * torch.rsqrt(data.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale
+        query, key, value = self.qkv(normed).chunk(3, -1)
+        scores = query @ key.transpose(1, 2) / 8.0
+        mask = torch.ones(scores.shape[-2:], device=data.device, dtype=torch.bool).tril()
+        scores = scores.masked_fill(~mask, float("-inf"))
+        data = data + self.out(self.dropout(scores.softmax(-1)) @ value)
+        return data + torch.sigmoid(self.gate(data)) * self.value(data)
+
+
+NETWORKS: dict[str, dict[str, Builder]] = {
+    "check": {
+        "resnet": resnet,
+        "vit": vit,
+        "bert": bert,
+        "llama": llama,
+        "convnext": convnext,
+        "mobilenet": mobilenet,
+    },
+    "development": {
+        "gpt2": gpt2,
+        "regnet": regnet,
+        "mixer": lambda: (Mixer(), (torch.randn(8, 64, 96),)),
+        "unet": lambda: (Unet(), (torch.randn(4, 3, 32, 32),)),
+        "written": lambda: (Written(), (torch.randn(8, 32, 64),)),
+    },
+}
+
+
+def main() -> None:
+    """Print one line per network, and the mean."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*")
+    parser.add_argument("--scheduler", choices=("triton", "cpp"), default="triton")
+    parser.add_argument("--set", choices=tuple(NETWORKS), default="check")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    chosen = NETWORKS[options.set]
+    print(f"{'network':12} {'ops':>5} {'pairs':>6} {'predicted':>9} {'both':>6} {'precision':>9} {'recall':>7} {'alike':>6}")
+    sums = []
+    for name in options.networks or chosen:
+        torch.manual_seed(0)
+        network, inputs = chosen[name]()
+        network.train()
+        found = compile_network(network, inputs, options.scheduler)
+        item = compare(found, record_network(network, inputs), is_told=options.verbose)
+        precision, recall = item.both / max(item.predicted, 1), item.both / max(item.joined, 1)
+        alike = item.alike / max(item.ops, 1)
+        sums.append((precision, recall, alike))
+        print(
+            f"{name:12} {item.ops:5d} {item.joined:6d} {item.predicted:9d} {item.both:6d} "
+            f"{precision:9.1%} {recall:7.1%} {alike:6.1%}"
+        )
+    means = [sum(column) / len(sums) for column in zip(*sums, strict=True)]
+    print(f"{'mean':12} {'':5} {'':6} {'':9} {'':6} {means[0]:9.1%} {means[1]:7.1%} {means[2]:6.1%}")
+
+
+if __name__ == "__main__":
+    main()
