@@ -32,7 +32,7 @@ from wavecast.analyzer.recorded.compiled import find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.whatif.fusion.generated import group_generated
-from wavecast.analyzer.work import Family, family_of
+from wavecast.analyzer.work import VARYING_FAMILIES, Family, family_of
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
 
@@ -97,13 +97,14 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
     found = Compilation()
 
     def keep(nodes: Sequence[Any]) -> Sequence[Any]:
+        computed = _computed_nodes(nodes)
         kernels = []
         for node in nodes:
             parts = node.get_nodes()
             if type(parts[0]).__name__ != "SchedulerNode":
                 continue  # a library's kernel, or none
-            origins = {origin for part in parts if part.node is not None for origin in part.node.get_origins()}
-            kernels.append(frozenset(origin.meta[TAG] for origin in origins if TAG in origin.meta))
+            origins = {origin for part in parts for origin in computed[part.get_name()]}
+            kernels.append(frozenset(item.meta[TAG] for item in origins if TAG in item.meta and not _is_constant(item)))
         found.graphs.append(kernels)
         raise _Scheduled
 
@@ -123,6 +124,30 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
     with inductor.patch(settings), numbered_calls(found):
         _loss_of(torch.compile(network, backend=backend)(*inputs)).backward()
     return found
+
+
+def _computed_nodes(nodes: Sequence[Any]) -> dict[str, set[Any]]:
+    """Return by scheduler node the graph nodes that its loop computes: its origins but for those of what it reads.
+
+    A view of what is in memory by now keeps the origins of the expression that it was.
+    """
+    parts = sorted((part for node in nodes for part in node.get_nodes()), key=lambda part: part.min_order)
+    wrote: dict[str, set[Any]] = {}
+    computed: dict[str, set[Any]] = {}
+    for part in parts:
+        all_of = set(part.node.get_origins()) if part.node is not None else set()
+        read = {origin for item in part.read_writes.reads for origin in wrote.get(item.name, ())}
+        own = all_of - read or all_of & {getattr(part.node, "origin_node", None)} or all_of
+        computed[part.get_name()] = own
+        for buffer in part.get_buffer_names():
+            wrote[buffer] = own
+    return computed
+
+
+def _is_constant(node: Any) -> bool:
+    """Say whether a graph node is a number, of which all ops that need it share one."""
+    value = node.meta.get("val")
+    return not node.all_input_nodes and isinstance(value, torch.Tensor) and value.numel() == 1
 
 
 def _is_scheduled(error: BaseException | None) -> bool:
@@ -193,11 +218,15 @@ class Agreement:
 def compare(found: Compilation, trace: Trace, *, is_told: bool = False) -> Agreement:
     """Compare inductor's kernels with the predicted ones, over the ops that it generates code for."""
     op_of = match_calls(found, trace)
-    is_view = [family_of(name) is Family.VIEW for name in trace.strings]
+    left_out = [family_of(name) in (Family.VIEW, *VARYING_FAMILIES) for name in trace.strings]
     kernels = [
-        frozenset((label, op_of[call]) for call in kernel if call in op_of and not is_view[trace.ops.name[op_of[call]]])
+        frozenset((label, op_of[call]) for call in kernel if call in op_of and not left_out[trace.ops.name[op_of[call]]])
         for label, graph in zip(("forward", "backward"), found.graphs, strict=False)
         for kernel in graph
+    ]
+    kernels = [
+        frozenset(item for item in kernel if item[0] == "backward" or graph_of(trace, item[1]) == "forward")
+        for kernel in kernels
     ]
     ops = {item for kernel in kernels for item in kernel}
     expected = [kernel & ops for kernel in predicted_kernels(trace)]

@@ -1,0 +1,510 @@
+"""Lowers the ops of compiled graphs to loops as inductor does: pointwise ops are computed where they are read.
+
+After torch/_inductor/lowering.py and decomposition.py: a norm is a reduction and an expression, softmax likewise;
+libraries' ops need their operands in memory; reductions leave theirs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Rows
+from ....formats.column import MISSING, row_count
+from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
+from ....formats.trace import Phase, Trace
+from ...work import Family, family_of
+from ..calls import operands_of, short_name
+from .loops import Loop, LoopGraph, Read
+from .values import Kept, Value, Values
+
+_KEPT_WEIGHT: Final = 2
+"""What keeping a value costs the partitioner that only fused kernels would use, of what it costs to keep others."""
+_LONGEST: Final = 60
+"""Operations of an expression that a backward pass computes anew."""
+_UNROLLED: Final = 8
+"""Elements that a reduction adds up in an expression: inductor's `unroll_reductions_threshold`."""
+_DIMS_AT: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("sum", "nansum", "prod", "mean", "amax", "amin", "any", "all", "max", "min", "argmax", "argmin"), 1),
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp", "cumsum", "cumprod"), 1),
+    **dict.fromkeys(("linalg_vector_norm", "norm"), 2),
+}
+"""Reductions, with the position of the dimensions that they are over."""
+_ROW_NORMS: Final = frozenset(("native_layer_norm", "_fused_rms_norm", "rms_norm"))
+_SOFTMAXES: Final = frozenset(("_softmax", "_log_softmax", "_safe_softmax"))
+_BATCH_NORMS: Final = frozenset(
+    (
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_no_training",
+        "cudnn_batch_norm",
+        "miopen_batch_norm",
+        "batch_norm_elemt",
+    )
+)
+_ROW_GRADIENTS: Final = frozenset(("native_layer_norm_backward", "_fused_rms_norm_backward"))
+_CHANNEL_GRADIENTS: Final = frozenset(
+    ("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
+)
+_SOFTMAX_GRADIENTS: Final = frozenset(("_softmax_backward_data", "_log_softmax_backward_data"))
+_GENERATED: Final = frozenset(
+    (
+        *("cat", "stack", "constant_pad_nd", "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d", "roll"),
+        *("_to_copy", "clone", "contiguous", "copy", "copy_", "native_dropout", "native_dropout_backward", "repeat"),
+        *("embedding", "index", "gather", "index_select", "arange", "full", "zeros", "ones", "fill", "zero", "scalar_tensor"),
+        *("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "empty_like", "rand_like"),
+        *("avg_pool2d_backward", "_adaptive_avg_pool2d", "upsample_bilinear2d", "reflection_pad2d", "flip", "tril"),
+        *("triu", "select_backward", "slice_backward", "bernoulli", "rand", "randn", "im2col", "unfold_backward"),
+        *("upsample_nearest2d_backward", "where", "masked_fill", "lift_fresh", "lift_fresh_copy", "nll_loss_forward"),
+    )
+)
+_WINDOWED: Final = frozenset(
+    (
+        *("avg_pool2d", "max_pool2d_with_indices", "avg_pool2d_backward", "upsample_bilinear2d", "upsample_nearest2d"),
+        *("im2col", "max_pool2d_with_indices_backward", "_adaptive_avg_pool2d", "upsample_nearest2d_backward"),
+    )
+)
+"""Read their input several times, or in another order: it has to be in memory (`realize_hint`)."""
+_LARGE: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("gelu", "gelu_backward"), 9),
+    **dict.fromkeys(("silu", "silu_backward", "mish", "hardswish", "native_dropout"), 6),
+    **dict.fromkeys(("max_pool2d_with_indices", "upsample_bilinear2d", "avg_pool2d"), 31),
+}
+"""Operations of an op's expression; others count 2."""
+_SHARES: Final[Mapping[str, str]] = {
+    "gelu_backward": "gelu",
+    "silu_backward": "silu",
+    "native_layer_norm_backward": "native_layer_norm",
+    "native_group_norm_backward": "native_group_norm",
+    "native_batch_norm_backward": "native_batch_norm",
+    "cudnn_batch_norm_backward": "cudnn_batch_norm",
+    "hardswish_backward": "hardswish",
+}
+"""Gradients that compute anew a part of what they are the gradient of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Call:
+    """Hold one op with its tensors: storage, elements, bytes of an element."""
+
+    row: int
+    name: str
+    signature: Signature | None
+    inputs: Sequence[tuple[int, int, int]]
+    outputs: Sequence[tuple[int, int, int]]
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """Know of every op which tensors it reads and writes, and of every storage who reads it."""
+
+    trace: Trace
+    region: Rows
+    inputs: list[list[int]] = field(init=False)
+    outputs: list[list[int]] = field(init=False)
+    storage: list[int] = field(init=False)
+    count: list[int] = field(init=False)
+    element_bytes: list[int] = field(init=False)
+    names: list[str] = field(init=False)
+    families: list[Family | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        trace = self.trace
+        found = operands_of(trace) if row_count(trace.operands) else ([], [])
+        self.inputs, self.outputs = ([list(item) for item in each] for each in found)
+        self.storage, self.count = trace.tensors.storage.tolist(), trace.tensors.element_count.tolist()
+        sizes = np.array([DTYPE_BYTES.get(name, 4) for name in trace.strings])
+        self.element_bytes = sizes[trace.tensors.dtype].tolist()
+        self.names = [short_name(name) for name in trace.strings]
+        self.families = [family_of(name) for name in trace.strings]
+
+    def call(self, row: int) -> _Call:
+        """Return an op with its tensors."""
+        signature = int(self.trace.ops.signature[row])
+        return _Call(
+            row=row,
+            name=self.names[self.trace.ops.name[row]],
+            signature=self.trace.signatures[signature] if signature != MISSING else None,
+            inputs=self._tensors(self.inputs[row]),
+            outputs=self._tensors(self.outputs[row]),
+        )
+
+    def _tensors(self, items: Sequence[int]) -> list[tuple[int, int, int]]:
+        return [(self.storage[item], self.count[item], self.element_bytes[item]) for item in items]
+
+    def family(self, row: int) -> Family | None:
+        """Return an op's family."""
+        return self.families[self.trace.ops.name[row]]
+
+
+def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
+    """Return the loops of each compiled region (per op; -1: none), in order. The trace has to name its tensors."""
+    if not row_count(trace.operands):
+        return []
+    reading = _Reading(trace, region)
+    calls: dict[int, list[int]] = {}
+    for row in np.flatnonzero(region != MISSING).tolist():
+        if reading.family(row) is not Family.VIEW:
+            calls.setdefault(int(region[row]), []).append(row)
+    readers, kept = _readers(reading), Kept()
+    return [_Lowering(reading, readers, kept, at, rows).run() for at, rows in calls.items()]
+
+
+def _readers(reading: _Reading) -> dict[int, list[int]]:
+    """Return the ops that read each storage, in order; those that only view it do not."""
+    readers: dict[int, list[int]] = {}
+    for row, items in enumerate(reading.inputs):
+        if reading.family(row) is not Family.VIEW:
+            for storage in {reading.storage[item] for item in items}:
+                readers.setdefault(storage, []).append(row)
+    return readers
+
+
+class _Lowering:
+    """Lower the ops of one region."""
+
+    def __init__(
+        self, reading: _Reading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
+    ) -> None:
+        self._reading, self._readers, self._rows = reading, readers, rows
+        self._members = set(rows)
+        self._graph = LoopGraph(region=region)
+        self._values = Values(self._graph, kept)
+        self._kept = kept
+        self._next_write = _next_writes(reading, rows)
+
+    def run(self) -> LoopGraph:
+        """Return the region's loops."""
+        for row in self._rows:
+            call = self._reading.call(row)
+            _rule_of(call.name, self._reading.family(row), call)(self, call)
+        for storage, value in [*self._values.current.items()]:
+            is_output = storage not in self._kept.recipes and self._is_output(storage)
+            if is_output and (value.buffer is not None or value.ops & self._members):
+                self._graph.outputs.add(self._values.store(value))
+            if value.buffer is not None:
+                self._kept.buffers[storage] = self._graph.region, value.buffer
+        return self._graph
+
+    def _is_output(self, storage: int) -> bool:
+        """Say whether a storage is read after the region, was there before, or is read by nobody: a result."""
+        readers = self._readers.get(storage, ())
+        is_outside = any(row not in self._members for row in readers)
+        return not readers or is_outside or storage in self._values.given_storages
+
+    def parts(self, call: _Call, chosen: Sequence[int] | None = None) -> list[tuple[Value, int]]:
+        """Return what the op reads, and how many elements of each."""
+        items = call.inputs if chosen is None else [call.inputs[at] for at in chosen if at < len(call.inputs)]
+        return [(self._values.read(*item), item[1]) for item in items]
+
+    def stored(self, call: _Call) -> list[tuple[Value, int]]:
+        """Return what the op reads, in memory."""
+        parts = self.parts(call)
+        for value, _ in parts:
+            self._values.store(value)
+        return parts
+
+    def assign(self, call: _Call, at: int, value: Value) -> None:
+        """Let a result of the op hold a value, in memory where its readers need it there."""
+        if at >= len(call.outputs):
+            return
+        storage = call.outputs[at][0]
+        until = self._next_write.get((call.row, storage))
+        users = [row for row in self._readers.get(storage, ()) if row > call.row and (until is None or row <= until)]
+        outside = [row for row in users if row not in self._members]
+        is_needed = any(row in self._members and _needs_memory(self._reading, row) for row in users)
+        is_kept = bool(outside) and not self._is_computed_anew(storage, value, outside)
+        self._values.current[storage] = value
+        self._values.settle(value, len(users), is_needed=is_needed or is_kept)
+        if value.buffer is not None and is_kept:
+            self._graph.outputs.add(value.buffer)
+
+    def _is_computed_anew(self, storage: int, value: Value, outside: Sequence[int]) -> bool:
+        """Say whether the backward pass computes a value anew from less than it is; note how, and keep that instead.
+
+        As functorch's partitioner weighs it: what has to be in memory anyway counts half of what need not be.
+        """
+        is_backward = self._reading.trace.ops.phase[np.array(outside)] == Phase.BACKWARD
+        if value.buffer is not None or not is_backward.all() or any(self._reading.region[row] < 0 for row in outside):
+            return False
+        graph = self._graph
+        new = [item for item in value.reads if graph.writer[item.buffer] >= 0 and item.buffer not in graph.outputs]
+        cost = sum(map(graph.read_bytes, new))
+        is_needed = any(_needs_memory(self._reading, row) for row in outside)
+        if is_needed or cost > _KEPT_WEIGHT * value.elements * value.element_bytes or value.size > _LONGEST:
+            self._kept.expressions.add(storage)
+            return False
+        self._kept.recipes[storage] = self._values.recipe_of(value)
+        graph.outputs.update(item.buffer for item in new)
+        return True
+
+    def tagged(self, call: _Call) -> frozenset[int]:
+        """Return the op, with the one that it computes anew a part of."""
+        forward = int(self._reading.trace.ops.forward[call.row])
+        shared = _SHARES.get(call.name)
+        is_same = forward != MISSING and shared == self._reading.names[self._reading.trace.ops.name[forward]]
+        is_kept = any(item[0] in self._kept.expressions for item in call.inputs[1:2])
+        return frozenset((call.row, forward)) if is_same and not is_kept else frozenset((call.row,))
+
+    def express(self, call: _Call, parts: Sequence[tuple[Value, int]], elements: int, element_bytes: int) -> Value:
+        """Return an expression of the op."""
+        value = self._values.expression(call.row, parts, elements, element_bytes, _LARGE.get(call.name, 2))
+        value.ops |= self.tagged(call)
+        return value
+
+    def pointwise(self, call: _Call) -> None:
+        """Lower an op that computes each element of its results by itself."""
+        parts = self.stored(call) if call.name in _WINDOWED else self.parts(call)
+        if call.name == "copy_" and len(parts) > 1:
+            parts = parts[1:]
+        for at, (_, elements, element_bytes) in enumerate(call.outputs):
+            self.assign(call, at, self.express(call, parts, elements, element_bytes))
+
+    def library(self, call: _Call) -> None:
+        """Lower an op that is not generated."""
+        parts = self.stored(call)
+        reads = frozenset(Read(value.buffer, count) for value, count in parts if value.buffer is not None)
+        loop = Loop(ops=frozenset((call.row,)), outer=1, reads=reads, is_library=True)
+        self._graph.loops.append(loop)
+        for at, (_, elements, element_bytes) in enumerate(call.outputs):
+            buffer = self._values.add_loop(loop, elements, element_bytes)
+            self.assign(call, at, Value(elements, element_bytes, buffer=buffer))
+
+    def reduction(self, call: _Call) -> None:
+        """Lower a reduction."""
+        _, read, _ = call.inputs[0]
+        outer, element_bytes = max(call.outputs[0][1], 1), call.outputs[0][2]
+        reduced = max(read // outer, 1)
+        parts = self.parts(call, (0,))
+        if reduced < _UNROLLED:
+            self.assign(call, 0, self.express(call, parts, outer, element_bytes))
+            return
+        is_rows = call.signature is not None and _reduces_rows(call.signature, _DIMS_AT[call.name])
+        found = self._values.reduce(
+            call.row, parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
+        )
+        for at, value in enumerate(found):
+            self.assign(call, at, value)
+
+    def scan(self, call: _Call) -> None:
+        """Lower a running total: a loop over rows that writes every element."""
+        parts = self.parts(call, (0,))
+        _, elements, element_bytes = call.outputs[0]
+        columns = _last_size(call.signature)
+        whole = self._values.expression(call.row, parts, elements, element_bytes, 1)
+        loop = Loop(ops=whole.ops, outer=max(elements // columns, 1), reduced=columns, reads=whole.reads)
+        self.assign(call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes)))
+
+    def dropout(self, call: _Call) -> None:
+        """Lower a dropout: random numbers make a mask, which a backward pass needs again."""
+        parts = self.parts(call, (0,))
+        for at in range(len(call.outputs) - 1, -1, -1):
+            _, elements, element_bytes = call.outputs[at]
+            value = self.express(call, parts if at == 0 else (), elements, element_bytes)
+            self.assign(call, at, value)
+            parts = [*parts, (value, elements)]
+
+    def row_norm(self, call: _Call) -> None:
+        """Lower a norm over rows: their moments, then each element with them."""
+        _, elements, element_bytes = call.outputs[0]
+        rows = call.outputs[1][1] if len(call.outputs) > 1 else elements // _last_size(call.signature)
+        parts = self.parts(call)
+        self._normalise(call, parts, max(rows, 1), elements, element_bytes)
+
+    def _normalise(
+        self, call: _Call, parts: Sequence[tuple[Value, int]], rows: int, elements: int, element_bytes: int, *, is_rows: bool = True
+    ) -> None:
+        moments = self._values.reduce(
+            call.row, parts[:1], rows, max(elements // rows, 1), (4, 4)[: 1 if "rms" in call.name else 2], is_rows=is_rows
+        )
+        stats = [(value, rows) for value in moments]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at in range(1, len(call.outputs)):
+            self.assign(call, at, moments[min(at, len(moments)) - 1])
+
+    def group_norm(self, call: _Call) -> None:
+        """Lower a group norm: a row is a group's channels of an image."""
+        _, elements, element_bytes = call.outputs[0]
+        rows = call.outputs[1][1] if len(call.outputs) > 1 else 1
+        self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes)
+
+    def batch_norm(self, call: _Call) -> None:
+        """Lower a batch norm: with fixed statistics pointwise, else moments of channels first."""
+        if not _trains(call):
+            self.pointwise(call)
+            return
+        _, elements, element_bytes = call.outputs[0]
+        channels = min((item[1] for item in call.inputs[1:]), default=1)
+        parts = self.parts(call)
+        self._normalise(call, parts[: min(3, len(parts))], max(channels, 1), elements, element_bytes, is_rows=False)
+
+    def softmax(self, call: _Call) -> None:
+        """Lower a softmax: maximum and sum of rows in one pass, then each element with them."""
+        _, elements, element_bytes = call.outputs[0]
+        columns = _last_size(call.signature)
+        parts, rows = self.parts(call, (0,)), max(elements // columns, 1)
+        found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
+        stats = [(value, rows) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+
+    def softmax_gradient(self, call: _Call) -> None:
+        """Lower a softmax's gradient: one sum per row."""
+        _, elements, element_bytes = call.outputs[0]
+        columns = _last_size(call.signature)
+        parts, rows = self.parts(call), max(elements // columns, 1)
+        found = self._values.reduce(call.row, parts, rows, columns, (4,), is_rows=True)
+        self.assign(call, 0, self.express(call, [*parts, *((value, rows) for value in found)], elements, element_bytes))
+
+    def row_gradient(self, call: _Call) -> None:
+        """Lower a row norm's gradient: two sums per row, and one per column for weight and bias each."""
+        parts = self.parts(call)
+        _, elements, element_bytes = call.inputs[0]
+        rows = max((item[1] for item in call.inputs[2:4]), default=1)
+        columns = max(elements // max(rows, 1), 1)
+        self._gradients(call, parts, rows, columns, columns, rows, element_bytes)
+
+    def channel_gradient(self, call: _Call) -> None:
+        """Lower a batch norm's gradient: two sums per channel."""
+        parts = self.parts(call)
+        _, elements, element_bytes = max(call.outputs, key=lambda item: item[1])
+        channels = min((item[1] for item in call.inputs[2:]), default=1)
+        found = self._sums(call, parts, channels, elements // max(channels, 1), is_rows=False)
+        stats = [(value, channels) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at in range(1, len(call.outputs)):
+            self.assign(call, at, found[at % len(found)])
+
+    def group_gradient(self, call: _Call) -> None:
+        """Lower a group norm's gradient: sums per channel of an image, then of groups, then over images."""
+        parts = self.parts(call)
+        _, elements, element_bytes = max(call.outputs, key=lambda item: item[1])
+        groups = max(min((item[1] for item in call.inputs[2:4]), default=1), 1)
+        channels = max((item[1] for item in call.inputs[4:5]), default=groups)
+        images = max(groups // max(_groups_per_image(call), 1), 1)
+        found = self._sums(call, parts, images * channels, max(elements // (images * channels), 1), is_rows=True)
+        stats = [(value, images * channels) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at in range(1, len(call.outputs)):
+            value = self._values.reduce(call.row, stats, channels, images, (4,), is_rows=False)[0]
+            self.assign(call, at, value)
+
+    def _sums(
+        self, call: _Call, parts: Sequence[tuple[Value, int]], outer: int, reduced: int, *, is_rows: bool
+    ) -> list[Value]:
+        found = [self._values.reduce(call.row, each, outer, reduced, (4,), is_rows=is_rows)[0] for each in (parts, parts)]
+        for loop in self._graph.loops[-2:]:
+            loop.ops |= self.tagged(call)
+        return found
+
+    def _gradients(
+        self, call: _Call, parts: Sequence[tuple[Value, int]], rows: int, columns: int, outer: int, reduced: int, element_bytes: int
+    ) -> None:
+        found = self._sums(call, parts, rows, columns, is_rows=True)
+        stats = [(value, rows) for value in found]
+        at_columns = [at for at, item in enumerate(call.outputs) if item[1] == outer != rows * columns]
+        for at in range(len(call.outputs)):
+            if at not in at_columns:
+                self.assign(call, at, self.express(call, [*parts, *stats], rows * columns, element_bytes))
+            else:
+                value = self._values.reduce(call.row, parts, outer, reduced, (4,), is_rows=False)[0]
+                self._graph.loops[-1].ops |= self.tagged(call)
+                self.assign(call, at, value)
+
+    def scatter(self, call: _Call) -> None:
+        """Lower an op that adds to places that indices choose: zeros, then a loop over what is added."""
+        parts = self.parts(call)
+        _, elements, element_bytes = call.outputs[0]
+        zeros = self._values.expression(call.row, (), elements, element_bytes, 1)
+        empty = self._values.store(zeros)
+        whole = self._values.expression(call.row, parts, max(count for _, count in parts), element_bytes, 1)
+        loop = Loop(ops=whole.ops, outer=whole.elements, reads=whole.reads, after=frozenset((empty,)))
+        self.assign(call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes)))
+
+
+_Rule = Callable[[_Lowering, _Call], None]
+
+
+def _rule_of(name: str, family: Family | None, call: _Call) -> _Rule:
+    """Return how an op is lowered."""
+    if not call.outputs:
+        return lambda _lowering, _call: None
+    for names, rule in _RULES:
+        if name in names:
+            return rule
+    if name in _GENERATED or family is Family.ELEMENTWISE:
+        return _Lowering.pointwise
+    return _Lowering.library
+
+
+_RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
+    (_ROW_NORMS, _Lowering.row_norm),
+    (_BATCH_NORMS, _Lowering.batch_norm),
+    (_SOFTMAXES, _Lowering.softmax),
+    (_ROW_GRADIENTS, _Lowering.row_gradient),
+    (_CHANNEL_GRADIENTS, _Lowering.channel_gradient),
+    (_SOFTMAX_GRADIENTS, _Lowering.softmax_gradient),
+    (frozenset(("native_dropout",)), _Lowering.dropout),
+    (frozenset(("native_group_norm",)), _Lowering.group_norm),
+    (frozenset(("native_group_norm_backward",)), _Lowering.group_gradient),
+    (frozenset(("cumsum", "cumprod")), _Lowering.scan),
+    (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), _Lowering.scatter),
+    (frozenset(_DIMS_AT), _Lowering.reduction),
+)
+
+
+def _needs_memory(reading: _Reading, row: int) -> bool:
+    """Say whether an op takes its operands from memory only."""
+    name = reading.names[reading.trace.ops.name[row]]
+    if name in _WINDOWED:
+        return True
+    is_known = name in _GENERATED or any(name in names for names, _ in _RULES)
+    return not is_known and reading.family(row) is not Family.ELEMENTWISE
+
+
+def _next_writes(reading: _Reading, rows: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Return for each op and storage that it writes which op of the region writes it next."""
+    last: dict[int, int] = {}
+    found: dict[tuple[int, int], int] = {}
+    for row in rows:
+        for storage in {reading.storage[item] for item in reading.outputs[row]}:
+            if storage in last:
+                found[last[storage], storage] = row
+            last[storage] = row
+    return found
+
+
+def _trains(call: _Call) -> bool:
+    """Say whether a batch norm takes its statistics from the batch."""
+    if call.name in ("_native_batch_norm_legit_no_training", "batch_norm_elemt"):
+        return False
+    flags = [item for item in call.signature.arguments if isinstance(item, bool)] if call.signature else []
+    return bool(flags and flags[0])
+
+
+def _last_size(signature: Signature | None) -> int:
+    """Return the last dimension of an op's first tensor."""
+    tensors = signature.tensors() if signature is not None else ()
+    return max(tensors[0].shape[-1], 1) if tensors and tensors[0].shape else 1
+
+
+def _groups_per_image(call: _Call) -> int:
+    """Return the groups of a group norm, whose gradient is told N, C, HxW and the groups."""
+    numbers = [item for item in call.signature.arguments if isinstance(item, int) and not isinstance(item, bool)] if call.signature else []
+    return int(numbers[3]) if len(numbers) > 3 else 1
+
+
+def _reduces_rows(signature: Signature, position: int) -> bool:
+    """Say whether a reduction is over the last dimensions of its tensor, or over all."""
+    arguments = signature.arguments
+    data, dims = arguments[0], arguments[position] if position < len(arguments) else None
+    if not isinstance(data, TensorSpec):
+        return False
+    chosen = (dims,) if isinstance(dims, int) and not isinstance(dims, bool) else dims
+    if not isinstance(chosen, tuple) or not chosen:
+        return True
+    rank = len(data.shape)
+    reduced = sorted(item % rank for item in chosen if isinstance(item, int)) if rank else []
+    return reduced == list(range(rank - len(reduced), rank))
