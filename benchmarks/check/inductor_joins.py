@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import combinations
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._inductor.config as inductor
 import torch.fx.experimental.proxy_tensor as proxies
 from torch import nn
+from torch._inductor import ir as inductor_ir
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch.fx import traceback
@@ -61,7 +63,8 @@ class _Scheduled(Exception):
 class Compilation:
     """Hold what inductor was asked to compile, and the kernels that it made of it."""
 
-    calls: list[str] = field(default_factory=list)
+    calls: list[tuple[bool, str]] = field(default_factory=list)
+    """Whether a call is of the backward pass, and its name."""
     graphs: list[list[frozenset[int]]] = field(default_factory=list)
     """Per graph, forward then backward, per generated kernel, the calls that it computes."""
 
@@ -78,7 +81,8 @@ def numbered_calls(found: Compilation) -> Iterator[None]:
                 yield
             return
         traceback.current_meta[TAG] = len(found.calls)
-        found.calls.append(str(getattr(func, "_schema", func)).partition("(")[0])
+        is_backward = torch._C._current_autograd_node() is not None
+        found.calls.append((is_backward, str(getattr(func, "_schema", func)).partition("(")[0]))
         try:
             with original(func):
                 yield
@@ -121,7 +125,12 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
 
     settings = {"cpu_backend": scheduler, "force_disable_caches": True, "_post_fusion_custom_pass": keep}
     torch._dynamo.reset()
-    with inductor.patch(settings), numbered_calls(found):
+    with ExitStack() as stack:
+        if scheduler == "triton":
+            stack.enter_context(mock.patch.object(inductor_ir, "is_cpu", lambda _value: False))
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(inductor.patch(settings))
+        stack.enter_context(numbered_calls(found))
         _loss_of(torch.compile(network, backend=backend)(*inputs)).backward()
     return found
 
@@ -184,12 +193,22 @@ def graph_of(trace: Trace, op: int) -> str:
 
 
 def match_calls(found: Compilation, trace: Trace) -> dict[int, int]:
-    """Return the recorded op of each call: the same names in the same order."""
+    """Return the recorded op of each call: the same names in the same order, forward and backward each."""
     region = find_compiled(trace).region
-    ops = [op for op in range(len(region)) if region[op] >= 0]
-    names = [_name(trace.strings[trace.ops.name[op]]) for op in ops]
-    blocks = SequenceMatcher(None, [_name(call) for call in found.calls], names, autojunk=False).get_matching_blocks()
-    return {block.a + at: ops[block.b + at] for block in blocks for at in range(block.size)}
+    pairs: dict[int, int] = {}
+    for is_backward in (False, True):
+        calls = [at for at, (known, name) in enumerate(found.calls) if known == is_backward and _is_op(name)]
+        wanted = "backward" if is_backward else "forward"
+        ops = [op for op in range(len(region)) if region[op] >= 0 and graph_of(trace, op) == wanted]
+        names = [_name(trace.strings[trace.ops.name[op]]) for op in ops]
+        called = [_name(found.calls[at][1]) for at in calls]
+        for block in SequenceMatcher(None, called, names, autojunk=False).get_matching_blocks():
+            pairs |= {calls[block.a + at]: ops[block.b + at] for at in range(block.size)}
+    return pairs
+
+
+def _is_op(name: str) -> bool:
+    return not name.startswith("prim") and not name.endswith("detach")
 
 
 def _name(name: str) -> str:

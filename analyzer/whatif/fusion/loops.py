@@ -14,6 +14,8 @@ class Read:
 
     buffer: Buffer
     elements: int
+    part: int = 0
+    """Which part, where it is one."""
 
 
 @dataclass(slots=True, eq=False)

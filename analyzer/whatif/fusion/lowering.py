@@ -19,7 +19,7 @@ from ....formats.trace import Phase, Trace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
 from .loops import Loop, LoopGraph, Read
-from .values import Kept, Value, Values
+from .values import Kept, Part, Value, Values
 
 _KEPT_WEIGHT: Final = 2
 """What keeping a value costs the partitioner that only fused kernels would use, of what it costs to keep others."""
@@ -68,6 +68,12 @@ _WINDOWED: Final = frozenset(
     )
 )
 """Read their input several times, or in another order: it has to be in memory (`realize_hint`)."""
+_NOT_AGAIN: Final = _WINDOWED | frozenset(("embedding", "cat", "stack", "constant_pad_nd", "roll", "repeat", "cumsum", "cumprod"))
+"""What the partitioner has no backward pass compute anew (they are not on functorch's list)."""
+_NOT_FUSED: Final = _NOT_AGAIN | frozenset(
+    ("embedding_dense_backward", "index_put", "scatter_add", "index_add", "select_backward", "slice_backward")
+)
+"""What it takes to need its operands in memory."""
 _LARGE: Final[Mapping[str, int]] = {
     **dict.fromkeys(("gelu", "gelu_backward"), 9),
     **dict.fromkeys(("silu", "silu_backward", "mish", "hardswish", "native_dropout"), 6),
@@ -86,15 +92,18 @@ _SHARES: Final[Mapping[str, str]] = {
 """Gradients that compute anew a part of what they are the gradient of."""
 
 
+_Tensor = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Call:
-    """Hold one op with its tensors: storage, elements, bytes of an element."""
+    """Hold one op with its tensors: storage, elements, bytes of an element, and which tensor."""
 
     row: int
     name: str
     signature: Signature | None
-    inputs: Sequence[tuple[int, int, int]]
-    outputs: Sequence[tuple[int, int, int]]
+    inputs: Sequence[_Tensor]
+    outputs: Sequence[_Tensor]
 
 
 @dataclass(slots=True, eq=False)
@@ -132,8 +141,12 @@ class _Reading:
             outputs=self._tensors(self.outputs[row]),
         )
 
-    def _tensors(self, items: Sequence[int]) -> list[tuple[int, int, int]]:
-        return [(self.storage[item], self.count[item], self.element_bytes[item]) for item in items]
+    def _tensors(self, items: Sequence[int]) -> list[_Tensor]:
+        return [(self.storage[item], self.count[item], self.element_bytes[item], item + 1) for item in items]
+
+    def name(self, row: int) -> str:
+        """Return an op's short name."""
+        return self.names[self.trace.ops.name[row]]
 
     def family(self, row: int) -> Family | None:
         """Return an op's family."""
@@ -175,6 +188,7 @@ class _Lowering:
         self._values = Values(self._graph, kept)
         self._kept = kept
         self._next_write = _next_writes(reading, rows)
+        self._seeds = MISSING
 
     def run(self) -> LoopGraph:
         """Return the region's loops."""
@@ -186,7 +200,7 @@ class _Lowering:
             if is_output and (value.buffer is not None or value.ops & self._members):
                 self._graph.outputs.add(self._values.store(value))
             if value.buffer is not None:
-                self._kept.buffers[storage] = self._graph.region, value.buffer
+                self._kept.buffers.setdefault(storage, (self._graph.region, value.buffer))
         return self._graph
 
     def _is_output(self, storage: int) -> bool:
@@ -195,15 +209,15 @@ class _Lowering:
         is_outside = any(row not in self._members for row in readers)
         return not readers or is_outside or storage in self._values.given_storages
 
-    def parts(self, call: _Call, chosen: Sequence[int] | None = None) -> list[tuple[Value, int]]:
+    def parts(self, call: _Call, chosen: Sequence[int] | None = None) -> list[Part]:
         """Return what the op reads, and how many elements of each."""
         items = call.inputs if chosen is None else [call.inputs[at] for at in chosen if at < len(call.inputs)]
-        return [(self._values.read(*item), item[1]) for item in items]
+        return [(self._values.read(*item[:3]), item[1], item[3]) for item in items]
 
-    def stored(self, call: _Call) -> list[tuple[Value, int]]:
+    def stored(self, call: _Call) -> list[Part]:
         """Return what the op reads, in memory."""
         parts = self.parts(call)
-        for value, _ in parts:
+        for value, _, _ in parts:
             self._values.store(value)
         return parts
 
@@ -233,10 +247,13 @@ class _Lowering:
         graph = self._graph
         new = [item for item in value.reads if graph.writer[item.buffer] >= 0 and item.buffer not in graph.outputs]
         cost = sum(map(graph.read_bytes, new))
-        is_needed = any(_needs_memory(self._reading, row) for row in outside)
+        is_needed = self._seeds in {item.buffer for item in value.reads} or any(
+            _needs_memory(self._reading, row) or self._reading.name(row) in _NOT_FUSED for row in outside
+        )
+        is_needed |= any(self._reading.name(row) in _NOT_AGAIN for row in value.ops)
         if is_needed or cost > _KEPT_WEIGHT * value.elements * value.element_bytes or value.size > _LONGEST:
             self._kept.expressions.add(storage)
-            return False
+            return all(self._reading.name(row) in _ROW_GRADIENTS for row in outside)
         self._kept.recipes[storage] = self._values.recipe_of(value)
         graph.outputs.update(item.buffer for item in new)
         return True
@@ -249,7 +266,7 @@ class _Lowering:
         is_kept = any(item[0] in self._kept.expressions for item in call.inputs[1:2])
         return frozenset((call.row, forward)) if is_same and not is_kept else frozenset((call.row,))
 
-    def express(self, call: _Call, parts: Sequence[tuple[Value, int]], elements: int, element_bytes: int) -> Value:
+    def express(self, call: _Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
         """Return an expression of the op."""
         value = self._values.expression(call.row, parts, elements, element_bytes, _LARGE.get(call.name, 2))
         value.ops |= self.tagged(call)
@@ -260,22 +277,22 @@ class _Lowering:
         parts = self.stored(call) if call.name in _WINDOWED else self.parts(call)
         if call.name == "copy_" and len(parts) > 1:
             parts = parts[1:]
-        for at, (_, elements, element_bytes) in enumerate(call.outputs):
+        for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
             self.assign(call, at, self.express(call, parts, elements, element_bytes))
 
     def library(self, call: _Call) -> None:
         """Lower an op that is not generated."""
         parts = self.stored(call)
-        reads = frozenset(Read(value.buffer, count) for value, count in parts if value.buffer is not None)
+        reads = frozenset(Read(value.buffer, count) for value, count, _ in parts if value.buffer is not None)
         loop = Loop(ops=frozenset((call.row,)), outer=1, reads=reads, is_library=True)
         self._graph.loops.append(loop)
-        for at, (_, elements, element_bytes) in enumerate(call.outputs):
+        for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
             buffer = self._values.add_loop(loop, elements, element_bytes)
             self.assign(call, at, Value(elements, element_bytes, buffer=buffer))
 
     def reduction(self, call: _Call) -> None:
         """Lower a reduction."""
-        _, read, _ = call.inputs[0]
+        read = call.inputs[0][1]
         outer, element_bytes = max(call.outputs[0][1], 1), call.outputs[0][2]
         reduced = max(read // outer, 1)
         parts = self.parts(call, (0,))
@@ -292,7 +309,7 @@ class _Lowering:
     def scan(self, call: _Call) -> None:
         """Lower a running total: a loop over rows that writes every element."""
         parts = self.parts(call, (0,))
-        _, elements, element_bytes = call.outputs[0]
+        _, elements, element_bytes, _ = call.outputs[0]
         columns = _last_size(call.signature)
         whole = self._values.expression(call.row, parts, elements, element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=max(elements // columns, 1), reduced=columns, reads=whole.reads)
@@ -300,34 +317,44 @@ class _Lowering:
 
     def dropout(self, call: _Call) -> None:
         """Lower a dropout: random numbers make a mask, which a backward pass needs again."""
+        if self._seeds == MISSING:
+            self._seeds = self._graph.add_buffer(1, 8)
+        seeds = Value(1, 8, buffer=self._seeds)
         parts = self.parts(call, (0,))
         for at in range(len(call.outputs) - 1, -1, -1):
-            _, elements, element_bytes = call.outputs[at]
-            value = self.express(call, parts if at == 0 else (), elements, element_bytes)
+            _, elements, element_bytes, _ = call.outputs[at]
+            value = self.express(call, parts if at == 0 else [(seeds, 1, 0)], elements, element_bytes)
             self.assign(call, at, value)
-            parts = [*parts, (value, elements)]
+            parts = [*parts, (value, elements, 0)]
 
     def row_norm(self, call: _Call) -> None:
         """Lower a norm over rows: their moments, then each element with them."""
-        _, elements, element_bytes = call.outputs[0]
+        _, elements, element_bytes, _ = call.outputs[0]
         rows = call.outputs[1][1] if len(call.outputs) > 1 else elements // _last_size(call.signature)
         parts = self.parts(call)
         self._normalise(call, parts, max(rows, 1), elements, element_bytes)
 
     def _normalise(
-        self, call: _Call, parts: Sequence[tuple[Value, int]], rows: int, elements: int, element_bytes: int, *, is_rows: bool = True
+        self, call: _Call, parts: Sequence[Part], rows: int, elements: int, element_bytes: int, *, is_rows: bool = True
     ) -> None:
         moments = self._values.reduce(
             call.row, parts[:1], rows, max(elements // rows, 1), (4, 4)[: 1 if "rms" in call.name else 2], is_rows=is_rows
         )
-        stats = [(value, rows) for value in moments]
+        stats = [(value, rows, 0) for value in moments]
+        data = call.inputs[0][0]
+        if data in self._kept.expressions and self._values.current[data].buffer is None:
+            whole = self.express(call, [*parts[:1], *stats], elements, element_bytes)
+            buffer = self._values.store(whole)
+            self._graph.outputs.add(buffer)
+            self._kept.buffers[data] = self._graph.region, buffer
+            parts, stats = [(whole, elements, 0), *parts[1:]], []
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
             self.assign(call, at, moments[min(at, len(moments)) - 1])
 
     def group_norm(self, call: _Call) -> None:
         """Lower a group norm: a row is a group's channels of an image."""
-        _, elements, element_bytes = call.outputs[0]
+        _, elements, element_bytes, _ = call.outputs[0]
         rows = call.outputs[1][1] if len(call.outputs) > 1 else 1
         self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes)
 
@@ -336,43 +363,54 @@ class _Lowering:
         if not _trains(call):
             self.pointwise(call)
             return
-        _, elements, element_bytes = call.outputs[0]
+        _, elements, element_bytes, _ = call.outputs[0]
         channels = min((item[1] for item in call.inputs[1:]), default=1)
         parts = self.parts(call)
         self._normalise(call, parts[: min(3, len(parts))], max(channels, 1), elements, element_bytes, is_rows=False)
 
     def softmax(self, call: _Call) -> None:
         """Lower a softmax: maximum and sum of rows in one pass, then each element with them."""
-        _, elements, element_bytes = call.outputs[0]
+        _, elements, element_bytes, _ = call.outputs[0]
         columns = _last_size(call.signature)
         parts, rows = self.parts(call, (0,)), max(elements // columns, 1)
         found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
-        stats = [(value, rows) for value in found]
+        stats = [(value, rows, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
 
     def softmax_gradient(self, call: _Call) -> None:
         """Lower a softmax's gradient: one sum per row."""
-        _, elements, element_bytes = call.outputs[0]
+        _, elements, element_bytes, _ = call.outputs[0]
         columns = _last_size(call.signature)
         parts, rows = self.parts(call), max(elements // columns, 1)
         found = self._values.reduce(call.row, parts, rows, columns, (4,), is_rows=True)
-        self.assign(call, 0, self.express(call, [*parts, *((value, rows) for value in found)], elements, element_bytes))
+        self.assign(call, 0, self.express(call, [*parts, *((value, rows, 0) for value in found)], elements, element_bytes))
 
     def row_gradient(self, call: _Call) -> None:
         """Lower a row norm's gradient: two sums per row, and one per column for weight and bias each."""
-        parts = self.parts(call)
-        _, elements, element_bytes = call.inputs[0]
-        rows = max((item[1] for item in call.inputs[2:4]), default=1)
-        columns = max(elements // max(rows, 1), 1)
-        self._gradients(call, parts, rows, columns, columns, rows, element_bytes)
+        _, elements, element_bytes, _ = call.inputs[0]
+        rows = max(min((item[1] for item in call.inputs[2:3]), default=1), 1)
+        columns = max(elements // rows, 1)
+        is_layer, data = call.name == "native_layer_norm_backward", call.inputs[1][0]
+        self._values.read(*call.inputs[1][:3])
+        is_ready = data in self._kept.expressions
+        inner = (1,) if is_ready else (1, 2, 3) if is_layer else (1, 2)
+        weights = (4,) if is_layer else (3,)
+        found = self._sums(call, ((0, *weights), (0, *weights, *inner)), rows, columns, is_rows=True)
+        parts = self.parts(call, tuple(sorted({0, *weights, *inner, 3 if is_layer else 2})))
+        stats = [(value, rows, 0) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at, chosen in ((1, (0, *inner)), (2, (0,))):
+            if at < len(call.outputs) and 1 < call.outputs[at][1] < elements:
+                self.assign(call, at, self._sums(call, (chosen,), columns, rows, is_rows=False)[0])
 
     def channel_gradient(self, call: _Call) -> None:
         """Lower a batch norm's gradient: two sums per channel."""
         parts = self.parts(call)
-        _, elements, element_bytes = max(call.outputs, key=lambda item: item[1])
+        _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
         channels = min((item[1] for item in call.inputs[2:]), default=1)
-        found = self._sums(call, parts, channels, elements // max(channels, 1), is_rows=False)
-        stats = [(value, channels) for value in found]
+        every = tuple(range(min(2, len(call.inputs)))), tuple(range(len(call.inputs)))
+        found = self._sums(call, (every[0][:1], every[1]), channels, elements // max(channels, 1), is_rows=False)
+        stats = [(value, channels, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
             self.assign(call, at, found[at % len(found)])
@@ -380,46 +418,36 @@ class _Lowering:
     def group_gradient(self, call: _Call) -> None:
         """Lower a group norm's gradient: sums per channel of an image, then of groups, then over images."""
         parts = self.parts(call)
-        _, elements, element_bytes = max(call.outputs, key=lambda item: item[1])
+        _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
         groups = max(min((item[1] for item in call.inputs[2:4]), default=1), 1)
         channels = max((item[1] for item in call.inputs[4:5]), default=groups)
         images = max(groups // max(_groups_per_image(call), 1), 1)
-        found = self._sums(call, parts, images * channels, max(elements // (images * channels), 1), is_rows=True)
-        stats = [(value, images * channels) for value in found]
+        chosen = ((0,), (0, 1))
+        found = self._sums(call, chosen, images * channels, max(elements // (images * channels), 1), is_rows=True)
+        stats = [(value, images * channels, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
             value = self._values.reduce(call.row, stats, channels, images, (4,), is_rows=False)[0]
             self.assign(call, at, value)
 
     def _sums(
-        self, call: _Call, parts: Sequence[tuple[Value, int]], outer: int, reduced: int, *, is_rows: bool
+        self, call: _Call, chosen: Sequence[Sequence[int]], outer: int, reduced: int, *, is_rows: bool
     ) -> list[Value]:
-        found = [self._values.reduce(call.row, each, outer, reduced, (4,), is_rows=is_rows)[0] for each in (parts, parts)]
-        for loop in self._graph.loops[-2:]:
-            loop.ops |= self.tagged(call)
-        return found
-
-    def _gradients(
-        self, call: _Call, parts: Sequence[tuple[Value, int]], rows: int, columns: int, outer: int, reduced: int, element_bytes: int
-    ) -> None:
-        found = self._sums(call, parts, rows, columns, is_rows=True)
-        stats = [(value, rows) for value in found]
-        at_columns = [at for at, item in enumerate(call.outputs) if item[1] == outer != rows * columns]
-        for at in range(len(call.outputs)):
-            if at not in at_columns:
-                self.assign(call, at, self.express(call, [*parts, *stats], rows * columns, element_bytes))
-            else:
-                value = self._values.reduce(call.row, parts, outer, reduced, (4,), is_rows=False)[0]
+        """Return one sum of each choice of operands."""
+        found = []
+        for each in chosen:
+            found += self._values.reduce(call.row, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
+            if len(each) > 1:
                 self._graph.loops[-1].ops |= self.tagged(call)
-                self.assign(call, at, value)
+        return found
 
     def scatter(self, call: _Call) -> None:
         """Lower an op that adds to places that indices choose: zeros, then a loop over what is added."""
         parts = self.parts(call)
-        _, elements, element_bytes = call.outputs[0]
+        _, elements, element_bytes, _ = call.outputs[0]
         zeros = self._values.expression(call.row, (), elements, element_bytes, 1)
         empty = self._values.store(zeros)
-        whole = self._values.expression(call.row, parts, max(count for _, count in parts), element_bytes, 1)
+        whole = self._values.expression(call.row, parts, max(count for _, count, _ in parts), element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=whole.elements, reads=whole.reads, after=frozenset((empty,)))
         self.assign(call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes)))
 

@@ -32,6 +32,10 @@ class Value:
     """Where it is in memory."""
 
 
+Part = tuple[Value, int, int]
+"""What is read of a value: how many elements, and which part."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
     """Name what a recomputed expression reads: a buffer of the graph that computed it first."""
@@ -85,7 +89,11 @@ class Values:
         recipe = self.kept.recipes.get(storage)
         if recipe is not None:
             reads = frozenset(
-                Read(self._take((item.region, item.read.buffer), item.elements, item.element_bytes), item.read.elements)
+                Read(
+                    self._take((item.region, item.read.buffer), item.elements, item.element_bytes),
+                    item.read.elements,
+                    item.read.part,
+                )
                 for item in recipe.leaves
             )
             return Value(elements, element_bytes, ops=recipe.ops, reads=reads, size=recipe.size)
@@ -112,13 +120,16 @@ class Values:
         return Value(elements, element_bytes, buffer=self.graph.add_buffer(elements, element_bytes))
 
     def expression(
-        self, op: OpRow, parts: Iterable[tuple[Value, int]], elements: int, element_bytes: int, size: int
+        self, op: OpRow, parts: Iterable[Part], elements: int, element_bytes: int, size: int
     ) -> Value:
         """Return what an op computes element by element of values, each read as so many elements."""
         ops, reads, total = frozenset((op,)), frozenset[Read](), size
-        for value, count in parts:
+        for value, count, part in parts:
+            if value.buffer is None and value.elements < elements and len(value.reads) > _MOST_SHARED_READS:
+                self.store(value)  # each of its elements would be computed several times
             if value.buffer is not None:
-                reads |= {Read(value.buffer, count)}
+                is_part = count < self.graph.elements[value.buffer]
+                reads |= {Read(value.buffer, count, part if is_part else 0)}
             else:
                 ops, reads, total = ops | value.ops, reads | value.reads, total + value.size
         return Value(elements, element_bytes, ops=ops, reads=reads, size=total)
@@ -149,7 +160,7 @@ class Values:
         return buffer
 
     def reduce(
-        self, op: OpRow, parts: Iterable[tuple[Value, int]], outer: int, reduced: int, results: Iterable[int], *, is_rows: bool
+        self, op: OpRow, parts: Iterable[Part], outer: int, reduced: int, results: Iterable[int], *, is_rows: bool
     ) -> list[Value]:
         """Return what one reduction leaves, a value in memory per size of an element in `results`."""
         whole = self.expression(op, parts, outer * reduced, 4, 1)
