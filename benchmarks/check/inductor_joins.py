@@ -12,7 +12,10 @@ where both say the same of them: that a kernel holds both, or that none does. `t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -24,22 +27,21 @@ import torch
 import torch._inductor.config as inductor
 import torch.fx.experimental.proxy_tensor as proxies
 from torch import nn
-from torch._inductor import ir as inductor_ir
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch.fx import traceback
-from torch.nn import functional
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.calls import short_name
-from wavecast.analyzer.whatif.fusion.generated import group_generated
+from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.work import VARYING_FAMILIES, Family, family_of
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
 
-Inputs = tuple[torch.Tensor, ...]
-Builder = Callable[[], tuple[nn.Module, Inputs]]
+from benchmarks.check.inductor_networks import NETWORKS, Inputs
+
 OpKey = tuple[str, int]
 """Which graph, forward or backward, and which recorded op: a backward graph computes some forward ops again."""
 TAG = "_numeric_debug_handle"
@@ -55,7 +57,7 @@ SHARED_NAMES = {
 }
 
 
-class _Scheduled(Exception):
+class _ScheduledError(Exception):
     """Stop a compilation whose kernels are known."""
 
 
@@ -110,7 +112,7 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
             origins = {origin for part in parts for origin in computed[part.get_name()]}
             kernels.append(frozenset(item.meta[TAG] for item in origins if TAG in item.meta and not _is_constant(item)))
         found.graphs.append(kernels)
-        raise _Scheduled
+        raise _ScheduledError
 
     def schedule_only(graph: Any, example_inputs: Any, **options: Any) -> Any:
         try:
@@ -126,8 +128,10 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
     settings = {"cpu_backend": scheduler, "force_disable_caches": True, "_post_fusion_custom_pass": keep}
     torch._dynamo.reset()
     with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder))
         if scheduler == "triton":
-            stack.enter_context(mock.patch.object(inductor_ir, "is_cpu", lambda _value: False))
+            stack.enter_context(mock.patch.object(inductor_ir, "is_cpu", return_value=False))
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(inductor.patch(settings))
         stack.enter_context(numbered_calls(found))
@@ -160,7 +164,7 @@ def _is_constant(node: Any) -> bool:
 
 
 def _is_scheduled(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, _Scheduled):
+    while error is not None and not isinstance(error, _ScheduledError):
         error = getattr(error, "inner_exception", None) or error.__cause__
     return error is not None
 
@@ -182,8 +186,8 @@ def predicted_kernels(trace: Trace) -> list[frozenset[OpKey]]:
     """Return the ops of each kernel that the analyzer expects."""
     workload = shape_workload(trace, select_window(trace))
     return [
-        frozenset((graph_of(trace, op), op) for op in members)
-        for members in group_generated(trace, workload, find_compiled(trace).region)
+        frozenset((graph_of(trace, kernel.region), op) for op in kernel.ops)
+        for kernel in generate_kernels(trace, workload, find_compiled(trace).region)
     ]
 
 
@@ -239,7 +243,9 @@ def compare(found: Compilation, trace: Trace, *, is_told: bool = False) -> Agree
     op_of = match_calls(found, trace)
     left_out = [family_of(name) in (Family.VIEW, *VARYING_FAMILIES) for name in trace.strings]
     kernels = [
-        frozenset((label, op_of[call]) for call in kernel if call in op_of and not left_out[trace.ops.name[op_of[call]]])
+        frozenset(
+            (label, op_of[call]) for call in kernel if call in op_of and not left_out[trace.ops.name[op_of[call]]]
+        )
         for label, graph in zip(("forward", "backward"), found.graphs, strict=False)
         for kernel in graph
     ]
@@ -274,158 +280,6 @@ def tell(trace: Trace, joined: set[Any], predicted: set[Any], kernels: Sequence[
             print(f"   {title}: {say(one)} {say(other)}")
 
 
-def resnet() -> tuple[nn.Module, Inputs]:
-    """Return transformers' ResNet, two stages of basic blocks."""
-    from transformers import ResNetConfig, ResNetModel
-
-    settings = ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[2, 2], layer_type="basic")
-    return Last(ResNetModel(settings)), (torch.randn(4, 3, 64, 64),)
-
-
-def vit() -> tuple[nn.Module, Inputs]:
-    """Return transformers' vision transformer."""
-    from transformers import ViTConfig, ViTModel
-
-    settings = ViTConfig(
-        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, image_size=64
-    )
-    return Last(ViTModel(settings)), (torch.randn(4, 3, 64, 64),)
-
-
-def bert() -> tuple[nn.Module, Inputs]:
-    """Return transformers' BERT with dropout."""
-    from transformers import BertConfig, BertModel
-
-    settings = BertConfig(
-        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, vocab_size=1000
-    )
-    return Last(BertModel(settings)), (torch.randint(0, 1000, (4, 32)),)
-
-
-def llama() -> tuple[nn.Module, Inputs]:
-    """Return transformers' Llama: RMS norm, rotary embedding, gated perceptron."""
-    from transformers import LlamaConfig, LlamaModel
-
-    settings = LlamaConfig(
-        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, vocab_size=1000
-    )
-    return Last(LlamaModel(settings)), (torch.randint(0, 1000, (4, 32)),)
-
-
-def convnext() -> tuple[nn.Module, Inputs]:
-    """Return transformers' ConvNeXt, two stages."""
-    from transformers import ConvNextConfig, ConvNextModel
-
-    settings = ConvNextConfig(hidden_sizes=[32, 64], depths=[2, 2], num_stages=2)
-    return Last(ConvNextModel(settings)), (torch.randn(4, 3, 64, 64),)
-
-
-def mobilenet() -> tuple[nn.Module, Inputs]:
-    """Return transformers' MobileNetV2."""
-    from transformers import MobileNetV2Config, MobileNetV2Model
-
-    return Last(MobileNetV2Model(MobileNetV2Config(depth_multiplier=0.35))), (torch.randn(4, 3, 64, 64),)
-
-
-def gpt2() -> tuple[nn.Module, Inputs]:
-    """Return transformers' GPT-2 with dropout."""
-    from transformers import GPT2Config, GPT2Model
-
-    settings = GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=1000, n_positions=64)
-    return Last(GPT2Model(settings)), (torch.randint(0, 1000, (4, 32)),)
-
-
-def regnet() -> tuple[nn.Module, Inputs]:
-    """Return transformers' RegNet: grouped convolutions, squeeze and excitation."""
-    from transformers import RegNetConfig, RegNetModel
-
-    settings = RegNetConfig(embedding_size=16, hidden_sizes=[32, 64], depths=[2, 2], groups_width=16)
-    return Last(RegNetModel(settings)), (torch.randn(4, 3, 64, 64),)
-
-
-class Last(nn.Module):
-    """Return a model's last hidden state alone."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, data: torch.Tensor) -> torch.Tensor:
-        """Run the model."""
-        return self.model(data)[0]  # type: ignore[no-any-return]
-
-
-class Mixer(nn.Module):
-    """A block of an MLP-Mixer."""
-
-    def __init__(self, tokens: int = 64, width: int = 96) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)])
-        self.tokens = nn.Sequential(nn.Linear(tokens, 32), nn.GELU(), nn.Linear(32, tokens))
-        self.channels = nn.Sequential(nn.Linear(width, 384), nn.GELU(), nn.Linear(384, width))
-
-    def forward(self, data: torch.Tensor) -> torch.Tensor:
-        """Mix tokens, then channels."""
-        data = data + self.tokens(self.norms[0](data).transpose(1, 2)).transpose(1, 2)
-        return data + self.channels(self.norms[1](data))  # type: ignore[no-any-return]
-
-
-class Unet(nn.Module):
-    """Two levels with a skip: group norm, SiLU, pooling, upsampling, concatenation."""
-
-    def __init__(self, width: int = 32) -> None:
-        super().__init__()
-        self.enter, self.down = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
-        self.up, self.leave = nn.Conv2d(3 * width, width, 3, padding=1), nn.Conv2d(width, 3, 1)
-        self.norms = nn.ModuleList([nn.GroupNorm(8, size) for size in (width, 2 * width, width)])
-
-    def forward(self, data: torch.Tensor) -> torch.Tensor:
-        """Go down, up, and join both."""
-        high = functional.silu(self.norms[0](self.enter(data)))
-        low = functional.silu(self.norms[1](self.down(functional.avg_pool2d(high, 2))))
-        joined = torch.cat([functional.interpolate(low, scale_factor=2.0), high], 1)
-        return self.leave(functional.silu(self.norms[2](self.up(joined))))  # type: ignore[no-any-return]
-
-
-class Written(nn.Module):
-    """Attention and gates spelled out: softmax of masked scores, dropout, RMS norm, a residual."""
-
-    def __init__(self, width: int = 64) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.gate, self.value = nn.Linear(width, width), nn.Linear(width, width)
-        self.scale, self.dropout = nn.Parameter(torch.ones(width)), nn.Dropout(0.1)
-
-    def forward(self, data: torch.Tensor) -> torch.Tensor:
-        """Attend, then gate."""
-        normed = data * torch.rsqrt(data.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale
-        query, key, value = self.qkv(normed).chunk(3, -1)
-        scores = query @ key.transpose(1, 2) / 8.0
-        mask = torch.ones(scores.shape[-2:], device=data.device, dtype=torch.bool).tril()
-        scores = scores.masked_fill(~mask, float("-inf"))
-        data = data + self.out(self.dropout(scores.softmax(-1)) @ value)
-        return data + torch.sigmoid(self.gate(data)) * self.value(data)
-
-
-NETWORKS: dict[str, dict[str, Builder]] = {
-    "check": {
-        "resnet": resnet,
-        "vit": vit,
-        "bert": bert,
-        "llama": llama,
-        "convnext": convnext,
-        "mobilenet": mobilenet,
-    },
-    "development": {
-        "gpt2": gpt2,
-        "regnet": regnet,
-        "mixer": lambda: (Mixer(), (torch.randn(8, 64, 96),)),
-        "unet": lambda: (Unet(), (torch.randn(4, 3, 32, 32),)),
-        "written": lambda: (Written(), (torch.randn(8, 32, 64),)),
-    },
-}
-
-
 def main() -> None:
     """Print one line per network, and the mean."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -435,7 +289,8 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     chosen = NETWORKS[options.set]
-    print(f"{'network':12} {'ops':>5} {'pairs':>6} {'predicted':>9} {'both':>6} {'precision':>9} {'recall':>7} {'alike':>6}")
+    logging.getLogger("torch._inductor").setLevel(logging.ERROR)
+    print("network        ops  pairs predicted   both precision  recall  alike")
     sums = []
     for name in options.networks or chosen:
         torch.manual_seed(0)

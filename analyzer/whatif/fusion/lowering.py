@@ -7,187 +7,62 @@ libraries' ops need their operands in memory; reductions leave theirs there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Rows
 from ....formats.column import MISSING, row_count
-from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ....formats.trace import Phase, Trace
-from ...work import Family, family_of
-from ..calls import operands_of, short_name
+from ...work import Family
+from .inductor_ops import (
+    BATCH_NORMS,
+    CHANNEL_GRADIENTS,
+    DIMS_AT,
+    GENERATED,
+    KEPT_WEIGHT,
+    LARGE,
+    LONGEST,
+    NOT_AGAIN,
+    NOT_FUSED,
+    ROW_GRADIENTS,
+    ROW_NORMS,
+    SHARES,
+    SOFTMAX_GRADIENTS,
+    SOFTMAXES,
+    UNROLLED,
+    WINDOWED,
+)
 from .loops import Loop, LoopGraph, Read
+from .reading import Call, Reading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
 from .values import Kept, Part, Value, Values
-
-_KEPT_WEIGHT: Final = 2
-"""What keeping a value costs the partitioner that only fused kernels would use, of what it costs to keep others."""
-_LONGEST: Final = 60
-"""Operations of an expression that a backward pass computes anew."""
-_UNROLLED: Final = 8
-"""Elements that a reduction adds up in an expression: inductor's `unroll_reductions_threshold`."""
-_DIMS_AT: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("sum", "nansum", "prod", "mean", "amax", "amin", "any", "all", "max", "min", "argmax", "argmin"), 1),
-    **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp", "cumsum", "cumprod"), 1),
-    **dict.fromkeys(("linalg_vector_norm", "norm"), 2),
-}
-"""Reductions, with the position of the dimensions that they are over."""
-_ROW_NORMS: Final = frozenset(("native_layer_norm", "_fused_rms_norm", "rms_norm"))
-_SOFTMAXES: Final = frozenset(("_softmax", "_log_softmax", "_safe_softmax"))
-_BATCH_NORMS: Final = frozenset(
-    (
-        "native_batch_norm",
-        "_native_batch_norm_legit",
-        "_native_batch_norm_legit_no_training",
-        "cudnn_batch_norm",
-        "miopen_batch_norm",
-        "batch_norm_elemt",
-    )
-)
-_ROW_GRADIENTS: Final = frozenset(("native_layer_norm_backward", "_fused_rms_norm_backward"))
-_CHANNEL_GRADIENTS: Final = frozenset(
-    ("native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward")
-)
-_SOFTMAX_GRADIENTS: Final = frozenset(("_softmax_backward_data", "_log_softmax_backward_data"))
-_GENERATED: Final = frozenset(
-    (
-        *("cat", "stack", "constant_pad_nd", "avg_pool2d", "max_pool2d_with_indices", "upsample_nearest2d", "roll"),
-        *("_to_copy", "clone", "contiguous", "copy", "copy_", "native_dropout", "native_dropout_backward", "repeat"),
-        *("embedding", "index", "gather", "index_select", "arange", "full", "zeros", "ones", "fill", "zero", "scalar_tensor"),
-        *("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "empty_like", "rand_like"),
-        *("avg_pool2d_backward", "_adaptive_avg_pool2d", "upsample_bilinear2d", "reflection_pad2d", "flip", "tril"),
-        *("triu", "select_backward", "slice_backward", "bernoulli", "rand", "randn", "im2col", "unfold_backward"),
-        *("upsample_nearest2d_backward", "where", "masked_fill", "lift_fresh", "lift_fresh_copy", "nll_loss_forward"),
-    )
-)
-_WINDOWED: Final = frozenset(
-    (
-        *("avg_pool2d", "max_pool2d_with_indices", "avg_pool2d_backward", "upsample_bilinear2d", "upsample_nearest2d"),
-        *("im2col", "max_pool2d_with_indices_backward", "_adaptive_avg_pool2d", "upsample_nearest2d_backward"),
-    )
-)
-"""Read their input several times, or in another order: it has to be in memory (`realize_hint`)."""
-_NOT_AGAIN: Final = _WINDOWED | frozenset(("embedding", "cat", "stack", "constant_pad_nd", "roll", "repeat", "cumsum", "cumprod"))
-"""What the partitioner has no backward pass compute anew (they are not on functorch's list)."""
-_NOT_FUSED: Final = _NOT_AGAIN | frozenset(
-    ("embedding_dense_backward", "index_put", "scatter_add", "index_add", "select_backward", "slice_backward")
-)
-"""What it takes to need its operands in memory."""
-_LARGE: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("gelu", "gelu_backward"), 9),
-    **dict.fromkeys(("silu", "silu_backward", "mish", "hardswish", "native_dropout"), 6),
-    **dict.fromkeys(("max_pool2d_with_indices", "upsample_bilinear2d", "avg_pool2d"), 31),
-}
-"""Operations of an op's expression; others count 2."""
-_SHARES: Final[Mapping[str, str]] = {
-    "gelu_backward": "gelu",
-    "silu_backward": "silu",
-    "native_layer_norm_backward": "native_layer_norm",
-    "native_group_norm_backward": "native_group_norm",
-    "native_batch_norm_backward": "native_batch_norm",
-    "cudnn_batch_norm_backward": "cudnn_batch_norm",
-    "hardswish_backward": "hardswish",
-}
-"""Gradients that compute anew a part of what they are the gradient of."""
-
-
-_Tensor = tuple[int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Call:
-    """Hold one op with its tensors: storage, elements, bytes of an element, and which tensor."""
-
-    row: int
-    name: str
-    signature: Signature | None
-    inputs: Sequence[_Tensor]
-    outputs: Sequence[_Tensor]
-
-
-@dataclass(slots=True, eq=False)
-class _Reading:
-    """Know of every op which tensors it reads and writes, and of every storage who reads it."""
-
-    trace: Trace
-    region: Rows
-    inputs: list[list[int]] = field(init=False)
-    outputs: list[list[int]] = field(init=False)
-    storage: list[int] = field(init=False)
-    count: list[int] = field(init=False)
-    element_bytes: list[int] = field(init=False)
-    names: list[str] = field(init=False)
-    families: list[Family | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        trace = self.trace
-        found = operands_of(trace) if row_count(trace.operands) else ([], [])
-        self.inputs, self.outputs = ([list(item) for item in each] for each in found)
-        self.storage, self.count = trace.tensors.storage.tolist(), trace.tensors.element_count.tolist()
-        sizes = np.array([DTYPE_BYTES.get(name, 4) for name in trace.strings])
-        self.element_bytes = sizes[trace.tensors.dtype].tolist()
-        self.names = [short_name(name) for name in trace.strings]
-        self.families = [family_of(name) for name in trace.strings]
-
-    def call(self, row: int) -> _Call:
-        """Return an op with its tensors."""
-        signature = int(self.trace.ops.signature[row])
-        return _Call(
-            row=row,
-            name=self.names[self.trace.ops.name[row]],
-            signature=self.trace.signatures[signature] if signature != MISSING else None,
-            inputs=self._tensors(self.inputs[row]),
-            outputs=self._tensors(self.outputs[row]),
-        )
-
-    def _tensors(self, items: Sequence[int]) -> list[_Tensor]:
-        return [(self.storage[item], self.count[item], self.element_bytes[item], item + 1) for item in items]
-
-    def name(self, row: int) -> str:
-        """Return an op's short name."""
-        return self.names[self.trace.ops.name[row]]
-
-    def family(self, row: int) -> Family | None:
-        """Return an op's family."""
-        return self.families[self.trace.ops.name[row]]
 
 
 def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
     """Return the loops of each compiled region (per op; -1: none), in order. The trace has to name its tensors."""
     if not row_count(trace.operands):
         return []
-    reading = _Reading(trace, region)
+    reading = Reading(trace, region)
     calls: dict[int, list[int]] = {}
     for row in np.flatnonzero(region != MISSING).tolist():
         if reading.family(row) is not Family.VIEW:
             calls.setdefault(int(region[row]), []).append(row)
-    readers, kept = _readers(reading), Kept()
+    readers, kept = readers_of(reading), Kept()
     return [_Lowering(reading, readers, kept, at, rows).run() for at, rows in calls.items()]
-
-
-def _readers(reading: _Reading) -> dict[int, list[int]]:
-    """Return the ops that read each storage, in order; those that only view it do not."""
-    readers: dict[int, list[int]] = {}
-    for row, items in enumerate(reading.inputs):
-        if reading.family(row) is not Family.VIEW:
-            for storage in {reading.storage[item] for item in items}:
-                readers.setdefault(storage, []).append(row)
-    return readers
 
 
 class _Lowering:
     """Lower the ops of one region."""
 
     def __init__(
-        self, reading: _Reading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
+        self, reading: Reading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
     ) -> None:
         self._reading, self._readers, self._rows = reading, readers, rows
         self._members = set(rows)
         self._graph = LoopGraph(region=region)
         self._values = Values(self._graph, kept)
         self._kept = kept
-        self._next_write = _next_writes(reading, rows)
+        self._next_write = next_writes(reading, rows)
         self._seeds = MISSING
 
     def run(self) -> LoopGraph:
@@ -209,25 +84,27 @@ class _Lowering:
         is_outside = any(row not in self._members for row in readers)
         return not readers or is_outside or storage in self._values.given_storages
 
-    def parts(self, call: _Call, chosen: Sequence[int] | None = None) -> list[Part]:
+    def parts(self, call: Call, chosen: Sequence[int] | None = None) -> list[Part]:
         """Return what the op reads, and how many elements of each."""
         items = call.inputs if chosen is None else [call.inputs[at] for at in chosen if at < len(call.inputs)]
         return [(self._values.read(*item[:3]), item[1], item[3]) for item in items]
 
-    def stored(self, call: _Call) -> list[Part]:
+    def stored(self, call: Call) -> list[Part]:
         """Return what the op reads, in memory."""
         parts = self.parts(call)
         for value, _, _ in parts:
             self._values.store(value)
         return parts
 
-    def assign(self, call: _Call, at: int, value: Value) -> None:
+    def assign(self, call: Call, at: int, value: Value) -> None:
         """Let a result of the op hold a value, in memory where its readers need it there."""
         if at >= len(call.outputs):
             return
         storage = call.outputs[at][0]
         until = self._next_write.get((call.row, storage))
         users = [row for row in self._readers.get(storage, ()) if row > call.row and (until is None or row <= until)]
+        if at > 0 and not users and until is None and storage not in self._values.given_storages:
+            return  # statistics and masks that nobody asks for
         outside = [row for row in users if row not in self._members]
         is_needed = any(row in self._members and _needs_memory(self._reading, row) for row in users)
         is_kept = bool(outside) and not self._is_computed_anew(storage, value, outside)
@@ -248,39 +125,39 @@ class _Lowering:
         new = [item for item in value.reads if graph.writer[item.buffer] >= 0 and item.buffer not in graph.outputs]
         cost = sum(map(graph.read_bytes, new))
         is_needed = self._seeds in {item.buffer for item in value.reads} or any(
-            _needs_memory(self._reading, row) or self._reading.name(row) in _NOT_FUSED for row in outside
+            _needs_memory(self._reading, row) or self._reading.name(row) in NOT_FUSED for row in outside
         )
-        is_needed |= any(self._reading.name(row) in _NOT_AGAIN for row in value.ops)
-        if is_needed or cost > _KEPT_WEIGHT * value.elements * value.element_bytes or value.size > _LONGEST:
+        is_needed |= any(self._reading.name(row) in NOT_AGAIN for row in value.ops)
+        if is_needed or cost > KEPT_WEIGHT * value.elements * value.element_bytes or value.size > LONGEST:
             self._kept.expressions.add(storage)
-            return all(self._reading.name(row) in _ROW_GRADIENTS for row in outside)
+            return all(self._reading.name(row) in ROW_GRADIENTS for row in outside)
         self._kept.recipes[storage] = self._values.recipe_of(value)
         graph.outputs.update(item.buffer for item in new)
         return True
 
-    def tagged(self, call: _Call) -> frozenset[int]:
+    def tagged(self, call: Call) -> frozenset[int]:
         """Return the op, with the one that it computes anew a part of."""
         forward = int(self._reading.trace.ops.forward[call.row])
-        shared = _SHARES.get(call.name)
+        shared = SHARES.get(call.name)
         is_same = forward != MISSING and shared == self._reading.names[self._reading.trace.ops.name[forward]]
         is_kept = any(item[0] in self._kept.expressions for item in call.inputs[1:2])
         return frozenset((call.row, forward)) if is_same and not is_kept else frozenset((call.row,))
 
-    def express(self, call: _Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
+    def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
         """Return an expression of the op."""
-        value = self._values.expression(call.row, parts, elements, element_bytes, _LARGE.get(call.name, 2))
+        value = self._values.expression(call.row, parts, elements, element_bytes, LARGE.get(call.name, 2))
         value.ops |= self.tagged(call)
         return value
 
-    def pointwise(self, call: _Call) -> None:
+    def pointwise(self, call: Call) -> None:
         """Lower an op that computes each element of its results by itself."""
-        parts = self.stored(call) if call.name in _WINDOWED else self.parts(call)
+        parts = self.stored(call) if call.name in WINDOWED else self.parts(call)
         if call.name == "copy_" and len(parts) > 1:
             parts = parts[1:]
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
             self.assign(call, at, self.express(call, parts, elements, element_bytes))
 
-    def library(self, call: _Call) -> None:
+    def library(self, call: Call) -> None:
         """Lower an op that is not generated."""
         parts = self.stored(call)
         reads = frozenset(Read(value.buffer, count) for value, count, _ in parts if value.buffer is not None)
@@ -290,32 +167,34 @@ class _Lowering:
             buffer = self._values.add_loop(loop, elements, element_bytes)
             self.assign(call, at, Value(elements, element_bytes, buffer=buffer))
 
-    def reduction(self, call: _Call) -> None:
+    def reduction(self, call: Call) -> None:
         """Lower a reduction."""
         read = call.inputs[0][1]
         outer, element_bytes = max(call.outputs[0][1], 1), call.outputs[0][2]
         reduced = max(read // outer, 1)
         parts = self.parts(call, (0,))
-        if reduced < _UNROLLED:
+        if reduced < UNROLLED:
             self.assign(call, 0, self.express(call, parts, outer, element_bytes))
             return
-        is_rows = call.signature is not None and _reduces_rows(call.signature, _DIMS_AT[call.name])
+        is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name])
         found = self._values.reduce(
             call.row, parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
         )
         for at, value in enumerate(found):
             self.assign(call, at, value)
 
-    def scan(self, call: _Call) -> None:
+    def scan(self, call: Call) -> None:
         """Lower a running total: a loop over rows that writes every element."""
         parts = self.parts(call, (0,))
         _, elements, element_bytes, _ = call.outputs[0]
-        columns = _last_size(call.signature)
+        columns = last_size(call.signature)
         whole = self._values.expression(call.row, parts, elements, element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=max(elements // columns, 1), reduced=columns, reads=whole.reads)
-        self.assign(call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes)))
+        self.assign(
+            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
+        )
 
-    def dropout(self, call: _Call) -> None:
+    def dropout(self, call: Call) -> None:
         """Lower a dropout: random numbers make a mask, which a backward pass needs again."""
         if self._seeds == MISSING:
             self._seeds = self._graph.add_buffer(1, 8)
@@ -327,18 +206,23 @@ class _Lowering:
             self.assign(call, at, value)
             parts = [*parts, (value, elements, 0)]
 
-    def row_norm(self, call: _Call) -> None:
+    def row_norm(self, call: Call) -> None:
         """Lower a norm over rows: their moments, then each element with them."""
         _, elements, element_bytes, _ = call.outputs[0]
-        rows = call.outputs[1][1] if len(call.outputs) > 1 else elements // _last_size(call.signature)
+        rows = call.outputs[1][1] if len(call.outputs) > 1 else elements // last_size(call.signature)
         parts = self.parts(call)
         self._normalise(call, parts, max(rows, 1), elements, element_bytes)
 
     def _normalise(
-        self, call: _Call, parts: Sequence[Part], rows: int, elements: int, element_bytes: int, *, is_rows: bool = True
+        self, call: Call, parts: Sequence[Part], rows: int, elements: int, element_bytes: int, *, is_rows: bool = True
     ) -> None:
         moments = self._values.reduce(
-            call.row, parts[:1], rows, max(elements // rows, 1), (4, 4)[: 1 if "rms" in call.name else 2], is_rows=is_rows
+            call.row,
+            parts[:1],
+            rows,
+            max(elements // rows, 1),
+            (4, 4)[: 1 if "rms" in call.name else 2],
+            is_rows=is_rows,
         )
         stats = [(value, rows, 0) for value in moments]
         data = call.inputs[0][0]
@@ -352,15 +236,15 @@ class _Lowering:
         for at in range(1, len(call.outputs)):
             self.assign(call, at, moments[min(at, len(moments)) - 1])
 
-    def group_norm(self, call: _Call) -> None:
+    def group_norm(self, call: Call) -> None:
         """Lower a group norm: a row is a group's channels of an image."""
         _, elements, element_bytes, _ = call.outputs[0]
         rows = call.outputs[1][1] if len(call.outputs) > 1 else 1
         self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes)
 
-    def batch_norm(self, call: _Call) -> None:
+    def batch_norm(self, call: Call) -> None:
         """Lower a batch norm: with fixed statistics pointwise, else moments of channels first."""
-        if not _trains(call):
+        if not trains(call):
             self.pointwise(call)
             return
         _, elements, element_bytes, _ = call.outputs[0]
@@ -368,24 +252,26 @@ class _Lowering:
         parts = self.parts(call)
         self._normalise(call, parts[: min(3, len(parts))], max(channels, 1), elements, element_bytes, is_rows=False)
 
-    def softmax(self, call: _Call) -> None:
+    def softmax(self, call: Call) -> None:
         """Lower a softmax: maximum and sum of rows in one pass, then each element with them."""
         _, elements, element_bytes, _ = call.outputs[0]
-        columns = _last_size(call.signature)
+        columns = last_size(call.signature)
         parts, rows = self.parts(call, (0,)), max(elements // columns, 1)
         found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
         stats = [(value, rows, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
 
-    def softmax_gradient(self, call: _Call) -> None:
+    def softmax_gradient(self, call: Call) -> None:
         """Lower a softmax's gradient: one sum per row."""
         _, elements, element_bytes, _ = call.outputs[0]
-        columns = _last_size(call.signature)
+        columns = last_size(call.signature)
         parts, rows = self.parts(call), max(elements // columns, 1)
         found = self._values.reduce(call.row, parts, rows, columns, (4,), is_rows=True)
-        self.assign(call, 0, self.express(call, [*parts, *((value, rows, 0) for value in found)], elements, element_bytes))
+        self.assign(
+            call, 0, self.express(call, [*parts, *((value, rows, 0) for value in found)], elements, element_bytes)
+        )
 
-    def row_gradient(self, call: _Call) -> None:
+    def row_gradient(self, call: Call) -> None:
         """Lower a row norm's gradient: two sums per row, and one per column for weight and bias each."""
         _, elements, element_bytes, _ = call.inputs[0]
         rows = max(min((item[1] for item in call.inputs[2:3]), default=1), 1)
@@ -403,7 +289,7 @@ class _Lowering:
             if at < len(call.outputs) and 1 < call.outputs[at][1] < elements:
                 self.assign(call, at, self._sums(call, (chosen,), columns, rows, is_rows=False)[0])
 
-    def channel_gradient(self, call: _Call) -> None:
+    def channel_gradient(self, call: Call) -> None:
         """Lower a batch norm's gradient: two sums per channel."""
         parts = self.parts(call)
         _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
@@ -415,13 +301,13 @@ class _Lowering:
         for at in range(1, len(call.outputs)):
             self.assign(call, at, found[at % len(found)])
 
-    def group_gradient(self, call: _Call) -> None:
+    def group_gradient(self, call: Call) -> None:
         """Lower a group norm's gradient: sums per channel of an image, then of groups, then over images."""
         parts = self.parts(call)
         _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
         groups = max(min((item[1] for item in call.inputs[2:4]), default=1), 1)
         channels = max((item[1] for item in call.inputs[4:5]), default=groups)
-        images = max(groups // max(_groups_per_image(call), 1), 1)
+        images = max(groups // max(groups_per_image(call), 1), 1)
         chosen = ((0,), (0, 1))
         found = self._sums(call, chosen, images * channels, max(elements // (images * channels), 1), is_rows=True)
         stats = [(value, images * channels, 0) for value in found]
@@ -431,7 +317,7 @@ class _Lowering:
             self.assign(call, at, value)
 
     def _sums(
-        self, call: _Call, chosen: Sequence[Sequence[int]], outer: int, reduced: int, *, is_rows: bool
+        self, call: Call, chosen: Sequence[Sequence[int]], outer: int, reduced: int, *, is_rows: bool
     ) -> list[Value]:
         """Return one sum of each choice of operands."""
         found = []
@@ -441,7 +327,7 @@ class _Lowering:
                 self._graph.loops[-1].ops |= self.tagged(call)
         return found
 
-    def scatter(self, call: _Call) -> None:
+    def scatter(self, call: Call) -> None:
         """Lower an op that adds to places that indices choose: zeros, then a loop over what is added."""
         parts = self.parts(call)
         _, elements, element_bytes, _ = call.outputs[0]
@@ -449,90 +335,46 @@ class _Lowering:
         empty = self._values.store(zeros)
         whole = self._values.expression(call.row, parts, max(count for _, count, _ in parts), element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=whole.elements, reads=whole.reads, after=frozenset((empty,)))
-        self.assign(call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes)))
+        self.assign(
+            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
+        )
 
 
-_Rule = Callable[[_Lowering, _Call], None]
+_Rule = Callable[[_Lowering, Call], None]
 
 
-def _rule_of(name: str, family: Family | None, call: _Call) -> _Rule:
+def _rule_of(name: str, family: Family | None, call: Call) -> _Rule:
     """Return how an op is lowered."""
     if not call.outputs:
         return lambda _lowering, _call: None
     for names, rule in _RULES:
         if name in names:
             return rule
-    if name in _GENERATED or family is Family.ELEMENTWISE:
+    if name in GENERATED or family is Family.ELEMENTWISE:
         return _Lowering.pointwise
     return _Lowering.library
 
 
 _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
-    (_ROW_NORMS, _Lowering.row_norm),
-    (_BATCH_NORMS, _Lowering.batch_norm),
-    (_SOFTMAXES, _Lowering.softmax),
-    (_ROW_GRADIENTS, _Lowering.row_gradient),
-    (_CHANNEL_GRADIENTS, _Lowering.channel_gradient),
-    (_SOFTMAX_GRADIENTS, _Lowering.softmax_gradient),
+    (ROW_NORMS, _Lowering.row_norm),
+    (BATCH_NORMS, _Lowering.batch_norm),
+    (SOFTMAXES, _Lowering.softmax),
+    (ROW_GRADIENTS, _Lowering.row_gradient),
+    (CHANNEL_GRADIENTS, _Lowering.channel_gradient),
+    (SOFTMAX_GRADIENTS, _Lowering.softmax_gradient),
     (frozenset(("native_dropout",)), _Lowering.dropout),
     (frozenset(("native_group_norm",)), _Lowering.group_norm),
     (frozenset(("native_group_norm_backward",)), _Lowering.group_gradient),
     (frozenset(("cumsum", "cumprod")), _Lowering.scan),
     (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), _Lowering.scatter),
-    (frozenset(_DIMS_AT), _Lowering.reduction),
+    (frozenset(DIMS_AT), _Lowering.reduction),
 )
 
 
-def _needs_memory(reading: _Reading, row: int) -> bool:
+def _needs_memory(reading: Reading, row: int) -> bool:
     """Say whether an op takes its operands from memory only."""
     name = reading.names[reading.trace.ops.name[row]]
-    if name in _WINDOWED:
+    if name in WINDOWED:
         return True
-    is_known = name in _GENERATED or any(name in names for names, _ in _RULES)
+    is_known = name in GENERATED or any(name in names for names, _ in _RULES)
     return not is_known and reading.family(row) is not Family.ELEMENTWISE
-
-
-def _next_writes(reading: _Reading, rows: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Return for each op and storage that it writes which op of the region writes it next."""
-    last: dict[int, int] = {}
-    found: dict[tuple[int, int], int] = {}
-    for row in rows:
-        for storage in {reading.storage[item] for item in reading.outputs[row]}:
-            if storage in last:
-                found[last[storage], storage] = row
-            last[storage] = row
-    return found
-
-
-def _trains(call: _Call) -> bool:
-    """Say whether a batch norm takes its statistics from the batch."""
-    if call.name in ("_native_batch_norm_legit_no_training", "batch_norm_elemt"):
-        return False
-    flags = [item for item in call.signature.arguments if isinstance(item, bool)] if call.signature else []
-    return bool(flags and flags[0])
-
-
-def _last_size(signature: Signature | None) -> int:
-    """Return the last dimension of an op's first tensor."""
-    tensors = signature.tensors() if signature is not None else ()
-    return max(tensors[0].shape[-1], 1) if tensors and tensors[0].shape else 1
-
-
-def _groups_per_image(call: _Call) -> int:
-    """Return the groups of a group norm, whose gradient is told N, C, HxW and the groups."""
-    numbers = [item for item in call.signature.arguments if isinstance(item, int) and not isinstance(item, bool)] if call.signature else []
-    return int(numbers[3]) if len(numbers) > 3 else 1
-
-
-def _reduces_rows(signature: Signature, position: int) -> bool:
-    """Say whether a reduction is over the last dimensions of its tensor, or over all."""
-    arguments = signature.arguments
-    data, dims = arguments[0], arguments[position] if position < len(arguments) else None
-    if not isinstance(data, TensorSpec):
-        return False
-    chosen = (dims,) if isinstance(dims, int) and not isinstance(dims, bool) else dims
-    if not isinstance(chosen, tuple) or not chosen:
-        return True
-    rank = len(data.shape)
-    reduced = sorted(item % rank for item in chosen if isinstance(item, int)) if rank else []
-    return reduced == list(range(rank - len(reduced), rank))

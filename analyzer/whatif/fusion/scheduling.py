@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import combinations, islice
+from itertools import islice
 from typing import Final
 
 from .loops import Loop, LoopGraph, Read
@@ -200,13 +200,7 @@ def _is_there(read: Read, writer: _Group, reader: _Group) -> bool:
     if reader.reduced > 1 and not reader.is_rows:
         return written == reader.outer or (writer.reduced > 1 and written == writer.outer)
     if writer.reduced > 1:
-        return written == writer.outer and (writer.is_rows or reader.outer == written) or (
+        return (written == writer.outer and (writer.is_rows or reader.outer == written)) or (
             written == writer.outer * writer.reduced and writer.is_rows
         )
     return written == reader.outer * reader.reduced or (reader.reduced > 1 and written == reader.outer)
-
-
-def pairs_of(kernels: list[list[Loop]]) -> set[tuple[int, int]]:
-    """Return the pairs of ops that share a kernel."""
-    ops = (sorted(frozenset().union(*(loop.ops for loop in kernel))) for kernel in kernels)
-    return {pair for members in ops for pair in combinations(members, 2)}

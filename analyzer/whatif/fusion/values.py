@@ -111,7 +111,8 @@ class Values:
         """Return how another graph computes an expression anew."""
         graph = self.graph
         leaves = (
-            Leaf(graph.region, item, graph.elements[item.buffer], graph.element_bytes[item.buffer]) for item in value.reads
+            Leaf(graph.region, item, graph.elements[item.buffer], graph.element_bytes[item.buffer])
+            for item in value.reads
         )
         return Recipe(value.ops, value.size, tuple(leaves))
 
@@ -119,9 +120,7 @@ class Values:
         """Return a value that is in memory from the start."""
         return Value(elements, element_bytes, buffer=self.graph.add_buffer(elements, element_bytes))
 
-    def expression(
-        self, op: OpRow, parts: Iterable[Part], elements: int, element_bytes: int, size: int
-    ) -> Value:
+    def expression(self, op: OpRow, parts: Iterable[Part], elements: int, element_bytes: int, size: int) -> Value:
         """Return what an op computes element by element of values, each read as so many elements."""
         ops, reads, total = frozenset((op,)), frozenset[Read](), size
         for value, count, part in parts:
