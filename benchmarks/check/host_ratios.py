@@ -306,10 +306,7 @@ def main() -> None:
 def report(runs: list[list[dict[str, Any]]]) -> None:
     hosts, times = [least(item, "host") for item in runs], [least(item, "times") for item in runs]
     first = runs[0]
-    shares = {
-        name: {kind: min(run["shares"][name][kind] for run in first) for kind in KINDS}
-        for name in WORKLOADS
-    }
+    shares = {name: {kind: min(run["shares"][name][kind] for run in first) for kind in KINDS} for name in WORKLOADS}
     print(f"reference: Python {first[0]['python']}, torch {first[0]['torch']}; shares of an iteration, %")
     for name, parts in shares.items():
         whole = sum(parts.values())
