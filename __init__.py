@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .analyzer.api.batch import TracesReport, batch
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
-    from .analyzer.api.decision import Goal, Selection
+    from .analyzer.api.decision import Electricity, Goal, Selection
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
     from .analyzer.api.pictures import Picture
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CaptureError",
     "ComparisonReport",
+    "Electricity",
     "Goal",
     "GpuList",
     "InputError",
@@ -94,7 +95,7 @@ _HOMES = {
     "analyzer.api.batch": ("TracesReport", "batch"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
-    "analyzer.api.decision": ("Goal", "Selection"),
+    "analyzer.api.decision": ("Electricity", "Goal", "Selection"),
     "analyzer.api.pictures": ("Picture",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
