@@ -25,6 +25,7 @@ from . import (
     sparse,
     state_space,
     table_batched,
+    table_parts,
     view,
 )
 from .registry import canonical_name, family_of, has_formula, register, work_of
@@ -60,6 +61,7 @@ __all__ = [
     "sparse",
     "state_space",
     "table_batched",
+    "table_parts",
     "view",
     "work_of",
 ]
