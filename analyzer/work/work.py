@@ -310,6 +310,14 @@ Dims = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRows:
+    """Hold lookups in a table whose different rows are fewer than a work counts, as lookups are spread."""
+
+    table_rows: int
+    lookups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Hold the minimum work of one op: arithmetic, and each tensor's bytes moved once.
 
@@ -328,10 +336,14 @@ class Work:
     dims: Dims | None = None
     moved_since_bytes: float | None = None
     """What the GPU moved between the last touch of the operands and this op; None: not known."""
+    drawn: DrawnRows | None = None
+    """Its sizes are of as many rows as were looked up, of which nobody counted the different ones."""
 
     @property
     def least_flops(self) -> float:
         """Return the FLOPs that no kernel avoids: without masked scores and what Winograd saves."""
+        if self.drawn is not None:
+            return self.flops / max(self.drawn.lookups, 1)
         match self.dims:
             case AttentionDims(is_causal=True) | LatentAttentionDims(is_causal=True):
                 return self.flops * _seen_share(self.dims)
@@ -348,6 +360,8 @@ class Work:
     @property
     def least_bytes(self) -> float:
         """Return the bytes that no kernel avoids: lookups may all be of one row of each table."""
+        if self.drawn is not None and not isinstance(self.dims, EmbeddingDims):
+            return self.moved_bytes / max(self.drawn.lookups, 1)
         match self.dims:
             case EmbeddingDims(step=step, lookups=lookups, tables=tables, rows=rows) if lookups and step in _PASSES:
                 repeated = max(min(lookups, tables * rows) - tables, 0.0)
