@@ -15,7 +15,7 @@ from ...arrays import Codes
 from ...formats.column import MISSING, row_count
 from ...formats.signature import Signature, TensorSpec, flatten_tensors
 from ...formats.trace import Trace
-from .work import DrawnRows
+from .embedding_dims import DrawnRows
 
 _COALESCE: Final = "aten::_coalesce"
 _SHAPES: Final = "shapes"

@@ -9,7 +9,7 @@ from typing import Final
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
 from .communication import CollectiveDims
-from .embedding_dims import EmbeddingDims, EmbeddingStep
+from .embedding_dims import DrawnRows, EmbeddingDims
 from .row_kernels import RowKernel
 
 
@@ -310,14 +310,6 @@ Dims = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnRows:
-    """Hold lookups in a table whose different rows are fewer than a work counts, as lookups are spread."""
-
-    table_rows: int
-    lookups: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Hold the minimum work of one op: arithmetic, and each tensor's bytes moved once.
 
@@ -362,16 +354,8 @@ class Work:
         """Return the bytes that no kernel avoids: lookups may all be of one row of each table."""
         if self.drawn is not None and not isinstance(self.dims, EmbeddingDims):
             return self.moved_bytes / max(self.drawn.lookups, 1)
-        match self.dims:
-            case EmbeddingDims(step=step, lookups=lookups, tables=tables, rows=rows) if lookups and step in _PASSES:
-                repeated = max(min(lookups, tables * rows) - tables, 0.0)
-                return self.moved_bytes - _PASSES[step] * repeated * self.dims.row_bytes
-            case _:
-                return self.moved_bytes
-
-
-_PASSES: Final = {EmbeddingStep.LOOKUP: 1, EmbeddingStep.UNSORTED_UPDATE: 2, EmbeddingStep.COALESCE: 1}
-"""How often a work counts the bytes of as many rows as there are lookups."""
+        repeated = self.dims.repeated_bytes if isinstance(self.dims, EmbeddingDims) else 0.0
+        return self.moved_bytes - repeated
 
 
 def copies_between(work: Work, unknown: float) -> float:

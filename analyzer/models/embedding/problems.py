@@ -110,6 +110,7 @@ def with_indices(work: Work, indices: Spread | None) -> Work:
 def with_distinct(work: Work, indices: Spread | None) -> Work:
     """Return work on rows that were looked up with the sizes of the different ones; others as they are.
 
+    >>> from wavecast.analyzer.work.embedding_dims import DrawnRows
     >>> sizes = {"flops": 1000, "read_bytes": 64000, "written_bytes": 64000, "dtype": "float32"}
     >>> drawn = DrawnRows(table_rows=1000, lookups=1000)
     >>> round(with_distinct(Work(family=Family.ELEMENTWISE, drawn=drawn, **sizes), Indices(exponent=0.0)).flops)

@@ -13,8 +13,8 @@ from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.work.coalesced import rows_drawn
+from wavecast.analyzer.work.embedding_dims import DrawnRows
 from wavecast.analyzer.work.indices import UNIFORM, Indices
-from wavecast.analyzer.work.work import DrawnRows
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.formats.trace import OpTable, Trace
