@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
+    from .analyzer.api.recommender import RecommenderAnswer, recommender
     from .analyzer.api.replay import ReplayReport, replay
     from .analyzer.api.report import Report
     from .analyzer.api.scale import PlansReport, scale
@@ -53,6 +54,7 @@ __all__ = [
     "Picture",
     "PlansReport",
     "Prices",
+    "RecommenderAnswer",
     "ReplayReport",
     "Report",
     "ScoreReport",
@@ -77,6 +79,7 @@ __all__ = [
     "load_trace",
     "overview",
     "ranks",
+    "recommender",
     "record",
     "replay",
     "save_trace",
@@ -99,6 +102,7 @@ _HOMES = {
     "analyzer.api.prices": ("Prices",),
     "analyzer.api.question": ("Machines", "WhatIfs"),
     "analyzer.api.ranks": ("JobReport", "ranks"),
+    "analyzer.api.recommender": ("RecommenderAnswer", "recommender"),
     "analyzer.api.replay": ("ReplayReport", "replay"),
     "analyzer.api.report": ("Report",),
     "analyzer.api.scale": ("PlansReport", "scale"),

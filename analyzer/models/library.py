@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ...errors import InputError
 from ...specs.fleet import Fleet, take_gpus
-from ..work.indices import Indices
+from ..work.recorded_indices import Spread
 from .frame.correction import Calibration, correction_factor, descriptors
 from .frame.gpu_factors import GpuFactors, scale_gpus
 from .frame.gpu_physics import capped_stretch
@@ -93,8 +93,8 @@ class Library:
     """By name of GPU: what measurements there taught of its rates."""
     spared: frozenset[tuple[str, str]] = frozenset()
     """Models and GPUs whose left-out measurements fit no better with these factors: there they are not used."""
-    indices: Indices | None = None
-    """How lookups in embedding tables are spread over rows, where the user says it."""
+    indices: Spread | None = None
+    """How lookups in embedding tables are spread over rows, where the user or the recording says it."""
 
     def predict(self, name: str, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:
         """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.

@@ -23,7 +23,6 @@ from ..work import Family
 from .prediction import Prediction
 from .workload import GpuWorkload
 
-
 _PRODUCTS: Final = ("matmul", "matmul_simt")
 """The models whose fitted values tell the energy of arithmetic, on matrix units and on vector lanes."""
 
