@@ -11,7 +11,7 @@ import orjson
 
 from ..errors import TraceError
 from .fields import check_record, decode_record, encode_record
-from .files import read_bytes, write_atomic
+from .files import pack_gzip, read_bytes, write_atomic
 from .meta import HostTimes
 
 HOST_FORMAT: Final = "wavecast.host"
@@ -63,7 +63,8 @@ def read_host_file(path: str | Path) -> HostFile:
 def save_host(path: str | Path, found: HostFile) -> None:
     """Write a measured host; `-` writes to standard output. Raises OutputError where the file cannot be written."""
     content = {"format": HOST_FORMAT, "version": HOST_VERSION, **encode_record(found)}
-    write_atomic(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    data = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    write_atomic(path, pack_gzip(data) if str(path).endswith(".gz") else data)
 
 
 def check_host(times: HostTimes, place: str = "$.host") -> None:

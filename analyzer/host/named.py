@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from ...formats.constants import read_constants
+from ...formats.host_speed import REFERENCE_HOST
 from ...formats.meta import HostTimes
 from ...specs.hosts import Processor, find_processor, load_processors
 from .costs import CONSTANTS, SPEEDS, known_host_half_width, unknown_host_half_width
-from .kinds import KINDS
 
 ANCHOR: Final = "host_anchor"
 PART_OF_KIND: Final = {
@@ -122,7 +122,7 @@ def load_anchor() -> HostAnchor:
     """
     values = read_constants(ANCHOR)
     return HostAnchor(
-        times=HostTimes(spread=values["spread"], **{f"{kind}_ns": values["times_ns"].get(kind) for kind in KINDS}),
+        times=REFERENCE_HOST,
         ops_ratio=values["ops_ratio"],
         half_width=values["half_width"],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -20,7 +20,7 @@ Run = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class HostPiece:
     """Hold the work of one kind, and what it is made of."""
 
     kind: str
@@ -34,29 +34,34 @@ class Piece:
     """What is to be waited for after a batch, untimed."""
 
 
-def pieces_here(*, has_optimizer: bool, has_gpu: bool) -> tuple[Piece, ...]:
-    """Return the pieces that can be timed here; the work on the CPU is that of tensors of one element."""
+def pieces_here(*, has_optimizer: bool, gpu: int | None) -> tuple[HostPiece, ...]:
+    """Return the pieces that can be timed here, launches on the GPU of that index; all else is on the CPU."""
     found = [_python(), _dispatch(), _autograd(), _modules(), _allocation()]
     if has_optimizer:
         found.append(_optimizer())
-    if has_gpu:
-        found.append(_launch())
+    if gpu is not None:
+        found.append(_launch(gpu))
     return tuple(found)
 
 
-def _python() -> Piece:
+def _ones(*shape: int, **options: Any) -> torch.Tensor:
+    """Return a small tensor on the CPU, whatever a script has made the default."""
+    return torch.ones(*shape, dtype=torch.float32, **({"device": "cpu"} | options))
+
+
+def _python() -> HostPiece:
     call = PlainLayer(8).call
 
     def run(count: int) -> None:
         for number in range(count):
             call(number, scale=0.5)
 
-    return Piece(kind="python_ns", unit_count=1, run=run)
+    return HostPiece(kind="python_ns", unit_count=1, run=run)
 
 
-def _dispatch() -> Piece:
+def _dispatch() -> HostPiece:
     """Views, elementwise ops in place and not, reductions, a product: what eager models dispatch most."""
-    one, other, matrix, rows = torch.ones(1), torch.ones(1), torch.ones(1, 1), torch.ones(2, 2)
+    one, other, matrix, rows = _ones(1), _ones(1), _ones(1, 1), _ones(2, 2)
 
     def run(count: int) -> None:
         with torch.no_grad():
@@ -74,11 +79,11 @@ def _dispatch() -> Piece:
                 torch.addmm(other, matrix, matrix)
                 torch.cat((one, other))
 
-    return Piece(kind="dispatch_ns", unit_count=12, run=run)
+    return HostPiece(kind="dispatch_ns", unit_count=12, run=run)
 
 
-def _autograd() -> Piece:
-    weight, other = torch.ones(1, requires_grad=True), torch.ones(1)
+def _autograd() -> HostPiece:
+    weight, other = _ones(1, requires_grad=True), _ones(1)
 
     def chain() -> torch.Tensor:
         result: torch.Tensor = weight
@@ -95,10 +100,10 @@ def _autograd() -> Piece:
             for _ in range(count):
                 chain()
 
-    return Piece(kind="autograd_ns", unit_count=4 * _CHAIN, run=run, without=without)
+    return HostPiece(kind="autograd_ns", unit_count=4 * _CHAIN, run=run, without=without)
 
 
-def _modules() -> Piece:
+def _modules() -> HostPiece:
     module = nn.Identity()
 
     def run(count: int) -> None:
@@ -108,10 +113,10 @@ def _modules() -> Piece:
             module(1)
             module(1)
 
-    return Piece(kind="module_ns", unit_count=4, run=run)
+    return HostPiece(kind="module_ns", unit_count=4, run=run)
 
 
-def _allocation() -> Piece:
+def _allocation() -> HostPiece:
     make = torch.empty
 
     def run(count: int) -> None:
@@ -121,14 +126,14 @@ def _allocation() -> Piece:
             make(1)
             make(1)
 
-    return Piece(kind="allocation_ns", unit_count=4, run=run)
+    return HostPiece(kind="allocation_ns", unit_count=4, run=run)
 
 
-def _optimizer() -> Piece:
+def _optimizer() -> HostPiece:
     """One step of Adam, parameter by parameter, and setting the gradients back."""
-    parameters = [nn.Parameter(torch.ones(1)) for _ in range(_PARAMETER_COUNT)]
+    parameters = [nn.Parameter(_ones(1)) for _ in range(_PARAMETER_COUNT)]
     for item in parameters:
-        item.grad = torch.ones(1)
+        item.grad = _ones(1)
     adam = torch.optim.Adam(parameters, foreach=False)
 
     def run(count: int) -> None:
@@ -136,21 +141,24 @@ def _optimizer() -> Piece:
             adam.step()
             adam.zero_grad(set_to_none=False)
 
-    return Piece(kind="optimizer_ns", unit_count=_PARAMETER_COUNT, run=run)
+    return HostPiece(kind="optimizer_ns", unit_count=_PARAMETER_COUNT, run=run)
 
 
-def _launch() -> Piece:
+def _launch(gpu: int) -> HostPiece:
     """Adding to one element on the GPU, less what the same op costs on the host without a launch."""
-    there, here = torch.ones(1, device="cuda"), torch.ones(1)
+    there, here = _ones(1, device=torch.device("cuda", gpu)), _ones(1)
 
     def run(count: int) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), torch.cuda.device(gpu):
             for _ in range(count):
                 there.add_(1)
 
     def without(count: int) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), torch.cuda.device(gpu):
             for _ in range(count):
                 here.add_(1)
 
-    return Piece(kind="launch_ns", unit_count=1, run=run, without=without, after=torch.cuda.synchronize)
+    def wait() -> None:
+        torch.cuda.synchronize(gpu)
+
+    return HostPiece(kind="launch_ns", unit_count=1, run=run, without=without, after=wait)

@@ -63,7 +63,7 @@ def _read_linux() -> str:
 
 def _read_mac() -> str:
     command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout  # noqa: S603
 
 
 def _read_windows() -> str:

@@ -11,7 +11,7 @@ from math import log
 from statistics import quantiles
 from typing import Final
 
-from .pieces import Piece, Run
+from .pieces import HostPiece, Run
 
 _BATCH_NS: Final = 400_000
 """One batch: long enough for the clock, and for caches to forget the piece before."""
@@ -45,7 +45,7 @@ class _Batch:
     times_ns: list[float]
 
 
-def time_pieces(pieces: Sequence[Piece], seconds: float) -> tuple[PieceTime, ...]:
+def time_pieces(pieces: Sequence[HostPiece], seconds: float) -> tuple[PieceTime, ...]:
     """Return the time of one unit of each piece, given how long all of it may take.
 
     Raises whatever a piece raises. Garbage is not collected meanwhile.
@@ -62,17 +62,17 @@ def time_pieces(pieces: Sequence[Piece], seconds: float) -> tuple[PieceTime, ...
     return tuple(_summarise(piece, [next(left).times_ns for _ in _runs(piece)]) for piece in pieces)
 
 
-def _runs(piece: Piece) -> tuple[Run, ...]:
+def _runs(piece: HostPiece) -> tuple[Run, ...]:
     return (piece.run,) if piece.without is None else (piece.run, piece.without)
 
 
-def _summarise(piece: Piece, times_ns: Sequence[Sequence[float]]) -> PieceTime:
+def _summarise(piece: HostPiece, times_ns: Sequence[Sequence[float]]) -> PieceTime:
     """Return one piece's time, without that of what is subtracted."""
     whole, *less = (quantiles(item, n=_PARTS) for item in times_ns)
     return PieceTime(
         kind=piece.kind,
-        time_ns=max(whole[0] - sum(item[0] for item in less), _LEAST_NS) / piece.unit_count,
-        spread=log(whole[-1] / whole[0]) / 2 if whole[0] > 0 else 0.0,
+        time_ns=round(max(whole[0] - sum(item[0] for item in less), _LEAST_NS) / piece.unit_count, 1),
+        spread=round(log(whole[-1] / whole[0]) / 2, 4) if whole[0] > 0 else 0.0,
     )
 
 
