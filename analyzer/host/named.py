@@ -14,7 +14,7 @@ from ...formats.constants import read_constants
 from ...formats.host_speed import REFERENCE_HOST
 from ...formats.meta import HostTimes
 from ...specs.hosts import Processor, find_processor, load_processors
-from .costs import CONSTANTS, SPEEDS, known_host_half_width, unknown_host_half_width
+from .costs import CONSTANTS, SPEEDS, unknown_host_half_width
 
 ANCHOR: Final = "host_anchor"
 PART_OF_KIND: Final = {
@@ -70,14 +70,15 @@ def host_list() -> tuple[NamedHost, ...]:
     >>> host_list()[0].name, host_list()[0].speed_ratio
     ('h100-node', 1.0)
     """
-    table, by_ops = read_constants(CONSTANTS), read_constants(SPEEDS)["ops_ratio"]
+    table, speeds = read_constants(CONSTANTS), read_constants(SPEEDS)
+    by_ops, named_width = speeds["ops_ratio"], speeds["named_host_half_width"]
     recorded = (
         NamedHost(
             name=name,
             basis=HostBasis.RECORDINGS,
             speed_ratio=entry["speed_ratio"],
             ops_ratio=by_ops[name],
-            half_width=known_host_half_width(),
+            half_width=named_width,
             words=f"{entry['ops']:,} ops of {', '.join(entry['traces'])}",
             source="public profiler traces, docs/replay.md",
         )

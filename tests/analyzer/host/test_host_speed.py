@@ -177,7 +177,7 @@ def test_every_named_host_says_how_it_is_known() -> None:
         assert item.source
         assert 0.1 < item.speed_ratio < 10
         by_recordings = item.basis is HostBasis.RECORDINGS
-        assert item.half_width == (known_host_half_width() if by_recordings else unknown_host_half_width())
+        assert item.half_width < 0.5 if by_recordings else item.half_width == unknown_host_half_width()
 
 
 def test_processors_stand_in_machines_that_are_listed() -> None:
