@@ -284,10 +284,10 @@ def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
 def check(samples: list[Sample]) -> dict[str, list[float]]:
     """Print and return the relative errors of the host time, the trace left out of the fit, by what is known.
 
-    Other hosts: fitted on traces of other hosts alone, on the median one. By its ops: so, but the mean
-    host, made as fast as the trace's CPU ops say (`speed_by_ops`), which know nothing of the time between. Same host: fitted with the
-    other trace of the host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took,
-    over the second.
+    Other hosts: fitted on traces of other hosts alone, on the median one. By its ops: so, but on the mean host, made as
+    fast as the trace's CPU ops say (`speed_by_ops`), which know nothing of the time between them. Same host: fitted
+    with the other trace of the host, on that host. Speed known: as other hosts, scaled by what the first half of the
+    ops took, over the second.
     """
     heads = " ".join(f"{label:>12}" for label in COLUMNS)
     click.echo(f"{'trace':38} {'ops':>6} {'recorded':>10} {heads}")
