@@ -19,6 +19,7 @@ COMMANDS = {
     "batch": "analyzer.commands.batch",
     "scale": "analyzer.commands.scale",
     "shard": "analyzer.commands.shard",
+    "recommender": "analyzer.commands.recommender",
     "sweep": "analyzer.commands.sweep",
     "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",

@@ -23,6 +23,7 @@ from ..models.library import Library
 from ..prediction.attention import explain_attention
 from ..prediction.lookups import explain_lookups
 from ..prediction.prediction import Prediction
+from ..prediction.unnamed_tables import explain_tables
 from ..prediction.workload import GpuWorkload
 from ..recorded.choice import ALL, IterationChoice
 from ..recorded.compiled import CompiledCode, find_compiled
@@ -151,6 +152,7 @@ def build_result(
             *changed.warnings,
             *explain_attention(basis.workload, gpus, attention),
             *explain_lookups(basis.workload, library.indices),
+            *explain_tables(basis.trace, basis.workload),
             *arranged.warnings,
         ),
     )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..work import Work
-from ..work.indices import Indices
+from ..work.recorded_indices import Spread
 from .embedding.problems import with_indices
 from .frame.problems import Problems
 from .registry import OP_MODELS, OpModel, model_of, problems_of
@@ -28,7 +28,7 @@ def assign_models(
     works: Sequence[Work | None],
     rates: npt.NDArray[np.object_],
     available: Container[str],
-    indices: Indices | None = None,
+    indices: Spread | None = None,
 ) -> list[Assignment]:
     """Group works by the model that covers them; works without a model, or whose model is not at hand, are left out.
 

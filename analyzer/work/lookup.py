@@ -8,9 +8,11 @@ from ...arrays import Codes, Mask, Rows, group_rows
 from ...formats.column import row_count
 from ...formats.trace import Trace
 from .collective import with_ranks
+from .embedding_dims import EmbeddingDims
 from .groups import facts_of_ops
 from .registry import family_of, work_of
-from .work import Family, Work
+from .table_batched_pairs import paired_signatures
+from .work import Family, RowDims, Work
 
 
 class WorkLookup:
@@ -22,9 +24,13 @@ class WorkLookup:
         self._work: dict[tuple[int, int, int], Work | None] = {}
         self._owners: Rows | None = None
         self.context, self._facts = facts_of_ops(trace)
+        paired, self._paired = paired_signatures(trace)
+        is_paired = paired >= 0
+        self.context[is_paired] = len(self._facts) + paired[is_paired]
 
     context: Codes
-    """A number per op, which differs where equal calls have other work: collectives of other groups."""
+    """A number per op, which differs where equal calls have other work: collectives of other groups, lookups of other
+    widths."""
 
     def work(self, row: int) -> Work | None:
         """Return the work of an op; None for views and where no formula fits."""
@@ -33,10 +39,11 @@ class WorkLookup:
             return self._work[key]
         except KeyError:
             signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
-            name = self._trace.strings[key[0]]
-            found = work_of(name, signature)
-            if key[2] >= 0:
-                found = with_ranks(name, found, self._facts[key[2]])
+            name, fact = self._trace.strings[key[0]], int(key[2])
+            is_paired = fact >= len(self._facts)
+            found = work_of(name, self._paired[fact - len(self._facts)] if is_paired else signature)
+            if fact >= 0 and not is_paired:
+                found = with_ranks(name, found, self._facts[fact])
             self._work[key] = kept = None if found is not None and found.family is Family.VIEW else found
             return kept
 
@@ -85,24 +92,25 @@ def explained_ops(trace: Trace) -> Rows:
 def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     """Return the innermost ops with a formula, and ops without one that enclose none and are inside none.
 
-    A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution).
+    A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution);
+    so does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not.
     """
     parents, count = trace.ops.parent, row_count(trace.ops)
-    has_work, multiplies, is_view = _flags(trace, op_rows, lookup)
+    has_work, is_whole, is_view = _flags(trace, op_rows, lookup)
     own = np.asarray(parents)[op_rows]
     if not (own >= 0).any():
         return np.asarray(op_rows[has_work[op_rows] | ~is_view[op_rows]], dtype=np.int64)
     rows, above = op_rows.tolist(), own.tolist()
-    works, matrix, view = has_work.tolist(), multiplies.tolist(), is_view.tolist()
-    has_child, works_below, multiplies_below, inside = ([False] * count for _ in range(4))
+    works, whole, view = has_work.tolist(), is_whole.tolist(), is_view.tolist()
+    has_child, works_below, whole_below, inside = ([False] * count for _ in range(4))
     for row, parent in zip(reversed(rows), reversed(above), strict=True):
         if parent >= 0:
             has_child[parent] = True
             works_below[parent] |= works_below[row] or works[row]
-            multiplies_below[parent] |= multiplies_below[row] or matrix[row]
+            whole_below[parent] |= whole_below[row] or whole[row]
 
     def explains(row: int) -> bool:
-        return works[row] and not (multiplies_below[row] if matrix[row] else works_below[row])
+        return works[row] and not (whole_below[row] if whole[row] else works_below[row])
 
     chosen = []
     for row, parent in zip(rows, above, strict=True):
@@ -115,18 +123,24 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
 
 
 def _flags(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> tuple[Mask, Mask, Mask]:
-    """Return which ops have a formula, which of those run on matrix units, and which are views: of these and those
-    around them; False for others."""
+    """Return which ops have a formula, which of those count themselves whatever is in them, and which are views: of
+    these and those around them; False for others."""
     ops = trace.ops
     around = np.asarray(ops.parent)[op_rows]
-    has_work, multiplies, is_view, asked = (np.zeros(row_count(ops), dtype=bool) for _ in range(4))
+    has_work, is_whole, is_view, asked = (np.zeros(row_count(ops), dtype=bool) for _ in range(4))
     asked[op_rows], asked[around[around >= 0]] = True, True
     rows = np.flatnonzero(asked)
     if len(rows):
         first, group = group_rows([ops.name[rows], ops.signature[rows], lookup.context[rows]])
         found = [lookup.work(row) for row in rows[first].tolist()]
         has_work[rows] = np.array([work is not None for work in found], dtype=bool)[group]
-        multiplies[rows] = np.array([work is not None and work.is_matrix for work in found], dtype=bool)[group]
+        is_whole[rows] = np.array([work is not None and _is_whole(work) for work in found], dtype=bool)[group]
         views = np.array([family_of(name) is Family.VIEW for name in trace.strings], dtype=bool)
         is_view[rows] = views[ops.name[rows]]
-    return has_work, multiplies, is_view
+    return has_work, is_whole, is_view
+
+
+def _is_whole(work: Work) -> bool:
+    """Say whether work is a matrix product's or a lookup's, which is not the sum of the ops inside."""
+    looks_up = work.family is Family.EMBEDDING and isinstance(work.dims, RowDims) and work.dims.table_rows > 0
+    return work.is_matrix or isinstance(work.dims, EmbeddingDims) or looks_up

@@ -37,6 +37,7 @@ RECORDS: dict[Callable[..., Any], str] = {
     wavecast.Machines: "machines",
     wavecast.Selection: "selection",
     wavecast.Goal.read: "goal",
+    wavecast.Electricity: "electricity",
 }
 """What some keywords take, whose fields are options."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {

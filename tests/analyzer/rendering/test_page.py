@@ -58,6 +58,7 @@ DESCRIBED = {
     "overview.describe_overview",
     "plans.text.describe_scale",
     "ranks.describe_ranks",
+    "recommenders.text.describe_recommender",
     "replay.describe_replay",
     "rerun.text.describe_rerun",
     "score.accuracy.describe_accuracy",
