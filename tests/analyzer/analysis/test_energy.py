@@ -64,7 +64,7 @@ def test_a_cap_saves_energy_and_never_exceeds_itself() -> None:
 
 
 def test_a_faster_host_saves_what_idles() -> None:
-    slow, fast = row_of("H100 SXM5", cpu_speed=0.5), row_of("H100 SXM5", cpu_speed=4.0)
+    slow, fast = row_of("H100 SXM5", host=0.5), row_of("H100 SXM5", host=4.0)
     assert slow.power is not None and slow.energy_j is not None and fast.energy_j is not None
     saved = slow.power.idle_w * (slow.iteration_ns - fast.iteration_ns) * 1e-9
     assert slow.energy_j - fast.energy_j == pytest.approx(saved, rel=1e-6)

@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import wavecast
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast as program
 from wavecast.analyzer.api.question import WhatIfs
+from wavecast.analyzer.commands.what_if_options import complete_hosts
 from wavecast.analyzer.host import load_host_costs
 from wavecast.analyzer.host.costs import known_host_half_width, unknown_host_half_width
 from wavecast.analyzer.host.kinds import KINDS, KindSpeeds, kind_times_ns, speeds_between
@@ -20,6 +22,7 @@ from wavecast.analyzer.host.recorded_speed import host_speed_of, relative_host_s
 from wavecast.analyzer.host.speed import check_host, read_host, told_between
 from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.errors import InputError
+from wavecast.formats.column import take_rows
 from wavecast.formats.host_file import HostFile, save_host
 from wavecast.formats.meta import HostTimes
 from wavecast.formats.trace import Trace
@@ -291,3 +294,16 @@ def test_the_list_of_hosts() -> None:
     none = runner.invoke(program, ["hosts", "nobody\x1b[31m"])
     assert none.exit_code == 2
     assert none.stderr == "Error: 'nobody\\x1b[31m': no host is called so; 'wavecast hosts' lists them\n"
+
+
+def test_calls_in_any_order_tell_the_same(pair: tuple[Trace, Trace]) -> None:
+    trace = pair[0]
+    order = np.random.default_rng(7).permutation(len(trace.calls.start_ns))
+    shuffled = replace(trace, calls=take_rows(trace.calls, order))
+    assert host_speed_of(shuffled) == host_speed_of(trace)
+
+
+def test_the_shell_completes_hosts() -> None:
+    context, parameter = click.Context(program), click.Option(["--host"])
+    assert [item.value for item in complete_hosts(context, parameter, "mi300")] == ["mi300x-vm", "mi300x-node"]
+    assert [item.type for item in complete_hosts(context, parameter, "./ho")] == ["file"]
