@@ -307,3 +307,13 @@ def test_the_shell_completes_hosts() -> None:
     context, parameter = click.Context(program), click.Option(["--host"])
     assert [item.value for item in complete_hosts(context, parameter, "mi300")] == ["mi300x-vm", "mi300x-node"]
     assert [item.type for item in complete_hosts(context, parameter, "./ho")] == ["file"]
+
+
+def test_the_page_tells_the_widths_in_use(pair: tuple[Trace, Trace]) -> None:
+    page = (SAMPLES.parent / "docs" / "host.md").read_text(encoding="utf-8")
+    named, known = host_list()[0].half_width, known_host_half_width()
+    by_name, unknown = read_host("b200-node", pair[0]).half_width, unknown_host_half_width()
+    for width in (named, known, by_name, np.hypot(known, known), unknown):
+        assert f"× {np.exp(width):.2f}" in page
+    assert f"a factor of {np.exp(load_anchor().half_width):.1f}" in page
+    assert f"the machine is {load_anchor().ops_ratio:.1f} times" in page
