@@ -10,7 +10,6 @@ import numpy as np
 from ....arrays import Mask, Rows
 from ....formats.column import row_count
 from ....formats.trace import Trace
-from ...work import Work
 from ...work.lookup import WorkLookup
 from ...work.lookup_counts import LookupCounts
 from ...work.recorded_indices import RecordedIndices
@@ -46,7 +45,7 @@ def read_lookups(trace: Trace, op_rows: Rows | None = None) -> RecordedIndices |
     table = trace.lookups
     inside = np.ones(row_count(table), dtype=bool) if op_rows is None else np.isin(table.op, op_rows)
     believed, lookup = inside & _is_plausible(trace), WorkLookup(trace)
-    sizes = {op: _size(lookup.work(op)) for op in np.unique(table.op[believed]).tolist()}
+    sizes = {op: _size(trace, lookup, op) for op in np.unique(table.op[believed]).tolist()}
     found: dict[float, list[int]] = {}
     for at in np.flatnonzero(believed).tolist():
         rows, tables = sizes[int(table.op[at])]
@@ -78,9 +77,15 @@ def _is_plausible(trace: Trace) -> Mask:
     return np.asarray(is_power & is_small & (lookups >= least * distinct) & (lookups <= (2 * least - 1) * distinct))
 
 
-def _size(work: Work | None) -> tuple[float, float]:
-    """Return the rows of the table that is looked up, and how many such tables; no row where none is."""
-    return (0.0, 0.0) if work is None else table_rows(work)
+def _size(trace: Trace, lookup: WorkLookup, op: int) -> tuple[float, float]:
+    """Return the rows of the table that an op, or the one around it, looks up, and how many tables; else no row."""
+    while op >= 0:
+        work = lookup.work(op)
+        rows, tables = (0.0, 0.0) if work is None else table_rows(work)
+        if rows > 0:
+            return rows, tables
+        op = int(trace.ops.parent[op])
+    return 0.0, 0.0
 
 
 def _counts(trace: Trace, at: Rows) -> LookupCounts:
