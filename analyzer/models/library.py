@@ -119,6 +119,14 @@ class Library:
         """Return what a model needs to know of a fleet."""
         return prepare(self.fitted[name], fleet)
 
+    def values(self, name: str, fleet: Fleet) -> Values:
+        """Return the fitted values of a model, one per GPU.
+
+        >>> library.values("matmul", fleet)["idle_share"].round(2)
+        array([0.15, 0.15])
+        """
+        return _values(self.fitted[name], fleet)
+
     def known_fleet(self, name: str, fleet: Fleet) -> Fleet:
         """Return the fleet with the rates that measurements found, as a model takes them."""
         if not self.factors:
@@ -132,11 +140,12 @@ class Library:
 
 def prepare(fitted: Fitted, fleet: Fleet) -> Prepared:
     """Resolve a model's parameters for a fleet, and the growth of its intervals there."""
+    return Prepared(values=_values(fitted, fleet), width_factor=width_factors(fitted.interval, fleet))
+
+
+def _values(fitted: Fitted, fleet: Fleet) -> Values:
     model = fitted.model
-    return Prepared(
-        values=resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet)),
-        width_factor=width_factors(fitted.interval, fleet),
-    )
+    return resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet))
 
 
 def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:

@@ -58,16 +58,20 @@ def replay_jointly(ranks: Sequence[RankGraph], transfer_ns: Floats, heeded: Mask
     clock = np.array([rank.clock_ns for rank in ranks])
     length = np.where(takes_part, transfer_ns[:, None], np.nan)
     ends: list[Floats] = []
-    rounds = 0
+    rounds, changed = 0, np.ones(len(ranks), dtype=bool)
     for _ in range(_MOST_ROUNDS):
         rounds += 1
-        ends = [_replay_with(rank, length[:, at]) for at, rank in enumerate(ranks)]
+        ends = [
+            ends[at] if rounds > 1 and not changed[at] else _replay_with(rank, length[:, at])
+            for at, rank in enumerate(ranks)
+        ]
         end = np.stack([np.append(found, np.nan)[rank.node] for found, rank in zip(ends, ranks, strict=True)], axis=1)
         arrival = end - length - clock
         latest = np.max(np.where(counts, arrival, -np.inf), axis=1, initial=-np.inf)
         waited = np.where(takes_part, np.maximum(latest[:, None] - arrival, 0.0), np.nan)
         settled = transfer_ns[:, None] + waited
-        moved = np.abs(settled - length)[takes_part].max(initial=0.0)
+        apart = np.where(takes_part, np.abs(settled - length), 0.0)
+        moved, changed = apart.max(initial=0.0), apart.max(axis=0, initial=0.0) > 0.0
         length = settled
         if moved < _SETTLED_NS:
             break

@@ -18,7 +18,9 @@ class EmbeddingStep(IntEnum):
     UPDATE = 2
     """Gradients are sorted by row and added up, and the optimizer rewrites these rows in the same kernels."""
     UNSORTED_UPDATE = 3
-    """Each lookup rewrites its row by itself, as often as it is looked up."""
+    """Each lookup rewrites its row by itself, as often as it is looked up: what adds a sparse gradient does."""
+    COALESCE = 4
+    """Gradients are sorted by row and added up into as many rows as are different ones: a sparse tensor coalesced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,5 +38,7 @@ class EmbeddingDims:
     """What is moved beside the tables: results or their gradients, indices, offsets, weights."""
     state_bytes: float = 0.0
     """What an optimizer keeps per row, rewritten with it."""
+    unstated: float = 0.0
+    """How far row_bytes may be off, natural log (90 %), where a file does not name the tables' widths."""
     indices: Indices | None = None
     """How lookups are spread over rows; None: not known."""

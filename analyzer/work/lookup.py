@@ -11,6 +11,7 @@ from .collective import with_ranks
 from .embedding_dims import EmbeddingDims
 from .groups import facts_of_ops
 from .registry import family_of, work_of
+from .table_batched_pairs import paired_signatures
 from .work import Family, RowDims, Work
 
 
@@ -23,9 +24,13 @@ class WorkLookup:
         self._work: dict[tuple[int, int, int], Work | None] = {}
         self._owners: Rows | None = None
         self.context, self._facts = facts_of_ops(trace)
+        paired, self._paired = paired_signatures(trace)
+        is_paired = paired >= 0
+        self.context[is_paired] = len(self._facts) + paired[is_paired]
 
     context: Codes
-    """A number per op, which differs where equal calls have other work: collectives of other groups."""
+    """A number per op, which differs where equal calls have other work: collectives of other groups, lookups of other
+    widths."""
 
     def work(self, row: int) -> Work | None:
         """Return the work of an op; None for views and where no formula fits."""
@@ -34,10 +39,11 @@ class WorkLookup:
             return self._work[key]
         except KeyError:
             signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
-            name = self._trace.strings[key[0]]
-            found = work_of(name, signature)
-            if key[2] >= 0:
-                found = with_ranks(name, found, self._facts[key[2]])
+            name, fact = self._trace.strings[key[0]], int(key[2])
+            is_paired = fact >= len(self._facts)
+            found = work_of(name, self._paired[fact - len(self._facts)] if is_paired else signature)
+            if fact >= 0 and not is_paired:
+                found = with_ranks(name, found, self._facts[fact])
             self._work[key] = kept = None if found is not None and found.family is Family.VIEW else found
             return kept
 

@@ -134,6 +134,8 @@ class RowDims:
     """Kernels of the op in all."""
     table_rows: int = 0
     """Rows of the table from which these are gathered; 0: of none."""
+    is_by_list: bool = False
+    """A thread or a warp walks over each of many short lists: it waits for memory more than it moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,11 +349,15 @@ class Work:
     def least_bytes(self) -> float:
         """Return the bytes that no kernel avoids: lookups may all be of one row of each table."""
         match self.dims:
-            case EmbeddingDims(step=EmbeddingStep.LOOKUP, lookups=lookups, tables=tables, rows=rows) if lookups > 0:
-                distinct = min(lookups, tables * rows)
-                return self.moved_bytes - max(distinct - tables, 0.0) * self.dims.row_bytes
+            case EmbeddingDims(step=step, lookups=lookups, tables=tables, rows=rows) if lookups and step in _PASSES:
+                repeated = max(min(lookups, tables * rows) - tables, 0.0)
+                return self.moved_bytes - _PASSES[step] * repeated * self.dims.row_bytes
             case _:
                 return self.moved_bytes
+
+
+_PASSES: Final = {EmbeddingStep.LOOKUP: 1, EmbeddingStep.UNSORTED_UPDATE: 2, EmbeddingStep.COALESCE: 1}
+"""How often a work counts the bytes of as many rows as there are lookups."""
 
 
 def copies_between(work: Work, unknown: float) -> float:

@@ -35,6 +35,7 @@ class EmbeddingProblems:
     lookups: Floats
     streamed_bytes: Floats
     state_bytes: Floats
+    unstated: Floats
     indices: Codes
     """Which distribution, for `spreads_of`."""
     moved_since_bytes: Floats
@@ -58,6 +59,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> EmbeddingProble
         lookups=column("lookups"),
         streamed_bytes=column("streamed_bytes"),
         state_bytes=column("state_bytes"),
+        unstated=column("unstated"),
         indices=np.array([_code(item.indices or USUAL) for item in dims], dtype=np.int64),
         moved_since_bytes=np.array(since, dtype=np.float64),
     )
