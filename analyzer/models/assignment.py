@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..work import Work
 from ..work.recorded_indices import Spread
-from .embedding.problems import with_indices
+from .embedding.problems import with_distinct, with_indices
 from .frame.problems import Problems
 from .registry import OP_MODELS, OpModel, model_of, problems_of
 
@@ -38,8 +38,7 @@ def assign_models(
     >>> [(found.model, len(found.rows)) for found in assigned]
     [('vector', 7), ('matmul', 5), ('attention_prefill', 1)]
     """
-    if indices is not None:
-        works = [None if work is None else with_indices(work, indices) for work in works]
+    works = [None if work is None else with_distinct(with_indices(work, indices), indices) for work in works]
     rows_of: dict[str, list[int]] = {}
     for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
         model = None if work is None or _is_empty(work) else model_of(work, rate)

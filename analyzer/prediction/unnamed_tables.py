@@ -1,4 +1,4 @@
-"""What embedding ops leave open, said to a reader: where tables lie, how wide they are, which rows are equal."""
+"""What FBGEMM's calls leave open, said to a reader: where tables lie, and how wide they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ...formats.signature import Signature
 from ...formats.trace import Trace
 from ..work import Family
-from ..work.embedding_dims import EmbeddingDims, EmbeddingStep
+from ..work.embedding_dims import EmbeddingDims
 from ..work.table_batched import HOST_TABLE_OPS
 from ..work.table_batched_call import holds_host_tables
 from .workload import GpuWorkload
@@ -26,16 +26,6 @@ def explain_tables(trace: Trace, workload: GpuWorkload) -> tuple[str, ...]:
     mixed = [work.dims for work in workload.works if work is not None and _is_mixed(work.dims)]
     if mixed:
         lines.append(_describe_mixed(mixed))
-    rows = sum(
-        count * work.dims.lookups
-        for count, work in zip(workload.count.tolist(), workload.works, strict=True)
-        if work is not None and isinstance(work.dims, EmbeddingDims) and work.dims.step is EmbeddingStep.COALESCE
-    )
-    if rows:
-        lines.append(
-            f"sparse gradients of {rows:,} rows are coalesced; how many are the same is not recorded: adding up is "
-            "by how lookups are spread; what works on them afterwards counts as if none were the same"
-        )
     return tuple(lines)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...arrays import Codes, Mask, Rows, group_rows
 from ...formats.column import row_count
+from ...formats.signature import Signature
 from ...formats.trace import Trace
+from .coalesced import rows_drawn
 from .collective import with_ranks
 from .embedding_dims import EmbeddingDims
 from .groups import facts_of_ops
@@ -27,10 +31,13 @@ class WorkLookup:
         paired, self._paired = paired_signatures(trace)
         is_paired = paired >= 0
         self.context[is_paired] = len(self._facts) + paired[is_paired]
+        drawn, self._drawn = rows_drawn(trace)
+        is_drawn = (drawn >= 0) & (self.context < 0)
+        self.context[is_drawn] = len(self._facts) + len(self._paired) + drawn[is_drawn]
 
     context: Codes
     """A number per op, which differs where equal calls have other work: collectives of other groups, lookups of other
-    widths."""
+    widths, rows of other draws."""
 
     def work(self, row: int) -> Work | None:
         """Return the work of an op; None for views and where no formula fits."""
@@ -39,13 +46,20 @@ class WorkLookup:
             return self._work[key]
         except KeyError:
             signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
-            name, fact = self._trace.strings[key[0]], int(key[2])
-            is_paired = fact >= len(self._facts)
-            found = work_of(name, self._paired[fact - len(self._facts)] if is_paired else signature)
-            if fact >= 0 and not is_paired:
-                found = with_ranks(name, found, self._facts[fact])
+            found = self._find(self._trace.strings[key[0]], signature, int(key[2]))
             self._work[key] = kept = None if found is not None and found.family is Family.VIEW else found
             return kept
+
+    def _find(self, name: str, signature: Signature | None, context: int) -> Work | None:
+        pair = context - len(self._facts)
+        draw = pair - len(self._paired)
+        if draw >= 0:
+            found = work_of(name, signature)
+            return None if found is None else replace(found, drawn=self._drawn[draw])
+        if pair >= 0:
+            return work_of(name, self._paired[pair])
+        found = work_of(name, signature)
+        return found if context < 0 else with_ranks(name, found, self._facts[context])
 
     def family(self, row: int) -> Family | None:
         """Return the family of an op by its name alone."""

@@ -14,6 +14,7 @@ from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ...work.indices import USUAL, Indices
 from ...work.recorded_indices import Spread
 from ...work.work import Family, RowDims, Work
+from .hits import touched_rows
 from .spread import spread_of
 
 GROUPS: Final = ("lookup", "dense gradient", "update")
@@ -103,6 +104,32 @@ def with_indices(work: Work, indices: Spread | None) -> Work:
             streamed_bytes=read + work.written_bytes,
             indices=indices.of(dims.table_rows),
         ),
+    )
+
+
+def with_distinct(work: Work, indices: Spread | None) -> Work:
+    """Return work on rows that were looked up with the sizes of the different ones; others as they are.
+
+    >>> from wavecast.analyzer.work.embedding_dims import DrawnRows
+    >>> sizes = {"flops": 1000, "read_bytes": 64000, "written_bytes": 64000, "dtype": "float32"}
+    >>> drawn = DrawnRows(table_rows=1000, lookups=1000)
+    >>> round(with_distinct(Work(family=Family.ELEMENTWISE, drawn=drawn, **sizes), Indices(exponent=0.0)).flops)
+    632
+    """
+    drawn, dims = work.drawn, work.dims
+    if drawn is None or isinstance(dims, EmbeddingDims):
+        return work
+    counts, share = spread_of((indices or USUAL).of(drawn.table_rows), float(drawn.table_rows))
+    part = float(touched_rows(counts, share, np.array(float(drawn.lookups)))) / drawn.lookups
+    if isinstance(dims, RowDims):
+        dims = replace(dims, rows=max(round(dims.rows * part), 1))
+    return replace(
+        work,
+        flops=work.flops * part,
+        read_bytes=work.read_bytes * part,
+        written_bytes=work.written_bytes * part,
+        dims=dims,
+        drawn=None,
     )
 
 

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.analysis.decision.electricity import Electricity, PowerDraw
 from wavecast.analyzer.analysis.report import GpuPrediction
+from wavecast.analyzer.rendering.analysis.energy_chart import chart_energy
+from wavecast.analyzer.rendering.page.chart import Chart
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 GPT = SAMPLES / "gpt2_small-inference-bf16-b4-shapes.json.gz"
@@ -127,3 +129,17 @@ def test_energy_is_an_order() -> None:
 def test_what_electricity_cannot_mean_is_refused(asked: dict[str, Any], expected: str) -> None:
     with pytest.raises(wavecast.InputError, match=expected):
         Electricity(**asked)
+
+
+def test_the_chart_is_drawn_where_energy_is_asked_about() -> None:
+    asked = analyzed("H100 SXM5", "L4", "T4", selection=wavecast.Selection(sort="energy"))
+    titles = [block.title for block in asked.illustrated_page().blocks if isinstance(block, Chart)]
+    assert "Energy against time" in titles
+    chart = chart_energy(asked.report)
+    assert chart is not None
+    best = {row["gpu"] for row in chart.rows if row["best"]}
+    least = min(asked.report.predictions, key=lambda row: row.billed_j or nan)
+    fastest = min(asked.report.predictions, key=lambda row: row.iteration_ns)
+    assert {least.gpu, fastest.gpu} <= best
+    assert all(row["low"] < row["joule"] < row["high"] for row in chart.rows)
+    assert chart_energy(analyzed("H100 SXM5", "L4", "T4").report) is None
