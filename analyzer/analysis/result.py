@@ -19,6 +19,7 @@ from ..graph.steps import with_iterations
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
+from ..models.embedding.recorded import with_recorded
 from ..models.library import Library
 from ..prediction.attention import explain_attention
 from ..prediction.lookups import explain_lookups
@@ -114,6 +115,7 @@ def build_result(
     else:
         recorded = without_times(trace, select_window(trace, iteration))
         window = select_window(recorded)
+    library = with_recorded(library, recorded, window.op_rows)
     # A what-if rewrites the ops of all iterations.
     check_sizes(recorded, np.arange(row_count(recorded.ops)) if scenario.changes_work else window.op_rows, gpus)
     changed = change_trace(recorded, origin, library, scenario, gpus)

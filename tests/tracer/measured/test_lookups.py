@@ -115,6 +115,7 @@ def test_every_captured_iteration_of_a_loop_has_what_was_counted(tables: Tables,
     start, end = int(trace.iterations.start_ns[-1]), int(trace.iterations.end_ns[-1])
     last = cut_part(trace, RecordingPart(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end))
     assert told(last) == [rows[at] for at in second]
+    assert recorder.summarise().endswith("; lookups of 6 embedding ops counted")
 
 
 def test_calls_that_come_more_or_less_often_have_no_histogram(tables: Tables) -> None:
