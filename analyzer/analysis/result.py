@@ -34,6 +34,7 @@ from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of, target
 from ..replay.overlap import collective_slowing, learn_slowing, slowed_timing, with_learned
 from ..replay.profiler_slowdown import ProfilerSlowdown, without_profiler
 from ..whatif.apply import change_graph, change_trace
+from ..whatif.fusion.pricing import with_generated
 from ..whatif.scenario import Scenario
 from .basis import Basis, measured_basis, shapes_basis
 
@@ -124,7 +125,7 @@ def build_result(
         basis = shapes_basis(
             window, changed, gpus, library, is_compiled=is_compiled, attention=attention, cluster=cluster
         )
-    arranged = arrange(basis, origin, scenario)
+    arranged = arrange(basis, origin, scenario, library)
     graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
     spread = spread_of(basis.prediction, basis.workload, host_half_width)
@@ -155,7 +156,7 @@ def build_result(
     )
 
 
-def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario) -> Arrangement:
+def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario, library: Library) -> Arrangement:
     """Return graph and times to replay: with what the scenario changes of the graph and the host, on all GPUs.
 
     What it changes of the trace is in what was found already.
@@ -165,6 +166,8 @@ def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario) -> 
     timing = replace(
         timing, base_ns=timing.base_ns * fewer.base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
     )
+    if fewer.generated is not None:
+        timing = with_generated(timing, fewer.generated, found.prediction.fleet, library)
     graph, timing = without_profiler(fewer.graph, timing, found.slowdown)
     fleet, recorded = found.prediction.fleet, None
     slowing = collective_slowing(graph, found.trace, fleet.fabric)
