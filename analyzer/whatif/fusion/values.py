@@ -124,7 +124,7 @@ class LoopValues:
         """Return what an op computes element by element of values, each read as so many elements."""
         ops, reads, total = frozenset((op,)), frozenset[Read](), size
         for value, count, part in parts:
-            if value.buffer is None and value.elements < elements and len(value.reads) > _MOST_SHARED_READS:
+            if value.buffer is None and 2 * value.elements <= elements and len(value.reads) > _MOST_SHARED_READS:
                 self.store(value)  # each of its elements would be computed several times
             if value.buffer is not None:
                 is_part = count < self.graph.elements[value.buffer]
