@@ -181,6 +181,40 @@ def test_rows_of_any_length_are_merged_with_what_is_around_them() -> None:
     assert groups_of(ops) == [["add", "native_layer_norm", "relu"]]
 
 
+def bytes_of(ops: Sequence[Op]) -> list[tuple[float, float]]:
+    """Return what each kernel reads and writes, in tensors of the size of `X`."""
+    trace = build(ops)
+    found = generate_kernels(trace, shape_workload(trace, select_window(trace)), find_compiled(trace).region)
+    size = 4.0 * X.element_count
+    return [(kernel.work.read_bytes / size, kernel.work.written_bytes / size) for kernel in found]
+
+
+@pytest.mark.parametrize(
+    ("ops", "moved"),
+    [
+        ([relu(0, 1), relu(1, 2), relu(2, 3)], [(1, 1)]),
+        # what a product reads is written, what the kernel goes on with is not read again
+        ([relu(0, 1), conv(1, 2), relu(1, 3)], [(1, 2)]),
+        # a reduction reads all and writes rows
+        ([relu(0, 1), Op("mean", ROW_MEAN, (1,), 2)], [(1, SMALL.element_count / X.element_count)]),
+        # computed again by the second reader, not kept between
+        ([relu(0, 1), Op("mean", MEAN, (1,), 2), Op("mul", GATE, (1, 2), 3)], [(1, 16 / X.element_count), (1, 1)]),
+    ],
+)
+def test_a_kernel_reads_and_writes_each_buffer_once(ops: list[Op], moved: list[tuple[float, float]]) -> None:
+    assert np.array(bytes_of(ops)) == pytest.approx(np.array(moved), rel=1e-4)
+
+
+def test_what_many_read_is_kept_and_what_few_read_is_computed_again() -> None:
+    many = [add(number, number + 1, 20 + number) for number in range(4)]
+    deep = [Op("add", TWO, (20, 21), 30), Op("add", TWO, (22, 23), 31), Op("add", TWO, (30, 31), 32)]
+    readers = [relu(32, 40), conv(40, 41), Op("add", TWO, (41, 32), 42)]
+    kernels = groups_of([*many, *deep, *readers])
+    assert [group.count("add") for group in kernels if "relu" in group] == [7]
+    assert kernels[-1] != ["add"] * 8  # the sum of five tensors is read, not computed anew
+    assert sum(group.count("add") for group in kernels) == 7
+
+
 def predict(trace: Trace, gpu: Gpu, scenario: Scenario | None = None) -> Analysis:
     return run_analysis(trace, Catalog(gpus=(gpu,)), library=Library(fitted={}), scenario=scenario)
 
