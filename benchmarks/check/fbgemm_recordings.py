@@ -1,8 +1,8 @@
 """FBGEMM's ops in public recordings of an A100 and a V100: measured times beside the models', from shapes alone.
 
-Each row is an op of the median iteration with all its kernels: how often it is called, what its kernels take together
-and what the op's model says on the same GPU, where one covers it. Then lookups by waves: what a call takes less a launch,
-over the waves of blocks that its registers let a multiprocessor hold. The A100's two lookups set the model's `WAVE_CYCLES`;
+Each row is an op of the median iteration with all its kernels: how often it is called, what its kernels take and what
+the op's model says on the same GPU, where one covers it. Then lookups by waves: what a call takes less a launch, over
+the waves of blocks that its registers let a multiprocessor hold. The A100's two lookups set the model's wave cycles;
 nothing else was fitted to these rows.
 
 Run: python benchmarks/check/fbgemm_recordings.py DATA

@@ -3,8 +3,9 @@
     t = launches + sort + (Td^4 + Tl^4 + Tw^4)^(1/4)
 
 Tl: all bytes over the L2 rate; Td: what L2 does not hold over the rate of DRAM, rows that are rewritten over the lower
-rate of scattered reads and writes; Tw: FBGEMM's waves of blocks, which take their time for short and empty bags too. Kernels walk over one table after another, so each finds the whole cache for itself
-and nothing of its rows in it, unless all that was moved since their last use fits (`hits.py`):
+rate of scattered reads and writes; Tw: FBGEMM's waves of blocks, which take their time for short and empty bags too.
+Kernels walk over one table after another, so each finds the whole cache for itself and nothing of its rows in it, unless
+all that was moved since their last use fits (`hits.py`):
 
     misses = s * misses for ever + (1 - s) * misses of a call that begins with nothing,   s = 1 / (1 + (moved / L2)^16)
 
@@ -67,8 +68,8 @@ SGD with 16 indices per bag (benchmarks/check/embedding_check.py leaves these tw
 BLOCKS_PER_SM: Final = 3.0
 """Of 512 threads, with the 33 registers that FBGEMM's forward kernels have in both recordings."""
 WAVE_CYCLES: Final = 2800.0
-"""What a wave of FBGEMM's blocks takes however little its bags hold. Two calls on a recorded A100 set it, of 6.3 and 37.9
-waves; a V100's two of one wave check it (benchmarks/check/fbgemm_recordings.py)."""
+"""What a wave of FBGEMM's blocks takes however little its bags hold. Two calls on a recorded A100 set it, of 6.3 and
+37.9 waves; a V100's two of one wave check it (benchmarks/check/fbgemm_recordings.py)."""
 CLASS_NAMES: Final = ("all",)
 
 
