@@ -4,8 +4,8 @@
 
 Tl: all bytes over the L2 rate; Td: what L2 does not hold over the rate of DRAM, rows that are rewritten over the lower
 rate of scattered reads and writes; Tw: FBGEMM's waves of blocks, which take their time for short and empty bags too.
-Kernels walk over one table after another, so each finds the whole cache for itself and nothing of its rows in it, unless
-all that was moved since their last use fits (`hits.py`):
+Kernels walk over one table after another, so each finds the whole cache for itself and nothing of its rows in it,
+unless all that was moved since their last use fits (`hits.py`):
 
     misses = s * misses for ever + (1 - s) * misses of a call that begins with nothing,   s = 1 / (1 + (moved / L2)^16)
 
