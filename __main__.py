@@ -32,6 +32,7 @@ COMMANDS = {
     "graph": "analyzer.commands.graph",
     "gpus": "analyzer.commands.gpus",
     "nodes": "analyzer.commands.nodes",
+    "hosts": "analyzer.commands.hosts",
     "score": "analyzer.commands.score",
     "doctor": "analyzer.commands.doctor",
 }

@@ -127,7 +127,8 @@ def build_result(
         )
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
-    host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
+    told = np.full(len(gpus), scenario.host_half_width)
+    host_half_width = basis.host_half_width if scenario.cpu_speed is None else told
     spread = spread_of(basis.prediction, basis.workload, host_half_width)
     memory, memory_unknown = _describe_memory(basis.trace, window, scenario)
     return Analysis(

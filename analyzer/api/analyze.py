@@ -106,6 +106,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     window_ns: tuple[int | None, int | None] | None = None,
     ops: bool = False,
     top: int | None = None,
+    host: float | str | Path | None = None,
     cpu_speed: float | str | None = None,
     precision: str | None = None,
     batch: int | None = None,
@@ -139,7 +140,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     "212 ms"}, or seconds): it corrects them, and others as far as they share their errors. `selection` says which GPUs
     are meant, in which order; `goal` what is to be run in all ("3 epochs of 1281167 samples"), for its time and cost;
     `prices` are $ per hour by GPU, a list, or a `Prices`; `electricity` is $ per kWh, or an `Electricity`. The what-ifs
-    (`cpu_speed` … `attention_kernel`) and the other keywords mean what the options of `analyze` of the same names do;
+    (`host` … `attention_kernel`) and the other keywords mean what the options of `analyze` of the same names do;
     see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
@@ -166,6 +167,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     )
     read = recording.trace
     what_ifs = WhatIfs(
+        host=host,
         cpu_speed=cpu_speed,
         precision=precision,
         batch=batch,
@@ -223,7 +225,9 @@ def _report(
     from ..analysis.analyze import report_on
     from ..analysis.decision.decide import decide, first_asked
 
-    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    shown = (
+        gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection, electricity)
+    )
     report = report_on(result, ops_gpu=shown, op_limit=op_limit)
     if largest_batch:
         from ..analysis.batches import with_batches

@@ -38,6 +38,7 @@ from .part_options import window_option
 from .plan_options import draw_plans, plan_options
 from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
+from .what_if_options import host_option, take_host
 
 if TYPE_CHECKING:
     from ..analysis.decision.electricity import Electricity
@@ -143,10 +144,9 @@ class _AnalyzeCommand(WavecastCommand):
 )
 @observed_option
 @indices_option
-@click.option(
-    "--cpu-speed",
-    metavar="RATIO",
-    help="Speed of the target's host relative to the recorded one (1.2: 20 % faster), or a named host.",
+@host_option(
+    "The target's host: its speed relative to the recorded one (1.2: 20 % faster), a name ('wavecast hosts'), or a "
+    "file of 'measure --host' or a measured trace."
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), help="What if it ran in this precision?")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")
@@ -213,7 +213,8 @@ def analyze(**options: Any) -> None:
       analyze execution.json.gz --capture capture.json.gz
     """
     cluster, prices, observed = take_cluster(options), take_prices(options), take_observed(options)
-    what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
+    take_host(options)
+    what_ifs = WhatIfs(**{item.name: options.pop(item.name, None) for item in fields(WhatIfs)})
     selection, goal, electricity = take_selection(options), take_goal(options), take_electricity(options)
     request = AnalyzeRequest(
         **options,
@@ -275,7 +276,6 @@ _ONE_GPU_OPTIONS: Final = {
     "largest_batch": "--largest-batch",
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
-    "cpu_speed": "--cpu-speed",
     "observed": "--observed",
     "electricity": "--electricity, --pue, --host-watts and --carbon",
 }

@@ -26,7 +26,9 @@ def explain_lookups(workload: GpuWorkload, indices: Spread | None) -> tuple[str,
     lookups = sum(
         count * item.lookups
         for count, item in zip(workload.count.tolist(), dims, strict=True)
-        if isinstance(item, EmbeddingDims) and item.step is EmbeddingStep.LOOKUP
+        if isinstance(item, EmbeddingDims)
+        and item.step is EmbeddingStep.LOOKUP
+        and (indices is not None or item.indices is None)
     )
     if isinstance(indices, RecordedIndices):
         return (_explain_recorded(indices, lookups),)

@@ -53,7 +53,9 @@ def test_every_format_and_the_trace(run: Run, tmp_path: Path) -> None:
     trace = load_trace(saved)
     assert trace.meta.world_size == 16
     assert len(trace.collectives.op) > 0
-    assert run("show", saved).exit_code == 0
+    told = run("analyze", saved, "--to", "h100sxm")
+    assert told.exit_code == 0, told.output
+    assert "taken to be spread" not in told.output, "the trace itself says how"
 
 
 @pytest.mark.parametrize(

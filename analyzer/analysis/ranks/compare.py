@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -38,6 +39,9 @@ from .rows import (
     wait_rows,
     worst_of,
 )
+
+_SAME_SPAN: Final = 1e-6
+"""Ranks that end together: the one that waits least is the slowest."""
 
 
 def compare_ranks(
@@ -183,7 +187,9 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
     """
     joint = replay_job(job, column)
     spans = spans_of(job, joint)
-    slowest = int(spans.argmax())
+    waited = np.nansum(joint.waiting_ns[job.inside], axis=0)
+    is_last = spans >= (1.0 - _SAME_SPAN) * spans.max()
+    slowest = int(np.where(is_last, waited, np.inf).argmin())
     columns = job.sources if column is None else (column,) * len(spans)
     doubtful = range(len(spans)) if job.is_mixed else (slowest,)
     sides = np.array(
@@ -197,7 +203,6 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
         ]
     )
     low, high = spans[slowest] * sides[:, 0].min(), spans[slowest] * sides[:, 1].max()
-    waited = np.nansum(joint.waiting_ns[job.inside], axis=0)
     counts = Counter(job.gpus[item].name for item in job.sources)
     return JobRow(
         gpu=name_gpus(counts) if column is None else job.gpus[column].name,

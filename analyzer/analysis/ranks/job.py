@@ -7,20 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 from ....formats.iterations import host_steps
 from ....formats.trace import Trace
 from ....specs.cluster import Cluster
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Catalog, Gpu
+from ...graph.graph import Graph
 from ...models.library import Library
 from ...prediction.attention import as_recorded
 from ...prediction.op_models import assign_rows, model_times
 from ...recorded.devices import first_known_gpu
 from ...recorded.waiting import AlignedRanks, waiting_by_row
+from ...replay.engine import on_gpus
 from ...replay.iterations import iteration_nodes, iteration_position, iteration_rows
-from ...replay.joint import JointReplay, RankGraph, rank_graph, replay_jointly
+from ...replay.joint import JoinedRanks, JointReplay, join_ranks, replay_jointly
 from ..analyze import run_analysis
 from ..gpu_replay import replayed_window
 from ..result import Analysis
@@ -49,6 +51,7 @@ class RankJob:
     """The column of the GPU that each rank was measured on."""
     inside: Mask
     """Which of the shared collectives run in the iteration that is looked at, [c]."""
+    joined: JoinedRanks
 
     @property
     def is_mixed(self) -> bool:
@@ -88,6 +91,10 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
         cluster=asked.cluster,
         sources=tuple(names.index(origin_of(result).name) for result in results),
         inside=inside,
+        joined=join_ranks(
+            [result.graph for result in results],
+            [_nodes_of(result.graph, aligned.kernel[:, at]) for at, result in enumerate(results)],
+        ),
     )
 
 
@@ -130,16 +137,21 @@ def _check_gpus(aligned: AlignedRanks, results: Sequence[Analysis]) -> None:
 def replay_job(job: RankJob, column: int | None = None, heeded: Mask | None = None) -> JointReplay:
     """Replay all ranks on one of the GPUs; None: each on its own, as recorded."""
     columns = job.sources if column is None else (column,) * len(job.results)
-    ranks = [_rank(job, at, columns[at]) for at in range(len(job.results))]
+    timings = [
+        on_gpus(result.forecast.timing, slice(at, at + 1)) for result, at in zip(job.results, columns, strict=True)
+    ]
     ratio = np.ones(len(job.aligned.name)) if column is None else _transfer_ratio(job, column)
-    return replay_jointly(ranks, job.aligned.transfer_ns * ratio, heeded)
+    transfer = job.aligned.transfer_ns * np.where(np.isnan(ratio), 1.0, ratio)
+    return replay_jointly(job.joined, timings, transfer, job.aligned.clock_ns, heeded)
 
 
-def _rank(job: RankJob, at: int, column: int) -> RankGraph:
-    result = job.results[at]
-    return rank_graph(
-        result.graph, result.forecast.timing, column, job.aligned.kernel[:, at], float(job.aligned.clock_ns[at])
-    )
+def _nodes_of(graph: Graph, kernel: Rows) -> Rows:
+    """Return the node of each kernel, -1 for none, [c]."""
+    node_of = np.full(int(max(kernel.max(initial=-1), graph.nodes.row.max(initial=-1))) + 2, -1, dtype=np.int64)
+    on_gpu = np.flatnonzero(graph.nodes.is_gpu)
+    node_of[graph.nodes.row[on_gpu]] = on_gpu
+    node_of[-1] = -1
+    return node_of[kernel]
 
 
 def _transfer_ratio(job: RankJob, column: int) -> Floats:

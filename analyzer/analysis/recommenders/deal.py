@@ -2,7 +2,7 @@
 
 The most expensive part goes to the bucket with the least to do that has room and no part of the same table yet. Then
 the table whose parts are the largest is halved, and all are dealt out anew; of twenty deals that one is taken whose
-fullest bucket has least to do (`samples/dlrm/sharding` of HugeCTR describes it in code; this is no copy of it).
+fullest bucket has least to do. HugeCTR's sample of DLRM has it in code, of which this is no copy.
 """
 
 from __future__ import annotations

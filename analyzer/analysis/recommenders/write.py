@@ -97,7 +97,7 @@ def _iterate(writer: DenseWriter, placement: HeldTables, groups: _Groups) -> Non
     back, bottom_grad = run_joined(writer, vectors, bottom.result)
     returned = back if parts is None else _return(writer, parts.vectors, back, placement, groups)
     writer.stack_back(bottom, bottom_grad, onward=False)
-    gathered = _gather_copies(writer, copies, back)
+    gathered = _gather_copies(writer, copies, back, placement)
     reduced = _reduce(writer, gathered, placement, groups)
     tape.enter(Phase.OPTIMIZER)
     if parts is not None:
@@ -186,7 +186,9 @@ def _sent(
     return waited
 
 
-def _gather_copies(writer: DenseWriter, copies: _Rows | None, back: Variable) -> tuple[Variable, ...]:
+def _gather_copies(
+    writer: DenseWriter, copies: _Rows | None, back: Variable, placement: HeldTables
+) -> tuple[Variable, ...]:
     """Write how gradients of the own samples are added up by row of the copies."""
     if copies is None:
         return ()
@@ -194,10 +196,16 @@ def _gather_copies(writer: DenseWriter, copies: _Rows | None, back: Variable) ->
     is_hybrid = writer.training.layout is TableLayout.HYBRID
     step = EmbeddingStep.UNSORTED_UPDATE if is_hybrid else EmbeddingStep.DENSE_GRADIENT
     grad = tape.tensor(back.spec.dtype, part.vectors, back.shape[1], view_of=back)
-    into = writer.activation(part.rows, back.shape[1])
+    # HugeCTR's hybrid embedding adds up in float32, of the rows that are touched, and casts these.
+    into = tape.tensor(FLOAT if is_hybrid else writer.training.dtype, part.rows, back.shape[1])
     with tape.module("copies"):
         tape.op(UPDATE, (into, copies.indices, grad, part.bins, int(step), 0), into)
-    return (into,)
+        if not is_hybrid or not writer.training.is_half:
+            return (into,)
+        touched = tape.tensor(FLOAT, placement.touched_copies, back.shape[1], view_of=into)
+        cast = writer.activation(*touched.shape)
+        writer.once((touched,), cast)
+    return (cast,)
 
 
 def _reduce(

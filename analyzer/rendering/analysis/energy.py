@@ -47,7 +47,7 @@ def least_energy(row: GpuPrediction) -> str:
         between = _range(row.total.energy_low_kwh, row.total.energy_high_kwh)
         amount = f"{format_number(row.total.energy_kwh)} kWh in all{between and f' ({between})'}"
     else:
-        between = _range(*_ends(row))
+        between = _range(*billed_interval(row))
         amount = f"{format_number(row.billed_j)} J per iteration{between and f' ({between})'}"
     return f"Least energy: {clean_text(row.gpu)}, {amount}, {format_number(row.mean_power_w)} W on average."
 
@@ -73,7 +73,7 @@ def energy_notes(report: AnalysisReport) -> Iterator[str]:
 
 def _iteration_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
     yield number_column("J per\niteration", (format_number(row.billed_j) for row in rows))
-    yield number_column("interval", (_range(*_ends(row)) or ABSENT for row in rows), rank=1)
+    yield number_column("interval", (_range(*billed_interval(row)) or ABSENT for row in rows), rank=1)
     costs = [_usd(row) for row in rows]
     if any(cost is not None for cost in costs):
         yield number_column("$ of power\n1,000 it.", (format_money(cost).removeprefix("$") for cost in costs))
@@ -92,8 +92,12 @@ def _run_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
         yield number_column("kg of\nCO2", (format_number(item.co2_kg) for item in totals), rank=1)
 
 
-def _ends(row: GpuPrediction) -> tuple[float | None, float | None]:
-    """Return the ends of what is paid for of an iteration's energy."""
+def billed_interval(row: GpuPrediction) -> tuple[float | None, float | None]:
+    """Return the ends of what is paid for of an iteration's energy.
+
+    >>> [round(end, 2) for end in billed_interval(report.predictions[0])]
+    [1.32, 2.9]
+    """
     low, high = row.energy_interval_j
     return (
         row.billed(low, row.iteration_low_ns or row.iteration_ns),

@@ -20,7 +20,8 @@ RECOMMENDER_LINES: Final = (
     "From `distributed/recommenders.parquet`: MLPerf training's logs of DLRM and DLRM-DCNv2. Each is written as what "
     "its busiest GPU runs, from its sizes, the sharding that the row or its configuration names, and the library of "
     f"its round; then replayed ([recommenders.md](recommenders.md)). Lookups are spread by {USUAL}, chosen before any "
-    "row was looked at; the last columns are the errors with other spreads.",
+    "row was looked at; the last columns are the errors with other spreads. Measured times of DLRM on one machine are "
+    "corrected for what their logs take for the size of the data set.",
     "*Anchored* is wavecast given the first row of the same model, GPU and implementation, which has none itself.",
 )
 

@@ -51,6 +51,8 @@ DESCRIBED = {
     "gpus.describe_gpu",
     "gpus.describe_gpus",
     "graph.text.describe_graph",
+    "hosts.describe_host",
+    "hosts.describe_hosts",
     "nodes.describe_node",
     "nodes.describe_nodes",
     "overview.describe_overview",
