@@ -33,7 +33,7 @@ class Precision:
 class HostTimes:
     """Say how fast the host was that recorded: what fixed pieces of an eager framework's host work took on it, in ns.
 
-    Each is the median over rounds of one piece of work, measured outside what is timed; None where it was not.
+    Each is the lower decile over rounds of one piece of work, measured outside what is timed; None where it was not.
     """
 
     python_version: str | None = None
@@ -41,9 +41,9 @@ class HostTimes:
     processor: str | None = None
     """Model of the processor as the system names it, e.g. `AMD EPYC 7763`."""
     python_ns: float | None = None
-    """A fixed piece of plain Python: attribute look-ups, calls, small containers."""
+    """A fixed piece of plain Python: attribute look-ups, calls, small containers, strings."""
     dispatch_ns: float | None = None
-    """One op on a tensor of one element, gradients off."""
+    """One op on a tensor of one element, gradients off: the mean over views, elementwise ops, reductions, a product."""
     autograd_ns: float | None = None
     """What recording such an op for the backward pass and running its node there adds."""
     module_ns: float | None = None

@@ -27,6 +27,7 @@ def record(
     mode: str | None = None,
     batch_size: int | None = None,
     samples_per_iteration: int | None = None,
+    host_times: bool = True,
 ) -> Trace: ...
 
 
@@ -40,6 +41,7 @@ def record(
     iteration_ends: str | None = None,
     batch_size: int | None = None,
     samples_per_iteration: int | None = None,
+    host_times: bool = True,
 ) -> AbstractContextManager[Recorder]: ...
 
 
@@ -50,6 +52,7 @@ def record(step: Callable[[], object] | str | Path, **options: Any) -> Trace | A
     default where there is one), `cpu`, or `meta` for shapes alone; see docs/recording.md. Given the name of a file,
     this is a context manager around a loop that stays as it is: `iterations` of it, the first and the one after the
     last, go to that file. `name`, `mode`, `batch_size` and `samples_per_iteration` describe the workload.
+    Afterwards the host is timed for a third of a second, once per process, unless `host_times` is False.
     Raises CaptureError where torch is missing or no recording can be made, and InputError for bad arguments.
 
     >>> import torch
@@ -58,10 +61,15 @@ def record(step: Callable[[], object] | str | Path, **options: Any) -> Trace | A
     <Trace 'linear', shapes: 2 ops, 0 kernels, 0 iterations>
     """
     try:
+        from .host_times.measure import add_host_times
         from .measured.recording import record as record_loop
         from .session import trace_iteration
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "torch":
             raise
         raise CaptureError("recording needs torch: pip install 'wavecast[tracer]'") from None
-    return record_loop(step, **options) if isinstance(step, str | Path) else trace_iteration(step, **options)
+    if isinstance(step, str | Path):
+        return record_loop(step, **options)
+    has_host_times = options.pop("host_times", True)
+    trace = trace_iteration(step, **options)
+    return add_host_times(trace) if has_host_times else trace

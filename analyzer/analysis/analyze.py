@@ -21,6 +21,7 @@ from ..recorded.standstill import Reason, leave_out_standstills
 from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
 from .cut import check_cut
+from .energy import op_power
 from .finite import check_times
 from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
@@ -150,7 +151,14 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         ops_gpu=name,
         critical_path=summarize_path(replay_on(result, name).path),
         compiled=result.compiled,
-        ops=list_ops(result.trace, result.workload, result.prediction, column, limit=op_limit),
+        ops=list_ops(
+            result.trace,
+            result.workload,
+            result.prediction,
+            column,
+            limit=op_limit,
+            power=op_power(result, column),
+        ),
         gains=find_gains(result, column),
         warnings=(*warn(result), *explain_idle_changes(result, column), *warn_of_prices(result, ranked)),
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
+from ...formats.host_speed import host_speed
 from ...formats.printable import clean_text
-from ...formats.trace import Device, Meta, Precision
+from ...formats.trace import Device, HostTimes, Meta, Precision
 from ..recorded.overview import IterationLine, NameLine, Overview
 from .page.columns import count_column, name_column, number_column, share_column, text_column, time_column
 from .page.encoding import encode_json
@@ -61,6 +62,8 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     yield "recording", f"{CAPTURE_WORDS.get(meta.capture, clean_text(meta.capture))}{platform}; {_software(meta)}"
     if precision := _precision(meta.precision):
         yield "arithmetic", precision
+    if host := _host(meta.host):
+        yield "host", host
     for device in overview.devices:
         yield f"device {device.index}", _device(device)
     nouns = {name: "memory event" if name == "memory" else name.rstrip("s") for name in overview.row_counts}
@@ -152,6 +155,19 @@ def _precision(precision: Precision) -> str:
         "TF32 allowed in convolutions" if precision.cudnn_tf32 else None,
         "cuDNN chooses by trial" if precision.cudnn_benchmark else None,
         "deterministic algorithms alone" if precision.deterministic_algorithms else None,
+    ]
+    return ", ".join(clean_text(part) for part in parts if part)
+
+
+def _host(host: HostTimes) -> str:
+    """Say whose host it was and how fast, where the trace tells."""
+    speed = host_speed(host)
+    python = f"Python {host.python_version}" if host.python_version else None
+    parts = [
+        host.processor,
+        python,
+        f"{speed:.2f} times as fast as the reference host" if speed is not None else None,
+        f"rounds within {format_share(host.spread)}" if speed is not None and host.spread is not None else None,
     ]
     return ", ".join(clean_text(part) for part in parts if part)
 

@@ -10,7 +10,9 @@ from . import (
     elementwise,
     embedding,
     experts,
+    generated,
     indexing,
+    jagged,
     latent_attention,
     loss,
     matmul,
@@ -24,6 +26,7 @@ from . import (
     sparse,
     state_space,
     table_batched,
+    table_parts,
     view,
 )
 from .registry import canonical_name, family_of, has_formula, register, work_of
@@ -42,8 +45,10 @@ __all__ = [
     "embedding",
     "experts",
     "family_of",
+    "generated",
     "has_formula",
     "indexing",
+    "jagged",
     "latent_attention",
     "loss",
     "matmul",
@@ -58,6 +63,7 @@ __all__ = [
     "sparse",
     "state_space",
     "table_batched",
+    "table_parts",
     "view",
     "work_of",
 ]

@@ -28,6 +28,7 @@ FAMILIES: Final = ("matmul", "attention", "convolution", "vector")
 DTYPES: Final = ("fp32", "tf32", "bf16", "fp16")
 _CPU_FLOPS, _CPU_ELEMENTS = 1e8, 1e6
 """A CPU is only there to try the sweep out: larger calls are left out."""
+_DEFAULT_S: Final = 60.0
 _INTERRUPTED_EXIT_CODE: Final = 130
 _EXTRA: Final = "pip install 'wavecast[measure]'"
 
@@ -62,7 +63,7 @@ class MeasureRequest:
     output: Path
     families: tuple[str, ...] | None
     dtypes: tuple[str, ...] | None
-    seconds: float
+    seconds: float | None
     device: str
     gpu: str | None
     gpu_file: Path | None
@@ -107,10 +108,8 @@ def _read_place(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
     metavar="N",
-    help="Time for everything, shared evenly among the families.",
+    help="Time for everything, shared evenly among the families. Default: 60; with --host 4.",
 )
 @click.option(
     "--device",
@@ -131,22 +130,34 @@ def _read_place(_context: click.Context, _parameter: click.Parameter, text: str 
     metavar="FILE",
     help="Read more GPUs (yours, unreleased) from this TOML file; see 'wavecast gpus --help'.",
 )
-def measure(**options: object) -> None:
+@click.option(
+    "--host",
+    "is_host",
+    is_flag=True,
+    help="Time this machine's host instead: Python, dispatch, autograd, modules, an optimizer, allocation; -o FILE.",
+)
+def measure(*, is_host: bool, **options: object) -> None:
     """Time ops on the local GPU and write tables that sharpen predictions for it.
 
     \b
       wavecast measure -o l40s                    # a minute; shapes of all sizes
       wavecast measure trace.json.gz -o l40s      # one workload's calls first
       analyze trace.json.gz --to L40S --calibration l40s  # uses them
+      wavecast measure --host -o host.json        # this host's speed; no GPU
 
     With TRACE, the products, attention, convolutions and elementwise ops that it holds are measured, those first
     that take most of the time; then other sizes, where they are too few to learn from. Nobody else may use the GPU
     meanwhile. A family's table is written when it is done; Ctrl-C keeps those that are.
     """
     try:
-        _measure(MeasureRequest(**options))  # type: ignore[arg-type]
+        request = MeasureRequest(**options)  # type: ignore[arg-type]
+        if is_host:
+            _measure_host(click.get_current_context(), request)
+        else:
+            _measure(request)
     except KeyboardInterrupt:
-        click.echo("wavecast: interrupted; the families that were done are written", err=True)
+        done = "nothing is written" if is_host else "the families that were done are written"
+        click.echo(f"wavecast: interrupted; {done}", err=True)
         sys.exit(_INTERRUPTED_EXIT_CODE)
     except ImportError as error:
         if error.name not in ("torch", "pyarrow"):
@@ -156,9 +167,23 @@ def measure(**options: object) -> None:
         _exit_with(error)
 
 
+def _measure_host(context: click.Context, request: MeasureRequest) -> None:
+    """Measure the host; refuse what only GPUs are measured with."""
+    from .measure_host import measure_host_speed
+
+    source = click.core.ParameterSource.COMMANDLINE
+    given = {name for name in context.params if context.get_parameter_source(name) is source}
+    extra = sorted(given - {"is_host", "output", "seconds"})
+    if extra:
+        name = "TRACE" if extra[0] == "trace" else f"--{extra[0].replace('_', '-')}"
+        raise click.UsageError(f"{name}: not with --host, which takes -o FILE and --seconds alone")
+    measure_host_speed(request.output if "output" in given else None, request.seconds)
+
+
 def _measure(request: MeasureRequest) -> None:
-    if not isfinite(request.seconds):
-        raise InputError(f"--seconds {request.seconds:g}: expected a time above zero")
+    seconds = _DEFAULT_S if request.seconds is None else request.seconds
+    if not isfinite(seconds):
+        raise InputError(f"--seconds {seconds:g}: expected a time above zero")
     from ...specs.catalog import load_catalog
     from ..op_sweep.folder import check_inputs, open_folder, save
     from ..op_sweep.local_gpu import name_gpu
@@ -169,7 +194,7 @@ def _measure(request: MeasureRequest) -> None:
     gpu = name_gpu(catalog, request.device, request.gpu)
     plan = _plan(request)
     open_folder(request.output, gpu, request.device)
-    end = time.monotonic() + request.seconds
+    end = time.monotonic() + seconds
     row_count = 0
     for done, (family, stages) in enumerate(plan.items()):
         now = time.monotonic()

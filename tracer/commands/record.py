@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -13,6 +11,7 @@ import click
 
 from ...errors import CaptureError, InputError, WavecastError
 from .messages import say, say_error
+from .shapes_request import Script, ShapesRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,16 +33,9 @@ _MODEL_OPTIONS: Final = frozenset(
 )  # fmt: skip
 _MEASURING_OPTIONS: Final = frozenset({"iterations", "stop"})
 _RANK_OPTIONS: Final = frozenset({"world_size", "ranks"})
-_SCRIPT_OPTIONS: Final = frozenset({"script", "is_module", "iteration_ends", *_MEASURING_OPTIONS, *_RANK_OPTIONS})
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """Name a file, or a module, and what it is called with."""
-
-    target: str
-    arguments: Sequence[str]
-    is_module: bool = False
+_SCRIPT_OPTIONS: Final = frozenset(
+    {"script", "is_module", "iteration_ends", "no_host_times", *_MEASURING_OPTIONS, *_RANK_OPTIONS}
+)
 
 
 @click.command(
@@ -141,6 +133,11 @@ class Script:
     is_flag=True,
     help="Run Mamba and delta nets as without mamba_ssm, causal_conv1d and flash-linear-attention: many small ops.",
 )
+@click.option(
+    "--no-host-times",
+    is_flag=True,
+    help="Do not time this machine's host afterwards, a third of a second, for the trace to say how fast it was.",
+)
 def record(  # noqa: PLR0913 - one parameter per option
     script: str | None,
     arguments: tuple[str, ...],
@@ -156,6 +153,7 @@ def record(  # noqa: PLR0913 - one parameter per option
     shapes_only: bool,
     world_size: int | None,
     ranks: str | None,
+    no_host_times: bool,
     **model_options: str | int | bool | None,
 ) -> None:
     """Run SCRIPT with its ARGUMENTS, unmodified, and record some of its iterations.
@@ -186,9 +184,18 @@ def record(  # noqa: PLR0913 - one parameter per option
         raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
     code, workload = Script(script, arguments, is_module), _describe(name, mode, batch_size)
     if shapes_only:
-        _record_script_shapes(output, code, workload, iteration_ends, world_size, ranks)
+        request = ShapesRequest(
+            script=code,
+            workload=workload,
+            ends=iteration_ends,
+            world_size=world_size,
+            ranks=ranks,
+            host_times=not no_host_times,
+        )
+        _record_script_shapes(output, request)
     else:
-        _record_script(output, code, lambda: _make_plan(iterations, workload, iteration_ends), stop=stop)
+        plan = partial(_make_plan, iterations, workload, iteration_ends, host_times=not no_host_times)
+        _record_script(output, code, plan, stop=stop)
 
 
 def _record_script(output: Path, script: Script, make_plan: Callable[[], Plan], *, stop: bool) -> None:
@@ -254,32 +261,31 @@ def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | Non
         _exit_with(error)
 
 
-def _record_script_shapes(
-    output: Path, script: Script, workload: Workload, ends: str | None, world_size: int | None, ranks: str | None
-) -> None:
+def _record_script_shapes(output: Path, request: ShapesRequest) -> None:
     """Run a script on shapes until one iteration is recorded, as one rank or several, and say on stderr what was."""
     try:
         from ...formats.files import save_trace
         from ..fake_cuda.session import ScriptShapes
         from ..fake_ranks.place import RankPlace
+        from ..host_times.measure import add_host_times
         from ..measured.files import check_output, name_of_rank, rank_path
         from .ranks import read_ranks, record_ranks
         from .script import run_script, stop_script
 
         output = check_output(output)
-        start = partial(_rank_command, script, workload, ends, world_size)
-        chosen = read_ranks(ranks, RankPlace(world_size=world_size).size)
+        world_size, script = request.world_size, request.script
+        chosen = read_ranks(request.ranks, RankPlace(world_size=world_size).size)
         if chosen is None or len(chosen) > 1:
-            record_ranks(chosen, partial(name_of_rank, output), start)
+            record_ranks(chosen, partial(name_of_rank, output), request.rank_command)
             return
-        place = RankPlace(rank=chosen[0], world_size=world_size, start=start)
+        place = RankPlace(rank=chosen[0], world_size=world_size, start=request.rank_command)
         path = output if world_size is not None else rank_path(output)
-        session = ScriptShapes(workload, stop_script, ends, place)
+        session = ScriptShapes(request.workload, stop_script, request.ends, place)
         with session:
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
         if session.trace is None:
             _end_without_trace(session.explain_nothing(raised), raised)
-        save_trace(session.trace, path)
+        save_trace(add_host_times(session.trace) if request.host_times else session.trace, path)
     except ImportError as error:
         if error.name != "torch":
             raise
@@ -287,23 +293,6 @@ def _record_script_shapes(
     except WavecastError as error:
         _exit_with(error)
     say(f"wavecast: {path}: {session.summarise()}")
-
-
-def _rank_command(
-    script: Script, workload: Workload, ends: str | None, world_size: int | None, rank: int, path: Path
-) -> list[str]:
-    """Return what Python is called with to record one rank as this command records its own."""
-    given = {
-        "--world-size": world_size,
-        "--rank": rank,
-        "--mode": workload.mode,
-        "--name": workload.name,
-        "--batch-size": workload.batch_size,
-        "--iteration-ends": ends,
-    }
-    options = [text for option, value in given.items() if value is not None for text in (option, str(value))]
-    target = ["-m", script.target] if script.is_module else [script.target]
-    return ["-m", "wavecast", "record", "--shapes-only", "-o", str(path), *options, *target, *script.arguments]
 
 
 def _end_without_trace(error: WavecastError, raised: BaseException | None) -> NoReturn:
@@ -349,13 +338,13 @@ def _name_libraries(trace: Trace) -> str:
     return f"; kernels of {', '.join(found)} (without them: --reference-kernels)" if found else ""
 
 
-def _make_plan(iterations: str, workload: Workload, ends: str | None) -> Plan:
+def _make_plan(iterations: str, workload: Workload, ends: str | None, *, host_times: bool) -> Plan:
     from ..measured.recorder import Plan
 
     first, colon, end = iterations.partition(":")
     if not (colon and first.isdecimal() and end.isdecimal()):
         raise InputError(f"--iterations: expected FIRST:END, for example 10:15, got {iterations!r}")
-    return Plan(first=int(first), end=int(end), ends=ends, workload=workload)
+    return Plan(first=int(first), end=int(end), ends=ends, workload=workload, host_times=host_times)
 
 
 def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Workload:

@@ -21,6 +21,7 @@ from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.interrupts import interrupts_deferred
 from ..hooks.lock import only_recording
 from ..hooks.modules import hooks_unwarned
+from ..host_times.measure import add_host_times
 from .capture import Capture
 from .files import check_output, rank_path
 from .profiled import prepend_unprofiled
@@ -44,6 +45,8 @@ class Plan:
     ends: str | None = None
     """What iterations end with: `backward`, or where this is None an optimizer's step, or a forward pass."""
     workload: Workload = field(default_factory=Workload)
+    host_times: bool = True
+    """Whether the host is timed, once, when everything else is recorded."""
 
     def __post_init__(self) -> None:
         if not _FIRST_POSSIBLE <= self.first < self.end:
@@ -77,7 +80,7 @@ class Recorder:
         self._clock = Stopwatch()
         self._capture: Capture | None = None
         self._captured: Trace | None = None
-        self._saved_lap_count = 0
+        self._is_last_saved = False
         self._lifetime = ExitStack()
         self._process = os.getpid()
 
@@ -140,7 +143,7 @@ class Recorder:
     def _start_anew(self) -> None:
         """Forget what was counted: training began after a forward pass, or another optimizer sets the pace."""
         self._drop_capture()
-        self._captured, self._saved_lap_count = None, 0
+        self._captured = None
         self._clock.clear()
 
     def _drop_capture(self) -> None:
@@ -161,7 +164,8 @@ class Recorder:
             if capture.is_done:
                 self._capture, self._watch.is_profiling = None, False
                 self._captured = capture.read(self.plan.workload)
-                self._save()
+                if self._clock.lap_count < TIMED_COUNT:  # else it is complete, and saved at once
+                    self._save()
                 self._clock.begin()
 
     def _finish(self) -> None:
@@ -174,25 +178,27 @@ class Recorder:
         if self._captured is None:
             self.ended_early = True
             raise CaptureError(self._explain_nothing())
-        if self.trace is None or self._clock.lap_count > self._saved_lap_count:
-            self._save()
+        if not self._is_last_saved:
+            self._save(is_last=True)
 
     def _complete(self) -> None:
         self._watch.stop()
-        if self._clock.lap_count > self._saved_lap_count:
-            with interrupts_deferred():
-                self._save()
+        with interrupts_deferred():
+            self._save(is_last=True)
         if self._when_complete is not None:
             self._when_complete()
 
-    def _save(self) -> None:
+    def _save(self, *, is_last: bool = False) -> None:
+        """Write what there is; with the host's times once nothing is timed any more, nor hooked."""
         if self._captured is None:
             return
         iterations = prepend_unprofiled(self._captured.iterations, self._clock.durations_ns())
         trace = replace(self._captured, iterations=iterations)
+        if is_last and self.plan.host_times:
+            trace = add_host_times(trace)
         path = rank_path(self._target)
         save_trace(trace, path)
-        self.trace, self.path, self._saved_lap_count = trace, path, self._clock.lap_count
+        self.trace, self.path, self._is_last_saved = trace, path, is_last
 
     def _fail(self, error: Exception) -> None:
         self.error = error
@@ -228,6 +234,8 @@ def summarise(trace: Trace) -> str:
         ratio = np.median(captured_ns) / np.median(timed_ns)
         text += f"; {len(timed_ns)} timed without it, {np.median(timed_ns) / 1e6:.3g} ms each ({ratio:.2f} times)"
     text += f"; {len(trace.ops.name)} ops, {len(trace.kernels.name)} kernels"
+    if len(trace.lookups.op):
+        text += f"; lookups of {len(np.unique(trace.lookups.op))} embedding ops counted"
     if torch.cuda.is_initialized() and not trace.is_measured:
         text += " (the profiler may not use CUPTI here, or nothing ran on the GPU)"
     return text

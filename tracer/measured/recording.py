@@ -27,13 +27,15 @@ def record(
     iteration_ends: str | None = None,
     batch_size: int | None = None,
     samples_per_iteration: int | None = None,
+    host_times: bool = True,
 ) -> Iterator[Recorder]:
     """Record some iterations of the loop inside, which stays as it is, and write them to `path`.
 
     `iterations` are the first one to capture and the one after the last, numbered from 0. In training an iteration
     ends with the optimizer's step, in inference with the outermost module's forward; `mode` (`training` or
     `inference`) says which where both occur. `iteration_ends="backward"` lets one end with each backward pass, for
-    training that steps no torch optimizer. Iterations before and after are timed without the profiler.
+    training that steps no torch optimizer. Iterations before and after are timed without the profiler. When that is
+    done the host is timed for a third of a second, unless `host_times` is False.
     With several ranks each writes its own file, its rank before the ending of the name.
     Raises InputError or OutputError before the loop starts. What fails later is a RuntimeWarning, and `error` of the
     recorder; the loop goes on.
@@ -48,7 +50,8 @@ def record(
     if len(iterations) != 2:
         raise InputError(f"iterations: expected the first one and the one after the last, got {iterations!r}")
     workload = Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=samples_per_iteration)
-    recorder = Recorder(path, Plan(first=iterations[0], end=iterations[1], ends=iteration_ends, workload=workload))
+    plan = Plan(first=iterations[0], end=iterations[1], ends=iteration_ends, workload=workload, host_times=host_times)
+    recorder = Recorder(path, plan)
     with recorder:
         yield recorder
     if recorder.error is not None:

@@ -8,20 +8,23 @@ from dataclasses import replace
 from ....errors import InputError
 from ....specs.gpu import Catalog, Gpu
 from ..gpu_rows import rank_gpus, tokens_per_sample
-from ..report import AnalysisReport
+from ..report import AnalysisReport, GpuPrediction
 from ..result import Analysis
 from .chances import add_chances
+from .electricity import Electricity
 from .goal import Goal, measure_goal
 from .observed import Observation, correct_rows
 from .selection import Selection, select_rows
 from .totals import with_totals
 
 
-def first_asked(result: Analysis, catalog: Catalog, selection: Selection | None) -> Gpu | None:
+def first_asked(
+    result: Analysis, catalog: Catalog, selection: Selection | None, electricity: Electricity | None = None
+) -> Gpu | None:
     """Return the GPU that stands first of those that a selection asks for; None where it asks for nothing."""
     if selection is None or selection == Selection(rows=selection.rows):
         return None
-    first = select_rows(rank_gpus(result), catalog.gpus, selection)[0].gpu
+    first = select_rows(_billed(rank_gpus(result), electricity), catalog.gpus, selection)[0].gpu
     return next(gpu for gpu in catalog.gpus if gpu.name == first)
 
 
@@ -34,14 +37,18 @@ def decide(
     catalog: Catalog,
     named: Sequence[str] = (),
     observations: Sequence[Observation] = (),
+    electricity: Electricity | None = None,
 ) -> AnalysisReport:
     """Return the report with the rows that a selection asks for, how sure their rank is and, for a goal, what it takes.
 
     `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown;
-    `observations` correct them first.
+    `observations` correct them first. `electricity` says what energy costs, and what is counted beside the board.
     Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
     """
     report, asked = correct_rows(report, result, observations), selection or Selection()
+    if electricity is not None:
+        _check(electricity, report, has_goal=goal is not None)
+        report = replace(report, predictions=_billed(report.predictions, electricity), electricity=electricity)
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
     if named and asked.rows is None:
         asked = replace(asked, rows=0)
@@ -52,3 +59,16 @@ def decide(
         raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
     run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
     return replace(report, predictions=with_totals(report.predictions, run), run=run)
+
+
+def _billed(rows: Sequence[GpuPrediction], electricity: Electricity | None) -> tuple[GpuPrediction, ...]:
+    """Return the rows with what energy is counted for; as they are where nobody said."""
+    return tuple(rows if electricity is None else (replace(row, electricity=electricity) for row in rows))
+
+
+def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) -> None:
+    """Raise InputError where what is asked of electricity would be said of nothing."""
+    if any(row.batches is not None for row in report.predictions):
+        raise InputError("--electricity, --pue and --host-watts are about one batch: leave --largest-batch out")
+    if electricity.co2_g_per_kwh is not None and not has_goal:
+        raise InputError('--carbon is of a whole run: say which, such as --for "90000 iterations"')

@@ -18,6 +18,7 @@ from ....specs.gpu import Catalog, Gpu
 from ....specs.nodes import Node
 from ...memory.fit import fit_on
 from ...memory.use import MemoryCategory, MemoryUse
+from ...models.embedding.recorded import with_recorded
 from ...models.library import Library, load_library
 from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
@@ -70,7 +71,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
         raise InputError(
             f"--gpus {gpu_count:,}: expected from {LEAST_GPUS} to {MOST_GPUS:,} GPUs to share tables among"
         )
-    library = library or load_library()
+    library = with_recorded(library or load_library(), trace)
 
     def analyse(scenario: Scenario) -> Analysis:
         return run_analysis(
@@ -275,7 +276,7 @@ def _dense_ns(result: Analysis, tables: Sequence[EmbeddingTable], gpu: Gpu) -> f
     share = dense_shares(result.trace, result.workload.op, tables)
     column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
     prediction = replace(result.prediction, time_ns=result.prediction.time_ns * share[:, None])
-    found = arrange(replace(result, prediction=prediction), result.origin, result.scenario)
+    found = arrange(replace(result, prediction=prediction), result.origin, result.scenario, result.library)
     lengths = iteration_lengths(result.trace, result.window, found.graph, found.timing)
     return float(lengths[column])
 

@@ -29,7 +29,7 @@ from .sweep import SweepQuestion, base_point, run_on
 
 STEPS: Final = (1.1, 1.05, 1.2)
 """The first is what is answered, the others say how much that depends on the step."""
-HOST: Final = "cpu-speed"
+HOST: Final = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,5 +163,5 @@ def _host(result: Analysis) -> FigureElasticity:
 
 def _with_host(result: Analysis, speed: float) -> float:
     """Return how long the iteration takes on the unvaried GPU beside another host."""
-    arranged = arrange(result, result.origin, replace(result.scenario, cpu_speed=speed))
+    arranged = arrange(result, result.origin, replace(result.scenario, cpu_speed=speed), result.library)
     return float(iteration_lengths(result.trace, result.window, arranged.graph, arranged.timing)[0])

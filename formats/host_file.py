@@ -1,0 +1,99 @@
+"""Reads and writes what `wavecast measure --host` measured: how long a host takes over fixed pieces of eager work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from ..errors import TraceError
+from .fields import check_record, decode_record, encode_record
+from .files import pack_gzip, read_bytes, write_atomic
+from .meta import HostTimes
+
+HOST_FORMAT: Final = "wavecast.host"
+HOST_VERSION: Final = "1.0"
+HOST_KINDS: Final = tuple(item.name for item in fields(HostTimes) if item.name.endswith("_ns"))
+"""The kinds of host work, as the fields of `HostTimes` that hold their times."""
+_MAX_BYTES: Final = 1 << 16
+_RANGE_NS: Final = (1e-3, 1e9)
+"""A piece of work takes microseconds; what lies outside was not measured."""
+_VERSION: Final = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}")
+_NEXT: Final = "write one with 'wavecast measure --host -o FILE'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFile:
+    """Hold a measured host, and what measured it: no name of a machine or a person."""
+
+    producer: str = "unknown"
+    """e.g. `wavecast 0.1.0`."""
+    date: str | None = None
+    """Day of the measurement, e.g. `2026-11-23`."""
+    framework: str | None = None
+    """e.g. `torch 2.13.0`."""
+    host: HostTimes = field(default_factory=HostTimes)
+
+
+def read_host(path: str | Path) -> HostTimes:
+    """Return the times of the host that a file of `wavecast measure --host` describes.
+
+    At least one kind of work is there, and each takes from 1 ps to 1 s.
+    Raises InputError or TraceError, which begin with the file's name.
+
+    >>> save_host(folder / "host.json", HostFile(host=HostTimes(python_ns=2100.0, dispatch_ns=880.0)))
+    >>> read_host(folder / "host.json").dispatch_ns
+    880.0
+    """
+    return read_host_file(path).host
+
+
+def read_host_file(path: str | Path) -> HostFile:
+    """Return all that such a file says, as `read_host` does."""
+    data = read_bytes(path, max_bytes=_MAX_BYTES)
+    try:
+        return _decode(data)
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}; {_NEXT}") from None
+
+
+def save_host(path: str | Path, found: HostFile) -> None:
+    """Write a measured host; `-` writes to standard output. Raises OutputError where the file cannot be written."""
+    content = {"format": HOST_FORMAT, "version": HOST_VERSION, **encode_record(found)}
+    data = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    write_atomic(path, pack_gzip(data) if str(path).endswith(".gz") else data)
+
+
+def check_host(times: HostTimes, place: str = "$.host") -> None:
+    """Raise TraceError where a time is none that a host can take, or no kind of work was measured."""
+    check_record(times, HostTimes, place)
+    found = {name: getattr(times, name) for name in HOST_KINDS if getattr(times, name) is not None}
+    if not found:
+        raise TraceError(f"{place}: expected one of {', '.join(HOST_KINDS)} at least, found none")
+    for name, time_ns in found.items():
+        if not _RANGE_NS[0] <= time_ns <= _RANGE_NS[1]:
+            raise TraceError(f"{place}.{name}: expected {_RANGE_NS[0]:g} to {_RANGE_NS[1]:g} ns, found {time_ns:g}")
+
+
+def _decode(data: bytes) -> HostFile:
+    try:
+        content: Any = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise TraceError(f"no file of a measured host: not JSON ({error})") from None
+    form = content.get("format") if isinstance(content, dict) else None
+    if form != HOST_FORMAT:
+        shown = repr(form)[:40] if isinstance(form, str) else "none"
+        raise TraceError(f"no file of a measured host: expected the format {HOST_FORMAT!r}, found {shown}")
+    version = content.get("version")
+    known = _VERSION.fullmatch(version) if isinstance(version, str) else None
+    if known is None:
+        raise TraceError(f"$.version: expected a version like {HOST_VERSION!r}, found {repr(version)[:40]}")
+    if known[1] != HOST_VERSION.partition(".")[0]:
+        raise TraceError(f"$.version: {version} is newer than this wavecast reads ({HOST_VERSION}): update it")
+    found: HostFile = decode_record(HostFile, content, "$")
+    check_record(found, HostFile, "$")
+    check_host(found.host)
+    return found

@@ -1,0 +1,3 @@
+"""How fast this machine's host is: fixed pieces of an eager framework's host work, timed."""
+
+from __future__ import annotations
