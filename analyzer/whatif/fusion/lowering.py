@@ -35,7 +35,7 @@ from .inductor_ops import (
 )
 from .loops import Loop, LoopGraph, Read
 from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
-from .values import Kept, Part, Value, LoopValues
+from .values import Kept, LoopValues, Part, Value
 
 
 def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
