@@ -29,7 +29,7 @@ class Call:
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class OpReading:
     """Know of every op which tensors it reads and writes, and of every storage who reads it."""
 
     trace: Trace
@@ -75,7 +75,7 @@ class Reading:
         return self.families[int(self.trace.ops.name[row])]
 
 
-def readers_of(reading: Reading) -> dict[int, list[int]]:
+def readers_of(reading: OpReading) -> dict[int, list[int]]:
     """Return the ops that read each storage, in order; those that only view it do not."""
     readers: dict[int, list[int]] = {}
     for row, items in enumerate(reading.inputs):
@@ -85,7 +85,7 @@ def readers_of(reading: Reading) -> dict[int, list[int]]:
     return readers
 
 
-def next_writes(reading: Reading, rows: Sequence[int]) -> dict[tuple[int, int], int]:
+def next_writes(reading: OpReading, rows: Sequence[int]) -> dict[tuple[int, int], int]:
     """Return for each op and storage that it writes which op of the region writes it next."""
     last: dict[int, int] = {}
     found: dict[tuple[int, int], int] = {}
