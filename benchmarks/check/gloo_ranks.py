@@ -75,11 +75,11 @@ def _compare(folder: Path, asked: argparse.Namespace, slow: int) -> tuple[float,
 
     slowed, usual = list[RanksReport](), list[RanksReport]()
     for number in range(asked.rounds):
-        for name, who, length, found in (("slow", slow, asked.slow_ms, slowed), ("even", None, 0.0, usual)):
+        for name, who, length, runs in (("slow", slow, asked.slow_ms, slowed), ("even", None, 0.0, usual)):
             place = folder / f"{name}{number}"
             record_job(place, asked.ranks, slow=who, slow_ms=length, base_ms=asked.base_ms, by=asked.by)
-            found.append(ranks(place).report)
-    found, even = (min(runs, key=lambda run: run.iteration_ns) for runs in (slowed, usual))
+            runs.append(ranks(place).report)
+    found, even = (min(some, key=lambda run: run.iteration_ns) for some in (slowed, usual))
     worst = found.stragglers[0]
     low_ns, high_ns = worst.without_low_ns or 0.0, worst.without_high_ns or 0.0
     error = abs(worst.without_ns / even.iteration_ns - 1.0)
