@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from .analyzer.api.batch import TracesReport, batch
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
-    from .analyzer.api.decision import Goal, Selection
+    from .analyzer.api.decision import Electricity, Goal, Selection
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
     from .analyzer.api.pictures import Picture
     from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
+    from .analyzer.api.recommender import RecommenderAnswer, recommender
     from .analyzer.api.replay import ReplayReport, replay
     from .analyzer.api.report import Report
     from .analyzer.api.scale import PlansReport, scale
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CaptureError",
     "ComparisonReport",
+    "Electricity",
     "Goal",
     "GpuList",
     "InputError",
@@ -52,6 +54,7 @@ __all__ = [
     "Picture",
     "PlansReport",
     "Prices",
+    "RecommenderAnswer",
     "ReplayReport",
     "Report",
     "ScoreReport",
@@ -76,6 +79,7 @@ __all__ = [
     "load_trace",
     "overview",
     "ranks",
+    "recommender",
     "record",
     "replay",
     "save_trace",
@@ -91,13 +95,14 @@ _HOMES = {
     "analyzer.api.batch": ("TracesReport", "batch"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
-    "analyzer.api.decision": ("Goal", "Selection"),
+    "analyzer.api.decision": ("Electricity", "Goal", "Selection"),
     "analyzer.api.pictures": ("Picture",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
     "analyzer.api.prices": ("Prices",),
     "analyzer.api.question": ("Machines", "WhatIfs"),
     "analyzer.api.ranks": ("JobReport", "ranks"),
+    "analyzer.api.recommender": ("RecommenderAnswer", "recommender"),
     "analyzer.api.replay": ("ReplayReport", "replay"),
     "analyzer.api.report": ("Report",),
     "analyzer.api.scale": ("PlansReport", "scale"),

@@ -19,6 +19,7 @@ COMMANDS = {
     "batch": "analyzer.commands.batch",
     "scale": "analyzer.commands.scale",
     "shard": "analyzer.commands.shard",
+    "recommender": "analyzer.commands.recommender",
     "sweep": "analyzer.commands.sweep",
     "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",
@@ -31,6 +32,7 @@ COMMANDS = {
     "graph": "analyzer.commands.graph",
     "gpus": "analyzer.commands.gpus",
     "nodes": "analyzer.commands.nodes",
+    "hosts": "analyzer.commands.hosts",
     "score": "analyzer.commands.score",
     "doctor": "analyzer.commands.doctor",
 }

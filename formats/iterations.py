@@ -44,6 +44,24 @@ def iteration_table(
     return build_table(IterationTable, len(start), start_ns=begin, end_ns=finish, cpu_start_ns=start, cpu_end_ns=end)
 
 
+def covered_within(
+    start_ns: npt.ArrayLike, end_ns: npt.ArrayLike, from_ns: npt.ArrayLike, until_ns: npt.ArrayLike
+) -> Nanoseconds:
+    """Return how much of each stretch, from `from_ns` to `until_ns`, spans cover that begin in order.
+
+    >>> covered_within([0, 5, 6], [4, 9, 7], [2, 0], [6, 100])
+    array([3, 8])
+    """
+    start, end = np.asarray(start_ns, dtype=np.int64), np.asarray(end_ns, dtype=np.int64)
+    latest = np.maximum.accumulate(end)
+    begin = np.maximum(start, np.append(start[:1], latest[:-1])[: len(start)])
+    new = np.maximum(latest - begin, 0)
+    times = np.stack((begin, begin + new), axis=1).reshape(-1)
+    covered = np.stack((np.cumsum(new) - new, np.cumsum(new)), axis=1).reshape(-1)
+    until, since = (np.interp(np.asarray(edge, dtype=np.float64), times, covered) for edge in (until_ns, from_ns))
+    return np.asarray(np.rint(until - since), dtype=np.int64)
+
+
 def whole_iteration(start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> IterationTable:
     """Return the one iteration of a capture without steps, from the first start to the last end; none without any."""
     first, last = np.sort(np.asarray(start_ns, dtype=np.int64))[:1], np.sort(np.asarray(end_ns, dtype=np.int64))[-1:]

@@ -60,6 +60,12 @@ class IterationTable(Table):
     profiled: Column = column("bool", "whether this iteration is the captured kind", default=1)
     cpu_start_ns: Column = column("int64", "start of the host-side step, ns; -1 where not recorded", default=MISSING)
     cpu_end_ns: Column = column("int64", "end of the host-side step, ns; -1 where not recorded", default=MISSING)
+    loading_ns: Column = column(
+        "int64",
+        "how long the script waited for its data loader in that step, ns; -1 where not recorded; since 1.3",
+        default=MISSING,
+        minimum=MISSING,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -169,7 +169,11 @@ def generation_codes(fleet: Fleet) -> Codes:
 
 
 def is_nvidia(fleet: Fleet) -> Mask:
-    """Say which GPUs are NVIDIA's."""
+    """Say which GPUs are NVIDIA's.
+
+    >>> is_nvidia(fleet).tolist()
+    [True, True]
+    """
     return _IS_NVIDIA[_row(fleet)]
 
 

@@ -65,7 +65,7 @@ def _changes(result: Analysis) -> Iterator[tuple[str, str, Scenario, float]]:
     if scenario.precision is None:
         yield "bf16 arithmetic", "--precision bf16", replace(scenario, precision=TargetPrecision.BF16), 1.0
     speed = 2.0 * (scenario.cpu_speed or 1.0)
-    yield "a host twice as fast", f"--cpu-speed {speed:g}", replace(scenario, cpu_speed=speed), 1.0
+    yield "a host twice as fast", f"--host {speed:g}", replace(scenario, cpu_speed=speed), 1.0
     batch = scenario.batch_size or result.recorded_trace.meta.workload.batch_size
     if batch:
         yield f"a batch of {2 * batch:,}", f"--batch {2 * batch}", replace(scenario, batch_size=2 * batch), 2.0

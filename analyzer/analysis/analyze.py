@@ -12,6 +12,7 @@ from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Catalog, Gpu
 from ...specs.prices.book import PriceBook, prices_of
 from ..graph.export.path import summarize_path
+from ..models.embedding.recorded import with_recorded
 from ..models.library import Library, load_library
 from ..recorded.choice import choose_iteration
 from ..recorded.devices import explain_identity, source_gpu
@@ -21,6 +22,7 @@ from ..recorded.standstill import Reason, leave_out_standstills
 from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
 from .cut import check_cut
+from .energy import op_power
 from .finite import check_times
 from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
@@ -110,7 +112,7 @@ def run_analysis(  # noqa: PLR0913 (as analyze_trace)
         trace,
         origin,
         gpus,
-        library or load_library(),
+        with_recorded(library or load_library(), trace, window.op_rows),
         scenario or Scenario(),
         iteration=window.index,
         cluster=cluster,
@@ -150,7 +152,14 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         ops_gpu=name,
         critical_path=summarize_path(replay_on(result, name).path),
         compiled=result.compiled,
-        ops=list_ops(result.trace, result.workload, result.prediction, column, limit=op_limit),
+        ops=list_ops(
+            result.trace,
+            result.workload,
+            result.prediction,
+            column,
+            limit=op_limit,
+            power=op_power(result, column),
+        ),
         gains=find_gains(result, column),
         warnings=(*warn(result), *explain_idle_changes(result, column), *warn_of_prices(result, ranked)),
     )

@@ -48,7 +48,7 @@ def find_gains(result: Analysis, column: int) -> tuple[Gain, ...]:
     tried = _lengths(result, result.graph, _scaled(timing, host=(0.5, 1.0, 1.0), kernels=(1.0, 2.0, 0.5)))
     batch = scenario.batch_size or result.trace.meta.workload.batch_size
     larger_batch = "--batch" if batch is None else f"--batch {2 * batch}"
-    faster_host = f"--cpu-speed {_TWICE * (scenario.cpu_speed or 1.0):g}"
+    faster_host = f"--host {_TWICE * (scenario.cpu_speed or 1.0):g}"
     gains = [
         Gain(change="a host twice as fast", option=faster_host, speedup=now_ns / float(tried[0])),
         Gain(change="a batch twice as large at least", option=larger_batch, speedup=_TWICE * now_ns / float(tried[1])),
@@ -83,7 +83,7 @@ def _asked(result: Analysis, column: int) -> Iterator[tuple[str, Callable[[], fl
     if scenario.fuse_elementwise:
         yield "--fuse-elementwise", partial(_length_with, result, column, replace(scenario, fuse_elementwise=False))
     if scenario.cpu_speed is not None:
-        option = f"--cpu-speed {scenario.cpu_speed:g}"
+        option = f"--host {scenario.cpu_speed:g}"
         yield option, partial(_length_with, result, column, replace(scenario, cpu_speed=None))
     if scenario.precision is not None:
         yield f"--precision {scenario.precision.value}", partial(_length_in_recorded_precision, result, column)
@@ -134,7 +134,7 @@ def _why_not(result: Analysis, option: str) -> str | None:
     """Return why a change found nothing to change; None where it did."""
     if option == "--cuda-graph":
         return _why_not_captured(result)
-    if result.scenario.cpu_speed == 1.0 and option.startswith("--cpu-speed"):
+    if result.scenario.cpu_speed == 1.0 and option.startswith("--host"):
         return "1 is the speed of the host that the replay has anyway"
     return None
 

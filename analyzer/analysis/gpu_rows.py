@@ -16,7 +16,9 @@ from ..prediction.method import Method
 from ..prediction.prediction import METHODS, Prediction
 from ..replay.causes import CAUSES
 from ..whatif.axis.infer import find_tokens
+from .decision.electricity import PowerDraw
 from .decision.goal import samples_per_iteration
+from .energy import draw_power
 from .report import GpuPrediction
 from .result import Analysis
 
@@ -30,9 +32,9 @@ def rank_gpus(result: Analysis) -> tuple[GpuPrediction, ...]:
     """
     low_ns = _low_ends(result)
     shares, tokens = method_shares(result.prediction), tokens_per_sample(result)
-    gpus = result.prediction.fleet.gpus
+    gpus, power = result.prediction.fleet.gpus, draw_power(result)
     rows = [
-        _row(result, gpu, column, low_ns, shares[column], fit, tokens)
+        _row(result, gpu, column, low_ns, shares[column], fit, tokens, power[column])
         for column, (gpu, fit) in enumerate(zip(gpus, fit_on(result.memory, gpus), strict=True))
     ]
     return tuple(sorted(rows, key=lambda row: (row.fits is False, _shown(row.iteration_ns), row.gpu_busy_ns)))
@@ -44,7 +46,14 @@ def _shown(value: float) -> float:
 
 
 def _row(
-    result: Analysis, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit, tokens: int | None
+    result: Analysis,
+    gpu: Gpu,
+    column: int,
+    low_ns: Floats,
+    methods: dict[Method, float],
+    fit: Fit,
+    tokens: int | None,
+    power: PowerDraw,
 ) -> GpuPrediction:
     forecast = result.forecast
     is_source = result.origin is not None and gpu.name == result.origin.name
@@ -78,6 +87,7 @@ def _row(
         price_source=price.source if price else None,
         tokens_per_s=None if rate is None or tokens is None else rate * tokens,
         untested=why_untested(gpu),
+        power=power,
     )
 
 

@@ -23,9 +23,18 @@ BROKEN_BOUND: Final = "measured under its bound on the source, so that no bound 
 
 
 def list_ops(
-    trace: Trace, workload: GpuWorkload, prediction: Prediction, gpu_column: int, *, limit: int | None
+    trace: Trace,
+    workload: GpuWorkload,
+    prediction: Prediction,
+    gpu_column: int,
+    *,
+    limit: int | None,
+    power: tuple[float, Floats] | None = None,
 ) -> tuple[OpPrediction, ...]:
-    """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name."""
+    """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name.
+
+    `power`: what idles there, watts, and what each row switches, J; None leaves energy out.
+    """
     busy = prediction.busy_ns(gpu_column)
     group = _op_groups(trace, workload)
     totals = np.bincount(group, weights=busy, minlength=int(group.max(initial=-1)) + 1)
@@ -34,7 +43,7 @@ def list_ops(
     order = order[present[order]][:limit]
     whole = max(float(busy.sum()), sys.float_info.min)
     return tuple(
-        _describe(trace, workload, prediction, gpu_column, np.flatnonzero(group == chosen), whole)
+        _describe(trace, workload, prediction, gpu_column, np.flatnonzero(group == chosen), whole, power)
         for chosen in order.tolist()
     )
 
@@ -52,7 +61,13 @@ def _op_groups(trace: Trace, workload: GpuWorkload) -> Rows:
 
 
 def _describe(
-    trace: Trace, workload: GpuWorkload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
+    trace: Trace,
+    workload: GpuWorkload,
+    prediction: Prediction,
+    gpu_column: int,
+    rows: Rows,
+    whole_ns: float,
+    power: tuple[float, Floats] | None,
 ) -> OpPrediction:
     busy = prediction.busy_ns(gpu_column)[rows]
     main = int(rows[np.argmax(busy)])
@@ -82,6 +97,7 @@ def _describe(
         method=method,
         reason=_reason(prediction, main, gpu_column, method) + _broken_bound(workload, prediction, worked),
         share=float(busy.sum()) / whole_ns,
+        energy_j=None if power is None else power[0] * 1e-9 * float(busy.sum()) + float(power[1][rows].sum()),
     )
 
 

@@ -13,6 +13,7 @@ from ..prediction.method import Method
 from ..recorded.compiled import CompiledCode
 from ..replay.causes import IdleCause
 from ..whatif.scenario import Scenario
+from .decision.electricity import Electricity, PowerDraw, billed_joule
 from .decision.goal import RunLength
 from .decision.selection import Selection
 from .decision.totals import RunTotal
@@ -144,6 +145,10 @@ class GpuPrediction:
     """Of those with a price, per iteration; None for those without."""
     is_observed: bool = False
     """The user measured the iteration there."""
+    power: PowerDraw | None = None
+    """What an iteration draws there; None where nothing tells."""
+    electricity: Electricity = field(default_factory=Electricity)
+    """What energy is counted for beside the board, and what it costs."""
 
     @property
     def host_limited_ratio(self) -> float:
@@ -156,6 +161,59 @@ class GpuPrediction:
         if self.price_usd_per_hour is None:
             return None
         return self.price_usd_per_hour * self.iteration_ns * 1000 / 3.6e12
+
+    @property
+    def energy_j(self) -> float | None:
+        """Return what the board takes for an iteration, the time in which it waits included."""
+        return None if self.power is None else self.power.joule(self.iteration_ns)
+
+    @property
+    def energy_interval_j(self) -> tuple[float | None, float | None]:
+        """Return the ends of the 90 % interval of the energy."""
+        if self.power is None:
+            return None, None
+        return self.power.interval_j(self.iteration_ns, self.iteration_low_ns, self.iteration_high_ns)
+
+    @property
+    def energy_low_j(self) -> float | None:
+        """Return the low end of the energy's interval."""
+        return self.energy_interval_j[0]
+
+    @property
+    def energy_high_j(self) -> float | None:
+        """Return the high end of the energy's interval."""
+        return self.energy_interval_j[1]
+
+    @property
+    def mean_power_w(self) -> float | None:
+        """Return the board's power on average over an iteration."""
+        energy = self.energy_j
+        return None if energy is None or self.iteration_ns <= 0 else energy / (self.iteration_ns * 1e-9)
+
+    @property
+    def billed_j(self) -> float | None:
+        """Return what is paid for: the board's energy, and as asked its share of the host's and the site's."""
+        return self.billed(self.energy_j, self.iteration_ns)
+
+    def billed(self, energy_j: float | None, time_ns: float | None) -> float | None:
+        """Return what is paid for an energy of the board in a time."""
+        if energy_j is None or time_ns is None:
+            return None
+        return billed_joule(energy_j, time_ns, self.electricity)
+
+    @property
+    def samples_per_j(self) -> float | None:
+        """Return the samples that a joule of the board pays for."""
+        return self._per_joule(self.samples_per_s)
+
+    @property
+    def tokens_per_j(self) -> float | None:
+        """Return the tokens that a joule of the board pays for."""
+        return self._per_joule(self.tokens_per_s)
+
+    def _per_joule(self, rate_per_s: float | None) -> float | None:
+        watts = self.mean_power_w
+        return rate_per_s / watts if rate_per_s is not None and watts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +244,8 @@ class OpPrediction:
     reason: str
     share: float
     """Of the GPU-busy time on this GPU."""
+    energy_j: float | None = None
+    """Of the board in that time: what the calls switch, and what idles meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +306,8 @@ class AnalysisReport:
     """Which GPUs were asked about, and in which order."""
     run: RunLength | None = None
     """What is to be run in all; None where no goal was given."""
+    electricity: Electricity | None = None
+    """What electricity costs, and what is counted beside the board; None where nobody said."""
 
     @property
     def iteration_rule(self) -> str:

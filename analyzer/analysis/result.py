@@ -23,6 +23,7 @@ from ..models.library import Library
 from ..prediction.attention import explain_attention
 from ..prediction.lookups import explain_lookups
 from ..prediction.prediction import Prediction
+from ..prediction.unnamed_tables import explain_tables
 from ..prediction.workload import GpuWorkload
 from ..recorded.choice import ALL, IterationChoice
 from ..recorded.compiled import CompiledCode, find_compiled
@@ -126,7 +127,8 @@ def build_result(
         )
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
-    host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
+    told = np.full(len(gpus), scenario.host_half_width)
+    host_half_width = basis.host_half_width if scenario.cpu_speed is None else told
     spread = spread_of(basis.prediction, basis.workload, host_half_width)
     memory, memory_unknown = _describe_memory(basis.trace, window, scenario)
     return Analysis(
@@ -150,6 +152,7 @@ def build_result(
             *changed.warnings,
             *explain_attention(basis.workload, gpus, attention),
             *explain_lookups(basis.workload, library.indices),
+            *explain_tables(basis.trace, basis.workload),
             *arranged.warnings,
         ),
     )

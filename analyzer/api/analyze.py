@@ -17,6 +17,7 @@ from .report import Report, as_names, trace_name
 if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
+    from ..analysis.decision.electricity import Electricity
     from ..analysis.decision.goal import Goal
     from ..analysis.decision.observed import Observation
     from ..analysis.decision.selection import Selection
@@ -105,6 +106,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     window_ns: tuple[int | None, int | None] | None = None,
     ops: bool = False,
     top: int | None = None,
+    host: float | str | Path | None = None,
     cpu_speed: float | str | None = None,
     precision: str | None = None,
     batch: int | None = None,
@@ -124,6 +126,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     selection: Selection | None = None,
     goal: str | Goal | None = None,
     prices: Prices | Mapping[str, float] | str | Path | None = None,
+    electricity: Electricity | float | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
@@ -136,8 +139,9 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     bound and reason, `top` limits the list. `observed` holds how long the iteration took on GPUs of yours ({"L40S":
     "212 ms"}, or seconds): it corrects them, and others as far as they share their errors. `selection` says which GPUs
     are meant, in which order; `goal` what is to be run in all ("3 epochs of 1281167 samples"), for its time and cost;
-    `prices` are $ per hour by GPU, a list, or a `Prices`. The what-ifs (`cpu_speed` … `attention_kernel`) and the other
-    keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
+    `prices` are $ per hour by GPU, a list, or a `Prices`; `electricity` is $ per kWh, or an `Electricity`. The what-ifs
+    (`host` … `attention_kernel`) and the other keywords mean what the options of `analyze` of the same names do;
+    see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
 
@@ -163,6 +167,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     )
     read = recording.trace
     what_ifs = WhatIfs(
+        host=host,
         cpu_speed=cpu_speed,
         precision=precision,
         batch=batch,
@@ -196,6 +201,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         largest_batch=largest_batch,
         selection=selection,
         goal=goal,
+        electricity=_electricity(electricity),
     )
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
@@ -213,6 +219,7 @@ def _report(
     largest_batch: bool,
     selection: Selection | None,
     goal: str | Goal | None,
+    electricity: Electricity | None,
 ) -> AnalysisReport:
     """Return what is said of a result: corrected by what was observed, of the GPUs that are meant, with chances."""
     from ..analysis.analyze import report_on
@@ -233,4 +240,12 @@ def _report(
         catalog=gpus.catalog,
         named=named,
         observations=observations,
+        electricity=electricity,
     )
+
+
+def _electricity(given: Electricity | float | None) -> Electricity | None:
+    """Return the record of what was given; a number is $ per kWh."""
+    from ..analysis.decision.electricity import Electricity as Record
+
+    return Record(usd_per_kwh=given) if isinstance(given, int | float) else given

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import InputError, OutputError
 from .keywords import check_choice, check_count, speaks_keywords
 from .prices import Prices, read_prices
-from .question import find_named
+from .question import find_named, pick_host
 from .report import Report, as_names
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .report import Tables
 
     AnyPrices = Prices | Mapping[str, float] | str | Path | None
+    AnyHosts = float | str | Path | Sequence[float | str | Path]
 
 SCHEMES: Final = ("tcp://", "tls://")
 """Of a Dask scheduler's address."""
@@ -83,6 +84,7 @@ def batch(  # noqa: PLR0913 (all that one may ask, by name)
     batch: int | Sequence[int] = (),
     sequence_length: int | Sequence[int] = (),
     precision: str | Sequence[str] = (),
+    host: float | str | Path | Sequence[float | str | Path] = (),
     cpu_speed: float | str | Sequence[float | str] = (),
     cuda_graph: bool = False,
     fuse_elementwise: bool = False,
@@ -119,7 +121,7 @@ def batch(  # noqa: PLR0913 (all that one may ask, by name)
         precisions=_precisions(precision),
         batch_sizes=_counts("batch", batch),
         sequence_lengths=_counts("sequence_length", sequence_length),
-        cpu_speeds=_speeds(cpu_speed),
+        hosts=_hosts(host, cpu_speed),
         cuda_graph=cuda_graph,
         fuse_elementwise=fuse_elementwise,
         as_recorded=as_recorded,
@@ -207,13 +209,20 @@ def _counts(name: str, value: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(count for item in several if (count := check_count(name, item)) is not None)
 
 
-def _speeds(value: float | str | Sequence[float | str]) -> tuple[str, ...]:
-    from ..host.speed import check_cpu_speed
+def _hosts(host: AnyHosts, cpu_speed: AnyHosts) -> tuple[str, ...]:
+    """Return the hosts that are asked about, under their name or their old one. Raises InputError for what is none."""
+    from ..host.speed import check_host
 
-    speeds = [str(value)] if isinstance(value, str | float | int) else list(map(str, value))
-    for speed in speeds:
-        check_cpu_speed(speed)
-    return tuple(speeds)
+    several = _several_hosts(host)
+    if old := _several_hosts(cpu_speed):
+        pick_host(several[0] if several else None, old[0])
+    for text in (*several, *old):
+        check_host(text)
+    return several or old
+
+
+def _several_hosts(value: AnyHosts) -> tuple[str, ...]:
+    return tuple(map(str, [value] if isinstance(value, str | Path | float | int) else value))
 
 
 def _mix(max_kinds: int | None, utilisation: float | None, *, has_weights: bool) -> MixRequest | None:

@@ -1,6 +1,7 @@
-"""What a decision is asked with: the GPUs that are meant, and what is to be run in all."""
+"""What a decision is asked with: the GPUs that are meant, what is to be run in all, and what electricity costs."""
 
+from ..analysis.decision.electricity import Electricity
 from ..analysis.decision.goal import Goal
 from ..analysis.decision.selection import Selection
 
-__all__ = ["Goal", "Selection"]
+__all__ = ["Electricity", "Goal", "Selection"]

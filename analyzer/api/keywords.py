@@ -32,6 +32,10 @@ RENAMED: Final = {
     "cloud": "Prices(cloud=…)",
     **{name: f"Machines({name.replace('-', '_')}=…)" for name in ("cluster-file", "nccl-tests")},
     **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
+    "electricity": "Electricity(usd_per_kwh=…)",
+    "pue": "Electricity(pue=…)",
+    "host-watts": "Electricity(host_w=…)",
+    "carbon": "Electricity(co2_g_per_kwh=…)",
     **{
         name: f"Selection({name.replace('-', '_')}=…)"
         for name in ("sort", "min-memory", "priced", "fits", "only", "rows")
@@ -49,6 +53,7 @@ KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "prices": ((str, Path, Mapping), "a price list, $ per hour by GPU, or Prices"),
     "vary": ((Mapping,), "values by parameter, such as {'memory.bandwidth': '1x..4x'}"),
     "calibration": _PATH,
+    "electricity": ((int, float), "$ per kWh, or an Electricity"),
     "execution_trace": _PATH,
     "gpu_file": _PATH,
     "on": ((Sequence,), "the name of a GPU"),

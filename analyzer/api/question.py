@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ...formats.trace import Trace
     from ...specs.cluster import Cluster
     from ...specs.gpu import Catalog, Gpu
+    from ..host.speed import TargetHost
     from ..measurements.calibration import CalibratedLibrary
     from ..whatif.scenario import Scenario
 
@@ -27,8 +29,10 @@ _COUNTS: Final = ("batch", "from_batch", "sequence_length", "from_sequence_lengt
 class WhatIfs:
     """Hold what is asked beside the GPU, as a user gives it; see docs/what-if.md."""
 
+    host: float | str | Path | None = None
+    """Speed of the target's host relative to the recorded one, a named host, or a file that tells one."""
     cpu_speed: float | str | None = None
-    """Speed of the target's host relative to the recorded one, or a named host."""
+    """What `host` was called before."""
     precision: str | None = None
     batch: int | None = None
     from_batch: int | None = None
@@ -44,7 +48,6 @@ class WhatIfs:
 
         Where samples or tokens are counted, the recorded sizes are of use without others.
         """
-        from ..host.speed import read_cpu_speed
         from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
         check_choice("precision", self.precision, [item.value for item in TargetPrecision])
@@ -55,8 +58,11 @@ class WhatIfs:
             raise InputError("--from-batch says what --batch rescales: add --batch N")
         if self.from_sequence_length is not None and not (self.sequence_length or counts_tokens):
             raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
+        asked = pick_host(self.host, self.cpu_speed)
+        found = None if asked is None else read_target(asked, trace)
         return Scenario(
-            cpu_speed=None if self.cpu_speed is None else read_cpu_speed(str(self.cpu_speed), trace),
+            cpu_speed=None if found is None else found.ratio,
+            host_half_width=0.0 if found is None else found.half_width,
             precision=None if self.precision is None else TargetPrecision(self.precision),
             batch_size=self.batch,
             recorded_batch_size=self.from_batch,
@@ -67,6 +73,26 @@ class WhatIfs:
             fuse_elementwise=self.fuse_elementwise,
             attention=None if self.attention_kernel is None else TargetAttention(self.attention_kernel),
         )
+
+
+def pick_host(host: object, cpu_speed: object) -> str | None:
+    """Return the host that is asked for under its name or its old one, as text; None where none is.
+
+    Raises InputError where both are given.
+    """
+    if cpu_speed is None:
+        return None if host is None else str(host)
+    if host is not None:
+        raise InputError("--cpu-speed is what --host was called before: leave it out")
+    warnings.warn("cpu_speed is now called host", DeprecationWarning, stacklevel=5)
+    return str(cpu_speed)
+
+
+def read_target(text: str, trace: Trace) -> TargetHost:
+    """Return the target's host; a recording of shapes is not asked what it cannot tell."""
+    from ..host.speed import read_host
+
+    return read_host(text, trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

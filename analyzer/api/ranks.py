@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...errors import InputError
+from ...formats.printable import clean_text
 from .keywords import check_iteration, speaks_keywords
 from .question import Machines, find_named, read_trace
 from .report import Report, as_names
+
+_RANK: Final = re.compile(r"rank[_\-.]?(\d{1,6})", re.IGNORECASE)
+_NAMED: Final = 3
 
 if TYPE_CHECKING:
     from ...formats.importers import Progress
@@ -97,7 +102,6 @@ def ranks(
     >>> [(row["rank"], row["waiting_ns"]) for row in report.to_records()], report.report.stragglers[0].rank
     ([(0, 700000.0), (1, 0.0)], 1)
     """
-    from ..analysis.batch.inputs import find_inputs
     from ..analysis.ranks.compare import compare_ranks
 
     asked = check_iteration(iteration)
@@ -107,9 +111,15 @@ def ranks(
     read = [read_trace(item, joins=False) for item in given if not isinstance(item, str | Path)]
     if not given:
         raise InputError("traces: expected the files of a job's ranks, or a folder that holds them")
+    passed_over = ""
     if places:
-        found = find_inputs(places).inputs
-        read += [read_trace(item.location, joins=False, recover=recover, progress=progress) for item in found]
+        files, passed_over = _read_files(places, recover=recover, progress=progress)
+        read += files
+    if len(read) < 2:
+        raise InputError(
+            "one rank's file tells nothing of others: give those of two ranks or more"
+            + f" ({passed_over})" * bool(passed_over)
+        )
     report = compare_ranks(
         read,
         named.catalog,
@@ -118,4 +128,48 @@ def ranks(
         iteration=asked,
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
     )
+    if passed_over:
+        report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))
     return JobReport(report=report, traces=tuple(read), asked=asked)
+
+
+def _read_files(places: Sequence[str], *, recover: bool, progress: Progress | None) -> tuple[list[Trace], str]:
+    """Return the traces that files and folders hold, and what was passed over there; one that lacks its rank has that
+    of its file's name, as in `rank3.json`.
+
+    Raises InputError for two files of one rank and for files of jobs of unequal sizes, by the files' names.
+    """
+    from ..analysis.batch.inputs import ARCHIVE, find_inputs
+
+    found = find_inputs(places)
+    traces: list[Trace] = []
+    for item in found.inputs:
+        location = f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location
+        trace = read_trace(location, joins=False, recover=recover, progress=progress)
+        number = _RANK.search(Path(item.name).name) if trace.meta.rank is None else None
+        if number is not None:
+            trace = replace(trace, meta=replace(trace.meta, rank=int(number[1])))
+        traces.append(trace)
+    names = [clean_text(item.name) for item in found.inputs]
+    _check_alone(names, traces)
+    skipped = [f"{clean_text(item.name)}: {item.reason}" for item in found.skipped]
+    more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
+    return traces, "; ".join(skipped[:_NAMED]) + more
+
+
+def _check_alone(names: Sequence[str], traces: Sequence[Trace]) -> None:
+    """Raise InputError for two files of one rank, and for files of jobs of unequal sizes."""
+    of_rank, of_size = dict[int, str](), dict[int, str]()
+    for name, trace in zip(names, traces, strict=True):
+        rank, size = trace.meta.rank, trace.meta.world_size
+        if size is not None:
+            of_size.setdefault(size, name)
+        if rank is not None and of_rank.setdefault(rank, name) != name:
+            raise InputError(
+                f"{of_rank[rank]} and {name} are both of rank {rank}: give one file of each rank of one job"
+            )
+    if len(of_size) > 1:
+        (one, first), (other, second), *_ = of_size.items()
+        raise InputError(
+            f"{first} is of a job of {one} ranks, {second} of one of {other}: give the files of one job's ranks"
+        )

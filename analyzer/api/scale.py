@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -98,6 +98,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
     indices: str | Path | None = None,
+    host: float | str | Path | None = None,
     prices: Prices | Mapping[str, float] | str | Path | None = None,
     iteration: int | str | None = None,
     window_ns: tuple[int | None, int | None] | None = None,
@@ -126,6 +127,8 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     """
     from ..analysis.plans.scale import scale_trace
 
+    if host is not None:
+        what_ifs = replace(what_ifs or WhatIfs(), host=host)
     counts = tuple(dict.fromkeys(_gpu_counts(gpus)))
     check_count("top", top, least=0)
     named = find_named(as_names(to), source, gpu_file)

@@ -37,6 +37,12 @@ class ShardingReport(Report):
 
         return describe_sharding(self.report, name=self.name)
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ..rendering.sharding.charts import illustrate_sharding
+
+        return illustrate_sharding(self.report, name=self.name)
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/shard.md has its layout."""
         from ..rendering.sharding.records import draw_sharding_json
@@ -67,6 +73,7 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     gpus: int,
     to: str | None = None,
     plan: str | Path | None = None,
+    torchrec: bool = False,
     global_batch: int | None = None,
     from_batch: int | None = None,
     max_memory: str | None = None,
@@ -80,8 +87,9 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
 ) -> ShardingReport:
     """Propose how the embedding tables of a recording of one GPU are shared among `gpus` GPUs.
 
-    `to` is their type, by default the one that was measured; `plan` is a JSON file with a plan of yours, which is held
-    against the proposed one. `max_memory` is what a rank may use ("70GiB"), `indices` says how lookups are spread over
+    `to` is their type, by default the one that was measured; `plan` is a file with a plan of yours, JSON, TOML or
+    TorchRec's, which is held against the proposed one, as is with `torchrec` that of TorchRec's planner, where TorchRec
+    is installed. `max_memory` is what a rank may use ("70GiB"), `indices` says how lookups are spread over
     rows ("zipf:1.05"). The other keywords mean what those of `scale` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
@@ -116,6 +124,7 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
         recorded_batch=check_count("from_batch", from_batch),
         max_memory_bytes=memory,
         plan=None if plan is None else Path(plan),
+        torchrec=torchrec,
         library=with_spread(None, indices),
         source=named.source,
         iteration=recording.iteration,

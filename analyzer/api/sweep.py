@@ -156,6 +156,7 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     iteration: int | str | None = None,
     plan: str | None = None,
     global_batch: int | None = None,
+    host: float | str | Path | None = None,
     cpu_speed: float | str | None = None,
     precision: str | None = None,
     batch: int | None = None,
@@ -200,6 +201,7 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     )
     read = recording.trace
     what_ifs = WhatIfs(
+        host=host,
         cpu_speed=cpu_speed,
         precision=precision,
         batch=batch,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
-from .question import find_one, read_catalog, read_trace, refuse_input_twice
+from .question import find_one, pick_host, read_catalog, read_target, read_trace, refuse_input_twice
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def validate(  # noqa: PLR0913 (all that one may ask, by name)
     captures: Sequence[str | Path] = (),
     ops: bool = False,
     top: int | None = None,
+    host: float | str | Path | None = None,
     cpu_speed: float | str | None = None,
     recover: bool = False,
     progress: Progress | None = None,
@@ -109,7 +110,6 @@ def validate(  # noqa: PLR0913 (all that one may ask, by name)
     ('Instinct MI300X', ('ops', 'unmatched'))
     """
     from ..accuracy.validate.validation import validate_traces
-    from ..host.speed import read_cpu_speed
     from ..prediction.capture_join import join_either
     from ..whatif.scenario import Scenario
 
@@ -120,7 +120,8 @@ def validate(  # noqa: PLR0913 (all that one may ask, by name)
     before, after = (read_trace(trace, joins=False, recover=recover, progress=progress) for trace in (first, second))
     recorded = {str(path): read_trace(path, joins=False, progress=progress) for path in captures}
     before, after = join_either((before, after), recorded)
-    speed = None if cpu_speed is None else read_cpu_speed(str(cpu_speed), before)
+    asked = pick_host(host, cpu_speed)
+    speed = None if asked is None else read_target(asked, before)
     report = validate_traces(
         before,
         after,
@@ -128,7 +129,7 @@ def validate(  # noqa: PLR0913 (all that one may ask, by name)
         source=measured,
         target=predicted,
         op_limit=top,
-        scenario=Scenario(cpu_speed=speed),
+        scenario=Scenario() if speed is None else Scenario(cpu_speed=speed.ratio, host_half_width=speed.half_width),
         iteration=check_iteration(iteration),
     )
     return ValidationReport(

@@ -30,6 +30,7 @@ from .command import (
     trace_argument,
 )
 from .decision_options import decision_options, take_goal, take_selection
+from .energy_options import energy_options, take_electricity
 from .indices_options import indices_option
 from .observed_options import observed_option, take_observed
 from .output import OutputPath, choose_format, screen_for, write_result
@@ -37,8 +38,10 @@ from .part_options import window_option
 from .plan_options import draw_plans, plan_options
 from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
+from .what_if_options import host_option, take_host
 
 if TYPE_CHECKING:
+    from ..analysis.decision.electricity import Electricity
     from ..analysis.decision.goal import Goal
     from ..analysis.decision.selection import Selection
     from ..api.analyze import IterationReport
@@ -73,6 +76,7 @@ class AnalyzeRequest:
     global_batch: int | None
     cluster: Machines
     prices: Prices | None
+    electricity: Electricity | None
     selection: Selection
     goal: Goal | None
     observed: dict[str, str]
@@ -118,6 +122,7 @@ class _AnalyzeCommand(WavecastCommand):
 @gpu_file_option
 @decision_options
 @price_options
+@energy_options
 @cluster_options
 @iteration_option()
 @window_option("Predict only what the host began in this time since the recording's start, as in 2s..3s or 350ms...")
@@ -139,10 +144,9 @@ class _AnalyzeCommand(WavecastCommand):
 )
 @observed_option
 @indices_option
-@click.option(
-    "--cpu-speed",
-    metavar="RATIO",
-    help="Speed of the target's host relative to the recorded one (1.2: 20 % faster), or a named host.",
+@host_option(
+    "The target's host: its speed relative to the recorded one (1.2: 20 % faster), a name ('wavecast hosts'), or a "
+    "file of 'measure --host' or a measured trace."
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), help="What if it ran in this precision?")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")
@@ -209,8 +213,9 @@ def analyze(**options: Any) -> None:
       analyze execution.json.gz --capture capture.json.gz
     """
     cluster, prices, observed = take_cluster(options), take_prices(options), take_observed(options)
-    what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
-    selection, goal = take_selection(options), take_goal(options)
+    take_host(options)
+    what_ifs = WhatIfs(**{item.name: options.pop(item.name, None) for item in fields(WhatIfs)})
+    selection, goal, electricity = take_selection(options), take_goal(options), take_electricity(options)
     request = AnalyzeRequest(
         **options,
         cluster=cluster,
@@ -219,6 +224,7 @@ def analyze(**options: Any) -> None:
         observed=observed,
         selection=selection,
         goal=goal,
+        electricity=electricity,
     )
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
@@ -251,6 +257,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             machines=request.cluster,
             indices=request.indices,
             prices=request.prices,
+            electricity=request.electricity,
             selection=request.selection,
             goal=request.goal,
             captures=request.captures,
@@ -269,8 +276,8 @@ _ONE_GPU_OPTIONS: Final = {
     "largest_batch": "--largest-batch",
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
-    "cpu_speed": "--cpu-speed",
     "observed": "--observed",
+    "electricity": "--electricity, --pue, --host-watts and --carbon",
 }
 """What nothing says of plans yet."""
 
@@ -282,10 +289,11 @@ def _predict_plans(request: AnalyzeRequest) -> str:
     from ..api.scale import scale
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
-    asked["observed"] = request.observed
+    asked |= {"observed": request.observed, "electricity": request.electricity}
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
-            raise InputError(f"{option} is for one GPU: leave it out beside --plan")
+            verb, it = ("are", "them") if " and " in option else ("is", "it")
+            raise InputError(f"{option} {verb} for one GPU: leave {it} out beside --plan")
     if request.goal is not None or request.selection != Selection():
         raise InputError("filters, --sort, --rows and --for are for one GPU: leave them out beside --plan")
     with progress_on_stderr("Reading the trace") as progress:

@@ -15,6 +15,7 @@ from .command import FAILED_EXIT_CODE, WavecastCommand, complete_gpu_names, gpu_
 from .output import OutputPath, screen_for, write_result
 from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
+from .what_if_options import HOSTS, complete_hosts, take_host
 
 if TYPE_CHECKING:
     from ..api.batch import TracesReport
@@ -33,7 +34,7 @@ class BatchRequest:
     precisions: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     sequence_lengths: tuple[int, ...]
-    cpu_speeds: tuple[str, ...]
+    hosts: tuple[str, ...]
     cuda_graph: bool
     fuse_elementwise: bool
     as_recorded: bool
@@ -79,8 +80,9 @@ class BatchRequest:
 @click.option(
     "--precision", "precisions", type=click.Choice(PRECISIONS), multiple=True, help="What if it ran in this precision?"
 )
-@click.option("--cpu-speed", "cpu_speeds", metavar="RATIO", multiple=True, help="Speed of the target's host, or a "
-              "named host.")  # fmt: skip
+@click.option("--host", "hosts", metavar=HOSTS, multiple=True, shell_complete=complete_hosts, help="Speed of the "
+              "target's host, a named host, or a file that tells one.")  # fmt: skip
+@click.option("--cpu-speed", "cpu_speeds", hidden=True, multiple=True, help="What --host was called before.")
 @click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
 @click.option("--as-recorded", is_flag=True, help="Beside what-ifs, ask what was recorded, too.")
@@ -124,6 +126,7 @@ def batch(**options: Any) -> None:
       batch traces/ --scheduler tcp://head:8786 -o results.parquet
     """
     prices = take_prices(options)
+    take_host(options, "hosts", "cpu_speeds")
     request = BatchRequest(**options, prices=prices)
     answer = _predict(request)
     write_result(answer.draw(request.form, screen_for(None)), None)
@@ -150,7 +153,7 @@ def _predict(request: BatchRequest) -> TracesReport:
                 batch=request.batch_sizes,
                 sequence_length=request.sequence_lengths,
                 precision=request.precisions,
-                cpu_speed=request.cpu_speeds,
+                host=request.hosts,
                 cuda_graph=request.cuda_graph,
                 fuse_elementwise=request.fuse_elementwise,
                 as_recorded=request.as_recorded,

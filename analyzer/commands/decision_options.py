@@ -75,7 +75,8 @@ def _selection_options() -> tuple[Any, ...]:
         click.option(
             "--sort",
             type=click.Choice(list(SORTS)),
-            help="What stands first: the shortest iteration (default), the cheapest, or the most samples per second.",
+            help="What stands first: the shortest iteration (default), the cheapest, the most samples per second, the "
+            "least energy.",
         ),
         click.option(
             "--vendor",

@@ -13,5 +13,5 @@ def indices_option(function: FunctionT) -> FunctionT:
         "--indices",
         metavar="SPREAD",
         help="How embedding lookups are spread over a table's rows: 'uniform', 'zipf:1.05', or a histogram file "
-        "(.json, .toml, .csv). Default: zipf:1.05.",
+        "(.json, .toml, .csv). Default: as recorded, else zipf:1.05.",
     )(function)

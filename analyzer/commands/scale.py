@@ -29,6 +29,7 @@ from .output import OutputPath, write_result
 from .plan_options import check_size, check_time, draw_plans, plan_options, read_names
 from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
+from .what_if_options import host_option
 
 if TYPE_CHECKING:
     from ..api.scale import PlansReport
@@ -59,6 +60,7 @@ class ScaleRequest:
     cluster: Machines
     prices: Prices | None
     indices: str | None
+    host: str | None
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -93,6 +95,10 @@ class ScaleRequest:
 @price_options
 @cluster_options
 @indices_option
+@host_option(
+    "The host of every GPU: its speed relative to the recorded one, a name ('wavecast hosts'), or a file.",
+    has_old_name=False,
+)
 @iteration_option()
 @capture_option()
 @click.option(
@@ -158,6 +164,7 @@ def _predict(request: ScaleRequest) -> PlansReport:
             gpu_file=request.gpu_file,
             machines=request.cluster,
             indices=request.indices,
+            host=request.host,
             prices=request.prices,
             iteration=request.iteration,
             captures=request.captures,

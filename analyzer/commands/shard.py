@@ -48,8 +48,9 @@ from .progress import progress_on_stderr
     "--plan",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A plan of yours as JSON, held against the proposed one; what --format json writes is one.",
+    help="A plan of yours, held against the proposed one: JSON, TOML, or TorchRec's.",
 )
+@click.option("--torchrec", is_flag=True, help="Hold the plan of TorchRec's planner against it, where installed.")
 @click.option(
     "--global-batch",
     type=click.IntRange(min=1),
@@ -81,10 +82,11 @@ def shard(**options: Any) -> None:
       shard trace.json.gz --to h100sxm --gpus 8
       shard trace.json.gz --to a100sxm40 --gpus 16 --global-batch 65536
       shard trace.json.gz --to h100sxm --gpus 8 --plan mine.json
+      shard trace.json.gz --to h100sxm --gpus 8 --torchrec
       shard trace.json.gz --to h100sxm --gpus 8 -o plan.json
 
     \b
-    A plan is JSON:
+    A plan is JSON, as TorchRec writes it or (what -o plan.json writes is one):
       {"tables": {"NAME": {"sharding": KIND, "ranks": [0, …]}, …}}
     Kinds:
       table_wise     one rank holds the table

@@ -28,7 +28,7 @@ from .command import (
 )
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
-from .what_if_options import what_if_options
+from .what_if_options import take_host, what_if_options
 
 if TYPE_CHECKING:
     from ..api.sweep import SensitivityAnswer, SweepAnswer
@@ -89,7 +89,7 @@ def sweep(**options: Any) -> None:
       matrix  vector    the rates alone
       link.bandwidth  pcie.bandwidth  tdp
     Of the iteration:
-      batch  sequence-length  cached-tokens  precision  cpu-speed  gpus
+      batch  sequence-length  cached-tokens  precision  host  gpus
 
     \b
     Values:
@@ -99,7 +99,8 @@ def sweep(**options: Any) -> None:
       6.7TB/s 1.2GHz 700W   with a unit, else in the catalogue's
     """
     cluster = take_cluster(options)
-    what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
+    take_host(options)
+    what_ifs = WhatIfs(**{item.name: options.pop(item.name, None) for item in fields(WhatIfs)})
     form, output = options.pop("form"), options.pop("output")
     form = _choose_format(form, output)
     if form == "png" and (output is None or str(output) == "-"):

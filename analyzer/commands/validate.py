@@ -25,6 +25,7 @@ from .command import (
 )
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
+from .what_if_options import host_option, take_host
 
 if TYPE_CHECKING:
     from ..api.validate import ValidationReport
@@ -39,7 +40,7 @@ class ValidateRequest:
     source: str | None
     target: str | None
     gpu_file: Path | None
-    cpu_speed: str | None
+    host: str | None
     with_ops: bool
     top: int | None
     form: str | None
@@ -78,10 +79,9 @@ def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]
     metavar="N",
     help=f"Ops listed, those with the largest errors; 0: none. Default: {SHORT_OP_COUNT}, with --ops or CSV all.",
 )
-@click.option(
-    "--cpu-speed",
-    metavar="RATIO",
-    help="Predict for a host this much faster than that of PREDICTED_FROM (1.2: 20 %), or for a named host.",
+@host_option(
+    "Predict for this host: its speed relative to that of PREDICTED_FROM (1.2: 20 % faster), a name, or a file; "
+    "MEASURED_ON_TARGET itself stands for its own."
 )
 @output_options(*REPORT_FORMATS)
 @recover_option
@@ -97,9 +97,10 @@ def validate(**options: Any) -> None:
     Examples:
       wavecast validate h100.json.gz mi300x.json.gz
       wavecast validate shapes.json.gz l40s.json.gz --ops
-      wavecast validate h100.json.gz h200.json.gz --cpu-speed 1.1 -o out.json
+      wavecast validate h100.json.gz h200.json.gz --host 1.1 -o out.json
       wavecast validate h100.json.gz h200.json.gz --iteration longest
     """
+    take_host(options)
     request = ValidateRequest(**options)
     form = choose_format(request.form, request.output)
     write_result(_validate(request).draw(form, screen_for(request.output)), request.output)
@@ -119,7 +120,7 @@ def _validate(request: ValidateRequest) -> ValidationReport:
             captures=request.captures,
             ops=request.with_ops,
             top=request.top,
-            cpu_speed=request.cpu_speed,
+            host=request.host,
             recover=request.recover,
             progress=progress,
         )

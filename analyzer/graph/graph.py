@@ -86,7 +86,8 @@ class Edges:
     source: Rows
     target: Rows
     kind: npt.NDArray[np.int8]
-    term: npt.NDArray[np.int8]
+    term: npt.NDArray[np.int8] | Rows
+    """8 bits of one recording; of several joined, of which each has latencies of its own, more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,6 +14,7 @@ from ...formats.trace import Phase
 from ..work import family_of
 
 CONSTANTS: Final = "host_costs"
+SPEEDS: Final = "host_speeds"
 LEAD_PHASES: Final = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.OPTIMIZER: "optimizer"}
 """Phases whose leads differ; any other phase counts as forward."""
 LEAD_PLACES: Final = ("inside", "opens", "any")
@@ -82,6 +83,14 @@ class HostCosts:
         return replace(self, **scaled)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilerShares:
+    """Hold unprofiled over profiled host time, of leads and of ops' own time."""
+
+    lead: float
+    own: float
+
+
 def lead_keys(before: str, name: str, phase: int, place: str) -> tuple[str, ...]:
     """Return the kinds that a lead belongs to, most specific first.
 
@@ -143,6 +152,24 @@ def unknown_host_half_width() -> float:
     Every trace of their host was left out.
     """
     return float(read_constants(CONSTANTS)["unknown_host_half_width"])
+
+
+def known_host_half_width() -> float:
+    """Return how far off, natural log, the host's times are of a trace whose host's speed its CPU ops tell.
+
+    What 90 % of traces lie within that were left out, with all others of their host.
+    """
+    return float(read_constants(SPEEDS)["known_host_half_width"])
+
+
+def profiler_shares(mode: str) -> ProfilerShares:
+    """Return what is left without the profiler, which was asked to record `plain`, `shapes` or `stacks`.
+
+    >>> 0 < profiler_shares("stacks").lead < profiler_shares("plain").lead < 1
+    True
+    """
+    row = read_constants(CONSTANTS)["unprofiled_over_profiled"][mode]
+    return ProfilerShares(lead=row["lead"], own=row["own"])
 
 
 def host_names() -> Mapping[str, float]:

@@ -105,7 +105,7 @@ def synthesize_timeline(trace: Trace, costs: HostCosts, script_speed: float = 1.
 
 def _op_times(trace: Trace, costs: HostCosts, launches: Rows) -> OpHostTimes:
     eager = OpHostTimes(
-        lead_ns=np.where(trace.ops.parent < 0, _leads(trace, costs), 0.0), own_ns=_own_times(trace, costs)
+        lead_ns=np.where(trace.ops.parent < 0, leads_of(trace, costs), 0.0), own_ns=own_times_of(trace, costs)
     )
     compiled = find_compiled(trace)
     return with_compiled_costs(trace, costs, compiled, launches, eager) if compiled.region_count else eager
@@ -227,7 +227,7 @@ def _nesting(ops: OpTable) -> tuple[Rows, Rows]:
     return np.array(last, dtype=np.int64), np.array(root, dtype=np.int64)
 
 
-def _own_times(trace: Trace, costs: HostCosts) -> Floats:
+def own_times_of(trace: Trace, costs: HostCosts) -> Floats:
     """Return each op's own time without its children's, whose cost its listed time includes."""
     ops = trace.ops
     names, position = np.unique(ops.name, return_inverse=True)
@@ -238,7 +238,7 @@ def _own_times(trace: Trace, costs: HostCosts) -> Floats:
     return np.maximum(whole - children, np.where(children > 0, whole * _PARENT_SHARE, whole)).astype(np.float64)
 
 
-def _leads(trace: Trace, costs: HostCosts) -> Floats:
+def leads_of(trace: Trace, costs: HostCosts) -> Floats:
     """Return the host time before each op, were it outermost."""
     ops = trace.ops
     outer = np.flatnonzero(ops.parent < 0)

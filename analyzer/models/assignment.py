@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..work import Work
-from ..work.indices import Indices
-from .embedding.problems import with_indices
+from ..work.recorded_indices import Spread
+from .embedding.problems import with_distinct, with_indices
 from .frame.problems import Problems
 from .registry import OP_MODELS, OpModel, model_of, problems_of
 
@@ -28,7 +28,7 @@ def assign_models(
     works: Sequence[Work | None],
     rates: npt.NDArray[np.object_],
     available: Container[str],
-    indices: Indices | None = None,
+    indices: Spread | None = None,
 ) -> list[Assignment]:
     """Group works by the model that covers them; works without a model, or whose model is not at hand, are left out.
 
@@ -38,8 +38,7 @@ def assign_models(
     >>> [(found.model, len(found.rows)) for found in assigned]
     [('vector', 7), ('matmul', 5), ('attention_prefill', 1)]
     """
-    if indices is not None:
-        works = [None if work is None else with_indices(work, indices) for work in works]
+    works = [None if work is None else with_distinct(with_indices(work, indices), indices) for work in works]
     rows_of: dict[str, list[int]] = {}
     for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
         model = None if work is None or _is_empty(work) else model_of(work, rate)

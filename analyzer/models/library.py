@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ...errors import InputError
 from ...specs.fleet import Fleet, take_gpus
-from ..work.indices import Indices
+from ..work.recorded_indices import Spread
 from .frame.correction import Calibration, correction_factor, descriptors
 from .frame.gpu_factors import GpuFactors, scale_gpus
 from .frame.gpu_physics import capped_stretch
@@ -93,8 +93,8 @@ class Library:
     """By name of GPU: what measurements there taught of its rates."""
     spared: frozenset[tuple[str, str]] = frozenset()
     """Models and GPUs whose left-out measurements fit no better with these factors: there they are not used."""
-    indices: Indices | None = None
-    """How lookups in embedding tables are spread over rows, where the user says it."""
+    indices: Spread | None = None
+    """How lookups in embedding tables are spread over rows, where the user or the recording says it."""
 
     def predict(self, name: str, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:
         """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.
@@ -119,6 +119,14 @@ class Library:
         """Return what a model needs to know of a fleet."""
         return prepare(self.fitted[name], fleet)
 
+    def values(self, name: str, fleet: Fleet) -> Values:
+        """Return the fitted values of a model, one per GPU.
+
+        >>> library.values("matmul", fleet)["idle_share"].round(2)
+        array([0.15, 0.15])
+        """
+        return _values(self.fitted[name], fleet)
+
     def known_fleet(self, name: str, fleet: Fleet) -> Fleet:
         """Return the fleet with the rates that measurements found, as a model takes them."""
         if not self.factors:
@@ -132,11 +140,12 @@ class Library:
 
 def prepare(fitted: Fitted, fleet: Fleet) -> Prepared:
     """Resolve a model's parameters for a fleet, and the growth of its intervals there."""
+    return Prepared(values=_values(fitted, fleet), width_factor=width_factors(fitted.interval, fleet))
+
+
+def _values(fitted: Fitted, fleet: Fleet) -> Values:
     model = fitted.model
-    return Prepared(
-        values=resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet)),
-        width_factor=width_factors(fitted.interval, fleet),
-    )
+    return resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet))
 
 
 def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:

@@ -77,7 +77,8 @@ def _walks_over_rows(work: Work, _rate: Rate) -> bool:
 
 
 def _is_mostly_moves(work: Work, _rate: Rate) -> bool:
-    return not work.is_matrix and work.family not in UNLIKE_COPIES
+    waits = isinstance(work.dims, RowDims) and work.dims.is_by_list
+    return not work.is_matrix and not waits and work.family not in UNLIKE_COPIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from ..models.embedding.problems import with_indices
 from ..work.embedding_dims import EmbeddingDims, EmbeddingStep
-from ..work.indices import USUAL, Indices
+from ..work.indices import USUAL
+from ..work.recorded_indices import RecordedIndices, Spread
 from .workload import GpuWorkload
 
+HOT_PART: Final = 0.01
+"""Of the rows: what a reader is told of a recorded spread is how many lookups the most looked-up ones get."""
 
-def explain_lookups(workload: GpuWorkload, indices: Indices | None) -> tuple[str, ...]:
-    """Say in one line how indices were taken to be spread where nobody said it, or that there are none to spread."""
-    if indices is not None:
-        is_any = any(_is_lookup(item) for item in _dims(workload, indices))
-        return () if is_any else (f"--indices {indices} changes nothing: no embedding lookups of known sizes",)
+
+def explain_lookups(workload: GpuWorkload, indices: Spread | None) -> tuple[str, ...]:
+    """Say in one line how indices were taken to be spread where the user did not, or that there are none to spread."""
+    dims = _dims(workload, indices)
+    if indices is not None and not any(_is_lookup(item) for item in dims):
+        is_asked = not isinstance(indices, RecordedIndices)
+        return (f"--indices {indices} changes nothing: no embedding lookups of known sizes",) if is_asked else ()
     lookups = sum(
         count * item.lookups
-        for count, item in zip(workload.count.tolist(), _dims(workload, None), strict=True)
-        if isinstance(item, EmbeddingDims) and item.step is EmbeddingStep.LOOKUP
+        for count, item in zip(workload.count.tolist(), dims, strict=True)
+        if isinstance(item, EmbeddingDims)
+        and item.step is EmbeddingStep.LOOKUP
+        and (indices is not None or item.indices is None)
     )
-    if not lookups:
+    if isinstance(indices, RecordedIndices):
+        return (_explain_recorded(indices, lookups),)
+    if indices is not None or not lookups:
         return ()
     return (
         f"{lookups:,} embedding lookups are taken to be spread as {USUAL} (of Criteo's logs; random test data are "
@@ -28,7 +40,21 @@ def explain_lookups(workload: GpuWorkload, indices: Indices | None) -> tuple[str
     )
 
 
-def _dims(workload: GpuWorkload, indices: Indices | None) -> Sequence[object]:
+def _explain_recorded(indices: RecordedIndices, lookups: int) -> str:
+    bins = np.array([item for _, table in indices.tables for item in table.bins])
+    order = np.argsort(-bins[:, 1] / bins[:, 0], kind="stable")
+    rows, got = np.cumsum(bins[order, 0]), np.cumsum(bins[order, 1])
+    share = float(np.interp(HOT_PART * rows[-1], np.append(0.0, rows), np.append(0.0, got)) / got[-1])
+    text = (
+        f"{lookups:,} embedding lookups are taken to be spread as recorded: of {indices.lookups:,} that were counted "
+        f"the most looked-up {HOT_PART:.0%} of rows get {share:.0%}; --indices says otherwise"
+    )
+    if indices.left_out:
+        text += f"; {indices.left_out:,} rows of the recorded histograms contradict themselves and are left out"
+    return text
+
+
+def _dims(workload: GpuWorkload, indices: Spread | None) -> Sequence[object]:
     return [None if work is None else with_indices(work, indices).dims for work in workload.works]
 
 

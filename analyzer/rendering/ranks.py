@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
 from ...formats.printable import clean_text
-from ..analysis.ranks.report import RankRow, RanksReport
+from ..analysis.ranks.report import RankRow, RanksReport, Straggler
 from .page.columns import count_column, number_column, share_column, text_column, time_column
 from .page.encoding import encode_json
 from .page.page import Page, build_page, facts, join_passages, notes, opening, warnings
@@ -23,7 +24,10 @@ from .page.sheet import Sheet, drop_empty_columns
 from .page.table import FieldTable, table_of
 
 RANKS_FORMAT: Final = "wavecast.ranks"
-RANKS_VERSION: Final = "2.0"
+_ALIKE: Final = 2e-3
+"""Times that differ by less are told as one."""
+_SHOWN_RANKS: Final = 64
+RANKS_VERSION: Final = "2.1"
 
 
 def describe_ranks(report: RanksReport) -> Page:
@@ -54,11 +58,39 @@ def _sentences(report: RanksReport) -> Iterator[str]:
         yield "No rank keeps the others waiting."
     for item in report.stragglers:
         caused = next(row.caused_ns for row in report.ranks if row.rank == item.rank)
-        without = (
-            f"the iteration would take {format_time(item.without_ns)} instead of {format_time(report.iteration_ns)}"
-        )
         why = "; ".join(item.causes) or "nothing in its file tells why"
-        yield f"Rank {item.rank} is waited for, {format_time(caused)} in all: {why}. Without that, {without}."
+        yield f"Rank {item.rank} is waited for, {format_time(caused)} in all: {why}. {_without(report, item)}"
+
+    if report.more_straggler_count:
+        more = format_count(report.more_straggler_count, "more rank")
+        yield f"{more}, in the column `is waited for`, keep others waiting for less."
+    if len({row.gpu for row in report.ranks}) > 1:
+        yield from _unequal(report)
+
+
+def _without(report: RanksReport, item: Straggler) -> str:
+    if item.without_ns > (1.0 - _ALIKE) * report.iteration_ns:
+        return f"Without that, the iteration would take as long, {format_time(item.without_ns)}."
+    return (
+        f"Without that, the iteration would take {format_time(item.without_ns)}{_interval(item)} instead of "
+        f"{format_time(report.iteration_ns)}."
+    )
+
+
+def _interval(item: Straggler) -> str:
+    if item.without_low_ns is None or item.without_high_ns is None:
+        return ""
+    unit = common_time_unit([item.without_ns])
+    return f" ({format_time_range(item.without_low_ns, item.without_high_ns, unit)})"
+
+
+def _unequal(report: RanksReport) -> Iterator[str]:
+    """Say what the job takes where all ranks have one of their GPUs."""
+    counts = Counter(clean_text(row.gpu) for row in report.ranks)
+    found = {clean_text(row.gpu): row for row in report.jobs if not row.is_source}
+    times = [f"{format_time(found[name].iteration_ns)} on {name} alone" for name in counts if name in found]
+    names = ", ".join(f"{count} × {name}" for name, count in counts.most_common())
+    yield f"The ranks ran on unequal GPUs, {names}; the iteration would take {' and '.join(times)}."
 
 
 def _facts(report: RanksReport) -> Iterator[tuple[str, str]]:
@@ -71,10 +103,10 @@ def _facts(report: RanksReport) -> Iterator[tuple[str, str]]:
 
 
 def _rank_sheet(report: RanksReport) -> Sheet:
-    rows = report.ranks
+    rows, cut = _shown_ranks(report.ranks)
     unit = common_time_unit(row.iteration_ns for row in rows)
     return Sheet(
-        title=f"Ranks, {unit.name} of the iteration",
+        title=f"Ranks, {unit.name} of the iteration{cut}",
         columns=(
             count_column("rank", (row.rank for row in rows)),
             text_column("on" if report.is_on_hosts else "GPU", (clean_text(row.gpu) for row in rows), rank=3),
@@ -86,10 +118,20 @@ def _rank_sheet(report: RanksReport) -> Sheet:
             time_column("waits for\nunseen", (row.unseen_ns or None for row in rows), unit),
             time_column("one or\nthe other", (row.undivided_ns or None for row in rows), unit, rank=1),
             time_column("idle", (row.idle_ns for row in rows), unit, rank=1),
+            time_column("waits for\ndata", (row.loading_ns or None for row in rows), unit, rank=2),
             count_column("comes\nlast", (row.last_count for row in rows), rank=3),
             time_column("is waited\nfor", (row.caused_ns for row in rows), unit),
         ),
     )
+
+
+def _shown_ranks(ranks: Sequence[RankRow]) -> tuple[Sequence[RankRow], str]:
+    """Return the ranks that stand in the table, in order, and what to say where that is not all."""
+    if len(ranks) <= _SHOWN_RANKS:
+        return ranks, ""
+    most = sorted(ranks, key=lambda row: -(row.waiting_ns + len(ranks) * row.caused_ns))[:_SHOWN_RANKS]
+    cut = f", the {_SHOWN_RANKS} of {len(ranks):,} that wait or are waited for most"
+    return sorted(most, key=lambda row: row.rank), cut
 
 
 def _known_transfer(row: RankRow) -> float | None:

@@ -38,6 +38,8 @@ class Scenario:
     cpu_speed: float | None = None
     """Speed of the target's host relative to the one that was recorded: 2 is twice as fast. None: not known, taken as
     equal."""
+    host_half_width: float = 0.0
+    """How far that speed may be off in 90 % of the cases, natural log: 0 where a user says it."""
     precision: TargetPrecision | None = None
     batch_size: int | None = None
     recorded_batch_size: int | None = None

@@ -11,6 +11,7 @@ from . import (
     embedding,
     experts,
     indexing,
+    jagged,
     latent_attention,
     loss,
     matmul,
@@ -24,6 +25,7 @@ from . import (
     sparse,
     state_space,
     table_batched,
+    table_parts,
     view,
 )
 from .registry import canonical_name, family_of, has_formula, register, work_of
@@ -44,6 +46,7 @@ __all__ = [
     "family_of",
     "has_formula",
     "indexing",
+    "jagged",
     "latent_attention",
     "loss",
     "matmul",
@@ -58,6 +61,7 @@ __all__ = [
     "sparse",
     "state_space",
     "table_batched",
+    "table_parts",
     "view",
     "work_of",
 ]

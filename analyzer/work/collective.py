@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Final
 
 from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
@@ -22,7 +23,8 @@ from .communication import (
     ranks_of_sizes,
     sent_bytes,
 )
-from .registry import Formula, register
+from .registry import Formula, register, register_sparse
+from .sparse import stored_bytes
 from .traffic import total_bytes
 from .work import Family, Work
 
@@ -36,6 +38,16 @@ def in_place(signature: Signature, *, flops: int) -> Work:
     buffers = tensor_list_at(signature, 0)
     size = total_bytes(buffers)
     return _work(flops * _element_count(buffers), size, size, buffers[0].dtype)
+
+
+@register_sparse("c10d::allreduce_", "c10d::allreduce_coalesced_")
+def gather_sparse(signature: Signature) -> Work:
+    """Send the rows that each rank stores to all, which add them up: the all-reduce of sparse gradients."""
+    buffers = tensor_list_at(signature, 0)
+    size = sum(map(stored_bytes, buffers))
+    flops = sum(prod(buffer.stored or buffer.shape) for buffer in buffers)
+    dims = CollectiveDims(kind=CollectiveKind.ALL_GATHER, message_bytes=size, ranks=1)
+    return replace(_work(flops, size, size, buffers[0].dtype), dims=dims)
 
 
 def out_of_place(signature: Signature, *, flops: int) -> Work:
@@ -139,6 +151,8 @@ def with_ranks(name: str, work: Work | None, facts: CollectiveFacts) -> Work | N
     Without sizes where it moves nothing (a barrier, a wait), or where nothing tells how many ranks there are.
     """
     kind = facts.kind if name == "record_param_comms" else kind_of_collective(name)
+    if work is not None and isinstance(work.dims, CollectiveDims):
+        kind = work.dims.kind
     if kind is None:
         return work
     if work is None and facts.in_bytes + facts.out_bytes > 0:
@@ -146,11 +160,11 @@ def with_ranks(name: str, work: Work | None, facts: CollectiveFacts) -> Work | N
         work = _work(flops, facts.in_bytes, facts.out_bytes or facts.in_bytes, facts.dtype)
     if work is None:
         return None
-    given, taken = work.read_bytes, work.written_bytes
+    given, taken = work.read_bytes, 0.0 if work.dims is not None else work.written_bytes
     ranks = facts.ranks if facts.ranks > 0 else ranks_of_sizes(kind, given, taken)
     size = sent_bytes(kind, ranks, given, taken)
     if ranks < 1 or size <= 0:
-        return work
+        return replace(work, dims=None)
     is_placed = facts.ranks > 0
     dims = CollectiveDims(
         kind=kind,

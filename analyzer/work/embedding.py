@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Final
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
@@ -11,6 +12,9 @@ from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work
+
+_MAXIMUM: Final = 2
+"""torch's number of a bag's mode: sum 0, mean 1."""
 
 
 @register("aten::embedding", family=Family.EMBEDDING)
@@ -49,13 +53,17 @@ def embedding_renorm(signature: Signature) -> Work:
 
 @register("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only", family=Family.EMBEDDING)
 def embedding_bag(signature: Signature) -> Work:
-    """Sum, average or maximum of the rows of each bag: table, indices, offsets, weights at 6."""
+    """Sum, average or maximum of the rows of each bag: table, indices, offsets, mode at 4, weights at 6.
+
+    Of a maximum the row that each element is of is written too.
+    """
     table, indices, offsets = tensor_at(signature, 0, rank=2), tensor_at(signature, 1), tensor_at(signature, 2)
     weights = tensors_at(signature, 6)
     bags = _bag_count(signature, indices, offsets)
     flops = indices.element_count * table.shape[1] * (1 + len(weights))
     beside = total_bytes((indices, offsets, *weights))
-    written = bytes_of(bags * table.shape[1], table.dtype)
+    chosen = bytes_of(bags * table.shape[1], indices.dtype) if argument_at(signature, 4) == _MAXIMUM else 0.0
+    written = bytes_of(bags * table.shape[1], table.dtype) + chosen
     work = _work(flops, _row_bytes(table, indices) + beside, written, table.dtype)
     dims = EmbeddingDims(
         rows=table.shape[0],

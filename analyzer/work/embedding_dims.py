@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from .indices import Indices
 
@@ -18,7 +19,21 @@ class EmbeddingStep(IntEnum):
     UPDATE = 2
     """Gradients are sorted by row and added up, and the optimizer rewrites these rows in the same kernels."""
     UNSORTED_UPDATE = 3
-    """Each lookup rewrites its row by itself, as often as it is looked up."""
+    """Each lookup rewrites its row by itself, as often as it is looked up: what adds a sparse gradient does."""
+    COALESCE = 4
+    """Gradients are sorted by row and added up into as many rows as are different ones: a sparse tensor coalesced."""
+
+
+_PASSES: Final = {EmbeddingStep.LOOKUP: 1, EmbeddingStep.UNSORTED_UPDATE: 2, EmbeddingStep.COALESCE: 1}
+"""How often a work counts the bytes of as many rows as there are lookups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRows:
+    """Hold lookups in a table whose different rows are fewer than a work counts, as lookups are spread."""
+
+    table_rows: int
+    lookups: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,5 +51,13 @@ class EmbeddingDims:
     """What is moved beside the tables: results or their gradients, indices, offsets, weights."""
     state_bytes: float = 0.0
     """What an optimizer keeps per row, rewritten with it."""
+    unstated: float = 0.0
+    """How far row_bytes may be off, natural log (90 %), where a file does not name the tables' widths."""
     indices: Indices | None = None
     """How lookups are spread over rows; None: not known."""
+
+    @property
+    def repeated_bytes(self) -> float:
+        """Return what a work counts of rows but the first of each table: lookups may all be of one."""
+        distinct = min(self.lookups, self.tables * self.rows)
+        return _PASSES.get(self.step, 0) * max(distinct - self.tables, 0.0) * self.row_bytes

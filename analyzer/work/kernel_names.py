@@ -21,6 +21,16 @@ FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
             r"reshape_and_cache|concat_and_cache|expandInputRows|finalizeMoeRouting",
             Family.ELEMENTWISE,
         ),
+        (
+            r"embedding(_nobag)?(_backward)?_codegen_|\bnbit::|EmbeddingBag_|embedding_(bag|backward)|"
+            r"(^|\s)embedding::|HugeCTR::(.*::)?(forward_(sum|mean|scale)|backward_(sum|mean)|opt_\w+|hybrid_embedding::)",
+            Family.EMBEDDING,
+        ),
+        (
+            r"fbgemm_gpu::\S*(permute|bucketize|jagged|lengths|offsets|index_select|reorder|segment_sum|histogram)|"
+            r"^(void )?(bounds_check_indices|permute_pooled_embs|linearize_index|linearize_cache_indices)\w*_kernel",
+            Family.INDEXING,
+        ),
         (r"at::native::|elementwise|nchwToNhwc|nhwcToNchw|SubTensorOp|transpose|splitKreduce", Family.ELEMENTWISE),
         (r"flash_|fmha|FlashAttn|attn_fwd|attn_bwd|attention|_sdpa|pytorch_flash", Family.ATTENTION),
         (r"fused_moe|_matmul_ogs|moe_gemm|moe_mxgemm|fmoe_|MoeFCGemm|fusedMoe", Family.EXPERTS),
@@ -32,11 +42,15 @@ FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
         (r"rms_?norm|layer_?norm", Family.NORMALIZATION),
         (r"rnn_|lstm|gru_|persistRNN|elemWiseRNN", Family.RECURRENT),
         (r"conv|implicit_gemm|winograd|wgrad|dgrad|fprop|igemm_|miopenSp3|fft2d", Family.CONVOLUTION),
-        (r"gemm|gemv|cutlass_|cutlass::Kernel|xmma|cijk_|nvjet|cublas|bmm_|_s884|_s1688|dot_kernel", Family.MATMUL),
+        (
+            r"(?<!fb)gemm|gemv|cutlass_|cutlass::Kernel|xmma|cijk_|nvjet|cublas|bmm_|_s884|_s1688|dot_kernel",
+            Family.MATMUL,
+        ),
     )
 )
 """First match wins. PyTorch's own kernels (at::native) are the same code on every GPU, and so are those that sort,
-quantise and place rows around products of experts and attention."""
+quantise and place rows around products of experts and attention. Embedding tables: FBGEMM's kernels, PyTorch's, and
+HugeCTR's, of its embedding collection (namespace embedding) and of the embeddings before it."""
 
 RATE_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Rate]]] = tuple(
     (re.compile(pattern, re.IGNORECASE), rate)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...arrays import Codes, Mask, Rows, group_rows
 from ...formats.column import row_count
+from ...formats.signature import Signature
 from ...formats.trace import Trace
+from .coalesced import rows_drawn
 from .collective import with_ranks
+from .embedding_dims import EmbeddingDims
 from .groups import facts_of_ops
 from .registry import family_of, work_of
-from .work import Family, Work
+from .table_batched_pairs import paired_signatures
+from .work import Family, RowDims, Work
 
 
 class WorkLookup:
@@ -22,9 +28,16 @@ class WorkLookup:
         self._work: dict[tuple[int, int, int], Work | None] = {}
         self._owners: Rows | None = None
         self.context, self._facts = facts_of_ops(trace)
+        paired, self._paired = paired_signatures(trace)
+        is_paired = paired >= 0
+        self.context[is_paired] = len(self._facts) + paired[is_paired]
+        drawn, self._drawn = rows_drawn(trace)
+        is_drawn = (drawn >= 0) & (self.context < 0)
+        self.context[is_drawn] = len(self._facts) + len(self._paired) + drawn[is_drawn]
 
     context: Codes
-    """A number per op, which differs where equal calls have other work: collectives of other groups."""
+    """A number per op, which differs where equal calls have other work: collectives of other groups, lookups of other
+    widths, rows of other draws."""
 
     def work(self, row: int) -> Work | None:
         """Return the work of an op; None for views and where no formula fits."""
@@ -33,12 +46,20 @@ class WorkLookup:
             return self._work[key]
         except KeyError:
             signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
-            name = self._trace.strings[key[0]]
-            found = work_of(name, signature)
-            if key[2] >= 0:
-                found = with_ranks(name, found, self._facts[key[2]])
+            found = self._find(self._trace.strings[key[0]], signature, int(key[2]))
             self._work[key] = kept = None if found is not None and found.family is Family.VIEW else found
             return kept
+
+    def _find(self, name: str, signature: Signature | None, context: int) -> Work | None:
+        pair = context - len(self._facts)
+        draw = pair - len(self._paired)
+        if draw >= 0:
+            found = work_of(name, signature)
+            return None if found is None else replace(found, drawn=self._drawn[draw])
+        if pair >= 0:
+            return work_of(name, self._paired[pair])
+        found = work_of(name, signature)
+        return found if context < 0 else with_ranks(name, found, self._facts[context])
 
     def family(self, row: int) -> Family | None:
         """Return the family of an op by its name alone."""
@@ -85,24 +106,25 @@ def explained_ops(trace: Trace) -> Rows:
 def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     """Return the innermost ops with a formula, and ops without one that enclose none and are inside none.
 
-    A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution).
+    A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution);
+    so does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not.
     """
     parents, count = trace.ops.parent, row_count(trace.ops)
-    has_work, multiplies, is_view = _flags(trace, op_rows, lookup)
+    has_work, is_whole, is_view = _flags(trace, op_rows, lookup)
     own = np.asarray(parents)[op_rows]
     if not (own >= 0).any():
         return np.asarray(op_rows[has_work[op_rows] | ~is_view[op_rows]], dtype=np.int64)
     rows, above = op_rows.tolist(), own.tolist()
-    works, matrix, view = has_work.tolist(), multiplies.tolist(), is_view.tolist()
-    has_child, works_below, multiplies_below, inside = ([False] * count for _ in range(4))
+    works, whole, view = has_work.tolist(), is_whole.tolist(), is_view.tolist()
+    has_child, works_below, whole_below, inside = ([False] * count for _ in range(4))
     for row, parent in zip(reversed(rows), reversed(above), strict=True):
         if parent >= 0:
             has_child[parent] = True
             works_below[parent] |= works_below[row] or works[row]
-            multiplies_below[parent] |= multiplies_below[row] or matrix[row]
+            whole_below[parent] |= whole_below[row] or whole[row]
 
     def explains(row: int) -> bool:
-        return works[row] and not (multiplies_below[row] if matrix[row] else works_below[row])
+        return works[row] and not (whole_below[row] if whole[row] else works_below[row])
 
     chosen = []
     for row, parent in zip(rows, above, strict=True):
@@ -115,18 +137,24 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
 
 
 def _flags(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> tuple[Mask, Mask, Mask]:
-    """Return which ops have a formula, which of those run on matrix units, and which are views: of these and those
-    around them; False for others."""
+    """Return which ops have a formula, which of those count themselves whatever is in them, and which are views: of
+    these and those around them; False for others."""
     ops = trace.ops
     around = np.asarray(ops.parent)[op_rows]
-    has_work, multiplies, is_view, asked = (np.zeros(row_count(ops), dtype=bool) for _ in range(4))
+    has_work, is_whole, is_view, asked = (np.zeros(row_count(ops), dtype=bool) for _ in range(4))
     asked[op_rows], asked[around[around >= 0]] = True, True
     rows = np.flatnonzero(asked)
     if len(rows):
         first, group = group_rows([ops.name[rows], ops.signature[rows], lookup.context[rows]])
         found = [lookup.work(row) for row in rows[first].tolist()]
         has_work[rows] = np.array([work is not None for work in found], dtype=bool)[group]
-        multiplies[rows] = np.array([work is not None and work.is_matrix for work in found], dtype=bool)[group]
+        is_whole[rows] = np.array([work is not None and _is_whole(work) for work in found], dtype=bool)[group]
         views = np.array([family_of(name) is Family.VIEW for name in trace.strings], dtype=bool)
         is_view[rows] = views[ops.name[rows]]
-    return has_work, multiplies, is_view
+    return has_work, is_whole, is_view
+
+
+def _is_whole(work: Work) -> bool:
+    """Say whether work is a matrix product's or a lookup's, which is not the sum of the ops inside."""
+    looks_up = work.family is Family.EMBEDDING and isinstance(work.dims, RowDims) and work.dims.table_rows > 0
+    return work.is_matrix or isinstance(work.dims, EmbeddingDims) or looks_up

@@ -1,14 +1,18 @@
 """Sparse tensors, which gradients of embedding tables may be: what is stored counts, not the table that it stands for.
 
-How many of the stored rows are the same one is not recorded: each counts as a row of its own, at most all of the table.
+How many of the stored rows are the same one is not recorded: a formula counts each as a row of its own, at most all of
+the table. Where rows are added to a table's, or added up, the embedding model says how many are different ones, as
+lookups are spread (`EmbeddingDims`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log2, prod
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at
+from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register, register_sparse
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes
 from .work import Family, Work
@@ -21,7 +25,8 @@ def add_rows(signature: Signature) -> Work:
     if target.stored is not None:
         return join_rows(signature)
     touched = min(_value_bytes(added), tensor_bytes(target))
-    return _work(_flops(signature, added), _stored_bytes(added) + touched, touched, target.dtype)
+    work = _work(_flops(signature, added), stored_bytes(added) + touched, touched, target.dtype)
+    return replace(work, dims=_rows(added, EmbeddingStep.UNSORTED_UPDATE, stored_bytes(added)))
 
 
 @register_sparse("aten::add", "aten::sub")
@@ -35,13 +40,13 @@ def add(signature: Signature) -> Work:
         return add_rows(signature)
     added = second if first.stored is None else first
     whole = tensor_bytes(dense[0])
-    return _work(_flops(signature, added), whole + _stored_bytes(added), whole, dense[0].dtype)
+    return _work(_flops(signature, added), whole + stored_bytes(added), whole, dense[0].dtype)
 
 
 def join_rows(signature: Signature) -> Work:
     """Put the rows of two sparse tensors one after the other, as their sum."""
     both = tensor_at(signature, 0), tensor_at(signature, 1)
-    moved = sum(map(_stored_bytes, both))
+    moved = sum(map(stored_bytes, both))
     return _work(0.0, moved, moved, both[0].dtype)
 
 
@@ -54,7 +59,9 @@ def coalesce(signature: Signature) -> Work:
         raise LackingArgumentError("a sparse tensor")
     kept = result_at(signature) or given
     flops = _count(given) * log2(max(_count(given), 2)) + prod(given.stored)
-    return _work(flops, _stored_bytes(given), _stored_bytes(kept), given.dtype)
+    work = _work(flops, stored_bytes(given), stored_bytes(kept), given.dtype)
+    is_counted = kept.stored is not None and _count(kept) < min(_count(given), given.shape[0])
+    return work if is_counted else replace(work, dims=_rows(given, EmbeddingStep.COALESCE, stored_bytes(given)))
 
 
 @register_sparse("aten::sparse_mask")
@@ -76,7 +83,22 @@ def to_dense(signature: Signature) -> Work:
     given = tensor_at(signature, 0)
     if given.stored is None:
         raise LackingArgumentError("a sparse tensor")
-    return _work(0.0, _stored_bytes(given), bytes_of(given.element_count, given.dtype), given.dtype)
+    return _work(0.0, stored_bytes(given), bytes_of(given.element_count, given.dtype), given.dtype)
+
+
+def _rows(added: TensorSpec, step: EmbeddingStep, streamed_bytes: float) -> EmbeddingDims | None:
+    """Return the stored rows as lookups in the table that they stand for; None where they are no rows of one."""
+    row_bytes = _value_bytes(added) / max(_count(added), 1)
+    is_table = added.stored is not None and len(added.stored) == len(added.shape) > 1
+    if not is_table or not row_bytes or not added.shape[0]:
+        return None
+    return EmbeddingDims(
+        step=step,
+        rows=added.shape[0],
+        row_bytes=row_bytes,
+        lookups=_count(added),
+        streamed_bytes=streamed_bytes,
+    )
 
 
 def _flops(signature: Signature, added: TensorSpec) -> float:
@@ -89,7 +111,10 @@ def _count(tensor: TensorSpec) -> int:
     return tensor.stored[0] if tensor.stored else 1
 
 
-def _stored_bytes(tensor: TensorSpec) -> float:
+def stored_bytes(tensor: TensorSpec) -> float:
+    """Return the bytes of a tensor: of a sparse one, its values and their indices."""
+    if tensor.stored is None:
+        return tensor_bytes(tensor)
     return _value_bytes(tensor) + _index_bytes(tensor)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
 from .communication import CollectiveDims
-from .embedding_dims import EmbeddingDims, EmbeddingStep
+from .embedding_dims import DrawnRows, EmbeddingDims
 from .row_kernels import RowKernel
 
 
@@ -134,6 +134,8 @@ class RowDims:
     """Kernels of the op in all."""
     table_rows: int = 0
     """Rows of the table from which these are gathered; 0: of none."""
+    is_by_list: bool = False
+    """A thread or a warp walks over each of many short lists: it waits for memory more than it moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,10 +328,14 @@ class Work:
     dims: Dims | None = None
     moved_since_bytes: float | None = None
     """What the GPU moved between the last touch of the operands and this op; None: not known."""
+    drawn: DrawnRows | None = None
+    """Its sizes are of as many rows as were looked up, of which nobody counted the different ones."""
 
     @property
     def least_flops(self) -> float:
         """Return the FLOPs that no kernel avoids: without masked scores and what Winograd saves."""
+        if self.drawn is not None:
+            return self.flops / max(self.drawn.lookups, 1)
         match self.dims:
             case AttentionDims(is_causal=True) | LatentAttentionDims(is_causal=True):
                 return self.flops * _seen_share(self.dims)
@@ -346,12 +352,10 @@ class Work:
     @property
     def least_bytes(self) -> float:
         """Return the bytes that no kernel avoids: lookups may all be of one row of each table."""
-        match self.dims:
-            case EmbeddingDims(step=EmbeddingStep.LOOKUP, lookups=lookups, tables=tables, rows=rows) if lookups > 0:
-                distinct = min(lookups, tables * rows)
-                return self.moved_bytes - max(distinct - tables, 0.0) * self.dims.row_bytes
-            case _:
-                return self.moved_bytes
+        if self.drawn is not None and not isinstance(self.dims, EmbeddingDims):
+            return self.moved_bytes / max(self.drawn.lookups, 1)
+        repeated = self.dims.repeated_bytes if isinstance(self.dims, EmbeddingDims) else 0.0
+        return self.moved_bytes - repeated
 
 
 def copies_between(work: Work, unknown: float) -> float:

@@ -24,8 +24,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -85,18 +86,19 @@ def content(folder: Path | str) -> dict[str, str]:
         }
 
 
-def write_many(folder: Path, writer: int) -> None:
+def write_many(place: Path | str, writer: int, adds: int) -> None:
     seed = load_trace(SAMPLE)
-    with open_archive(folder) as archive:
-        for number in range(ADDS):
+    with open_archive(place) as archive:
+        for number in range(adds):
             shared = number % 2 == 0
             entry = archive.add(variant(number if shared else 1000 * (writer + 1) + number, seed), tags=[f"w{writer}"])
             archive.tag([entry.id], add=["seen"])
 
 
-def check_writers(folder: Path, _options: argparse.Namespace) -> list[str]:
-    made(folder)
-    processes = [multiprocessing.Process(target=write_many, args=(folder, number)) for number in range(WRITERS)]
+def stress_writers(place: Path | str, *, writers: int, adds: int) -> list[str]:
+    """Return the faults after so many processes added so many traces each to an empty archive."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=write_many, args=(place, number, adds)) for number in range(writers)]
     begin_s = time.monotonic()
     for process in processes:
         process.start()
@@ -104,60 +106,71 @@ def check_writers(folder: Path, _options: argparse.Namespace) -> list[str]:
         process.join()
     seconds = time.monotonic() - begin_s
     found = [f"writer ended with {process.exitcode}" for process in processes if process.exitcode]
-    with open_archive(folder) as archive:
+    with open_archive(place) as archive:
         entries = archive.entries()
-        expected = ADDS // 2 + WRITERS * ADDS // 2
+        expected = -(-adds // 2) + writers * (adds // 2)
         found += [f"{len(entries)} entries, not {expected}"] if len(entries) != expected else []
-        for number in range(WRITERS):
+        for number in range(writers):
             count = len(archive.entries(f"tag=w{number} tag=seen"))
-            found += [f"writer {number}: {count} tagged, not {ADDS}"] if count != ADDS else []
-    print(f"writers: {WRITERS} x {ADDS} adds in {seconds:.1f} s, {len(entries)} traces")
-    return found + faults_of(folder)
+            found += [f"writer {number}: {count} tagged, not {adds}"] if count != adds else []
+    print(f"writers: {writers} x {adds} adds in {seconds:.1f} s, {len(entries)} traces")
+    return found + faults_of(place)
 
 
-def check_kills(folder: Path, options: argparse.Namespace) -> list[str]:
-    made(folder)
-    random, seed = Random(options.seed), load_trace(SAMPLE)  # noqa: S311
-    sources = folder.parent / "sources"
-    sources.mkdir()
+def check_writers(folder: Path, _options: argparse.Namespace) -> list[str]:
+    return stress_writers(made(folder), writers=WRITERS, adds=ADDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kills:
+    """Say how often a command line that adds to an archive is killed, and when."""
+
+    place: Path | str
+    start: tuple[str, ...]
+    """What of the command line comes before the words of `wavecast`; it prints a line when it begins."""
+    count: int
+    seed: int
+    after_s: tuple[float, float]
+
+
+def stress_kills(kills: Kills, sources: Path) -> tuple[Counter[str], list[str]]:
+    """Return what was counted and the faults; every id that a command told before its end is in the archive."""
+    place, random, seed = kills.place, Random(kills.seed), load_trace(SAMPLE)  # noqa: S311
     counts, found, confirmed = Counter[str](), list[str](), set[str]()
-    for kill in range(options.kills):
+    for kill in range(kills.count):
         files = [sources / f"{kill}-{number}.json" for number in range(4)]
         for number, file in enumerate(files):
             save_trace(variant(10 * kill + number, seed), file)
-        command = [
-            sys.executable,
-            "-c",
-            SLOW,
-            str(folder),
-            "archive",
-            "add",
-            str(folder),
-            *map(str, files),
-            "--tag",
-            "k",
-        ]
+        command = [*kills.start, "archive", "add", str(place), *map(str, files), "--tag", "k"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(random.uniform(0.0, 0.4))
+        time.sleep(random.uniform(*kills.after_s))
         process.send_signal(signal.SIGKILL)
         text, errors = process.communicate()
         counts["killed" if process.returncode == -signal.SIGKILL else "ended before"] += 1
         found += [f"kill {kill}: {errors.strip().splitlines()[-1]}"] if errors.strip() else []
         confirmed |= {line.split()[0] for line in text.splitlines() if line.endswith(".json")}
-        found += [f"kill {kill}: {fault}" for fault in faults_of(folder)]
-        with open_archive(folder) as archive:
+        found += [f"kill {kill}: {fault}" for fault in faults_of(place)]
+        with open_archive(place) as archive:
             kept = {entry.short_id for entry in archive.entries()}
             found += [f"kill {kill}: {lost} was confirmed and is not there" for lost in sorted(confirmed - kept)]
-            counts["left a file that no entry names"] = len(archive.unnamed())
+            counts["left what no entry names"] = len(archive.unnamed())
             counts["entries"], counts["confirmed"] = len(kept), len(confirmed)
-    strangers = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and ".tmp" in path.name]
-    counts["unfinished files"] = len(strangers)
-    with open_archive(folder) as archive:
+    with open_archive(place) as archive:
         counts["given an entry by repair"] = len(archive.repair())
+    return counts, found + [f"after repair: {fault}" for fault in faults_of(place)]
+
+
+def check_kills(folder: Path, options: argparse.Namespace) -> list[str]:
+    sources = folder.parent / "sources"
+    sources.mkdir()
+    start = (sys.executable, "-c", SLOW, str(folder))
+    kills = Kills(place=made(folder), start=start, count=options.kills, seed=options.seed, after_s=(0.0, 0.4))
+    counts, found = stress_kills(kills, sources)
+    counts["unfinished files"] = sum(path.is_file() and ".tmp" in path.name for path in folder.rglob("*"))
     print(f"kills: {dict(counts)}")
-    return found + [f"after repair: {fault}" for fault in faults_of(folder)]
+    return found
 
 
 def check_bits(folder: Path, options: argparse.Namespace) -> list[str]:
@@ -272,12 +285,23 @@ def main() -> int:
     parser.add_argument("--beside", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        checks = {name: partial(check, made_under(Path(scratch), name), options) for name, check in CHECKS.items()}
+        return run_checks(checks, options.only)
+
+
+def made_under(scratch: Path, name: str) -> Path:
+    (scratch / name).mkdir()
+    return scratch / name / "archive"
+
+
+def run_checks(checks: Mapping[str, Callable[[], list[str]]], only: str) -> int:
+    """Run the checks that `only` names and print their faults; return 1 where there are any."""
     broken = 0
-    for name in options.only.split(","):
-        with tempfile.TemporaryDirectory() as scratch:
-            for fault in CHECKS[name](Path(scratch) / "archive", options):
-                broken += 1
-                print(f"  FAULT {name}: {fault}", flush=True)
+    for name in only.split(","):
+        for fault in checks[name]():
+            broken += 1
+            print(f"  FAULT {name}: {fault}", flush=True)
         sys.stdout.flush()
     print(f"{broken} faults")
     return int(broken > 0)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +27,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -36,9 +36,9 @@ from wavecast.formats.archive import changes as changes_module
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.archive.stores.objects import Objects
 from wavecast.formats.archive.verify import verify
-from wavecast.formats.files import load_trace, save_trace
+from wavecast.formats.files import load_trace
 
-from .archive_stress import SAMPLE, content, faults_of, variant
+from .archive_stress import SAMPLE, Kills, content, faults_of, run_checks, stress_kills, stress_writers, variant
 
 BUCKET = "wavecast-stress"
 WRITERS, ADDS = 4, 25
@@ -95,64 +95,17 @@ def made() -> str:
     return url
 
 
-def write_many(url: str, writer: int) -> None:
-    seed = load_trace(SAMPLE)
-    with open_archive(url) as archive:
-        for number in range(ADDS):
-            shared = number % 2 == 0
-            entry = archive.add(variant(number if shared else 1000 * (writer + 1) + number, seed), tags=[f"w{writer}"])
-            archive.tag([entry.id], add=["seen"])
-
-
 def check_writers(_options: argparse.Namespace) -> list[str]:
-    url, context = made(), multiprocessing.get_context("spawn")
-    processes = [context.Process(target=write_many, args=(url, number)) for number in range(WRITERS)]
-    begin_s = time.monotonic()
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    seconds = time.monotonic() - begin_s
-    found = [f"writer ended with {process.exitcode}" for process in processes if process.exitcode]
-    with open_archive(url) as archive:
-        entries = archive.entries()
-        expected = -(-ADDS // 2) + WRITERS * (ADDS // 2)
-        found += [f"{len(entries)} entries, not {expected}"] if len(entries) != expected else []
-        for number in range(WRITERS):
-            count = len(archive.entries(f"tag=w{number} tag=seen"))
-            found += [f"writer {number}: {count} tagged, not {ADDS}"] if count != ADDS else []
-    print(f"writers: {WRITERS} x {ADDS} adds in {seconds:.1f} s, {len(entries)} traces")
-    return found + faults_of(url)
+    return stress_writers(made(), writers=WRITERS, adds=ADDS)
 
 
 def check_kills(options: argparse.Namespace) -> list[str]:
-    url, random, seed = made(), Random(options.seed), load_trace(SAMPLE)  # noqa: S311
-    counts, found, confirmed = Counter[str](), list[str](), set[str]()
-    sources = Path(tempfile.mkdtemp())
-    for kill in range(options.kills):
-        files = [sources / f"{kill}-{number}.json" for number in range(4)]
-        for number, file in enumerate(files):
-            save_trace(variant(10 * kill + number, seed), file)
-        command = [sys.executable, "-c", ADD, "archive", "add", url, *map(str, files), "--tag", "k"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(random.uniform(0.1, 1.3))
-        process.send_signal(signal.SIGKILL)
-        text, errors = process.communicate()
-        counts["killed" if process.returncode == -signal.SIGKILL else "ended before"] += 1
-        found += [f"kill {kill}: {errors.strip().splitlines()[-1]}"] if errors.strip() else []
-        confirmed |= {line.split()[0] for line in text.splitlines() if line.endswith(".json")}
-        found += [f"kill {kill}: {fault}" for fault in faults_of(url)]
-        with open_archive(url) as archive:
-            kept = {entry.short_id for entry in archive.entries()}
-            found += [f"kill {kill}: {lost} was confirmed and is not there" for lost in sorted(confirmed - kept)]
-            counts["left an object that no entry names"] = len(archive.unnamed())
-            counts["entries"], counts["confirmed"] = len(kept), len(confirmed)
-    with open_archive(url) as archive:
-        counts["given an entry by repair"] = len(archive.repair())
+    start = (sys.executable, "-c", ADD)
+    kills = Kills(place=made(), start=start, count=options.kills, seed=options.seed, after_s=(0.1, 1.3))
+    with tempfile.TemporaryDirectory() as sources:
+        counts, found = stress_kills(kills, Path(sources))
     print(f"kills: {dict(counts)}")
-    return found + [f"after repair: {fault}" for fault in faults_of(url)]
+    return found
 
 
 def check_bits(options: argparse.Namespace) -> list[str]:
@@ -230,15 +183,8 @@ def main() -> int:
     parser.add_argument("--beside-s", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    broken = 0
     with tempfile.TemporaryDirectory() as scratch, s3_server(Path(scratch)):
-        for name in options.only.split(","):
-            for fault in CHECKS[name](options):
-                broken += 1
-                print(f"  FAULT {name}: {fault}", flush=True)
-            sys.stdout.flush()
-    print(f"{broken} faults")
-    return int(broken > 0)
+        return run_checks({name: partial(check, options) for name, check in CHECKS.items()}, options.only)
 
 
 if __name__ == "__main__":

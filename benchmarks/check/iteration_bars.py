@@ -43,6 +43,10 @@ def iteration_targets(score: Score) -> Iterator[Target]:
     yield error_target("iterations, MLPerf ResNet-50 from fewer GPUs", 6, rows)
     rows = [row for row in given if row.source == "deeplearningexamples" and row.given_gpus == 1]
     yield error_target("iterations, DeepLearningExamples from one GPU", 8, rows)
+    rows = list(score.recommenders)
+    yield error_target("recommenders, MLPerf DLRM and DLRM-DCNv2", 15, rows)
+    yield error_target("recommenders, from one row of the same GPU", 8, rows, kind=ANCHORED)
+    yield held_target("90 % intervals hold, recommenders", 0.85, 1.0, rows)
     for row in score.decisions:
         if row.criterion == FASTER_PLAN:
             yield Target(name="faster of two plans", low=20 / 23, high=1.0, reached=row.right, points=row.pairs)

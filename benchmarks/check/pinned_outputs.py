@@ -31,8 +31,8 @@ WHAT_IFS = {
     "fp8": ["--precision", "fp8"],
     "cuda_graph": ["--cuda-graph"],
     "fused": ["--fuse-elementwise"],
-    "cpu_speed": ["--cpu-speed", "1.7"],
-    "all": ["--batch", "24", "--precision", "bf16", "--cuda-graph", "--fuse-elementwise", "--cpu-speed", "0.8"],
+    "cpu_speed": ["--host", "1.7"],
+    "all": ["--batch", "24", "--precision", "bf16", "--cuda-graph", "--fuse-elementwise", "--host", "0.8"],
 }
 PUBLIC_WHAT_IFS = ("plain", "batch", "bf16", "cuda_graph", "fused", "cpu_speed")
 FORMATS = {"json": ["--format", "json"], "csv": ["--format", "csv"], "table": ["--format", "table"]}

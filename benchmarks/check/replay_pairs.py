@@ -6,8 +6,9 @@ The same model was recorded on two machines. The top-level ops of both files are
 activities of each op of the source take, in all, what those of its partner took on the target. Latencies move by what
 the generations' table says (what `analyze` does); delays that no rule explains stay the source's.
 
-Host ratio: the target's host time over the source's. Four rows each:
+Host ratio: the target's host time over the source's. Five rows each:
 - not given: 1;
+- CPU ops: what `relative_host_speed` makes of the durations of both recordings' CPU ops, and `--host TRACE` takes;
 - ops: the sums of the durations of all top-level ops (the interpreter between them is not counted);
 - other model: host time of the iteration of the other model's pair, so that nothing of what is compared played a part;
 - iteration: host time of this iteration. Where launches bound an iteration this is all but the iteration itself: the
@@ -30,6 +31,7 @@ import wavecast
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph, NodeKind
 from wavecast.analyzer.graph.latencies import generation_latencies
+from wavecast.analyzer.host.recorded_speed import relative_host_speed
 from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.formats.trace import Trace
@@ -79,9 +81,17 @@ def main() -> None:
     """Print a row per pair of recordings and host ratio."""
     print("| replayed | host ratio by | host ratio | source ms | replayed ms | target ms | error % |")
     print("|---|---|---:|---:|---:|---:|---:|")
-    for item in compare_all(Path(sys.argv[1])):
+    found = list(compare_all(Path(sys.argv[1])))
+    for item in found:
         times = " | ".join(f"{value / 1e6:.3f}" for value in (item.source_ns, item.replayed_ns, item.target_ns))
         print(f"| {item.title} | {item.host} | {item.host_ratio:.3f} | {times} | {item.error * 100:+.2f} |")
+    print()
+    for host in dict.fromkeys(item.host for item in found):
+        errors = 100 * np.abs([item.error for item in found if item.host == host and "rank" not in item.title])
+        print(
+            f"{host}: {len(errors)} iterations, mean |error| {errors.mean():.2f} %, median {np.median(errors):.2f} %, "
+            f"worst {errors.max():.2f} %"
+        )
 
 
 def compare_all(folder: Path) -> Iterator[Comparison]:
@@ -180,9 +190,13 @@ def gpu_time_by_op(trace: Trace) -> Floats:
 
 def host_ratios(source: Machine, target: Machine, others: tuple[Machine, Machine]) -> dict[str, float]:
     """Return the target's host time over the source's, by what counts."""
+    told = relative_host_speed(source.trace, target.trace)
+    if told is None:
+        raise SystemExit("the recordings hold too few CPU ops to compare hosts by")
     durations = [machine.trace.ops.duration_ns[machine.trace.ops.parent < 0].sum() for machine in (source, target)]
     return {
         "not given": 1.0,
+        "CPU ops": 1.0 / told.ratio,
         "ops": float(durations[1] / durations[0]),
         "other model": host_time_ns(others[1]) / host_time_ns(others[0]),
         "iteration": host_time_ns(target) / host_time_ns(source),

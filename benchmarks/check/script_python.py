@@ -1,10 +1,10 @@
 """Whether a recording of shapes tells how much of an iteration the host spends between ops, in the script's own Python.
 
 Five scripts (benchmarks/check/python_scripts) run for real on the CPU with tiny tensors, under torch's profiler, which
-tells the share of time in which no op runs. The same scripts are recorded on shapes
-with a fake GPU, and replayed on the synthetic host: how much of it is between ops? The host's speed is taken from the
-first script, `plain`, whose length it makes right; the other four are predictions. Each is recorded `--runs` times, and
-the middle one counts. Beside it stands what the synthetic host says without the script's own time.
+tells the share of time in which no op runs. The same scripts are recorded on shapes with a fake GPU, and replayed on the
+synthetic host, launches, copies and waits left out: how much is between ops? The host's speed is taken from the first
+script, `plain`, whose length it makes right without the script's own time; the other four are predictions. Each is
+recorded `--runs` times, and the middle one counts. Beside it stands what the synthetic host says without that time.
 
 Run: python -m benchmarks.check.script_python [--runs 3]
 """
@@ -104,7 +104,8 @@ def record(name: str, runs: int) -> list[Trace]:
 
 def replayed(trace: Trace, speed: float) -> tuple[float, float]:
     """Return the length of the synthetic host's iteration, ns, and the share of it between ops."""
-    timed = synthesize_timeline(trace, load_host_costs().at_speed(speed))
+    costs = replace(load_host_costs().at_speed(speed), launch_ns=0.0, copy_ns=0.0, sync_ns=0.0)
+    timed = synthesize_timeline(trace, costs)
     outer = timed.ops.parent < 0
     length = float(timed.iterations.end_ns[0])
     return length, 1 - float(timed.ops.duration_ns[outer].sum()) / length

@@ -13,6 +13,7 @@ from ..column import MISSING, Column
 from ..interner import Interner
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import (
+    MARK_LOADING,
     MARK_OPTIMIZER,
     MARK_STEP,
     MARK_ZERO_GRAD,
@@ -51,9 +52,10 @@ MARKS: Final = {
     "ProfilerStep#": MARK_STEP,
     "Optimizer.step#": MARK_OPTIMIZER,
     "Optimizer.zero_grad#": MARK_ZERO_GRAD,
+    "enumerate(DataLoader)#": MARK_LOADING,
 }
-_HOST_BACKEND: Final = "gloo:"
-"""Begins the names of torch's own annotations around collectives that threads of the host run."""
+_HOST_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
+"""Begin the names of torch's own annotations around collectives that threads of the host run."""
 _KERNEL_KINDS: Final = {
     "kernel": KernelKind.KERNEL,
     "gpu_memcpy": KernelKind.MEMCPY,
@@ -305,13 +307,13 @@ def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
     prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
     name = np.array([MARKS[prefix] for prefix in prefixes], dtype=np.int64)
     collector.add(MarkRows(name=name, **collector.host(marks, start, duration)))
-    _read_host_collectives(collector, [event for event in events if (event.name or "").startswith(_HOST_BACKEND)])
+    _read_host_collectives(collector, [event for event in events if (event.name or "").startswith(_HOST_BACKENDS)])
 
 
 def _read_host_collectives(collector: Collector, events: Sequence[Event]) -> None:
     if events:
         events, start, duration = collector.timed(events)
-        name = collector.collective_texts.number([(event.name or "")[len(_HOST_BACKEND) :] for event in events])
+        name = collector.collective_texts.number([event.name or "" for event in events])
         collector.add(HostCollectiveRows(name=name, start_ns=start, duration_ns=duration))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,9 +11,12 @@ import numpy as np
 from ...arrays import Rows
 from ..column import MISSING, row_count
 from ..interner import Interner
+from ..recording.rows import HostCollectiveRows
 from ..recording.settle import Recording
 from ..trace import CollectiveTable, OpTable
 
+_ONE_THREAD: Final = "mpi:"
+"""Begins the names of the annotations of a backend that runs one collective after the other."""
 _LOOSE: Final = ("_", "base", "coalesced", "intotensor", "tensor", "single")
 """What ops and the backend's annotations add to the name of one collective, each in its way."""
 
@@ -26,8 +30,10 @@ def time_host_collectives(table: CollectiveTable, ops: OpTable, recording: Recor
     runs = recording.host_collectives
     if not len(runs.name) or not row_count(table):
         return table
+    runs = _one_at_a_time(runs, recording.collective_texts)
     number = Interner[str]()
-    texts = np.append(number.number([plain_name(text) for text in recording.collective_texts]), MISSING)
+    plain = [plain_name(text.rpartition(":")[2]) for text in recording.collective_texts]
+    texts = np.append(number.number(plain), MISSING)
     called = number.number([plain_name(recording.names.texts[name]) for name in table.name.tolist()])
     issue_ns = np.append(ops.start_ns, np.iinfo(np.int64).max)[table.op]
     start, duration = (np.full(row_count(table), MISSING, dtype=np.int64) for _ in range(2))
@@ -38,6 +44,22 @@ def time_host_collectives(table: CollectiveTable, ops: OpTable, recording: Recor
         rows, of = issued[pairs[:, 0]], mine[pairs[:, 1]]
         start[rows], duration[rows] = runs.start_ns[of], runs.duration_ns[of]
     return replace(table, host_start_ns=start, host_duration_ns=duration)
+
+
+def _one_at_a_time(runs: HostCollectiveRows, texts: Sequence[str]) -> HostCollectiveRows:
+    """Return MPI's runs from when its one thread came to them: they are recorded from when they were issued.
+
+    torch/csrc/distributed/c10d/Work.cpp begins the annotation as the work is queued, for MPI and for UCC; UCC runs
+    several at once.
+    """
+    is_queued = np.array([*(text.startswith(_ONE_THREAD) for text in texts), False])[runs.name]
+    rows = np.flatnonzero(is_queued)
+    rows = rows[np.argsort(runs.start_ns[rows], kind="stable")]
+    end = np.maximum.accumulate(runs.start_ns[rows] + runs.duration_ns[rows])
+    start, duration = runs.start_ns.copy(), runs.duration_ns.copy()
+    start[rows] = np.maximum(start[rows], np.append(start[rows][:1], end[:-1])[: len(rows)])
+    duration[rows] = end - start[rows]
+    return replace(runs, start_ns=start, duration_ns=duration)
 
 
 def plain_name(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows
 from ..column import MISSING, Column
-from ..iterations import NEVER_NS, iteration_table, whole_iteration
+from ..iterations import NEVER_NS, covered_within, iteration_table, whole_iteration
 from ..signature import Signature
 from ..trace import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Quality, Trace, Workload
 from .gpu import (
@@ -23,7 +24,7 @@ from .gpu import (
 )
 from .groups import build_groups
 from .ops import build_ops
-from .rows import MARK_STEP, MarkRows, take_rows
+from .rows import MARK_LOADING, MARK_STEP, MarkRows, take_rows
 from .settle import Recording
 
 _WHOLE_MICROSECONDS_NS: Final = 1000
@@ -94,9 +95,14 @@ def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: Kernel
     launch = np.append(calls.start_ns, NEVER_NS)[kernels.call]
     finish = kernels.start_ns + kernels.duration_ns
     if len(start):
-        return iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish)
-    starts = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
-    return whole_iteration(starts, np.concatenate((ops.start_ns + ops.duration_ns, finish)))
+        table = iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish)
+    else:
+        starts = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
+        table = whole_iteration(starts, np.concatenate((ops.start_ns + ops.duration_ns, finish)))
+    loads = take_rows(marks, np.flatnonzero(marks.name == MARK_LOADING))
+    if not len(loads.start_ns):
+        return table
+    return replace(table, loading_ns=covered_within(loads.start_ns, loads.end_ns, table.cpu_start_ns, table.cpu_end_ns))
 
 
 def settle_steps(marks: MarkRows) -> tuple[Rows, Column]:

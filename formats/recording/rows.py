@@ -13,7 +13,7 @@ from ..column import Column
 RowsT = TypeVar("RowsT", bound="EventRows")
 TimedT = TypeVar("TimedT", bound="TimedRows")
 
-MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD = range(3)
+MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD, MARK_LOADING = range(4)
 """What an annotation of the profiler's own marks."""
 
 

@@ -14,6 +14,7 @@ from .builder import RecordingBuilder
 from .groups import GroupReport
 from .names import Names
 from .rows import (
+    MARK_LOADING,
     CallRows,
     CollectiveRows,
     FlowRows,
@@ -86,7 +87,7 @@ def finish(builder: RecordingBuilder) -> Recording:
     """Return what was collected; events far from the others in time are dropped."""
     ops, calls, kernels = builder.rows(OpRows), builder.rows(CallRows), builder.rows(KernelRows)
     syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
-    tables = [ops, calls, kernels, syncs, memory, marks]
+    tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != MARK_LOADING))]
     clock = _find_clock(builder, tables, [ops, calls])
     op_row_of, kernel_row_of = _places(ops, clock), _places(kernels, clock)
     return Recording(

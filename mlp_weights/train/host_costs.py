@@ -23,6 +23,8 @@ import click
 import numpy as np
 
 from ...analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_keys, spellings
+from ...analyzer.host.op_times import winsorised
+from ...analyzer.host.recorded_speed import speed_by_ops
 from ...analyzer.host.timeline import synthesize_timeline
 from ...analyzer.work import Family, family_of
 from ...arrays import Floats
@@ -55,7 +57,7 @@ def main(data: Path, is_check: bool, write: bool, keep: str | None) -> None:
     table = shipped_table(samples)
     if is_check or write:
         errors = check(samples)
-        table |= {"unknown_host_half_width": round(_ninth_tenth(errors[UNKNOWN_HOST]), 2)}
+        table |= {"unknown_host_half_width": round(ninth_tenth(errors[UNKNOWN_HOST]), 2)}
     if write:
         counts = {sample.name: len(sample.own_ns) for sample in samples}
         fitted = FittedConstants(values=table, counts=counts, inputs=hash_files(data, list(paths.values())))
@@ -89,12 +91,6 @@ def cells_of(sample: Sample, part: str) -> Cells:
                 for key in lead_keys(first, name, phase, LEAD_PLACES[place]):
                     found[key].append(value)
     return {key: (max(winsorised(np.array(values)), 1.0), len(values)) for key, values in found.items()}
-
-
-def winsorised(values: Floats) -> float:
-    """Return the mean of values cut at five times their upper quartile, which tames first calls and interruptions."""
-    usual = float(np.percentile(values, 75))
-    return float(np.minimum(values, 5 * usual).mean()) if usual else float(values.mean())
 
 
 def fit(cells: dict[str, Cells]) -> tuple[dict[str, float], dict[str, float]]:
@@ -288,10 +284,13 @@ def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
 def check(samples: list[Sample]) -> dict[str, list[float]]:
     """Print and return the relative errors of the host time, the trace left out of the fit, by what is known.
 
-    Other hosts: fitted on traces of other hosts alone, on the median one. Same host: fitted with the other trace of the
-    host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took, over the second.
+    Other hosts: fitted on traces of other hosts alone, on the median one. By its ops: so, on a host as fast as the
+    trace's CPU ops say (`speed_by_ops`), which knows nothing of the time between them. Same host: fitted with the
+    other trace of the host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took,
+    over the second.
     """
-    click.echo(f"{'trace':38} {'ops':>6} {'recorded':>10} {'other hosts':>12} {'same host':>12} {'speed known':>12}")
+    heads = " ".join(f"{label:>12}" for label in COLUMNS)
+    click.echo(f"{'trace':38} {'ops':>6} {'recorded':>10} {heads}")
     errors: dict[str, list[float]] = defaultdict(list)
     for sample in samples:
         recorded = sample.op_times_ns()
@@ -299,11 +298,14 @@ def check(samples: list[Sample]) -> dict[str, list[float]]:
         middle = {
             part: float(np.median([*host_effects(fit[1]).values()])) for part, fit in fit_samples(strangers).items()
         }
-        predicted = predicted_ns(sample, table_of(strangers, middle))
+        table = table_of(strangers, middle)
+        predicted = predicted_ns(sample, table)
+        told = speed_by_ops(sample.recorded, costs_of_table(table | {"reference_host": "mean"})) or 1.0
         half = len(recorded) // 2
         speed = recorded[:half].sum() / predicted[:half].sum()
         found = {
             UNKNOWN_HOST: predicted.sum() / recorded.sum() - 1,
+            KNOWN_HOST: predicted.sum() / told / recorded.sum() - 1,
             "speed known": predicted[half:].sum() * speed / recorded[half:].sum() - 1,
         }
         others = [other for other in samples if other is not sample]
@@ -320,18 +322,19 @@ def check(samples: list[Sample]) -> dict[str, list[float]]:
         middle_log = np.median(np.abs(np.log1p(errors[label])))
         click.echo(
             f"{label:12} {len(values):>2} traces: median {np.median(values):.1f} %, mean {values.mean():.1f} %, "
-            f"worst {values.max():.1f} %; |ln| median {middle_log:.2f}, 90 % under {_ninth_tenth(errors[label]):.2f}"
+            f"worst {values.max():.1f} %; |ln| median {middle_log:.2f}, 90 % under {ninth_tenth(errors[label]):.2f}"
         )
     return errors
 
 
-def _ninth_tenth(errors: list[float]) -> float:
+def ninth_tenth(errors: list[float]) -> float:
     """Return the 90 % quantile of |ln(predicted / recorded)|."""
     return float(np.percentile(np.abs(np.log1p(errors)), 90))
 
 
 UNKNOWN_HOST: Final = "other hosts"
-COLUMNS: Final = (UNKNOWN_HOST, "same host", "speed known")
+KNOWN_HOST: Final = "by its ops"
+COLUMNS: Final = (UNKNOWN_HOST, KNOWN_HOST, "same host", "speed known")
 
 
 def show(table: dict[str, Any], samples: list[Sample]) -> None:

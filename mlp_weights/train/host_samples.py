@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from ...analyzer.host.op_times import LONGEST_NS, classify_calls, sum_between, times_of_rows
 from ...analyzer.host.timeline import places_of
 from ...arrays import Floats, Rows
 from ...formats.column import build_table, row_count, take_rows
 from ...formats.files import load_trace
-from ...formats.trace import CallTable, IterationTable, KernelTable, Trace
+from ...formats.trace import TABLES, Trace
 from .profiler_ratios import Mode
 
 HOSTS: Final = {
@@ -33,11 +33,7 @@ HOSTS: Final = {
     "v100_training_memory_events": "v100-memory-node",
 }
 """Traces of a few ops, and compiled ones, are left out."""
-LONGEST_GAP_NS: Final = 1e6
-"""A longer gap between ops is data loading, start-up or a wait, not the cost of an op."""
-_LAUNCH = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")
-_COPY = re.compile(r"Memcpy\w*Async")
-_WAIT = re.compile(r"Synchronize|Malloc|Free|HostAlloc|HostRegister|ModuleLoad|LibraryLoad|Memcpy(?!\w*Async)")
+_KEPT = ("ops", "tensors")
 _WRAPPERS = re.compile(r"^(?!\w+::)|^(autograd|torch|nccl|c10d|record_param_comms|prim|profiler|detach)")
 _GONE = {"aten::_batch_norm_impl_index", "aten::_convolution", "aten::to", "aten::_cat_impl"}
 """Composite ops of older releases that torch no longer knows as such."""
@@ -51,6 +47,8 @@ class Sample:
     name: str
     host: str
     mode: Mode
+    recorded: Trace
+    """As it was read."""
     trace: Trace
     place: Rows
     lead_ns: Floats
@@ -79,20 +77,16 @@ def load_sample(path: Path, host: str) -> Sample:
     call_start, call_ns = trace.calls.start_ns, trace.calls.duration_ns.astype(np.float64)
     is_launch = np.isin(kinds, ["launch", "copy"])
     before_end = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]]))
-    waited_inside = between(call_start, waits, start, end)
-    launched_inside = between(call_start, np.where(is_launch, call_ns - waits, 0.0), start, end)
-    lead = start - before_end - between(call_start, waits, before_end, start)
+    lead = start - before_end - sum_between(call_start, waits, before_end, start)
     lead[np.diff(iteration, prepend=-1) != 0] = np.nan
-    lead[lead > LONGEST_GAP_NS] = np.nan
-    own = np.maximum(end - start - waited_inside - launched_inside, 0.0)
-    own[own > LONGEST_GAP_NS] = np.nan
-    blank = build_table
+    lead[lead > LONGEST_NS] = np.nan
+    times = times_of_rows(trace, rows, kinds, waits)
+    own = np.nan_to_num(times.own_ns)
+    left_out: dict[str, Any] = {name: build_table(table, 0) for name, table in TABLES.items() if name not in _KEPT}
     shapes = replace(
         trace,
         ops=replace(ops, parent=np.full(len(rows), -1), forward=np.full(len(rows), -1)),
-        calls=blank(CallTable, 0),
-        kernels=blank(KernelTable, 0),
-        iterations=blank(IterationTable, 0),
+        **left_out,
     )
     with_nodes = replace(shapes.ops, sequence=autograd_nodes(trace, rows))
     first = np.searchsorted(call_start[is_launch], start)
@@ -102,22 +96,16 @@ def load_sample(path: Path, host: str) -> Sample:
         name=path.name.removesuffix(".json.gz"),
         host=host,
         mode=Mode.STACKS if trace.meta.has_stacks else Mode.SHAPES if trace.meta.has_shapes else Mode.PLAIN,
+        recorded=trace,
         trace=replace(shapes, ops=with_nodes),
         place=places_of(with_nodes),
         lead_ns=np.maximum(lead, 0.0),
-        own_ns=np.nan_to_num(own),
-        launch_count=between(call_start, is_launch.astype(float), start, end).astype(np.int64),
+        own_ns=own,
+        launch_count=times.launch_count,
         calls={kind: call_ns[kinds == kind] for kind in ("launch", "copy", "sync")},
         iteration=iteration,
         before_launch_ratio=((launch_start - start) / np.where(own > 0, own, 1.0))[has_launch],
     )
-
-
-def between(instants: npt.NDArray[Any], values: Floats, low: Floats, high: Floats) -> Floats:
-    """Sum the values whose instant lies in [low, high)."""
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    result: Floats = total[np.searchsorted(instants, high)] - total[np.searchsorted(instants, low)]
-    return result
 
 
 def recorded_rows(trace: Trace) -> Rows:
@@ -157,28 +145,3 @@ def autograd_nodes(trace: Trace, rows: Rows) -> Rows:
     for row, (name, parent) in enumerate(zip(trace.ops.name.tolist(), trace.ops.parent.tolist(), strict=True)):
         node[row] = row if is_node[name] else node[parent] if parent >= 0 else -1
     return np.array(node, dtype=np.int64)[rows]
-
-
-def classify_calls(trace: Trace) -> tuple[npt.NDArray[np.str_], Floats]:
-    """Return per runtime call its kind and the time in it that is waiting."""
-    duration = trace.calls.duration_ns.astype(np.float64)
-    names = np.array([kind_of_call(name) for name in trace.strings] or [""])
-    kinds = names[trace.calls.name] if len(duration) else np.zeros(0, dtype=np.str_)
-    waits = np.zeros(len(duration))
-    for kind in ("launch", "copy", "graph", "other"):
-        chosen = kinds == kind
-        if chosen.any():
-            usual = np.median(duration[chosen])
-            waits[chosen] = np.maximum(duration[chosen] - usual, 0.0) * (duration[chosen] > 4 * max(usual, 3_000.0))
-    waiting = np.isin(kinds, ["sync", "memory"])
-    waits[waiting] = duration[waiting]
-    return kinds, waits
-
-
-def kind_of_call(name: str) -> str:
-    """Return the kind of a runtime call: graph, launch, copy, sync, memory or other."""
-    patterns = (("graph", re.compile("GraphLaunch")), ("launch", _LAUNCH), ("copy", _COPY))
-    for kind, pattern in patterns:
-        if pattern.search(name):
-            return kind
-    return "sync" if "Synchronize" in name else "memory" if _WAIT.search(name) else "other"

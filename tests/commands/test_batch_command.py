@@ -215,7 +215,7 @@ def test_what_draws_charts_is_asked_for_before_any_work(
         (["no*.json", "-o", "x.csv"], "no file matches"),
         (["archive://nowhere", "-o", "x.csv"], "nowhere"),
         (["traces", "--to", "h900", "-o", "x.csv"], "h900"),
-        (["traces", "--cpu-speed", "nan", "-o", "x.csv"], "--cpu-speed nan"),
+        (["traces", "--host", "nan", "-o", "x.csv"], "--host nan"),
         (["traces", "--max-kinds", "1", "-o", "x.csv"], "--weights"),
         (["traces", "--weights", "w.csv", "-o", "x.csv"], "line 1"),
         (["traces", "--prices", "p.csv", "-o", "x.csv"], "mystery"),

@@ -223,7 +223,7 @@ WORD = HOSTILE.replace("\x00", "")
         ("analyze", "x", "--top", WORD),
         ("analyze", "{}", "--to", WORD),
         ("analyze", "{}", "--from", WORD),
-        ("analyze", "{}", "--cpu-speed", WORD),
+        ("analyze", "{}", "--host", WORD),
         ("analyze", "{}", "--calibration", WORD),
         ("analyze", "{}", "--from", GPU, "-o", f"no/{WORD}"),
         ("analyze", "{}", "-o", "{}"),

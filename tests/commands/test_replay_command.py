@@ -118,7 +118,7 @@ def test_a_batch_to_start_from_needs_one_to_go_to(run: Run, trace_file: Path) ->
 
 def test_a_what_if_of_shapes_alone_has_one_side(run: Run, root_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
-    questions = ("--batch", 128, "--precision", "bf16", "--cuda-graph", "--fuse-elementwise", "--cpu-speed", 1.5)
+    questions = ("--batch", 128, "--precision", "bf16", "--cuda-graph", "--fuse-elementwise", "--host", 1.5)
     result = run("analyze", root_dir / SHAPES, "--to", "T4", *questions, "--timeline", path)
     assert result.exit_code == 0, result.output
     assert len(sides_of(path)) == 1

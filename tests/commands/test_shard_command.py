@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,18 @@ from click.testing import Result
 
 Run = Callable[..., Result]
 ON = ("--to", "h100sxm", "--gpus", "8")
+FRACTION = re.compile(r"\d+\.\d+(e[+-]?\d+)?")
 NAMES = [f"Dlrm.tables.{number}" for number in range(26)]
 
 
 @pytest.fixture(scope="module")
 def sample(root_dir: Path) -> Path:
     return root_dir / "samples" / "dlrm-training-fp32-b2048-shapes.json.gz"
+
+
+def round_number(found: re.Match[str]) -> str:
+    """Return a number with the digits that all machines agree on."""
+    return f"{float(found[0]):.5g}"
 
 
 def write_plan(path: Path, **changed: Any) -> Path:
@@ -132,6 +140,86 @@ def test_what_cannot_be_asked_is_refused_in_one_line(
     result = run("shard", sample, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (
+            json.dumps(
+                {
+                    "plan": {
+                        "tables": {
+                            str(at): {"sharding_type": "row_wise" if at in (2, 3) else "data_parallel", "ranks": None}
+                            for at in range(26)
+                        }
+                    }
+                }
+            ),
+            "plan.json",
+        ),
+        ("\n".join(f'[tables."{name}"]\nsharding = "data_parallel"' for name in NAMES), "plan.toml"),
+    ],
+)
+def test_plans_of_other_layouts_are_priced(content: str, name: str, run: Run, sample: Path, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    result = run("shard", sample, *ON, "--plan", path, "--format", "json")
+    assert result.exit_code == 0, result.output
+    plans = {plan["name"]: plan["iteration_ns"] for plan in json.loads(result.stdout)["plans"]}
+    assert plans["given"] > plans["proposed"]
+    assert (plans["given"] == pytest.approx(plans["data_parallel"])) is (name == "plan.toml")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"tables = 3", "plan.toml", "tables: expected an object with an entry for each table"),
+        (b"tables = [", "plan.toml", "expected a plan as TOML"),
+        (b"\xff\xfe", "plan.toml", "expected a plan as text"),
+        (b"PK\x03\x04 torch.save", "plan.pt", "it looks pickled: write json.dumps(plan._serialize())"),
+        (b"module: tables\n", "plan.txt", "found no table in it"),
+        (b"module: \xff", "plan.txt", "expected a plan as text"),
+    ],
+)
+def test_a_broken_file_of_another_layout_is_refused_in_one_line(
+    content: bytes, name: str, message: str, run: Run, sample: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    result = run("shard", sample, *ON, "--plan", path)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(find_spec("torchrec") is not None, reason="TorchRec is installed here")
+def test_the_planner_that_is_not_installed_is_named(run: Run, sample: Path) -> None:
+    result = run("shard", sample, *ON, "--torchrec")
+    assert result.exit_code == 2
+    assert "TorchRec is not installed here: pip install torchrec" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(find_spec("torchrec") is None, reason="needs TorchRec")
+def test_the_planner_that_is_installed_is_asked(run: Run, sample: Path) -> None:
+    result = run("shard", sample, *ON, "--torchrec", "--format", "json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    plan = next(plan for plan in document["plans"] if plan["name"] == "torchrec")
+    assert document["torchrec"]
+    assert list(plan["tables"]) == NAMES
+    assert plan["iteration_ns"] >= document["plans"][0]["iteration_ns"] * (1 - 1e-4)
+
+
+@pytest.mark.parametrize(("form", "ending"), [("table", "txt"), ("markdown", "md"), ("json", "json"), ("csv", "csv")])
+def test_what_is_printed(
+    form: str, ending: str, run: Run, sample: Path, check_golden: Callable[[str, str], None]
+) -> None:
+    result = run("shard", sample, "--to", "h100sxm", "--gpus", "2", "--memory", "3GiB", "--format", form, COLUMNS=110)
+    assert result.exit_code == 0, result.output
+    is_exact = ending in ("txt", "md")
+    check_golden(f"shard.{ending}", result.stdout if is_exact else FRACTION.sub(round_number, result.stdout))
 
 
 def test_a_recording_without_tables_is_refused(run: Run, root_dir: Path) -> None:

@@ -55,7 +55,7 @@ def test_rows_of_the_op_table(run: Run, trace_file: Path, tmp_path: Path) -> Non
 def test_the_speed_of_the_host(run: Run, trace_file: Path) -> None:
     usual, fast = (
         json.loads(run("validate", trace_file, trace_file, "--format", "json", *options).stdout)
-        for options in ((), ("--cpu-speed", 2))
+        for options in ((), ("--host", 2))
     )
     assert fast["scenario"]["cpu_speed"] == 2
     assert fast["iteration"]["predicted_ns"] < usual["iteration"]["predicted_ns"]
@@ -85,7 +85,7 @@ def test_other_workloads_are_refused(run: Run, trace_file: Path, root_dir: Path)
     [
         (("--from", "no such GPU"), "no such GPU"),
         (("--to", "no such GPU"), "no such GPU"),
-        (("--cpu-speed", "fast"), "--cpu-speed fast"),
+        (("--host", "fast"), "--host fast"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -228,8 +229,10 @@ class _Gate(TorchDispatchMode):
         if is_collective(func):
             return self._communicate(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # where tensors really are, not where the script believes them
+            start_ns = time.thread_time_ns()
             result = mode.__torch_dispatch__(func, types, args, kwargs)
-            self._clock.note_op(is_of_gpu=is_of_gpu(tensors_in((*args, result))))
+            taken_ns = time.thread_time_ns() - start_ns
+            self._clock.note_op(taken_ns, is_of_gpu=is_of_gpu(tensors_in((*args, result))))
         return result
 
     def _communicate(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -11,6 +11,8 @@ from ...errors import CaptureError
 from ...formats.trace import Trace, Workload
 from ..hooks.modules import ModuleSpans
 from .files import import_profiler, keep_iterations
+from .lookup_table import add_lookups
+from .lookups import count_lookups
 from .profiled import make_profiler, watch_autocast
 
 
@@ -29,6 +31,7 @@ class Capture:
         self._profiler: profile = make_profiler(device_type, iteration_count, None)
         self._profiler.start()
         self._autocast_seen = self._hooks.enter_context(watch_autocast(device_type))
+        self._counted = self._hooks.enter_context(count_lookups())
 
     @property
     def captured_count(self) -> int:
@@ -61,4 +64,4 @@ class Capture:
         if not self.captured_count:
             raise CaptureError("the code ended before the first iteration to be captured did")
         trace = import_profiler(self._profiler, workload, next(iter(self._autocast_seen), None))
-        return keep_iterations(trace, self.captured_count)
+        return add_lookups(keep_iterations(trace, self.captured_count), self._counted)

@@ -21,6 +21,8 @@ from ...formats.trace import Device, IterationTable, Trace
 from ..description.device import describe_device, describe_precision
 from ..hooks.modules import ModuleSpans, hooks_unwarned
 from ..tensor_ids.tables import add_tensor_ids
+from .lookup_table import add_lookups
+from .lookups import count_lookups
 from .scratch import scratch_folder
 
 Step = Callable[[], object]
@@ -69,12 +71,12 @@ def _time_ns(step: Step, wait: Callable[[], None]) -> int:
 def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tuple[Trace, str | None]:
     """Run `step` twice under the profiler; return the second run as a trace, and the autocast dtype of the first.
 
-    The first run lets CUPTI start and allocate its buffers.
+    The first run lets CUPTI start and allocate its buffers; how embedding ops look up rows is counted in it.
     """
     captured: list[Trace] = []
     profiler = make_profiler(device.type, 1, lambda finished: captured.append(read_profiler(finished)))
     with hooks_unwarned(), profiler:
-        with watch_autocast(device.type) as seen:
+        with watch_autocast(device.type) as seen, count_lookups() as counted:
             step()
             wait()
         profiler.step()
@@ -82,7 +84,7 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tupl
             step()
             wait()
         profiler.step()
-    return captured[0], next(iter(seen), None)
+    return add_lookups(captured[0], counted), next(iter(seen), None)
 
 
 def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[profile], None] | None) -> profile:

@@ -2,8 +2,8 @@
 
 What runs inside torch's functions is the recorder's own doing there, and a fake GPU's; it says nothing. What runs
 between them is the script as it would run anyway: tokenizing, sampling, bookkeeping, logging, its modules' code. So the
-clock runs while no function of torch does. Functions that read and write tensors of the host alone are work of the host
-as well: they count with what they take beyond what the recorder adds to each, where that can be told.
+clock runs while no function of torch does. Ops on tensors of the host alone are work of the host as well: they count
+with what they take beyond what the recorder adds to each, where that can be told.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..hooks.patches import patched
 
 _ROUNDS: Final = 30
 _TELLING: Final = 3
-"""A function on tensors of the host counts where it takes so often what the recorder adds to it."""
+"""An op on tensors of the host counts where it takes so often what the recorder adds to it."""
 _CLEAR: Final = 4
 """Time before an op counts from so many times the usual stretch after another: less than that is the usual Python of
 modules, run with cold caches, which says nothing."""
@@ -91,7 +91,8 @@ class ScriptClock:
         self._garbage_ns = 0
         self._host_op_count = 0
         self._is_of_gpu = self._has_run_op = False
-        self._host_op_ns = 0.0
+        self._host_op_ns = self._host_ns = 0.0
+        self._last_host_op_ns = 0
 
     def enter(self) -> None:
         """Stop: torch, or the recorder, is asked for something."""
@@ -102,7 +103,7 @@ class ScriptClock:
         if self._resumed_ns is not None:
             self._note_stretch(now - self._resumed_ns - self._garbage_ns)
         self._garbage_ns = self._host_op_count = 0
-        self._is_of_gpu = False
+        self._host_ns, self._is_of_gpu = 0.0, False
 
     def leave(self) -> None:
         """Go on: the script has its answer."""
@@ -110,10 +111,8 @@ class ScriptClock:
         if self._depth:
             return
         now = time.thread_time_ns()
-        if self._host_op_count and not self._is_of_gpu:
-            taken_ns, added_ns = now - self._entered_ns - self._garbage_ns, self._host_op_count * self._host_op_ns
-            if taken_ns > _TELLING * added_ns:
-                self._note_host(taken_ns - added_ns)
+        if self._host_ns and not self._is_of_gpu:
+            self._note_host(self._host_ns)
         self._has_run_op = self._host_op_count > 0 or self._is_of_gpu
         self._garbage_ns = 0
         self._resumed_ns = now
@@ -123,10 +122,14 @@ class ScriptClock:
         if not self._depth:
             self._resumed_ns = None
 
-    def note_op(self, *, is_of_gpu: bool) -> None:
-        """Note that an op reaches the dispatcher."""
-        self._host_op_count += not is_of_gpu
+    def note_op(self, taken_ns: int, *, is_of_gpu: bool) -> None:
+        """Note that an op has run; one on tensors of the host alone is work of the host, less what recording adds."""
         self._is_of_gpu |= is_of_gpu
+        if not is_of_gpu:
+            self._host_op_count += 1
+            self._last_host_op_ns = taken_ns
+            if taken_ns > _TELLING * self._host_op_ns:
+                self._host_ns += taken_ns - self._host_op_ns
 
     def take(self) -> None:
         """Put down what has passed since the last op, for the next one."""
@@ -170,7 +173,7 @@ class ScriptClock:
         finally:
             if not keeps:
                 self._before = ScriptTime()
-            self._host_op_count = 0
+            self._host_op_count, self._host_ns = 0, 0.0
             self.leave()
 
     @contextmanager
@@ -213,14 +216,12 @@ class ScriptClock:
     def calibrate(self) -> None:
         """Find what the recorder adds, with its modes entered, to an op on the host's tensors."""
         tensor = torch.ones(1, device="cpu")
-        self._host_op_ns = median([_time_of(lambda: tensor.add_(1)) for _ in range(_ROUNDS)])
+        found = []
+        for _ in range(_ROUNDS):
+            tensor.add_(1)
+            found.append(self._last_host_op_ns)
+        self._host_op_ns = median(found)
         self.start_anew()
-
-
-def _time_of(run: Callable[[], object]) -> int:
-    start_ns = time.thread_time_ns()
-    run()
-    return time.thread_time_ns() - start_ns
 
 
 class ClockedFunctions(TorchFunctionMode):

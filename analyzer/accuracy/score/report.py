@@ -218,6 +218,8 @@ class Score:
     networks: tuple[NetworkRow, ...] = ()
     throughput: tuple[ThroughputRow, ...] = ()
     iterations: tuple[IterationScore, ...] = ()
+    recommenders: tuple[IterationScore, ...] = ()
+    """Their baselines are named for how lookups are spread otherwise."""
     decisions: tuple[DecisionRow, ...] = ()
     traces: tuple[TraceRow, ...] = ()
     notes: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from .baselines import (
 )
 from .decisions import score_decisions
 from .distributed.pairs import plan_decisions
+from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations
 from .end_to_end import score_networks
 from .ledger import (
@@ -69,6 +70,7 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     throughput, throughput_notes = score_throughput(data, weights)
     traces, trace_notes = score_traces(data / TRACES, weights)
     iterations, iteration_notes = score_iterations(data, weights)
+    recommenders, recommender_notes = score_recommenders(data, weights)
     return Score(
         weights=weights.description,
         left_out="" if weights.left_out is None else str(weights.left_out),
@@ -81,9 +83,10 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
         networks=networks,
         throughput=throughput,
         iterations=iterations,
+        recommenders=recommenders,
         decisions=(*score_decisions(networks), *plan_decisions(iterations)),
         traces=traces,
-        notes=(*notes, *throughput_notes, *trace_notes, *iteration_notes),
+        notes=(*notes, *throughput_notes, *trace_notes, *iteration_notes, *recommender_notes),
     )
 
 

@@ -12,6 +12,7 @@ from ....formats.iterations import host_steps
 from ...analysis.gpu_replay import replayed_window
 from ...analysis.result import Analysis
 from ...graph.graph import NodeKind
+from ...host.speed import told_between
 from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.engine import Timing, on_gpus, replay
@@ -33,6 +34,7 @@ def compare_iteration(predicted: Half, measured: Half, ratios: TargetRatios) -> 
     known = min(hosts) > 0
     change = hosts[1] / hosts[0] if known else 1.0
     host_ns = _iteration_ns(first, replace(with_kernels, host_ratio=with_kernels.host_ratio * change))
+    told = told_between(first.recorded_trace, second.recorded_trace)
     is_predicted = first.origin is None or first.origin.name != first.prediction.fleet.gpus[column].name
     return IterationComparison(
         predicted_ns=predicted_ns,
@@ -47,6 +49,8 @@ def compare_iteration(predicted: Half, measured: Half, ratios: TargetRatios) -> 
         host_error_ns=kernels_ns - host_ns,
         other_error_ns=host_ns - measured_ns,
         host_speed_ratio=(first.scenario.cpu_speed or 1.0) / change if known else None,
+        host_speed_by_ops=None if told is None else told.ratio,
+        host_by_ops_half_width=None if told is None else told.half_width,
     )
 
 

@@ -76,6 +76,11 @@ class IterationComparison:
     host_speed_ratio: float | None
     """Speed of the target's host relative to the one that the first recording was made on (that is assumed, where it
     was made without times); None where either has no host time."""
+    host_speed_by_ops: float | None = None
+    """The same by the durations of the recordings' CPU ops alone, which know nothing of the iteration's length; None
+    where these tell nothing."""
+    host_by_ops_half_width: float | None = None
+    """How far that may be off in 90 % of the cases, natural log."""
 
     @property
     def error_ratio(self) -> float:

@@ -59,7 +59,7 @@ CHANGE_COLUMNS: Final = _columns(
     ("sequence_length", _W, "the tokens per sample asked for; none: as recorded"),
     ("cuda_graph", _B, "whether CUDA graphs launch it"),
     ("fuse_elementwise", _B, "whether pointwise ops are merged"),
-    ("cpu_speed", _N, "speed of the host over that of the recorded one; none: as recorded"),
+    ("cpu_speed", _N, "what `--host` comes to: speed of the host over that of the recorded one; none: as recorded"),
     ("samples_per_iteration", _W, "samples that one iteration processes, with the what-if"),
     ("tokens_per_sample", _W, "where the what-if or the shapes tell it"),
     ("warning_count", _W, "warnings that `analyze` gives of this trace and what-if"),

@@ -31,8 +31,8 @@ class BatchChange:
     sequence_length: int | None = None
     cuda_graph: bool = False
     fuse_elementwise: bool = False
-    cpu_speed: str | None = None
-    """A ratio, or the name of a host."""
+    host: str | None = None
+    """A ratio, the name of a host, or a file that tells one."""
 
     @property
     def label(self) -> str:
@@ -43,16 +43,18 @@ class BatchChange:
             "precision": self.precision,
             "cuda-graph": "on" if self.cuda_graph else None,
             "fuse-elementwise": "on" if self.fuse_elementwise else None,
-            "cpu-speed": self.cpu_speed,
+            "host": self.host,
         }
         return ", ".join(f"{name}={value}" for name, value in named.items() if value is not None) or AS_RECORDED
 
     def scenario(self, trace: Trace) -> Scenario:
         """Return the change as it is asked of a trace. Raises InputError where the trace cannot be asked that."""
-        from ...host.speed import read_cpu_speed
+        from ...host.speed import read_host
 
+        found = None if self.host is None else read_host(self.host, trace)
         return Scenario(
-            cpu_speed=None if self.cpu_speed is None else read_cpu_speed(self.cpu_speed, trace),
+            cpu_speed=None if found is None else found.ratio,
+            host_half_width=0.0 if found is None else found.half_width,
             precision=None if self.precision is None else TargetPrecision(self.precision),
             batch_size=self.batch_size,
             sequence_length=self.sequence_length,
@@ -81,7 +83,7 @@ def combine_changes(
     precisions: Sequence[str] = (),
     batch_sizes: Sequence[int] = (),
     sequence_lengths: Sequence[int] = (),
-    cpu_speeds: Sequence[str] = (),
+    hosts: Sequence[str] = (),
     cuda_graph: bool = False,
     fuse_elementwise: bool = False,
     as_recorded: bool = False,
@@ -96,12 +98,12 @@ def combine_changes(
             precision=precision,
             batch_size=batch_size,
             sequence_length=sequence_length,
-            cpu_speed=cpu_speed,
+            host=host,
             cuda_graph=cuda_graph,
             fuse_elementwise=fuse_elementwise,
         )
-        for batch_size, sequence_length, precision, cpu_speed in product(
-            batch_sizes or (None,), sequence_lengths or (None,), precisions or (None,), cpu_speeds or (None,)
+        for batch_size, sequence_length, precision, host in product(
+            batch_sizes or (None,), sequence_lengths or (None,), precisions or (None,), hosts or (None,)
         )
     ]
     return tuple(dict.fromkeys([*([BatchChange()] if as_recorded else []), *combined]))

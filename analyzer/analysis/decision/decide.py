@@ -11,6 +11,7 @@ from ..gpu_rows import rank_gpus, tokens_per_sample
 from ..report import AnalysisReport
 from ..result import Analysis
 from .chances import add_chances
+from .electricity import Electricity
 from .goal import Goal, measure_goal
 from .observed import Observation, correct_rows
 from .selection import Selection, select_rows
@@ -34,14 +35,19 @@ def decide(
     catalog: Catalog,
     named: Sequence[str] = (),
     observations: Sequence[Observation] = (),
+    electricity: Electricity | None = None,
 ) -> AnalysisReport:
     """Return the report with the rows that a selection asks for, how sure their rank is and, for a goal, what it takes.
 
     `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown;
-    `observations` correct them first.
+    `observations` correct them first. `electricity` says what energy costs, and what is counted beside the board.
     Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
     """
     report, asked = correct_rows(report, result, observations), selection or Selection()
+    if electricity is not None:
+        _check(electricity, report, has_goal=goal is not None)
+        paid = tuple(replace(row, electricity=electricity) for row in report.predictions)
+        report = replace(report, predictions=paid, electricity=electricity)
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
     if named and asked.rows is None:
         asked = replace(asked, rows=0)
@@ -52,3 +58,11 @@ def decide(
         raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
     run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
     return replace(report, predictions=with_totals(report.predictions, run), run=run)
+
+
+def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) -> None:
+    """Raise InputError where what is asked of electricity would be said of nothing."""
+    if any(row.batches is not None for row in report.predictions):
+        raise InputError("--electricity, --pue and --host-watts are about one batch: leave --largest-batch out")
+    if electricity.co2_g_per_kwh is not None and not has_goal:
+        raise InputError('--carbon is of a whole run: say which, such as --for "90000 iterations"')

@@ -22,6 +22,7 @@ SHOWN_ROWS: Final = 15
 TIME: Final = "time"
 COST: Final = "cost"
 THROUGHPUT: Final = "throughput"
+ENERGY: Final = "energy"
 _WILD: Final = re.compile(r"[*?\[]")
 
 
@@ -33,7 +34,7 @@ class Selection:
     """
 
     sort: str | None = None
-    """`time`, `cost` or `throughput`; None: `throughput` where batches are compared, else `time`."""
+    """`time`, `cost`, `throughput` or `energy`; None: `throughput` where batches are compared, else `time`."""
     vendors: Sequence[str] = ()
     min_memory: str | float | None = None
     """Nominal memory of a GPU, e.g. `40GB`; a number is in bytes."""
@@ -97,10 +98,16 @@ def _cost(row: GpuPrediction) -> float | None:
     return None if time is None or row.price_usd_per_hour is None else row.price_usd_per_hour * time / 3600
 
 
+def _joule(row: GpuPrediction) -> float | None:
+    """Return what is paid for of an iteration's energy; nothing tells that of other batches."""
+    return row.billed_j if row.batches is None else None
+
+
 SORTS: Final[Mapping[str, Callable[[GpuPrediction], float | None]]] = {
     TIME: _time,
     COST: _cost,
     THROUGHPUT: _seconds_per_sample,
+    ENERGY: _joule,
 }
 """What rows may be sorted by: the least stands first, rows without it last. Another is a function and a row here."""
 
@@ -110,6 +117,8 @@ def sort_of(selection: Selection, rows: Sequence[GpuPrediction]) -> str:
     if selection.sort is None:
         return THROUGHPUT if any(row.batches is not None for row in rows) else TIME
     if rows and all(SORTS[selection.sort](row) is None for row in rows):
+        if selection.sort == ENERGY:
+            raise InputError("--sort energy is about one batch: leave --largest-batch out")
         raise InputError(f"--sort {selection.sort}: no GPU here has a price")
     return selection.sort
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError
+from .electricity import JOULE_PER_KWH
 
 if TYPE_CHECKING:
     from ..report import GpuPrediction
@@ -43,6 +44,14 @@ class RunTotal:
     """Whether it finishes by the deadline; None without one."""
     in_budget: Certainty | None = None
     """None without a budget or without a price."""
+    energy_kwh: float | None = None
+    """What is paid for: the board's, and as asked its share of the host's and the site's."""
+    energy_low_kwh: float | None = None
+    energy_high_kwh: float | None = None
+    electricity_usd: float | None = None
+    """None where nobody says what a kWh costs."""
+    co2_kg: float | None = None
+    """None where nobody says what a kWh emits."""
 
     @property
     def keeps_limits(self) -> bool:
@@ -80,7 +89,26 @@ def _total(row: GpuPrediction, run: RunLength) -> RunTotal:
         cost_high_usd=cost_high,
         in_time=_certainty(time, low, high, goal.deadline_ns),
         in_budget=_certainty(cost, cost_low, cost_high, goal.budget_usd),
+        **_energy(row, scale),
     )
+
+
+def _energy(row: GpuPrediction, scale: float) -> dict[str, float | None]:
+    """Return what so many iterations take in energy, and what that costs and emits."""
+    joules = (
+        row.billed_j,
+        row.billed(row.energy_low_j, row.iteration_low_ns or row.iteration_ns),
+        row.billed(row.energy_high_j, row.iteration_high_ns or row.iteration_ns),
+    )
+    kwh, low, high = (None if value is None else value * scale / JOULE_PER_KWH for value in joules)
+    usd, grams = row.electricity.usd_per_kwh, row.electricity.co2_g_per_kwh
+    return {
+        "energy_kwh": kwh,
+        "energy_low_kwh": low,
+        "energy_high_kwh": high,
+        "electricity_usd": None if kwh is None or usd is None else kwh * usd,
+        "co2_kg": None if kwh is None or grams is None else kwh * grams / 1000,
+    }
 
 
 _LONGEST_NS: Final = 1e30

@@ -47,6 +47,16 @@ class Pipeline:
     """That a rank sends from one piece to the next per micro batch."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHost:
+    """Say how fast the hosts are that a plan runs on."""
+
+    speed_ratio: float
+    """Relative to the one without it: the recorded one where a recording was measured, else the reference host."""
+    log_width: float
+    """How far that may be off in 90 % of the cases, natural log."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanForecast:
     """Hold what an iteration takes under a plan on m GPUs, many of each."""
@@ -87,14 +97,15 @@ def predict_plan(
     micro_batches: int,
     nodes: Sequence[Node] | None = None,
     anchor: PlanAnchor | None = None,
+    host: PlanHost | None = None,
 ) -> PlanForecast:
     """Predict an iteration of a plan from what its ranks run.
 
     `ranks` holds each distinct piece of the pipeline (`derive_ranks`), `nodes` the machine of each GPU (default: its
-    usual one), `micro_batches` how many go through each replica, `anchor` what a known run taught.
+    usual one), `micro_batches` how many go through each replica, `anchor` what a known run taught, `host` the target's.
     Raises InputError where a piece of the plan is missing, or its schedule cannot be run.
     """
-    costs = load_host_costs()
+    costs = load_host_costs().at_speed(1.0 if host is None else host.speed_ratio)
     hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
     pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, **hides) for rank in ranks)
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
@@ -106,6 +117,7 @@ def predict_plan(
         micro_batches=micro_batches,
         nodes=nodes,
         anchor=anchor,
+        host=host,
     )
 
 
@@ -118,6 +130,7 @@ def schedule_pieces(
     micro_batches: int,
     nodes: Sequence[Node] | None = None,
     anchor: PlanAnchor | None = None,
+    host: PlanHost | None = None,
 ) -> PlanForecast:
     """Predict an iteration of a plan from the times of its distinct pieces; see `predict_plan`."""
     pieces, piece_of = pipeline.pieces, pipeline.piece_of
@@ -137,7 +150,7 @@ def schedule_pieces(
     slowest = STRAGGLING * np.sqrt(2.0 * np.log(plan.ranks))
     parts[PlanPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
-    log_width = _log_width(parts, pieces, step_ns, anchor)
+    log_width = _log_width(parts, pieces, step_ns, anchor, host)
     return PlanForecast(
         plan=plan,
         gpus=tuple(gpus),
@@ -207,7 +220,11 @@ def _add_parts(
 
 
 def _log_width(
-    parts: Mapping[PlanPart, Floats], pieces: Sequence[PieceTimes], step_ns: Floats, anchor: PlanAnchor | None
+    parts: Mapping[PlanPart, Floats],
+    pieces: Sequence[PieceTimes],
+    step_ns: Floats,
+    anchor: PlanAnchor | None,
+    host: PlanHost | None,
 ) -> Floats:
     """Return the half-width of the step's 90 % interval, natural log, [m].
 
@@ -224,7 +241,7 @@ def _log_width(
     spread = (
         computing * kernels,
         sent * links,
-        parts[PlanPart.HOST] * unknown_host_half_width(),
+        parts[PlanPart.HOST] * (unknown_host_half_width() if host is None else host.log_width),
         parts[PlanPart.STRAGGLERS],
     )
     return np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))

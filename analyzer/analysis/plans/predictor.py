@@ -18,7 +18,7 @@ from ...whatif.parallel.plan_file import PlanDocument, ShardKind
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.parallel.shard.shard import Sharded, shard_tensors
 from .anchor import PlanAnchor
-from .forecast import predict_plan
+from .forecast import PlanHost, predict_plan
 from .outcome import Batches, PlanOutcome, Predictor
 from .question import Question
 
@@ -26,6 +26,8 @@ from .question import Question
 def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Predictor:
     """Return the function that predicts plans of a recording on all GPU types that were asked about."""
     nodes, sharding = question.cluster.nodes_of(question.gpus), _Sharding()
+    asked = question.result.scenario
+    host = None if asked.cpu_speed is None else PlanHost(speed_ratio=asked.cpu_speed, log_width=asked.host_half_width)
 
     def predict(document: PlanDocument, batches: Batches) -> PlanOutcome:
         plan = replace(document.plan, micro_batches=batches.micro_batches)
@@ -40,6 +42,7 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
             micro_batches=batches.micro_batches,
             nodes=nodes,
             anchor=anchor,
+            host=host,
         )
         use = _largest_use(ranks, plan, question.result.memory)
         return PlanOutcome(

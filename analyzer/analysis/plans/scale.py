@@ -18,7 +18,7 @@ from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook
-from ...models.library import Library, load_library
+from ...models.library import Library
 from ...prediction.workload import GpuWorkload
 from ...recorded.untimed import without_times
 from ...whatif.apply import change_trace
@@ -91,9 +91,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
         iteration=iteration,
         prices=prices,
     )
-    question = _question(
-        result, targets, library or load_library(), cluster, global_batch, recorded_batch, max_memory_bytes
-    )
+    question = _question(result, targets, result.library, cluster, global_batch, recorded_batch, max_memory_bytes)
     predict = predictor or _default_predictor(question, source, measured_step_ns)
     outcomes, warnings = _predict_given(question, predict, plans, gpu_counts)
     searches: list[SearchSummary] = []

@@ -18,7 +18,7 @@ from ...recorded.host_ranks import as_device, is_host_rank
 from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window
 from .report import CollectiveWait
-from .rows import covered_ns
+from .rows import covered_by_group
 from .windows import choose_windows
 
 NOBODY: Final = -1
@@ -99,9 +99,8 @@ def rank_activity(
     )
     waiting = np.zeros((len(traces), len(traces)))
     held = state == RankState.WAITS
-    for who, whom in np.unique(np.stack((rank[held], target[held]), axis=1), axis=0).tolist():
-        pair = held & (rank == who) & (target == whom)
-        waiting[who, whom] = covered_ns(start[pair], end[pair])
+    pair = rank[held] * len(traces) + target[held]
+    waiting.reshape(-1)[:] = covered_by_group(start[held], end[held], pair, waiting.size)
     zero = begin.min()
     return RankActivity(
         ranks=aligned.ranks,

@@ -1,58 +1,52 @@
-"""Why a rank comes late: it began late, loads data, computes longer, or its GPU stands still."""
+"""Why a rank comes late: it began late, waits for data, computes longer, or its GPU stands still."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
-import numpy as np
-
-from ....formats.trace import Trace
-from ...recorded.window import Window
 from .report import RankRow
 
 _LEAST_SHARE: Final = 0.1
 """Of the time that others wait for a rank, what a cause must explain to be named."""
-_LOADING: Final = "DataLoader"
-"""Is in the names of the spans that torch's profiler writes while a script waits for its next batch."""
 
 
-def explain_straggler(
-    trace: Trace, window: Window, row: RankRow, others: Sequence[RankRow], *, is_on_host: bool = False
-) -> tuple[str, ...]:
+def explain_straggler(row: RankRow, others: Sequence[RankRow], *, is_on_host: bool = False) -> tuple[str, ...]:
     """Say by what a rank differs from the others, the most telling first; what explains little is left out."""
-    loading_ns = _loading_ns(trace, window)
-    told = f"; its host waits {loading_ns / 1e6:.3g} ms for data" if loading_ns > 0 else ""
-    if is_on_host:
-        still = f"runs no op for {{}} ms longer{told or ': its script does other things, or sleeps'}"
-    else:
-        still = f"its GPU stands still {{}} ms longer{told or ': its host launches late'}"
-    found = [
-        (row.start_ns - _middle(others, "start_ns"), "begins its iteration {} ms after the others"),
-        (row.compute_ns - _middle(others, "compute_ns"), f"computes {{}} ms longer ({_work(row, others, is_on_host)})"),
-        (row.idle_ns - _middle(others, "idle_ns"), still),
-    ]
     least = max(_LEAST_SHARE * row.caused_ns, 1.0)
+    found = _differences(row, others, is_on_host)
     named = sorted(((length, text) for length, text in found if length >= least), reverse=True)
     return tuple(text.format(f"{length / 1e6:.3g}") for length, text in named)
 
 
+def _differences(row: RankRow, others: Sequence[RankRow], is_on_host: bool) -> Iterator[tuple[float, str]]:
+    """Yield by how much longer a rank does something than the others' middle one, and what."""
+    yield row.start_ns - _middle(others, "start_ns"), "begins its iteration {} ms after the others"
+    yield row.compute_ns - _middle(others, "compute_ns"), f"computes {{}} ms longer ({_work(row, others, is_on_host)})"
+    still_ns = row.idle_ns - _middle(others, "idle_ns")
+    loading_ns = 0.0
+    if row.loading_ns is not None:
+        loading_ns = min(max(row.loading_ns - _middle(others, "loading_ns"), 0.0), max(still_ns, 0.0))
+        yield loading_ns, f"waits {{}} ms longer for data ({row.loading_ns / 1e6:.3g} ms in its DataLoader)"
+    if is_on_host:
+        yield still_ns - loading_ns, "runs no op for {} ms longer: its script does other things, or sleeps"
+    else:
+        yield still_ns - loading_ns, "its GPU stands still {} ms longer: its host launches late"
+
+
 def _middle(rows: Sequence[RankRow], name: str) -> float:
-    return float(median(getattr(row, name) for row in rows))
+    return float(median(getattr(row, name) or 0.0 for row in rows))
 
 
 def _work(row: RankRow, others: Sequence[RankRow], is_on_host: bool) -> str:
-    """Say whether it runs more kernels, or the same ones longer."""
+    """Say whether it runs more kernels, or the same ones longer, and on what."""
     usual, what = _middle(others, "kernel_count"), "ops" if is_on_host else "kernels"
+    usual_gpu = Counter(other.gpu for other in others).most_common(1)[0][0]
+    where = "" if row.gpu == usual_gpu else f", on {row.gpu} where most others have {usual_gpu}"
     if row.kernel_count > usual * (1.0 + _LEAST_SHARE):
-        return f"{row.kernel_count:,} {what}, the others {usual:,.0f}: more work"
+        return f"{row.kernel_count:,} {what}, the others {usual:,.0f}: more work{where}"
+    if where:
+        return f"about as many {what}{where}"
     return f"about as many {what}: larger ones, or a slower {'CPU' if is_on_host else 'GPU'}"
-
-
-def _loading_ns(trace: Trace, window: Window) -> float:
-    ops = trace.ops
-    loads = np.array([_LOADING in name for name in trace.strings], dtype=bool)
-    rows = window.op_rows[loads[ops.name[window.op_rows]]]
-    outer = rows[~np.isin(ops.parent[rows], rows)]
-    return float(np.maximum(ops.duration_ns[outer], 0).sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,21 +16,25 @@ from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window
 from ...replay.host_job import HostRank, replay_hosts
 from ...replay.host_steps import host_rank
+from ...replay.iterations import iteration_rows
 from .causes import explain_straggler
 from .report import RankRow, RanksReport, Straggler
 from .rows import (
-    LEAST_CAUSED,
     SharedTimes,
     check_clocks,
     collective_rows,
     covered_ns,
+    interval_of,
     last_and_caused,
+    loading_of,
     part_shared,
     wait_rows,
+    worst_of,
 )
 from .windows import choose_windows
 
 _CPU = "CPU"
+_MOST_ITERATIONS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,23 +62,27 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
 
     Raises InputError as `compare_ranks` does.
     """
-    job = _read_job(traces, iteration)
+    traces = [as_device(trace) for trace in traces]
+    aligned = align_ranks(traces)
+    job = _read_job(traces, aligned, iteration)
     lengths = _lengths(job)
     world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
     shared = part_shared(job.aligned, world, np.full(len(job.end_ns), np.nan))
     rows = _rank_rows(job, shared)
     iteration_ns = max(row.iteration_ns for row in rows)
+    error = max(abs(length / row.iteration_ns - 1.0) for length, row in zip(lengths.tolist(), rows, strict=True))
+    worst, more = worst_of(rows, iteration_ns)
+    others = _other_jobs(traces, job) if worst else []
     return RanksReport(
         world_size=world,
         missing_rank_count=None if world is None else max(0, world - len(traces)),
         iteration=job.windows[0].index,
         iteration_ns=iteration_ns,
-        replay_error=max(
-            abs(length / row.iteration_ns - 1.0) for length, row in zip(lengths.tolist(), rows, strict=True)
-        ),
+        replay_error=error,
         clock_error_ns=job.aligned.clock_error_ns,
         ranks=rows,
-        stragglers=_stragglers(job, rows, iteration_ns),
+        stragglers=tuple(_straggler(job, others, rows, at, error) for at in worst),
+        more_straggler_count=more,
         collectives=collective_rows(job.aligned, job.inside, shared),
         waits=wait_rows(job.aligned, job.inside, shared, job.end_ns - job.zero_ns),
         jobs=(),
@@ -82,9 +91,8 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
     )
 
 
-def _read_job(traces: Sequence[Trace], iteration: int | str | None) -> _HostJob:
-    traces = [as_device(trace) for trace in traces]
-    aligned = align_ranks(traces)
+def _read_job(traces: Sequence[Trace], aligned: AlignedRanks, iteration: int | str | None) -> _HostJob:
+    """Return the ranks in an iteration; `traces` are `as_device`, as aligned."""
     chosen, windows = choose_windows(traces, iteration)
     for at, window in enumerate(windows):
         if window.duration_ns is None:
@@ -143,6 +151,7 @@ def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:
                 unseen_ns=0.0,
                 undivided_ns=covered_ns(latest[other], job.end_ns[other]),
                 idle_ns=max(length - busy, 0.0),
+                loading_ns=loading_of(trace, window),
                 kernel_count=int((~sends).sum()),
                 last_count=int(last[at]),
                 caused_ns=float(caused[at]),
@@ -163,17 +172,25 @@ def _arrivals(aligned: AlignedRanks) -> Floats:
     return np.asarray(aligned.end_ns - aligned.transfer_ns[:, None] - aligned.waiting_ns)
 
 
-def _stragglers(job: _HostJob, rows: tuple[RankRow, ...], iteration_ns: float) -> tuple[Straggler, ...]:
-    """Return the ranks that others wait for beyond a share of the iteration, the worst first."""
-    worst = sorted(
-        (at for at, row in enumerate(rows) if row.caused_ns > LEAST_CAUSED * iteration_ns),
-        key=lambda at: -rows[at].caused_ns,
+def _other_jobs(traces: Sequence[Trace], job: _HostJob) -> list[_HostJob]:
+    """Return the same ranks in other iterations that all recorded, as many as tell how iterations vary."""
+    rows = iteration_rows(traces[0])
+    rows = rows[rows != job.windows[0].index]
+    step = max(len(rows) // _MOST_ITERATIONS, 1)
+    return [_read_job(traces, job.aligned, row) for row in rows[::step][:_MOST_ITERATIONS].tolist()]
+
+
+def _straggler(
+    job: _HostJob, others: Sequence[_HostJob], rows: Sequence[RankRow], at: int, replay_error: float
+) -> Straggler:
+    """Return what a rank that others wait for does to the job."""
+    heeded = np.arange(len(rows)) != at
+    without = np.array([_lengths(item, heeded)[heeded].max() for item in (job, *others)])
+    low, high = interval_of(float(without[0]), without, replay_error)
+    return Straggler(
+        rank=rows[at].rank,
+        causes=explain_straggler(rows[at], [row for place, row in enumerate(rows) if place != at], is_on_host=True),
+        without_ns=float(without[0]),
+        without_low_ns=low,
+        without_high_ns=high,
     )
-    found = []
-    for at in worst:
-        heeded = np.arange(len(rows)) != at
-        others = [row for place, row in enumerate(rows) if place != at]
-        causes = explain_straggler(job.traces[at], job.windows[at], rows[at], others, is_on_host=True)
-        without = float(_lengths(job, heeded)[heeded].max())
-        found.append(Straggler(rank=rows[at].rank, causes=causes, without_ns=without))
-    return tuple(found)

@@ -26,6 +26,8 @@ class RankRow:
     """In these, moved or waited for ranks that no file is of: the recording does not tell how much there was to
     move."""
     idle_ns: float
+    loading_ns: float | None
+    """For which its script waits for data; None: the recording does not tell."""
     kernel_count: int
     last_count: int
     """Collectives that it was the last to reach."""
@@ -41,6 +43,9 @@ class Straggler:
     causes: tuple[str, ...]
     without_ns: float
     """What the job's iteration would take if nobody waited for it."""
+    without_low_ns: float | None
+    without_high_ns: float | None
+    """90 % interval of another such iteration, by how those that were recorded vary; None: of too few of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,8 @@ class RanksReport:
     """95 % of the collectives end on all ranks within this, with clocks set by them."""
     ranks: tuple[RankRow, ...]
     stragglers: tuple[Straggler, ...]
+    more_straggler_count: int
+    """Ranks that are waited for, too, less than those."""
     collectives: tuple[CollectiveRow, ...]
     waits: tuple[CollectiveWait, ...]
     """Of each collective that recorded ranks share, in order of time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,12 +10,19 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows, none_for_nan
 from ....errors import InputError
+from ....formats.column import MISSING
+from ....formats.trace import Trace
 from ...recorded.waiting import AlignedRanks
-from .report import CollectiveRow, CollectiveWait
+from ...recorded.window import Window
+from .report import CollectiveRow, CollectiveWait, RankRow
 
 _DOUBTFUL_SHARE: Final = 0.05
 _IMPOSSIBLE_SHARE: Final = 0.5
 """Of the iteration, by how much ends of one collective may lie apart: a busy host's threads note an end late."""
+_FEWEST_ITERATIONS: Final = 3
+_NORMAL_95: Final = 1.6449
+MOST_STRAGGLERS: Final = 8
+"""Of which the job is replayed without each: more are counted."""
 LEAST_CAUSED: Final = 0.01
 """Share of the job's iteration that a rank must be waited for to be told of."""
 
@@ -28,6 +36,51 @@ def last_and_caused(aligned: AlignedRanks, rows: Rows) -> tuple[Rows, Floats]:
     last, second = waited.argmin(axis=1), np.sort(waited, axis=1)[:, 1]
     caused = np.bincount(last, weights=second, minlength=count).astype(np.float64)
     return np.bincount(last, minlength=count).astype(np.int64), caused
+
+
+def worst_of(rows: Sequence[RankRow], iteration_ns: float) -> tuple[list[int], int]:
+    """Return the ranks that others wait for beyond a share of the iteration, the worst first, and how many more."""
+    found = [at for at, row in enumerate(rows) if row.caused_ns > LEAST_CAUSED * iteration_ns]
+    found.sort(key=lambda at: -rows[at].caused_ns)
+    return found[:MOST_STRAGGLERS], max(len(found) - MOST_STRAGGLERS, 0)
+
+
+def loading_of(trace: Trace, window: Window) -> float | None:
+    """Return how long a rank's script waits for data in its iteration; None where that is not recorded."""
+    table = trace.iterations
+    rows = np.flatnonzero(table.profiled) if window.index is None else np.array([window.index])
+    known = table.loading_ns[rows][table.loading_ns[rows] != MISSING]
+    return float(known.sum()) if len(known) else None
+
+
+def interval_of(value_ns: float, iterations_ns: Floats, replay_error: float) -> tuple[float | None, float | None]:
+    """Return the 90 % interval of another iteration like one of several, [i]; none for fewer than three of them.
+
+    Lengths are taken as log-normal: s their deviation, t Student's 95 % quantile for i - 1, and the replay's own
+    error e beside it,
+
+        value · exp(±√((t s √(1 + 1/i))² + e²))
+
+    >>> interval_of(100.0, np.array([100.0, 110.0]), 0.0)
+    (None, None)
+    """
+    count = len(iterations_ns)
+    if count < _FEWEST_ITERATIONS or not (iterations_ns > 0).all():
+        return None, None
+    deviation = float(np.std(np.log(iterations_ns), ddof=1)) * np.sqrt(1.0 + 1.0 / count)
+    width = float(np.hypot(_student(count - 1) * deviation, replay_error))
+    return value_ns * float(np.exp(-width)), value_ns * float(np.exp(width))
+
+
+def _student(freedom: int) -> float:
+    """Return the 95 % quantile of Student's distribution, by its expansion about the normal one's; 1 % off at 2."""
+    z = _NORMAL_95
+    return float(
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
 
 
 def check_clocks(aligned: AlignedRanks, iteration_ns: float) -> tuple[str, ...]:
@@ -116,6 +169,23 @@ def wait_rows(aligned: AlignedRanks, inside: Mask, shared: SharedTimes, end_ns: 
         )
         for at in rows[np.argsort(end_ns[rows], kind="stable")].tolist()
     )
+
+
+def covered_by_group(start_ns: Floats, end_ns: Floats, group: Rows, count: int) -> Floats:
+    """Return the length of the union of the stretches of each of `count` groups, [count].
+
+    >>> covered_by_group(np.array([0.0, 2.0, 1.0]), np.array([3.0, 5.0, 2.0]), np.array([1, 1, 0]), 3)
+    array([1., 5., 0.])
+    """
+    if not len(start_ns):
+        return np.zeros(count)
+    apart = float(end_ns.max() - start_ns.min()) + 1.0
+    start, end = (edge - start_ns.min() + group * apart for edge in (start_ns, end_ns))
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    latest = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
+    new = np.maximum(end - np.maximum(start, latest), 0.0)
+    return np.bincount(group[order], weights=new, minlength=count).astype(np.float64)
 
 
 def covered_ns(start_ns: Floats, end_ns: Floats) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +14,16 @@ from ....formats.signature import Argument, Signature, TensorSpec
 from ....formats.trace import Meta, OpTable, Phase, Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
+from ...models.embedding.problems import with_indices
+from ...models.embedding.spread import spread_of
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.workload import shape_workload
 from ...recorded.window import select_window
+from ...work import Work
+from ...work.embedding_dims import EmbeddingDims
+from ...work.indices import USUAL, Indices
+from ...work.recorded_indices import Spread
 from .tables import EmbeddingTable, TableStep
 
 _INDEX: Final = "int64"
@@ -34,6 +40,8 @@ class TablePiece:
     width: int
     lookups: int
     outputs: int
+    hottest: int = 0
+    """How many of the lookups are of one row that other ranks do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,8 +83,14 @@ def price_pieces(
         ops=build_table(OpTable, len(op), name=op, signature=number, phase=phase),
     )
     workload = shape_workload(trace, select_window(trace))
-    predicted = predict_shapes(workload, [gpu], library, nodes=nodes)
     rows = workload.row_of[: len(op)]
+    works = list(workload.works)
+    for row, at in zip(rows.tolist(), owner, strict=True):
+        work = works[row] if row >= 0 else None
+        if work is not None:
+            works[row] = _with_spread(work, library.indices, tables[pieces[at].table], pieces[at])
+    workload = replace(workload, works=tuple(works))
+    predicted = predict_shapes(workload, [gpu], replace(library, indices=None), nodes=nodes)
     time = np.where(rows >= 0, predicted.time_ns[np.maximum(rows, 0), 0], 0.0) * np.array(calls)
     width = np.where(rows >= 0, predicted.half_width[np.maximum(rows, 0), 0], np.nan)
     width = np.where(np.isnan(width), NO_INTERVAL_LOG_WIDTH, width)
@@ -89,6 +103,19 @@ def price_pieces(
         update_ns=update_ns,
         log_width=float(np.hypot((time @ width) / max(time.sum(), 1.0), predicted.shared_half_width[0])),
     )
+
+
+def _with_spread(work: Work, spread: Spread | None, table: EmbeddingTable, piece: TablePiece) -> Work:
+    """Return the work of a piece with its lookups spread as those of the table, but for those of its hottest row."""
+    if spread is None and not (piece.hottest and isinstance(work.dims, EmbeddingDims)):
+        return work
+    indices = (spread or USUAL).of(float(table.rows))
+    if piece.hottest:
+        counts, share = spread_of(indices, float(piece.rows))
+        others = float(piece.lookups - piece.hottest) * counts * share
+        bins = [(size, part) for size, part in zip(counts.tolist(), others.tolist(), strict=True) if size > 0]
+        indices = Indices(bins=((1.0, float(piece.hottest)), *bins))
+    return with_indices(work, indices)
 
 
 def _ops(

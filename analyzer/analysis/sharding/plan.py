@@ -1,21 +1,17 @@
-"""A plan of embedding tables: how each is shared, and among which ranks; as a file, too."""
+"""A plan of embedding tables: how each is shared, and among which ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
-
-import orjson
 
 from ....errors import InputError
 from ....formats.printable import clean_text
 from .tables import EmbeddingTable
 
 PLAN_FORMAT: Final = "wavecast.sharding-plan"
-MOST_FILE_BYTES: Final = 64 * 2**20
 
 
 class TableSharding(StrEnum):
@@ -40,41 +36,25 @@ class TablePlacement:
     ranks: tuple[int, ...]
 
 
-def load_placements(path: Path, tables: Sequence[EmbeddingTable], gpu_count: int) -> tuple[TablePlacement, ...]:
-    """Read a plan: JSON with `tables`, by name `{"sharding": …, "ranks": […]}`, in the order of `tables`.
-
-    What `wavecast shard --format json` writes is one, too: its proposed plan is taken. Raises InputError, in one line,
-    for what is no plan, for tables that the recording does not have or that the plan leaves out, and for ranks beyond
-    the GPUs.
-    """
-    document = _read(path)
-    if "tables" not in document and isinstance(document.get("plan"), dict):
-        document = document["plan"]
-    entries = document.get("tables")
-    if not isinstance(entries, dict) or not entries:
-        raise InputError(
-            f"{path.name}: tables: expected an object with an entry for each table, found {_kind(entries)}"
-        )
-    count = document.get("gpus", gpu_count)
-    if count != gpu_count:
-        raise InputError(
-            f"{path.name}: gpus: the plan is for {clean_text(str(count))[:20]} GPUs, --gpus says {gpu_count}"
-        )
+def read_entries(
+    file: str, entries: Mapping[str, Any], tables: Sequence[EmbeddingTable], gpu_count: int
+) -> tuple[TablePlacement, ...]:
+    """Return the placements of a plan's entries, in the order of `tables`; `file` is what messages call the plan."""
     known = {table.name: table for table in tables}
     unknown = [name for name in entries if name not in known]
     if unknown:
         raise InputError(
-            f"{path.name}: {clean_text(unknown[0])!r}: the recording has no table of that name; it has "
-            f"{_list(list(known))}"
+            f"{file}: {clean_text(unknown[0])!r}: the recording has no table of that name; it has "
+            f"{list_names(list(known))}"
         )
     missing = [name for name in known if name not in entries]
     if missing:
-        raise InputError(f"{path.name}: the plan says nothing of {_list(missing)}: give every table an entry")
-    return tuple(_placement(path.name, known[name], entries[name], gpu_count) for name in known)
+        raise InputError(f"{file}: the plan says nothing of {list_names(missing)}: give every table an entry")
+    return tuple(_placement(file, known[name], entries[name], gpu_count) for name in known)
 
 
 def plan_document(placements: Sequence[TablePlacement], gpu_count: int) -> dict[str, Any]:
-    """Return a plan as the JSON that `load_placements` reads."""
+    """Return a plan as the JSON that `plan_file.load_placements` reads."""
     return {
         "format": PLAN_FORMAT,
         "gpus": gpu_count,
@@ -88,7 +68,7 @@ def check_placement(where: str, table: EmbeddingTable, placement: TablePlacement
     beyond = [rank for rank in ranks if not 0 <= rank < gpu_count]
     if beyond:
         raise InputError(f"{where}: rank {beyond[0]}: expected 0 to {gpu_count - 1} of {gpu_count} GPUs")
-    if len(set(ranks)) != len(ranks):
+    if len(set(ranks)) != len(ranks) and kind is not TableSharding.COLUMN_WISE:
         raise InputError(
             f"{where}: ranks: expected each once, found {next(r for r in ranks if ranks.count(r) > 1)} twice"
         )
@@ -105,11 +85,11 @@ def check_placement(where: str, table: EmbeddingTable, placement: TablePlacement
 def _placement(file: str, table: EmbeddingTable, entry: object, gpu_count: int) -> TablePlacement:
     where = f"{file}: {clean_text(table.name)}"
     if not isinstance(entry, dict):
-        raise InputError(f"{where}: expected an object with sharding and ranks, found {_kind(entry)}")
+        raise InputError(f"{where}: expected an object with sharding and ranks, found {say_kind(entry)}")
     kinds = [kind.value for kind in TableSharding]
     said = entry.get("sharding")
     if said not in kinds:
-        found = repr(clean_text(said)[:40]) if isinstance(said, str) else _kind(said)
+        found = repr(clean_text(said)[:40]) if isinstance(said, str) else say_kind(said)
         raise InputError(f"{where}: sharding: expected one of {', '.join(kinds)}, found {found}")
     extra = [key for key in entry if key not in ("sharding", "ranks")]
     if extra:
@@ -119,7 +99,7 @@ def _placement(file: str, table: EmbeddingTable, entry: object, gpu_count: int) 
     if ranks is None and kind in (TableSharding.DATA_PARALLEL, TableSharding.ROW_WISE):
         ranks = list(range(gpu_count))
     if not isinstance(ranks, list) or not ranks:
-        raise InputError(f"{where}: ranks: expected a list of ranks such as [0, 1], found {_kind(ranks)}")
+        raise InputError(f"{where}: ranks: expected a list of ranks such as [0, 1], found {say_kind(ranks)}")
     if not all(isinstance(rank, int) and not isinstance(rank, bool) for rank in ranks):
         raise InputError(f"{where}: ranks: expected whole numbers")
     placement = TablePlacement(table=table.name, sharding=kind, ranks=tuple(ranks))
@@ -127,26 +107,14 @@ def _placement(file: str, table: EmbeddingTable, entry: object, gpu_count: int) 
     return placement
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        if path.stat().st_size > MOST_FILE_BYTES:
-            raise InputError(f"{path.name}: expected a plan of {MOST_FILE_BYTES >> 20} MiB at most")
-        document = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path.name}: cannot be read: {error.strerror}") from error
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path.name}: expected a plan as JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise InputError(f"{path.name}: expected a plan, an object with tables, found {_kind(document)}")
-    return document
-
-
-def _list(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     shown = ", ".join(clean_text(name) for name in names[:3])
     return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
 
 
-def _kind(value: object) -> str:
+def say_kind(value: object) -> str:
+    """Return what a value of a plan is, in words."""
     names = {bool: "true or false", int: "a number", float: "a fraction", str: "text", dict: "an object"}
     if value == []:
         return "an empty list"

@@ -38,7 +38,7 @@ class PlanRow:
     """Hold a plan with its time."""
 
     name: str
-    """`proposed`, `given`, `greedy`, or the one kind of all tables."""
+    """`proposed`, `given`, `torchrec`, `greedy`, or the one kind of all tables."""
     iteration_ns: float
     iteration_low_ns: float
     iteration_high_ns: float
@@ -65,9 +65,13 @@ class ShardReport:
     """With the lookups of all ranks together."""
     limit_bytes: int
     """What a GPU may hold."""
+    dense_bytes: int
+    """What each GPU holds beside tables."""
     state_ratio: float
     """Optimizer state for each byte of a table."""
     is_fastest: bool
     """Whether all other plans were ruled out."""
     plans: tuple[PlanRow, ...]
+    torchrec: str | None
+    """The version of TorchRec whose planner made the plan of that name; None: none did."""
     warnings: tuple[str, ...]

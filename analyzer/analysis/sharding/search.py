@@ -179,6 +179,8 @@ def _swapped(loads: Floats, rank: Rows, own: Floats, left: Rows, right: Rows) ->
 
 def _add(loads: Floats, common: Floats, option: ShardingOption, ranks: Sequence[int], sign: float) -> None:
     loads += sign * option.every
-    if ranks:
+    if len(set(ranks)) < len(ranks):
+        np.add.at(loads, list(ranks), sign * option.piece)
+    elif ranks:
         loads[list(ranks)] += sign * option.piece
     common += sign * option.common

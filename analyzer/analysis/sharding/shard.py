@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
 from ....errors import InputError
 from ....formats.signature import TensorSpec
 from ....formats.trace import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
+from ....specs.nodes import Node
 from ...memory.fit import fit_on
 from ...memory.use import MemoryCategory, MemoryUse
+from ...models.embedding.recorded import with_recorded
 from ...models.library import Library, load_library
 from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
@@ -27,9 +28,12 @@ from ..plans.scale import check_one_gpu
 from ..result import Analysis, arrange
 from .exact import prove_fastest
 from .links import time_links
-from .plan import TablePlacement, TableSharding, load_placements
-from .problem import Load, PlanPhase, ShardingProblem, TableUse, build_options
-from .report import PlanRow, ShardLoad, ShardReport
+from .plan import TablePlacement, TableSharding
+from .plan_file import load_placements
+from .planner import ask_torchrec
+from .problem import Load, ShardingProblem, TableUse, build_options
+from .report import PlanRow, ShardReport
+from .rows import plan_row
 from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
 from .tables import EmbeddingTable, dense_shares, find_steps, find_tables, find_tied
 
@@ -49,6 +53,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     recorded_batch: int | None = None,
     max_memory_bytes: float | None = None,
     plan: Path | None = None,
+    torchrec: bool = False,
     library: Library | None = None,
     source: Gpu | None = None,
     iteration: int | str | None = None,
@@ -57,7 +62,8 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     """Propose how the embedding tables of a one-GPU recording are shared among `gpu_count` GPUs.
 
     Every GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has. A GPU may use
-    `max_memory_bytes`. `plan` is a file with a plan of the user's, which is held against the proposed one.
+    `max_memory_bytes`. `plan` is a file with a plan of the user's, which is held against the proposed one, as is with
+    `torchrec` that of TorchRec's planner.
     Raises InputError, in one line, for what cannot be asked of this recording.
     """
     check_one_gpu(trace)
@@ -65,18 +71,10 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
         raise InputError(
             f"--gpus {gpu_count:,}: expected from {LEAST_GPUS} to {MOST_GPUS:,} GPUs to share tables among"
         )
-    library = library or load_library()
-    result = run_analysis(
-        trace, catalog, targets=[target], source=source, library=library, iteration=iteration, cluster=cluster
-    )
-    tables = find_tables(result.recorded_trace, result.window)
-    recorded = recorded_batch or trace.meta.workload.batch_size or _inferred_batch(trace)
-    total = global_batch or recorded * gpu_count
-    if total % gpu_count:
-        raise InputError(f"--global-batch {total:,}: expected a multiple of {gpu_count} GPUs")
-    if total // gpu_count != recorded:
-        scenario = Scenario(batch_size=total // gpu_count, recorded_batch_size=recorded)
-        result = run_analysis(
+    library = with_recorded(library or load_library(), trace)
+
+    def analyse(scenario: Scenario) -> Analysis:
+        return run_analysis(
             trace,
             catalog,
             targets=[target],
@@ -86,35 +84,73 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
             iteration=iteration,
             cluster=cluster,
         )
+
+    result = analyse(Scenario())
+    tables = find_tables(result.recorded_trace, result.window)
+    recorded = recorded_batch or trace.meta.workload.batch_size or _inferred_batch(trace)
+    total = global_batch or recorded * gpu_count
+    if total % gpu_count:
+        raise InputError(f"--global-batch {total:,}: expected a multiple of {gpu_count} GPUs")
+    if total // gpu_count != recorded:
+        result = analyse(Scenario(batch_size=total // gpu_count, recorded_batch_size=recorded))
     scaled = tuple(_scaled(table, total / recorded) for table in tables)
-    problem, warnings, state_ratio, node = _problem(
-        result, scaled, target, gpu_count, max_memory_bytes, library, cluster, plan
+    given = {} if plan is None else {"given": load_placements(plan, scaled, gpu_count)}
+    asked = _Asked(
+        gpu=target,
+        gpu_count=gpu_count,
+        batch=total // gpu_count,
+        max_memory_bytes=max_memory_bytes,
+        library=library,
+        node=cluster.node_of(target),
+        torchrec=torchrec,
     )
-    given = _given(problem, plan) if plan is not None else None
+    setting = _setting(result, scaled, asked, given)
+    problem = setting.problem
+    others = {name: _as_found(problem, placements) for name, placements in setting.others.items()}
     found, greedy = search_plan(problem)
-    if given is not None:
-        found = min(found, improve(problem, given), key=lambda item: item.score)
+    found = min([found, *(improve(problem, item) for item in others.values())], key=lambda item: item.score)
     found, is_fastest = prove_fastest(problem, found)
     _check_fits(problem, found)
-    named = [("proposed", found), *([("given", given)] if given is not None else []), ("greedy", greedy)]
+    named = [("proposed", found), *others.items(), ("greedy", greedy)]
     named += [(kind.value, search_greedily(problem, [kind])) for kind in TableSharding]
     dense_width = _dense_width(result)
-    rows = [_row(problem, name, item, dense_width) for name, item in named]
-    report = report_on(result)
+    rows = [plan_row(problem, name, item, dense_width) for name, item in named]
+    return _report(
+        result,
+        setting,
+        asked,
+        tuple(row for row in rows if row.fits or row.name in others),
+        recorded_batch=recorded,
+        is_fastest=is_fastest,
+    )
+
+
+def _report(
+    result: Analysis,
+    setting: _Setting,
+    asked: _Asked,
+    plans: tuple[PlanRow, ...],
+    *,
+    recorded_batch: int,
+    is_fastest: bool,
+) -> ShardReport:
+    report, problem = report_on(result), setting.problem
     return ShardReport(
         trace=report.trace,
-        gpu=target.name,
-        node=node,
-        gpu_count=gpu_count,
-        global_batch=total,
-        recorded_batch=recorded,
+        gpu=asked.gpu.name,
+        node=asked.node.name,
+        gpu_count=asked.gpu_count,
+        global_batch=asked.batch * asked.gpu_count,
+        recorded_batch=recorded_batch,
         is_training=problem.is_training,
-        tables=scaled,
+        tables=problem.tables,
         limit_bytes=int(problem.limit_bytes),
-        state_ratio=state_ratio,
+        dense_bytes=int(problem.dense_bytes),
+        state_ratio=setting.state_ratio,
         is_fastest=is_fastest,
-        plans=tuple(row for row in rows if row.fits or row.name == "given"),
-        warnings=(*warnings, *report.warnings),
+        torchrec=setting.torchrec,
+        plans=plans,
+        warnings=(*setting.warnings, *report.warnings),
     )
 
 
@@ -131,63 +167,108 @@ def _scaled(table: EmbeddingTable, ratio: float) -> EmbeddingTable:
     return replace(table, lookups=ceil(table.lookups * ratio), outputs=ceil(table.outputs * ratio))
 
 
-def _problem(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    """Hold what was asked beside the recording."""
+
+    gpu: Gpu
+    gpu_count: int
+    batch: int
+    """Of a GPU."""
+    max_memory_bytes: float | None
+    library: Library
+    node: Node
+    torchrec: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Setting:
+    """Hold what all plans are priced in, and the plans of others that are priced in it."""
+
+    problem: ShardingProblem
+    others: Mapping[str, tuple[TablePlacement, ...]]
+    state_ratio: float
+    torchrec: str | None
+    """Its version, where its planner gave one of the plans."""
+    warnings: tuple[str, ...]
+
+
+def _setting(
     result: Analysis,
     tables: tuple[EmbeddingTable, ...],
-    gpu: Gpu,
-    gpu_count: int,
-    max_memory_bytes: float | None,
-    library: Library,
-    cluster: Cluster,
-    plan: Path | None,
-) -> tuple[ShardingProblem, tuple[str, ...], float, str]:
-    trace, node = result.recorded_trace, cluster.node_of(gpu)
+    asked: _Asked,
+    others: Mapping[str, tuple[TablePlacement, ...]],
+) -> _Setting:
+    trace, gpu, node, gpu_count = result.recorded_trace, asked.gpu, asked.node, asked.gpu_count
     is_training = bool((trace.ops.phase[result.window.op_rows] == Phase.BACKWARD).any())
     state_ratio = _state_ratio(result) if is_training else 0.0
-    steps = find_steps(trace, result.window, tables) if is_training else {}
-    placements = () if plan is None else load_placements(plan, tables, gpu_count)
-    extra = [
-        (at, item.sharding, len(item.ranks))
-        for at, item in enumerate(placements)
-        if item.sharding in (TableSharding.COLUMN_WISE, TableSharding.ROW_WISE)
-    ]
+    fit = fit_on(result.memory, [gpu])[0]
+    limit_bytes = min(asked.max_memory_bytes or np.inf, fit.usable_bytes)
+    held_bytes = _table_memory(tables, result.memory, state_ratio, is_training=is_training)
+    dense_bytes = 0.0 if fit.needed_bytes is None else max(fit.needed_bytes - held_bytes, 0.0)
+    warnings, version = _memory_warnings(result), None
+    if asked.torchrec:
+        answer = ask_torchrec(
+            tables,
+            gpu,
+            node,
+            gpu_count=gpu_count,
+            batch=asked.batch,
+            memory_bytes=limit_bytes - dense_bytes,
+            state_ratio=state_ratio,
+        )
+        if answer.placements is None:
+            warnings = (*warnings, answer.failure)
+        else:
+            others, version = {**others, "torchrec": answer.placements}, answer.version
     options, log_width = build_options(
         tables,
-        steps,
+        find_steps(trace, result.window, tables) if is_training else {},
         gpu,
         node,
-        library,
+        asked.library,
         TableUse(gpu_count=gpu_count, is_training=is_training, state_ratio=state_ratio),
-        extra=extra,
+        extra=_asked_ways(others),
     )
-    fit = fit_on(result.memory, [gpu])[0]
-    table_bytes = sum(table.size_bytes for table in tables)
-    held_bytes = _table_memory(tables, result.memory, state_ratio, is_training=is_training)
-    warnings = []
-    if tied := find_tied(trace, result.window):
-        warnings.append(
-            f"a table is used by other ops as well ({', '.join(tied)}), as tied weights are: unless it is replicated, "
-            "these do not have all of it, which no plan counts"
-        )
-    if result.memory is None:
-        warnings.append(
-            f"the dense part's memory is not known ({result.memory_unknown or 'nothing tells'}): ranks are taken to "
-            "hold tables alone"
-        )
-    dense = 0.0 if fit.needed_bytes is None else max(fit.needed_bytes - held_bytes, 0.0)
     problem = ShardingProblem(
         tables=tables,
         options=options,
         gpu_count=gpu_count,
-        links=time_links(gpu, node, gpu_count, library),
-        limit_bytes=min(max_memory_bytes or np.inf, fit.usable_bytes),
-        dense_bytes=dense,
+        links=time_links(gpu, node, gpu_count, asked.library),
+        limit_bytes=limit_bytes,
+        dense_bytes=dense_bytes,
         dense_ns=_dense_ns(result, tables, gpu),
-        gradient_bytes=_dense_parameters(result, table_bytes) if is_training else 0.0,
+        gradient_bytes=_dense_parameters(result, sum(table.size_bytes for table in tables)) if is_training else 0.0,
         is_training=is_training,
         log_width=log_width,
     )
-    return problem, tuple(warnings), state_ratio, node.name
+    return _Setting(problem=problem, others=others, state_ratio=state_ratio, torchrec=version, warnings=warnings)
+
+
+def _memory_warnings(result: Analysis) -> tuple[str, ...]:
+    found = []
+    if tied := find_tied(result.recorded_trace, result.window):
+        found.append(
+            f"a table is used by other ops as well ({', '.join(tied)}), as tied weights are: unless it is replicated, "
+            "these do not have all of it, which no plan counts"
+        )
+    if result.memory is None:
+        found.append(
+            f"the dense part's memory is not known ({result.memory_unknown or 'nothing tells'}): ranks are taken to "
+            "hold tables alone"
+        )
+    return tuple(found)
+
+
+def _asked_ways(others: Mapping[str, Sequence[TablePlacement]]) -> list[tuple[int, TableSharding, int]]:
+    """Return the ways of others' plans that the search may not try: table, kind, pieces; each once."""
+    found = {
+        (at, item.sharding, len(item.ranks)): None
+        for placements in others.values()
+        for at, item in enumerate(placements)
+        if item.sharding in (TableSharding.COLUMN_WISE, TableSharding.ROW_WISE)
+    }
+    return list(found)
 
 
 def _dense_ns(result: Analysis, tables: Sequence[EmbeddingTable], gpu: Gpu) -> float:
@@ -249,8 +330,7 @@ def _dense_parameters(result: Analysis, table_bytes: float) -> float:
     return max(most - table_bytes, 0.0)
 
 
-def _given(problem: ShardingProblem, path: Path) -> FoundPlan:
-    placements = load_placements(path, problem.tables, problem.gpu_count)
+def _as_found(problem: ShardingProblem, placements: Sequence[TablePlacement]) -> FoundPlan:
     choices = []
     for at, item in enumerate(placements):
         number = next(
@@ -272,53 +352,3 @@ def _check_fits(problem: ShardingProblem, found: FoundPlan) -> None:
             f"take {most / 2**30:.1f} GiB of a GPU that has {problem.limit_bytes / 2**30:.1f} GiB at the least found; "
             "ask for more GPUs, or for GPUs with more memory"
         )
-
-
-def _row(problem: ShardingProblem, name: str, plan: FoundPlan, dense_width: float) -> PlanRow:
-    phases = problem.phases(plan.loads, plan.common)
-    step = float(phases.sum())
-    log_width = _log_width(problem, phases, dense_width)
-    memory = plan.loads[:, Load.MEMORY_BYTES]
-    return PlanRow(
-        name=name,
-        iteration_ns=step,
-        iteration_low_ns=step * float(np.exp(-log_width)),
-        iteration_high_ns=step * float(np.exp(log_width)),
-        phases_ns=dict(zip(PlanPhase, phases.tolist(), strict=True)),
-        memory_bytes=int(memory.max()),
-        fits=bool(memory.max() <= problem.limit_bytes),
-        placements=tuple(_placement(problem, at, choice) for at, choice in enumerate(plan.choices)),
-        ranks=tuple(_load(problem, plan, rank) for rank in range(problem.gpu_count)),
-    )
-
-
-def _log_width(problem: ShardingProblem, phases: Floats, dense_width: float) -> float:
-    """Return the half-width of the 90 % interval: errors of tables, links and the dense part are independent."""
-    tables = phases[PlanPhase.LOOKUP] + phases[PlanPhase.UPDATE]
-    dense = phases[PlanPhase.DENSE]
-    sent = phases.sum() - tables - dense
-    spread = np.array([tables * problem.log_width, sent * problem.links.log_width, dense * dense_width])
-    return float(np.sqrt((spread**2).sum()) / max(float(phases.sum()), 1.0))
-
-
-def _placement(problem: ShardingProblem, at: int, choice: TableChoice) -> TablePlacement:
-    option = problem.options[at][choice.option]
-    ranks = choice.ranks or tuple(range(problem.gpu_count))
-    return TablePlacement(table=problem.tables[at].name, sharding=option.sharding, ranks=tuple(sorted(ranks)))
-
-
-def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> ShardLoad:
-    loads = plan.loads[rank]
-    tables = sum(
-        problem.options[at][choice.option].pieces == 0 or rank in choice.ranks for at, choice in enumerate(plan.choices)
-    )
-    return ShardLoad(
-        rank=rank,
-        tables=tables,
-        lookups=int(loads[Load.LOOKUPS]),
-        lookup_ns=float(loads[Load.LOOKUP_NS]),
-        update_ns=float(loads[Load.UPDATE_NS]),
-        sent_bytes=int(loads[Load.SENT_BYTES]),
-        index_bytes=int(loads[Load.INDEX_BYTES]),
-        memory_bytes=int(loads[Load.MEMORY_BYTES]),
-    )

@@ -52,7 +52,7 @@ CHANGES: Final = (
     ),
     IterationParameter(name="precision", field="precision", words="precision"),
     IterationParameter(
-        name="cpu-speed", field="cpu_speed", words="speed of the host", aliases=("host", "cpu"), step=0.0
+        name="host", field="cpu_speed", words="speed of the host", aliases=("cpu-speed", "cpu"), step=0.0
     ),
     IterationParameter(name="gpus", field="", words="GPUs", aliases=("gpu_count", "gpu"), kind=AxisKind.GPUS),
 )
@@ -192,7 +192,7 @@ def _recorded_value(change: IterationParameter, trace: Trace, scenario: Scenario
     asked = getattr(scenario, change.field) if change.field else None
     if asked is not None:
         return float(asked)
-    if change.name == "cpu-speed":
+    if change.name == "host":
         return 1.0
     if change.name not in SIZES:
         return None

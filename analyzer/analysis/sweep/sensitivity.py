@@ -29,7 +29,7 @@ from .sweep import SweepQuestion, base_point, run_on
 
 STEPS: Final = (1.1, 1.05, 1.2)
 """The first is what is answered, the others say how much that depends on the step."""
-HOST: Final = "cpu-speed"
+HOST: Final = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

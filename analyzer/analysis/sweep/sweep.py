@@ -153,7 +153,7 @@ def _host_half_widths(result: Analysis) -> Floats:
     """
     gpus = result.prediction.fleet.gpus
     if result.scenario.cpu_speed is not None:
-        return np.zeros(len(gpus))
+        return np.full(len(gpus), result.scenario.host_half_width)
     if result.origin is None:
         return np.full(len(gpus), unknown_host_half_width())
     is_own = gpus[0].name == result.origin.name

@@ -76,15 +76,17 @@ def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: 
     rewritten = np.where(p.step == EmbeddingStep.UNSORTED_UPDATE, missed, touched) * (sector + p.state_bytes)
     is_lookup, is_dense = p.step == EmbeddingStep.LOOKUP, p.step == EmbeddingStep.DENSE_GRADIENT
     whole_table = np.where(is_dense, p.tables * p.rows * p.row_bytes, 0.0)
-    per_row = np.where(is_dense, 1.0, 2.0) * rewritten
+    is_coalesce = p.step == EmbeddingStep.COALESCE
+    per_row = np.where(is_dense, 1.0, np.where(is_coalesce, 0.0, 2.0)) * rewritten
     stream = _cold_share(p, held, touched * sector) * p.streamed_bytes
     dram = dram_bytes_per_s(fleet, v)
-    plain = (stream + np.where(is_lookup, missed * sector, 0.0)) / (v["row_read_ratio"] * dram)
+    in_order = np.where(is_lookup, missed, np.where(is_coalesce, touched, 0.0)) * sector
+    plain = (stream + in_order) / (v["row_read_ratio"] * dram)
     dram_s = whole_table / dram + plain + np.where(is_lookup, 0.0, per_row / (v["rewrite_ratio"] * dram))
     asked = np.where(p.step == EmbeddingStep.UNSORTED_UPDATE, 2.0, 1.0) * p.lookups * sector
     l2_s = (asked + p.streamed_bytes + whole_table) / l2_bytes_per_s(fleet, v)
     passes = np.where(
-        (p.step == EmbeddingStep.DENSE_GRADIENT) | (p.step == EmbeddingStep.UPDATE),
+        is_dense | is_coalesce | (p.step == EmbeddingStep.UPDATE),
         np.ceil(np.log2(np.maximum(p.tables * p.rows, 2.0)) / RADIX_BITS),
         0.0,
     )
@@ -92,7 +94,8 @@ def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: 
     launches = 1.0 + is_dense + np.where(passes > 0, 2.0 + v["sort_pass_launches"] * passes, 0.0)
     busy_s = np.sqrt(np.sqrt(dram_s**4 + l2_s**4))
     time_ns = 1e9 * (launches * launch_s(fleet, v) + sort_s + busy_s)
-    return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)))
+    unstated = np.broadcast_to(p.unstated, time_ns.shape) if (p.unstated > 0).any() else None
+    return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)), unstated=unstated)
 
 
 def _table_rows(p: EmbeddingProblems, held_bytes: Floats) -> tuple[Floats, Floats]:

@@ -12,12 +12,16 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ...work.indices import USUAL, Indices
+from ...work.recorded_indices import Spread
 from ...work.work import Family, RowDims, Work
+from .hits import touched_rows
 from .spread import spread_of
 
 GROUPS: Final = ("lookup", "dense gradient", "update")
 _KNOWN: Final[list[Indices]] = []
 """Distributions that problems name by their place here: a column holds numbers."""
+_CODES: Final[dict[Indices, int]] = {}
+"""Their places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,6 +36,7 @@ class EmbeddingProblems:
     lookups: Floats
     streamed_bytes: Floats
     state_bytes: Floats
+    unstated: Floats
     indices: Codes
     """Which distribution, for `spreads_of`."""
     moved_since_bytes: Floats
@@ -55,6 +60,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> EmbeddingProble
         lookups=column("lookups"),
         streamed_bytes=column("streamed_bytes"),
         state_bytes=column("state_bytes"),
+        unstated=column("unstated"),
         indices=np.array([_code(item.indices or USUAL) for item in dims], dtype=np.int64),
         moved_since_bytes=np.array(since, dtype=np.float64),
     )
@@ -69,7 +75,7 @@ def spreads_of(codes: Codes, rows: Floats) -> tuple[Floats, Floats]:
     return counts, share
 
 
-def with_indices(work: Work, indices: Indices | None) -> Work:
+def with_indices(work: Work, indices: Spread | None) -> Work:
     """Return a lookup's work with how its indices are spread; others, and without a distribution, as they are.
 
     A plain lookup is one of the vector model's gathers until somebody says how its indices are spread.
@@ -84,7 +90,7 @@ def with_indices(work: Work, indices: Indices | None) -> Work:
     if indices is None:
         return work
     if isinstance(dims, EmbeddingDims):
-        return replace(work, dims=replace(dims, indices=indices))
+        return replace(work, dims=replace(dims, indices=indices.of(dims.rows)))
     if not isinstance(dims, RowDims) or work.family is not Family.EMBEDDING or not dims.table_rows or not dims.rows:
         return work
     row_bytes = work.written_bytes / dims.rows
@@ -96,9 +102,49 @@ def with_indices(work: Work, indices: Indices | None) -> Work:
             row_bytes=row_bytes,
             lookups=dims.rows,
             streamed_bytes=read + work.written_bytes,
-            indices=indices,
+            indices=indices.of(dims.table_rows),
         ),
     )
+
+
+def with_distinct(work: Work, indices: Spread | None) -> Work:
+    """Return work on rows that were looked up with the sizes of the different ones; others as they are.
+
+    >>> from wavecast.analyzer.work.embedding_dims import DrawnRows
+    >>> sizes = {"flops": 1000, "read_bytes": 64000, "written_bytes": 64000, "dtype": "float32"}
+    >>> drawn = DrawnRows(table_rows=1000, lookups=1000)
+    >>> round(with_distinct(Work(family=Family.ELEMENTWISE, drawn=drawn, **sizes), Indices(exponent=0.0)).flops)
+    632
+    """
+    drawn, dims = work.drawn, work.dims
+    if drawn is None or isinstance(dims, EmbeddingDims):
+        return work
+    counts, share = spread_of((indices or USUAL).of(drawn.table_rows), float(drawn.table_rows))
+    part = float(touched_rows(counts, share, np.array(float(drawn.lookups)))) / drawn.lookups
+    if isinstance(dims, RowDims):
+        dims = replace(dims, rows=max(round(dims.rows * part), 1))
+    return replace(
+        work,
+        flops=work.flops * part,
+        read_bytes=work.read_bytes * part,
+        written_bytes=work.written_bytes * part,
+        dims=dims,
+        drawn=None,
+    )
+
+
+def table_rows(work: Work) -> tuple[float, float]:
+    """Return the rows of a table that a call looks up, on average, and how many tables; zeros where it looks up none.
+
+    >>> dims = EmbeddingDims(tables=4, rows=1000.0, row_bytes=512.0, lookups=64, streamed_bytes=0.0)
+    >>> table_rows(Work(family=Family.EMBEDDING, flops=0, read_bytes=1, written_bytes=1, dtype="float32", dims=dims))
+    (1000.0, 4.0)
+    """
+    dims = work.dims
+    if isinstance(dims, EmbeddingDims):
+        return float(dims.rows), float(dims.tables)
+    is_plain = isinstance(dims, RowDims) and work.family is Family.EMBEDDING
+    return (float(dims.table_rows), 1.0) if is_plain and isinstance(dims, RowDims) else (0.0, 0.0)
 
 
 def group(problems: EmbeddingProblems) -> Codes:
@@ -113,6 +159,7 @@ def _dims(work: Work) -> EmbeddingDims:
 
 
 def _code(indices: Indices) -> int:
-    if indices not in _KNOWN:
+    if indices not in _CODES:
+        _CODES[indices] = len(_KNOWN)
         _KNOWN.append(indices)
-    return _KNOWN.index(indices)
+    return _CODES[indices]

@@ -39,27 +39,36 @@ def spread_of(indices: Indices, rows: float) -> tuple[Floats, Floats]:
     return counts, share
 
 
-def _of_zipf(exponent: float, rows: float) -> tuple[Floats, Floats]:
-    if exponent == 0.0:
-        return np.array([rows]), np.ones(1)
+def power_law(rows: float, exponents: Floats, shifts: Floats) -> tuple[Floats, Floats]:
+    """Return the rows of each bin of ranks, [bins], and what they weigh by (k + shift)^-exponent, [laws, bins].
+
+    >>> power_law(3.0, np.array([1.0]), np.array([0.0]))[1].round(3)
+    array([[1.   , 0.5  , 0.333]])
+    """
     if rows <= BIN_COUNT:
         edges = np.append(np.arange(np.floor(rows)), rows)
     else:
         tail = np.geomspace(SINGLE_RANKS, rows, BIN_COUNT - SINGLE_RANKS + 1)
         edges = np.concatenate([np.arange(float(SINGLE_RANKS)), tail])
     counts = np.diff(edges)
-    ranks = np.arange(1.0, SINGLE_RANKS + 1.0)
-    weights = _integral(edges[1:] + 0.5, exponent) - _integral(edges[:-1] + 0.5, exponent)
-    single = min(SINGLE_RANKS, len(weights))
-    weights[:single] = ranks[:single] ** -exponent * counts[:single]
+    exponents, shifts = exponents[:, None], shifts[:, None]
+    weights = _integral(edges[1:] + 0.5 + shifts, exponents) - _integral(edges[:-1] + 0.5 + shifts, exponents)
+    single = min(SINGLE_RANKS, weights.shape[1])
+    weights[:, :single] = (np.arange(1.0, single + 1.0) + shifts) ** -exponents * counts[:single]
     return counts, weights
 
 
-def _integral(rank: Floats, exponent: float) -> Floats:
+def _of_zipf(exponent: float, rows: float) -> tuple[Floats, Floats]:
+    if exponent == 0.0:
+        return np.array([rows]), np.ones(1)
+    counts, weights = power_law(rows, np.array([exponent]), np.zeros(1))
+    return counts, weights[0]
+
+
+def _integral(rank: Floats, exponent: Floats) -> Floats:
     """Return the integral of k^-a up to a rank, but for a constant."""
-    if abs(exponent - 1.0) < 1e-9:
-        return np.log(rank)
-    return np.asarray(rank ** (1.0 - exponent) / (1.0 - exponent))
+    slope = np.where(np.abs(exponent - 1.0) < 1e-9, 1.0, 1.0 - exponent)
+    return np.where(np.abs(exponent - 1.0) < 1e-9, np.log(rank), rank**slope / slope)
 
 
 def _of_histogram(indices: Indices, rows: float) -> tuple[Floats, Floats]:

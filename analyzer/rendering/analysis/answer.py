@@ -9,7 +9,7 @@ from ....formats.printable import clean_text
 from ...analysis.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, shown_rows, tied_rows
 from ...analysis.decision.goal import Goal, GoalUnit, RunLength
 from ...analysis.decision.pair import GpuRatio, pair_gpus
-from ...analysis.decision.selection import COST, THROUGHPUT, does_not_fit
+from ...analysis.decision.selection import COST, ENERGY, THROUGHPUT, does_not_fit
 from ...analysis.decision.totals import Certainty
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ..page.quantity import (
@@ -23,6 +23,7 @@ from ..page.quantity import (
     format_number,
     format_time,
 )
+from .energy import least_energy
 from .gpu_sheet import interval_words, run_unit, usd_per_million_samples
 
 EQUAL_RATIO: Final = 1.05
@@ -48,15 +49,20 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
     elif choice.asked_count == 1 and choice.best is not None:
         yield _single(rows[choice.best], report)
     elif not pairs:
+        if choice.sort == ENERGY and choice.best is not None:
+            yield " ".join(part for part in (least_energy(rows[choice.best]), _ties(report, choice, rows)) if part)
         lines = [_fastest(report, choice, rows), _cheapest(report, choice, rows)]
         first, second = reversed(lines) if choice.sort == COST else lines
-        yield " ".join(part for part in (first, _ties(report, choice, rows)) if part)
+        ties = "" if choice.sort == ENERGY else _ties(report, choice, rows)
+        yield " ".join(part for part in (first, ties) if part)
         said = (choice.fastest,) if choice.sort == COST else (choice.fastest, choice.cheapest_tied)
         if second and choice.cheapest not in said:
             yield second
         elif choice.sort == COST and choice.fitting_count > 1:
             yield NONE_FASTER
     yield from map(_pair, pairs)
+    if choice.sort == ENERGY and choice.best is not None and (pairs or report.run is not None):
+        yield least_energy(rows[choice.best])
     if not pairs:
         yield from _passed_over(choice)
     yield from _misfits(report, choice)

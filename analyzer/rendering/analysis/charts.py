@@ -29,6 +29,7 @@ from ..page.sheet import Sheet
 from .alternatives_chart import chart_alternatives
 from .answer import hidden_line
 from .cost_chart import chart_cost, pareto_front
+from .energy_chart import chart_energy
 from .gpu_sheet import gpu_sheet, run_unit, usd_per_million_samples
 from .memory_chart import chart_memory
 from .parts_chart import chart_parts
@@ -56,6 +57,7 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
             *page.blocks[:first],
             *_key_figures(report),
             *_some(chart_cost(report)),
+            *_some(chart_energy(report)),
             *(replace(block, title=block.title or _RANKED) for block in ranked),
             *(words if more is None else (*_without(hidden_line(report), words), more)),
             *_some(chart_parts(report, analysis)),

@@ -36,6 +36,12 @@ GPU_COLUMNS: Final = (
     "chance_fastest",
     "chance_cheapest",
     "is_observed",
+    "energy_j",
+    "energy_low_j",
+    "energy_high_j",
+    "mean_power_w",
+    "samples_per_j",
+    "tokens_per_j",
 )
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
 TOTAL_COLUMNS: Final = tuple(item.name for item in fields(RunTotal))

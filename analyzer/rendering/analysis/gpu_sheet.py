@@ -28,6 +28,7 @@ from ..page.quantity import (
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .chances import chance_columns
+from .energy import energy_columns
 
 LEAST_NAME_WIDTH: Final = 28
 """To which the column of names may shrink; what is longer goes on in a second line. No number shrinks."""
@@ -54,6 +55,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
         number_column("#", (f"{place + 1:,}" for place in shown)),
         text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH, wraps=True),
         *_main_columns(report, rows),
+        *energy_columns(report, rows),
         *_limit_columns(report, rows),
         text_column("memory", _memory_cells(report, rows), rank=2),
         number_column("speed", (format_factor(row.speedup) for row in rows), rank=4),

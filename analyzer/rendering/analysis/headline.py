@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import exp
 from typing import Final
 
 from ....formats.printable import clean_text
@@ -128,8 +129,10 @@ def _host_words(report: AnalysisReport) -> str:
     recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
     whose = "the recorded one" if recorded else "an H100 node's"
     if speed is None:
-        return f"as fast as {whose} (another: --cpu-speed)"
-    return f"{format_number(speed)} times as fast as {whose}"
+        return f"as fast as {whose} (another: --host)"
+    half_width = report.scenario.host_half_width
+    doubt = f", within a factor of {exp(half_width):.2f}" if half_width else ""
+    return f"{format_number(speed)} times as fast as {whose}{doubt}"
 
 
 def _compiled_line(report: AnalysisReport) -> Iterator[str]:

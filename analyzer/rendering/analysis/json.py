@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...analysis.decision.choice import choose_gpus
+from ...analysis.decision.electricity import PowerDraw
 from ...analysis.report import REPORT_FORMAT, REPORT_VERSION, AnalysisReport, GpuPrediction, OpPrediction
 from ...measurements.correction import RateCorrection
 from ...prediction.method import Method
@@ -32,6 +33,8 @@ def draw_report_json(report: AnalysisReport, *, with_ops: bool) -> str:
     }
     if report.run is not None:
         document["run"] = asdict(report.run)
+    if report.electricity is not None:
+        document["electricity"] = asdict(report.electricity)
     if report.compiled is not None:
         document["compiled"] = asdict(report.compiled)
     if report.rank_pairs:
@@ -93,11 +96,28 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         record["chance_cheapest"] = row.chance_cheapest
     if row.is_observed:
         record["is_observed"] = True
+    if row.power is not None:
+        record["energy"] = _energy(row, row.power)
     if row.batches is not None:
         record["batches"] = asdict(row.batches)
     if row.total is not None:
         record["total"] = asdict(row.total)
     return record
+
+
+def _energy(row: GpuPrediction, power: PowerDraw) -> dict[str, Any]:
+    """Return the board's energy per iteration with its interval, and what it is made of."""
+    return {
+        "joule": row.energy_j,
+        "joule_low": row.energy_low_j,
+        "joule_high": row.energy_high_j,
+        "mean_w": row.mean_power_w,
+        "idle_w": power.idle_w,
+        "limit_w": power.limit_w,
+        "billed_joule": row.billed_j,
+        "samples_per_joule": row.samples_per_j,
+        "tokens_per_joule": row.tokens_per_j,
+    }
 
 
 def _shares(methods: Mapping[Method, float]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from ..op_columns import (
     reason_column,
     shapes_column,
 )
-from ..page.columns import count_column, name_column, share_column, time_column
+from ..page.columns import count_column, name_column, number_column, share_column, time_column
 from ..page.names import short_name
 from ..page.page import Page, build_page, notes, opening, passage, warnings
 from ..page.quantity import (
@@ -26,12 +26,14 @@ from ..page.quantity import (
     common_time_unit,
     format_count,
     format_factor,
+    format_number,
     format_share,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ..prices import describe_prices
 from .answer import answer_lines, hidden_line, run_line
 from .chances import chance_sentences
+from .energy import asks_for_energy, energy_notes
 from .gpu_sheet import gpu_sheet
 from .headline import background, headline
 
@@ -75,6 +77,8 @@ def _op_columns(report: AnalysisReport, unit: TimeUnit) -> Iterator[SheetColumn]
         yield time_column("on the\nsource", (row.source_ns for row in rows), unit, rank=6)
     yield time_column("time", (row.predicted_ns for row in rows), unit)
     yield share_column("share", (row.share for row in rows), rank=2)
+    if asks_for_energy(report):
+        yield number_column("J", (format_number(row.energy_j) for row in rows), rank=3)
     yield method_column((row.method for row in rows), rank=4)
 
 
@@ -96,6 +100,7 @@ def _notes(report: AnalysisReport) -> Iterator[str]:
             if row.price_usd_per_hour is not None
         ]
     )
+    yield from energy_notes(report)
     if any(row.batches is not None for row in report.predictions):
         yield (
             "Batches 1, 2, 3, 4, 6, 8, 12, … were tried; the GPUs are ranked by samples per second at the best: the "

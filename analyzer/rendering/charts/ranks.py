@@ -34,7 +34,7 @@ from ..timeline.bars import lay_bars
 
 MOST_RANKS: Final = 32
 NUMBERED_RANKS: Final = 10
-"""Of so many, cells of a table of colours have room for numbers."""
+"""Of so many, cells of a table of colours have room for numbers, and lanes are wide."""
 WIDTH_PX: Final = 900
 _UNSEEN: Final = "waits for unseen ranks"
 _UNDIVIDED: Final = "sends or waits, unseen"
@@ -77,7 +77,7 @@ def _timeline_chart(activity: RankActivity, device: str) -> Chart | None:
     told = (("rank", "rank"), ("state", f"the {device}"), ("whom", "waits for"), ("from", "from"), ("for", "for"))
     present = {row["state"] for row in rows}
     spec = {
-        "height": bars_height(len(shown)) * 2,
+        "height": bars_height(len(shown)) * (2 if len(shown) <= NUMBERED_RANKS else 1),
         "encoding": {"y": along("rank", "rank")},
         "layer": [
             {
@@ -92,7 +92,12 @@ def _timeline_chart(activity: RankActivity, device: str) -> Chart | None:
             },
             {
                 "transform": [{"filter": "datum.is_first"}],
-                "mark": {"type": "tick", "thickness": 3, "size": 34, "color": INK},
+                "mark": {
+                    "type": "tick",
+                    "thickness": 3,
+                    "size": 34 if len(shown) <= NUMBERED_RANKS else 18,
+                    "color": INK,
+                },
                 "encoding": {
                     "x": {"field": "begin_ms", "type": "quantitative"},
                     "tooltip": said(("rank", "rank"), ("begins", "begins the iteration")),
@@ -103,9 +108,14 @@ def _timeline_chart(activity: RankActivity, device: str) -> Chart | None:
     number = "" if activity.iteration is None else f" number {activity.iteration}"
     text = (
         f"What the {device} of each rank does in the iteration{number}, on one clock; marks show where a rank's host "
-        f"begins it. {_worst(activity)}{cut_words(len(shown), len(activity.ranks), 'ranks')}"
+        f"begins it. {_worst(activity)}{_cut(len(shown), len(activity.ranks))}"
     )
     return build_chart("The ranks' timelines", text, spec, rows, told)
+
+
+def _cut(shown: int, total: int) -> str:
+    """Say that a chart shows some of the ranks; nothing where it shows all."""
+    return f" The {shown} of {total:,} ranks that wait or are waited for most are shown." if shown < total else ""
 
 
 def _shown(activity: RankActivity) -> list[int]:
@@ -188,7 +198,7 @@ def _waiting_chart(activity: RankActivity) -> Chart | None:
     }
     text = (
         f"How long each rank waits for each other in collectives of the iteration. {_worst(activity)}"
-        f"{cut_words(len(shown), len(activity.ranks), 'ranks')}"
+        f"{_cut(len(shown), len(activity.ranks))}"
     )
     return build_chart("Who waits for whom", text, spec, rows, told)
 

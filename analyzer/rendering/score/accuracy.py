@@ -26,6 +26,7 @@ from ..page.page import Line, Page, Passage, Tone, build_page
 from ..page.quantity import format_count, percent
 from ..page.sheet import Sheet
 from .iterations import iteration_sheet, worst_iteration_sheet
+from .recommenders import RECOMMENDER_LINES, recommender_sheet
 from .text import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
 from .throughput import family_sheet, worst_model_sheet
 
@@ -114,6 +115,7 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
         yield from _network_lines(score) if table == NETWORKS else ()
         yield from _throughput_lines(score.throughput) if table == THROUGHPUT else ()
     yield from _iteration_lines(score.iterations)
+    yield from _recommender_lines(score.recommenders)
     if score.decisions:
         yield "## Which GPU or plan is better"
         yield (
@@ -269,6 +271,14 @@ def _iteration_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
     worst = worst_iteration_sheet(rows)
     yield f"{worst.title}:"
     yield worst
+
+
+def _recommender_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
+    if not rows:
+        return
+    yield "## Recommenders on many GPUs"
+    yield from RECOMMENDER_LINES
+    yield recommender_sheet(rows)
 
 
 def error_of(rows: Sequence[NetworkRow], kind: str | None = None) -> float | None:

@@ -50,6 +50,7 @@ def read_score_json(document: Mapping[str, Any]) -> Score:
             networks=_records(NetworkRow, document["networks"]),
             throughput=_records(ThroughputRow, document.get("throughput", [])),
             iterations=_records(IterationScore, document.get("iterations", [])),
+            recommenders=_records(IterationScore, document.get("recommenders", [])),
             decisions=_records(DecisionRow, document["decisions"]),
             traces=_records(TraceRow, document["traces"]),
             notes=tuple(document["notes"]),

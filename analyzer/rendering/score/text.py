@@ -36,6 +36,7 @@ from ..page.quantity import (
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .iterations import iteration_sheet, worst_iteration_sheet
+from .recommenders import recommender_sheet
 from .throughput import worst_model_sheet
 
 BASELINE_TITLES: Final = {
@@ -69,6 +70,7 @@ def describe_score(score: Score) -> Page:
         network_sheet(score.networks),
         worst_model_sheet(score.throughput),
         *((iteration_sheet(score.iterations), worst_iteration_sheet(score.iterations)) if score.iterations else ()),
+        *((recommender_sheet(score.recommenders),) if score.recommenders else ()),
         decision_sheet(score.decisions),
         trace_sheet(score.traces),
         worst_sheet(score.worst),
@@ -231,6 +233,8 @@ def _headline(score: Score) -> Iterator[str]:
         parts.append(format_count(len(score.throughput), "throughput"))
     if score.iterations:
         parts.append(format_count(len(score.iterations), "iteration"))
+    if score.recommenders:
+        parts.append(format_count(len(score.recommenders), "iteration") + " of recommenders")
     pairs = format_count(len(score.traces), "pair")
     yield f"Score of {', '.join(parts)} and {pairs} of traces on {format_count(len(gpus), 'GPU')}, in %"
     yield f"Predicted by {score.weights}."

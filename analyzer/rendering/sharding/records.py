@@ -30,11 +30,13 @@ def draw_sharding_json(report: ShardReport) -> str:
             "recorded_batch": report.recorded_batch,
             "is_training": report.is_training,
             "limit_bytes": report.limit_bytes,
+            "dense_bytes": report.dense_bytes,
             "state_ratio": report.state_ratio,
             "is_fastest": report.is_fastest,
             "plan": plan_document(report.plans[0].placements, report.gpu_count),
             "embedding_tables": [{key: getattr(table, key) for key in _TABLE} for table in report.tables],
             "plans": [_plan(report, plan) for plan in report.plans],
+            "torchrec": report.torchrec,
             "warnings": list(report.warnings),
         }
     )

@@ -36,7 +36,13 @@ KIND_WORDS: Final = {
     TableSharding.ROW_WISE: "row-wise",
     TableSharding.DATA_PARALLEL: "replicated",
 }
-_ALL_OF: Final = {kind.value: f"all {word}" for kind, word in KIND_WORDS.items()}
+_PLAN_WORDS: Final = {
+    **{kind.value: f"all {word}" for kind, word in KIND_WORDS.items()},
+    "given": "yours",
+    "torchrec": "TorchRec's",
+}
+_OTHERS: Final = {"given": "The given plan", "torchrec": "The plan of TorchRec's planner"}
+_ALIKE: Final = 5e-4
 _SHOWN_RANKS: Final = 64
 _SHOWN_TABLES: Final = 100
 _NOTES: Final = (
@@ -55,9 +61,24 @@ def describe_sharding(report: ShardReport, *, name: str) -> Page:
         _plans(report),
         _gpus(report),
         _tables(report),
-        notes(_NOTES),
+        notes(_notes(report)),
         warnings(report.warnings),
     )
+
+
+def _notes(report: ShardReport) -> Iterator[str]:
+    yield from _NOTES
+    if report.torchrec is not None:
+        yield (
+            f"TorchRec's: what the planner of TorchRec {clean_text(report.torchrec)} proposes by its own model, of "
+            "kernels that look up many tables at once, for these tables, this memory and these links; priced as all "
+            "other plans are."
+        )
+
+
+def name_plan(name: str) -> str:
+    """Return what a plan is called on a page."""
+    return _PLAN_WORDS.get(name, name)
 
 
 def _headline(report: ShardReport, name: str) -> Iterator[str]:
@@ -72,17 +93,17 @@ def _headline(report: ShardReport, name: str) -> Iterator[str]:
     interval = format_time_range(best.iteration_low_ns, best.iteration_high_ns, unit)
     proof = "the fastest of all plans" if report.is_fastest else "the fastest found"
     yield f"Proposed: {format_time(best.iteration_ns)} ({interval}), {proof}: {_mix(best.placements)}."
-    given = next((plan for plan in report.plans if plan.name == "given"), None)
-    if given is not None:
-        yield _beside(best, given)
+    for other, word in _OTHERS.items():
+        yield from (_beside(word, best, plan) for plan in report.plans if plan.name == other)
 
 
-def _beside(best: PlanRow, given: PlanRow) -> str:
-    fits = "" if given.fits else " It does not fit."
-    ratio = given.iteration_ns / best.iteration_ns - 1.0
-    if ratio < 5e-4:
-        return f"The given plan is as fast: {format_time(given.iteration_ns)}.{fits}"
-    return f"The given plan takes {format_time(given.iteration_ns)}, {100 * ratio:.1f} % longer.{fits}"
+def _beside(word: str, best: PlanRow, other: PlanRow) -> str:
+    fits = "" if other.fits else " It does not fit."
+    ratio = other.iteration_ns / best.iteration_ns - 1.0
+    if abs(ratio) < _ALIKE:
+        return f"{word} is as fast: {format_time(other.iteration_ns)}.{fits}"
+    than = "longer" if ratio > 0 else "less"
+    return f"{word} takes {format_time(other.iteration_ns)}, {100 * abs(ratio):.1f} % {than}.{fits}"
 
 
 def _mix(placements: Sequence[TablePlacement]) -> str:
@@ -101,7 +122,7 @@ def _plans(report: ShardReport) -> Sheet:
     return Sheet(
         title="Plans",
         columns=(
-            text_column("plan", [_ALL_OF.get(plan.name, plan.name) for plan in plans]),
+            text_column("plan", [name_plan(plan.name) for plan in plans]),
             time_column("iteration", [plan.iteration_ns for plan in plans], unit),
             number_column(
                 "90 %",

@@ -384,7 +384,7 @@ def sensitivity_chart(report: SensitivityReport) -> Chart:
 def _bar(item: FigureElasticity) -> dict[str, Any]:
     return {
         "name": item.name,
-        "now": any_value(item.base, item.unit, is_ratio=item.name == "cpu-speed"),
+        "now": any_value(item.base, item.unit, is_ratio=item.name == "host"),
         "gain": -item.elasticity,
         "least": -item.high,
         "most": -item.low,

@@ -74,11 +74,11 @@ def _sheet(report: SensitivityReport) -> Sheet:
 
 
 def _now(item: FigureElasticity) -> str:
-    return any_value(item.base, item.unit, is_ratio=item.name == "cpu-speed")
+    return any_value(item.base, item.unit, is_ratio=item.name == "host")
 
 
 def _busy(item: FigureElasticity) -> str:
-    return ABSENT if item.name == "cpu-speed" else f"{_zero(-item.busy_elasticity):.2f}"
+    return ABSENT if item.name == "host" else f"{_zero(-item.busy_elasticity):.2f}"
 
 
 def _range(item: FigureElasticity) -> str:

@@ -94,7 +94,7 @@ def _axis_words(axis: SweepAxis) -> str:
     if isinstance(axis.values[0], str):
         return f"{axis.name} {', '.join(map(str, axis.values))}"
     ratios = [axis.ratio(0), axis.ratio(len(axis.values) - 1)]
-    if None in ratios or axis.name == "cpu-speed":
+    if None in ratios or axis.name == "host":
         return f"{axis.name} {first} to {last}"
     return f"{axis.name} {ratio_words(axis, 0)} to {ratio_words(axis, len(axis.values) - 1)} ({first} to {last})"
 
@@ -239,7 +239,7 @@ def _list(report: SweepReport) -> Sheet:
 
 def _ratio_cells(axis: SweepAxis, points: tuple[SweepPoint, ...]) -> Iterator[str]:
     for point in points:
-        yield ABSENT if axis.name == "cpu-speed" else ratio_words(axis, point.at[0])
+        yield ABSENT if axis.name == "host" else ratio_words(axis, point.at[0])
 
 
 def _memory_columns(report: SweepReport) -> Iterator[SheetColumn]:

@@ -26,7 +26,7 @@ _NAMED_COUNT: Final = 3
 
 def value_words(axis: SweepAxis, index: int) -> str:
     """Write a value of a parameter: 6.7 TB/s, 264, bf16."""
-    return any_value(axis.values[index], axis.unit, is_ratio=axis.name == "cpu-speed")
+    return any_value(axis.values[index], axis.unit, is_ratio=axis.name == "host")
 
 
 def any_value(value: float | str | None, unit: str, *, is_ratio: bool = False) -> str:
@@ -60,7 +60,7 @@ def both_words(axis: SweepAxis, index: int) -> str:
     """Write a value with its multiple, where it has one of its own."""
     ratio = axis.ratio(index)
     value = value_words(axis, index)
-    return value if ratio is None or axis.name == "cpu-speed" else f"{plain_factor(ratio)} ({value})"
+    return value if ratio is None or axis.name == "host" else f"{plain_factor(ratio)} ({value})"
 
 
 def share_words(point: SweepPoint) -> str:

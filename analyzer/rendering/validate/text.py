@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import exp
 from typing import Final
 
 from ....formats.printable import clean_text
@@ -94,6 +95,8 @@ def _facts(validation: Validation, source_name: str, target_name: str) -> Iterat
     yield "iteration", _verdict(iteration)
     yield "of that", _blame(iteration)
     yield "host", _host(validation)
+    if iteration.host_speed_by_ops is not None:
+        yield "by CPU ops", _by_ops(iteration.host_speed_by_ops, iteration.host_by_ops_half_width or 0.0)
     yield "intervals", _coverage(validation.intervals)
 
 
@@ -133,7 +136,14 @@ def _host(validation: Validation) -> str:
     if ratio is None:
         return "not comparable: one of the recordings has no host times"
     whose = "the first recording's" if validation.source.gpu is not None else "the one assumed for shapes"
-    return f"the target's is {format_number(ratio)} times as fast as {whose} (--cpu-speed {ratio:.3g} says so)"
+    return f"the target's is {format_number(ratio)} times as fast as {whose} (--host {ratio:.3g} says so)"
+
+
+def _by_ops(ratio: float, half_width: float) -> str:
+    return (
+        f"it is {format_number(ratio)} times as fast, within a factor of {exp(half_width):.2f}: told without the "
+        "iteration's length (--host MEASURED_ON_TARGET)"
+    )
 
 
 def _coverage(intervals: Coverage) -> str:

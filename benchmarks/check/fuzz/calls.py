@@ -30,7 +30,7 @@ NAMES = (
 )
 SCENARIOS: tuple[list[str], ...] = (
     *([], [], ["--cuda-graph"], ["--fuse-elementwise"], ["--precision", "bf16"], ["--precision", "fp8"]),
-    *(["--cpu-speed", "1.5"], ["--from-batch", "16", "--batch", "{number}"], ["--batch", "{number}"]),
+    *(["--host", "1.5"], ["--from-batch", "16", "--batch", "{number}"], ["--batch", "{number}"]),
     ["--batch", "{number}", "--from-batch", "64", "--cuda-graph", "--fuse-elementwise", "--precision", "fp16"],
 )
 

@@ -26,12 +26,16 @@ THREADS = 2
 """Of gloo: collectives that run at once."""
 
 
-def build_job(late_us: list[int], *, world: int | None = None, drift_us: int = 0) -> list[Trace]:
-    """Ranks that compute and reduce in buckets, as DDP does on CPUs; `late_us[rank]` is what each sleeps a step."""
+def build_job(late_us: list[int], *, world: int | None = None, drift_us: int = 0, backend: str = "gloo") -> list[Trace]:
+    """Ranks that compute and reduce in buckets, as DDP does on CPUs; `late_us[rank]` is what each sleeps a step.
+
+    MPI runs one collective after the other, and is annotated from when it was issued.
+    """
+    threads = 1 if backend == "mpi" else THREADS
     ranks = range(len(late_us))
     now, events = [100.0] * len(ranks), [list[dict[str, Any]]() for _ in ranks]
     for step in range(STEPS):
-        begin, free = list(now), [[0.0] * THREADS for _ in ranks]
+        begin, free = list(now), [[0.0] * threads for _ in ranks]
         issued = [
             [begin[rank] + late_us[rank] + FORWARD_US + BUCKET_US * (bucket + 1) for bucket in range(BUCKETS)]
             for rank in ranks
@@ -46,8 +50,9 @@ def build_job(late_us: list[int], *, world: int | None = None, drift_us: int = 0
         for rank in ranks:
             events[rank] += _step_events(step, begin[rank], begin[rank] + late_us[rank], issued[rank])
             events[rank] += [
-                _span("user_annotation", "gloo:all_reduce", arrival[rank], end - arrival[rank], 10)
-                for arrival, end in zip(arrivals, ends, strict=True)
+                _span("user_annotation", f"{backend}:all_reduce", begun, end - begun, 10)
+                for arrival, end, issue in zip(arrivals, ends, issued[rank], strict=True)
+                for begun in ((issue + 10) if backend == "mpi" else arrival[rank],)
             ]
             done = max(ends[-1], issued[rank][-1] + 5) + 5
             events[rank].append(_span("cpu_op", "aten::add_", done, OPTIMIZER_US, 1))
@@ -95,6 +100,26 @@ def test_a_rank_that_sleeps_is_named_with_what_the_job_takes_without_it() -> Non
     assert [row.last_count for row in report.ranks] == [0, 0, BUCKETS, 0]
     assert report.ranks[2].caused_ns == pytest.approx(5e6 + (BUCKETS - 1) * BUCKET_US * 1e3)
     assert report.iteration_ns == pytest.approx(even.iteration_ns + 5e6)
+
+
+@pytest.mark.parametrize("backend", ["mpi", "ucc"])
+def test_ranks_over_other_backends_are_compared_alike(backend: str) -> None:
+    job = build_job([0, 0, 5000], backend=backend)
+    report, even = compare(job), compare(build_job([0] * 3, backend=backend))
+    assert [item.rank for item in report.stragglers] == [2]
+    assert report.stragglers[0].without_ns == pytest.approx(even.iteration_ns, rel=0.01)
+    assert report.collectives[0].transfer_ns == pytest.approx(BUCKETS * TRANSFER_US * 1e3)
+    table = job[0].collectives
+    ends = table.host_start_ns + table.host_duration_ns
+    is_in_turn = bool((table.host_start_ns[1:] >= ends[:-1]).all())
+    assert is_in_turn is (backend == "mpi")
+
+
+def test_the_time_without_a_straggler_has_an_interval_of_as_many_iterations() -> None:
+    (found,) = compare(build_job([0, 0, 5000, 0])).stragglers
+    assert found.without_low_ns is not None
+    assert found.without_high_ns is not None
+    assert found.without_low_ns <= found.without_ns <= found.without_high_ns < 1.01 * found.without_ns
 
 
 def test_collectives_that_wait_in_the_backends_queue_begin_when_others_end() -> None:

@@ -12,8 +12,11 @@ import pytest
 from wavecast.analyzer.analysis.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.analysis.ranks.compare import compare_ranks
 from wavecast.analyzer.analysis.ranks.report import RanksReport
+from wavecast.analyzer.analysis.ranks.rows import interval_of
 from wavecast.analyzer.analysis.ranks.timeline import rank_events
 from wavecast.analyzer.recorded.waiting import align_ranks
+from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
+from wavecast.analyzer.rendering.ranks import describe_ranks
 from wavecast.errors import InputError
 from wavecast.formats.files import load_trace
 from wavecast.formats.kineto import import_kineto
@@ -28,7 +31,12 @@ USUAL_US = 2000
 
 
 def build_job(
-    compute_us: list[list[int]], *, late_us: list[int] | None = None, idle_us: list[int] | None = None, world: int = 0
+    compute_us: list[list[int]],
+    *,
+    late_us: list[int] | None = None,
+    idle_us: list[int] | None = None,
+    loading_us: list[int] | None = None,
+    world: int = 0,
 ) -> list[Trace]:
     """Ranks that compute, then reduce together, step after step; `compute_us[rank]` has the length of each step.
 
@@ -46,6 +54,10 @@ def build_job(
         for rank in ranks:
             launch = start[rank] - 8 if idle[rank] else begin[rank] - 8 + 10 * step  # hosts run ahead, but of late ones
             events[rank] += _step_events(step, launch, start[rank], arrival[rank], end)
+            if loading_us is not None:
+                name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+                span = {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1}
+                events[rank].append({**span, "ts": launch - loading_us[rank] - 1, "dur": loading_us[rank]})
         now = [end + 5] * len(ranks)
     return [_trace(rank, events[rank], begin[rank], world or len(ranks), clock=10**6 * rank) for rank in ranks]
 
@@ -72,6 +84,7 @@ def _step_events(step: int, launch: int, start: int, arrival: int, end: int) -> 
 
 def _trace(rank: int, events: list[dict[str, Any]], begin: int, world: int, *, clock: int) -> Trace:
     mark = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1}
+    begin = min(begin, min(item["ts"] for item in events) + 9)
     host_end = max(item["ts"] + item["dur"] for item in events if item["cat"] != "kernel") + 1
     events = [{**mark, "ts": begin - 9, "dur": host_end - begin + 9}, *events]
     for item in events:
@@ -154,8 +167,64 @@ def test_ranks_that_cannot_be_compared_are_refused_in_a_line() -> None:
         compare([one, one])
     with pytest.raises(InputError, match="no collective is common"):
         compare([one, replace(two, collectives=replace(two.collectives, sequence=two.collectives.sequence + 100))])
-    with pytest.raises(InputError, match="unequal GPUs"):
-        compare([one, replace(two, devices=(replace(two.devices[0], name="NVIDIA H100 80GB HBM3", sm_count=132),))])
+    with pytest.raises(InputError, match="the catalogue does not hold"):
+        compare([one, replace(two, devices=(replace(two.devices[0], name="NVIDIA Unheard-of", sm_count=7),))])
+
+
+def on_t4(trace: Trace) -> Trace:
+    return replace(trace, devices=(replace(trace.devices[0], name="Tesla T4", sm_count=40),))
+
+
+def test_a_rank_on_a_slower_gpu_is_named_with_what_the_job_takes_on_either() -> None:
+    usual, slow = [USUAL_US] * STEPS, [USUAL_US * 4] * STEPS
+    job = build_job([usual, usual, slow, usual])
+    job[2] = on_t4(job[2])
+    report = compare(job)
+    assert [row.gpu for row in report.ranks] == ["A100 SXM4 80GB"] * 2 + ["Tesla T4", "A100 SXM4 80GB"]
+    assert report.stragglers[0].rank == 2
+    assert "about as many kernels, on Tesla T4 where most others have A100 SXM4 80GB" in report.stragglers[0].causes[0]
+    assert report.replay_error < 1e-3
+    recorded, *alone = report.jobs
+    assert (recorded.gpu, recorded.is_source) == ("3 × A100 SXM4 80GB, 1 × Tesla T4", True)
+    assert recorded.iteration_ns == pytest.approx(report.iteration_ns)
+    times = {row.gpu: row for row in alone}
+    assert not any(row.is_source for row in alone)
+    assert times["A100 SXM4 80GB"].iteration_ns < recorded.iteration_ns < times["Tesla T4"].iteration_ns
+    assert (times["Tesla T4"].low_ns or 0) < times["Tesla T4"].iteration_ns < (times["Tesla T4"].high_ns or 0)
+    page = draw_terminal(describe_ranks(report), Screen())
+    assert "The ranks ran on unequal GPUs, 3 × A100 SXM4 80GB, 1 × Tesla T4; the iteration would take" in page
+
+
+def test_ranks_of_one_gpu_that_files_name_otherwise_are_compared_as_such() -> None:
+    one, two = build_job([[USUAL_US] * STEPS] * 2)
+    report = compare([one, on_t4(two)], source=find_gpu(load_catalog(), "A100 SXM4 80GB"))
+    assert {row.gpu for row in report.ranks} == {"A100 SXM4 80GB"}
+    assert [row.is_source for row in report.jobs] == [True]
+
+
+def test_a_rank_that_waits_for_data_is_told_apart_from_one_that_launches_late() -> None:
+    usual = [USUAL_US] * STEPS
+    loads = compare(build_job([usual] * 4, idle_us=[0, 600, 0, 0], loading_us=[5, 600, 5, 5]))
+    (cause,) = loads.stragglers[0].causes
+    assert cause == "waits 2.38 ms longer for data (2.4 ms in its DataLoader)"
+    assert [row.loading_ns for row in loads.ranks] == [2e4, 2.4e6, 2e4, 2e4]
+    both = compare(build_job([usual] * 4, idle_us=[0, 600, 0, 0], loading_us=[5, 5, 5, 5]))
+    assert both.stragglers[0].causes == ("its GPU stands still 2.4 ms longer: its host launches late",)
+
+
+def test_an_interval_is_as_wide_as_iterations_vary() -> None:
+    assert interval_of(100.0, np.array([100.0, 110.0]), 0.1) == (None, None)
+    low, high = interval_of(100.0, np.array([100.0, 110.0, 121.0]), 0.0)
+    width = 2.920 * np.log(1.1) * np.sqrt(4 / 3)  # Student's 95 % quantile for two degrees of freedom
+    assert (low, high) == pytest.approx((100 * np.exp(-width), 100 * np.exp(width)), rel=0.01)
+    assert interval_of(100.0, np.full(9, 50.0), 0.02)[1] == pytest.approx(102.0, rel=1e-3)
+
+
+def test_stragglers_beyond_the_worst_are_counted() -> None:
+    steps = [[USUAL_US + (900 if at == rank else 0) for at in range(12)] for rank in range(12)]
+    report = compare(build_job(steps))
+    assert (len(report.stragglers), report.more_straggler_count) == (8, 4)
+    assert "4 more ranks" in draw_terminal(describe_ranks(report), Screen())
 
 
 @pytest.mark.data

@@ -29,7 +29,7 @@ KEYWORD_OF = {
     "targets": ("to", "on"), "target": ("to",), "with_ops": ("ops",), "gpu_counts": ("gpus",), "plans": ("plan",),
     "marks_path": ("critical_path",), "given_prices": ("prices",), "price_file": ("prices",), "price_kind": ("prices",),
     "cloud": ("prices",), "places": ("traces",), "precisions": ("precision",), "batch_sizes": ("batch",),
-    "sequence_lengths": ("sequence_length",), "cpu_speeds": ("cpu_speed",),
+    "sequence_lengths": ("sequence_length",), "cpu_speeds": ("cpu_speed",), "hosts": ("host",),
 }  # fmt: skip
 OF_MANY_GPUS = {"gpu_counts", "plans", "global_batch"}
 """Of `analyze`: `wavecast.scale` has these, and its report saves the timeline."""
@@ -37,6 +37,7 @@ RECORDS: dict[Callable[..., Any], str] = {
     wavecast.Machines: "machines",
     wavecast.Selection: "selection",
     wavecast.Goal.read: "goal",
+    wavecast.Electricity: "electricity",
 }
 """What some keywords take, whose fields are options."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -76,7 +77,7 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
         ("--to says on which GPUs: add --to h100", "to says on which GPUs: add to='h100'"),
         ("say which with --from GPU", "say which with source=GPU"),
         ("--batch 64 changes nothing", "batch=64 changes nothing"),
-        ("--cpu-speed fast: expected a ratio", "cpu_speed fast: expected a ratio"),
+        ("--host fast: expected a ratio", "host fast: expected a ratio"),
         ("name its machine with --node", "name its machine with Machines(nodes=…)"),
         ("with 'wavecast convert --window 2s..3s'", "with 'wavecast convert --window 2s..3s'"),
         ("--rows all shows them", "Selection(rows=0) shows them"),
@@ -87,7 +88,7 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
     ],
 )
 def test_options_become_keywords(text: str, expected: str) -> None:
-    assert with_keywords(text, {"to", "source", "batch", "cpu_speed", "machines", "selection"}) == expected
+    assert with_keywords(text, {"to", "source", "batch", "host", "machines", "selection"}) == expected
 
 
 def test_a_command_names_its_options_where_the_function_names_keywords() -> None:
@@ -119,7 +120,7 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
         (lambda: wavecast.analyze(SHAPES, batch=2.5), r"batch=2\.5: expected a whole number"),  # type: ignore[arg-type]
         (lambda: wavecast.analyze(SHAPES, precision="fp3"), "precision='fp3': expected one of bf16, fp16"),
         (lambda: wavecast.analyze(SHAPES, attention_kernel="x"), "attention_kernel='x': expected one of flash2"),
-        (lambda: wavecast.analyze(SHAPES, cpu_speed=float("nan")), "cpu_speed nan: expected a ratio"),
+        (lambda: wavecast.analyze(SHAPES, host=float("nan")), "host nan: expected a ratio"),
         (lambda: wavecast.analyze(SHAPES, iteration="first"), "iteration='first': expected a number, median"),
         (lambda: wavecast.analyze(SHAPES, iteration=-1), "iteration=-1: expected a whole number, 0 or more"),
         (lambda: wavecast.analyze(SHAPES, top=-1), "top=-1: expected a whole number, 0 or more"),
@@ -148,7 +149,7 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
         (lambda: wavecast.batch("nothing", output="x.csv"), "nothing: no such file"),
         (lambda: wavecast.batch("x", output="x.csv", precision="fp3"), "precision='fp3': expected one of bf16"),
         (lambda: wavecast.batch("x", output="x.csv", batch=[8, 0]), "batch=0: expected a whole number"),
-        (lambda: wavecast.batch("x", output="x.csv", cpu_speed=[1.0, -1]), "cpu_speed -1: expected a ratio"),
+        (lambda: wavecast.batch("x", output="x.csv", host=[1.0, -1]), "host -1: expected a ratio"),
         (lambda: wavecast.batch("x", output="x.csv", max_kinds=2), "max_kinds and utilisation are for a mix"),
         (lambda: wavecast.batch("x", output="x.csv", utilisation=2.0), "utilisation=2: expected a ratio"),
         (lambda: wavecast.batch(str(SHAPES), output="x.csv", scheduler="tcp"), "scheduler 'tcp': expected local"),

@@ -37,7 +37,7 @@ def answers() -> Sequence[Report]:
     )
     changed: wavecast.ComparisonReport = wavecast.compare(H100, MI300X, on=["H100 SXM"], max_slowdown="3%")
     held: wavecast.OverviewReport = wavecast.overview(trace, top=None)
-    return (wavecast.analyze(trace, to=["L4", "L40S"], cpu_speed=1.2), validated, replayed, plans, changed, held)
+    return (wavecast.analyze(trace, to=["L4", "L40S"], host=1.2), validated, replayed, plans, changed, held)
 
 
 def main(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -171,7 +171,7 @@ def measured_report() -> AnalysisReport:
         gains=(
             Gain(change="CUDA graphs", option="--cuda-graph", speedup=1.18),
             Gain(change="a batch twice as large at least", option="--batch 64", speedup=1.1),
-            Gain(change="a host twice as fast", option="--cpu-speed 2", speedup=1.029),
+            Gain(change="a host twice as fast", option="--host 2", speedup=1.029),
             Gain(change=FASTER_KERNELS, option=None, speedup=1.5),
         ),
         warnings=("80% of the GPU time is in kernels without shapes: record with record_shapes=True",),

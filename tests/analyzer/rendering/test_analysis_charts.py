@@ -104,7 +104,7 @@ def test_what_ifs_agree_with_asking_for_them(report: IterationReport, root_dir: 
     assert tried["--cuda-graph"].iteration_ns == pytest.approx(asked.iteration_ns, rel=1e-6)
     assert tried[None].speedup == 1.0
     assert tried["--batch 32"].batch_ratio == 2.0
-    assert set(tried) == {None, "--cuda-graph", "--fuse-elementwise", "--precision bf16", "--cpu-speed 2", "--batch 32"}
+    assert set(tried) == {None, "--cuda-graph", "--fuse-elementwise", "--precision bf16", "--host 2", "--batch 32"}
 
 
 def test_of_one_gpu_there_is_no_choice_to_draw(root_dir: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -25,6 +26,7 @@ from wavecast.analyzer.analysis.batch.report import BatchReport, FleetAnswer
 from wavecast.analyzer.analysis.plans.report import Spent
 from wavecast.analyzer.analysis.ranks.activity import RankActivity, RankState
 from wavecast.analyzer.analysis.ranks.report import JobRow, RankRow, RanksReport
+from wavecast.analyzer.analysis.sharding.problem import PlanPhase
 from wavecast.analyzer.rendering.charts.batch import MOST_GPUS, MOST_TRACES, illustrate_batch
 from wavecast.analyzer.rendering.charts.ranks import illustrate_ranks
 from wavecast.analyzer.rendering.compare.charts import illustrate_comparison
@@ -54,6 +56,7 @@ ILLUSTRATED = {
     "plans.charts.illustrate_scale",
     "rerun.charts.illustrate_rerun",
     "score.charts.illustrate_score",
+    "sharding.charts.illustrate_sharding",
     "validate.charts.illustrate_validation",
 }
 """Each is held to `compiled`, here or in the tests of its report."""
@@ -78,7 +81,7 @@ ACTIVITY = RankActivity(
 def ranks_report() -> RanksReport:
     rank = RankRow(
         rank=0, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=0, compute_ns=6e6, transfer_ns=1e6, waiting_ns=1.5e6,
-        unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
+        unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, loading_ns=None, kernel_count=12, last_count=1, caused_ns=0,
     )  # fmt: skip
     job = JobRow(
         gpu=HOSTILE, iteration_ns=5e6, low_ns=4e6, high_ns=6e6, slowest_rank=3, waiting_share=0.1, is_source=False
@@ -86,8 +89,8 @@ def ranks_report() -> RanksReport:
     return RanksReport(
         world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
         ranks=(rank, replace(rank, rank=3, compute_ns=7.5e6, waiting_ns=0.0, caused_ns=1.5e6)), stragglers=(),
-        collectives=(), waits=(), jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)),
-        is_on_hosts=False, warnings=(),
+        more_straggler_count=0, collectives=(), waits=(), is_on_hosts=False, warnings=(),
+        jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)),
     )  # fmt: skip
 
 
@@ -162,6 +165,11 @@ def compared() -> Any:
     return wavecast.compare(*pair, on=["h100 sxm", "l40s"], max_slowdown="3%")
 
 
+@cache
+def sharded() -> Any:
+    return wavecast.shard(str(ROOT / "samples/dlrm-training-fp32-b2048-shapes.json.gz"), to="H100 SXM", gpus=8)
+
+
 PAGES: Mapping[str, Callable[[], Page]] = {
     "scale": lambda: scaled().illustrated_page(),
     "validate": lambda: wavecast.validate(*PAIR).illustrated_page(),
@@ -173,6 +181,7 @@ PAGES: Mapping[str, Callable[[], Page]] = {
     "ranks": lambda: illustrate_ranks(ranks_report(), ACTIVITY),
     "ranks alone": lambda: illustrate_ranks(ranks_report()),
     "batch": lambda: batch_page(fleet_times()),
+    "shard": lambda: sharded().illustrated_page(),
     "rerun": rerun_page,
 }
 
@@ -252,6 +261,23 @@ def test_pages_are_small_and_hold_names_as_text(name: str, monkeypatch: pytest.M
     assert len(text) < 4_000_000
     assert "<img" not in text
     assert "\x1b" not in text
+
+
+def test_what_each_gpu_does_adds_up_to_the_iteration_but_for_the_dense_part() -> None:
+    plans = sharded().report.plans
+    drawn, whole = defaultdict[str, float](float), defaultdict[str, float](float)
+    for row in chart_named(page_of("shard"), "What each GPU has to do").rows:
+        drawn[row["plan"]] += row["part_ms"] / 8
+    for row in chart_named(page_of("shard"), "The plans' iterations").rows:
+        whole[row["plan"]] += row["part_ms"]
+    assert list(whole.values()) == pytest.approx([plan.iteration_ns / 1e6 for plan in plans])
+    assert list(drawn.values()) == pytest.approx(
+        [(plan.iteration_ns - plan.phases_ns[PlanPhase.DENSE]) / 1e6 for plan in plans]
+    )
+    held = [row for row in chart_named(page_of("shard"), "Memory of each GPU").rows if row["number"] == "0"]
+    assert sum(row["held_gib"] for row in held) == pytest.approx(
+        sum(rank.memory_bytes for rank in plans[0].ranks) / 2**30
+    )
 
 
 def test_parts_of_a_plan_add_up_to_its_iteration() -> None:

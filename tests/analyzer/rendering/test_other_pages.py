@@ -34,16 +34,21 @@ ENTRIES = (
 )  # fmt: skip
 RANK = RankRow(
     rank=0, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=0, compute_ns=6e6, transfer_ns=1e6, waiting_ns=1.5e6,
-    unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
+    unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, loading_ns=None, kernel_count=12, last_count=1, caused_ns=0,
 )  # fmt: skip
 LATE = RankRow(
     rank=3, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=2e3, compute_ns=7.5e6, transfer_ns=1e6, waiting_ns=0,
-    unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, kernel_count=12, last_count=4, caused_ns=1.5e6,
+    unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, loading_ns=None, kernel_count=12, last_count=4, caused_ns=1.5e6,
 )  # fmt: skip
 REPORT = RanksReport(
     world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
     ranks=(RANK, LATE),
-    stragglers=(Straggler(rank=3, causes=("computes 1.5 ms longer",), without_ns=7.5e6),),
+    stragglers=(
+        Straggler(
+            rank=3, causes=("computes 1.5 ms longer",), without_ns=7.5e6, without_low_ns=7e6, without_high_ns=8e6
+        ),
+    ),
+    more_straggler_count=0,
     collectives=(
         CollectiveRow(
             name="allreduce", group_size=8, count=5, transfer_ns=0.8e6, unseen_ns=0.2e6, undivided_ns=None,

@@ -82,6 +82,8 @@ def validation() -> Validation:
             host_error_ns=0.45e6,
             other_error_ns=0.05e6,
             host_speed_ratio=1.12,
+            host_speed_by_ops=1.1,
+            host_by_ops_half_width=0.08,
         ),
         total=build_family(None, 4, share=1.0),
         families=(build_family("matmul", 3), build_family("collective", 1, share=0.1, figures=nothing)),

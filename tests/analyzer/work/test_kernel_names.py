@@ -38,6 +38,38 @@ from wavecast.specs.gpu import Rate
         ),
         ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>", Family.ELEMENTWISE, None),
         ("void splitKreduce_kernel<32, 16, int, float>", Family.ELEMENTWISE, None),
+        # FBGEMM's, of the recordings of an A100 and a V100; its inference kernels; PyTorch's; HugeCTR's
+        (
+            "void split_embedding_codegen_forward_unweighted_kernel<float, float, float, false, long, 1ul, 16ul>",
+            Family.EMBEDDING,
+            None,
+        ),
+        ("split_embedding_backward_codegen_find_long_segments(at::Gener)", Family.EMBEDDING, None),
+        (
+            "void dense_embedding_codegen_forward_unweighted_kernel<float, float, float, long, 1ul>",
+            Family.EMBEDDING,
+            None,
+        ),
+        ("void split_embedding_nobag_codegen_forward_unweighted_kernel<float, float>", Family.EMBEDDING, None),
+        (
+            "void nbit::INT8_split_embedding_codegen_forward_unweighted_kernel_small_L<int>",
+            Family.EMBEDDING,
+            Rate.MATRIX_INT8,
+        ),
+        (
+            "void at::native::(anonymous namespace)::EmbeddingBag_updateOutputKernel_sum_mean<float, long>",
+            Family.EMBEDDING,
+            None,
+        ),
+        ("void at::native::(anonymous namespace)::embedding_backward_feature_kernel<float>", Family.EMBEDDING, None),
+        ("void embedding::multi_to_one_reduce_vec4<embedding::MultiToOne<float>>(float)", Family.EMBEDDING, None),
+        ("void HugeCTR::(anonymous namespace)::forward_sum_kernel<long long, float>", Family.EMBEDDING, None),
+        ("void HugeCTR::opt_adam_kernel_global<unsigned int, __half>", Family.EMBEDDING, Rate.MATRIX_FP16),
+        ("void fbgemm_gpu::permute_2D_data_kernel<false, int, int, decltype(nullptr)>", Family.INDEXING, None),
+        ("void fbgemm_gpu::_block_bucketize_sparse_features_cuda_kernel1<int, int>", Family.INDEXING, None),
+        ("void bounds_check_indices_kernel<long, false>", Family.INDEXING, None),
+        ("void permute_pooled_embs_kernel<float>(float const*)", Family.INDEXING, None),
+        ("void vllm::rotary_embedding_kernel<c10::BFloat16, true>", Family.ELEMENTWISE, Rate.MATRIX_BF16),
         ("my_kernel", None, None),
     ],
 )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from wavecast.analyzer.work import Family, Work, work_of
+from wavecast.analyzer.work.collective import with_ranks
+from wavecast.analyzer.work.communication import CollectiveDims, CollectiveFacts, CollectiveKind
+from wavecast.analyzer.work.embedding_dims import EmbeddingDims, EmbeddingStep
 from wavecast.formats.signature import Argument, Signature, TensorSpec, format_shapes
 
 TABLE = TensorSpec("float32", (1000, 4), (4, 1))
@@ -75,7 +80,9 @@ def test_a_table_of_any_size_costs_the_same() -> None:
         known("aten::add_", (TensorSpec("float32", (count, 4)), TensorSpec("float32", (count, 4), None, (20, 4)), 1))
         for count in (1000, 10**9)
     )
-    assert small == large
+    assert replace(small, dims=None) == replace(large, dims=None)
+    assert isinstance(large.dims, EmbeddingDims)
+    assert (large.dims.step, large.dims.lookups, large.dims.rows) == (EmbeddingStep.UNSORTED_UPDATE, 20, 10**9)
 
 
 @pytest.mark.parametrize("name", ["aten::_sparse_coo_tensor_with_dims_and_tensors", "aten::embedding_sparse_backward"])
@@ -100,3 +107,35 @@ def test_a_result_of_which_one_part_was_seen_does_not_count() -> None:
 
 def test_reports_show_what_is_stored() -> None:
     assert format_shapes(Signature((TABLE, SPARSE))) == "float32[1000,4] float32[1000,4] sparse[20,4]"
+
+
+@pytest.mark.parametrize("name", ["c10d::allreduce_", "c10d::allreduce_coalesced_"])
+def test_an_all_reduce_of_sparse_gradients_gathers_them(name: str) -> None:
+    """Each rank gets the rows and the indices of all eight; how many ranks there are the group says."""
+    found = known(name, ((SPARSE, OTHER),))
+    own = VALUES + PLACES + OTHER_VALUES + OTHER_PLACES
+    assert (found.read_bytes, found.flops) == (own, 100)
+    asked = with_ranks(name, found, CollectiveFacts(ranks=8, run=8, stride=1))
+    assert asked is not None
+    assert isinstance(asked.dims, CollectiveDims)
+    assert (asked.dims.kind, asked.dims.message_bytes, asked.dims.ranks) == (CollectiveKind.ALL_GATHER, 8 * own, 8)
+    lost = with_ranks(name, found, CollectiveFacts(ranks=-1, run=-1, stride=1))
+    assert lost is not None
+    assert lost.dims is None
+
+
+def test_rows_are_the_embedding_models() -> None:
+    """Added to their table each rewrites its row; coalesced they are as many as are different."""
+    added, joined = known("aten::add_", (TABLE, SPARSE, 1)), known("aten::_coalesce", (SPARSE,))
+    for work, step in ((added, EmbeddingStep.UNSORTED_UPDATE), (joined, EmbeddingStep.COALESCE)):
+        assert work.dims == EmbeddingDims(
+            step=step, rows=1000, row_bytes=16, lookups=20, streamed_bytes=VALUES + PLACES
+        )
+        assert work.least_bytes < work.moved_bytes
+    assert known("aten::_coalesce", (SPARSE,), (OTHER,)).dims is None
+    """How many are different was recorded."""
+
+
+def test_sparse_matrices_are_no_tables() -> None:
+    matrix = TensorSpec("float32", (50, 50), None, (200,))
+    assert known("aten::add_", (TensorSpec("float32", (50, 50)), matrix, 1)).dims is None

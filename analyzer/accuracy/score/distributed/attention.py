@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .....specs.attention_kernels import AttentionKernel
+from ....recorded.tape import FLOAT, Variable
 from .products import Writer, linear
-from .tape import FLOAT, Variable
 
 CUDNN, FLASH = "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_flash_attention"
 VALUE = 2

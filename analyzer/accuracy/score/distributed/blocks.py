@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ....recorded.tape import FLOAT, Variable
 from .products import Writer, linear
 from .sizes import Activation
-from .tape import FLOAT, Variable
 
 
 def norm(writer: Writer, x: Variable, name: str) -> Variable:

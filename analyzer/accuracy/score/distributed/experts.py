@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ....recorded.tape import FLOAT, Variable
 from .blocks import activate
 from .products import BACKWARD_FP8, FORWARD_FP8, Writer, linear
-from .tape import FLOAT, Variable
 
 
 def experts(writer: Writer, x: Variable) -> Variable:

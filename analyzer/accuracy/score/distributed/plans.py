@@ -60,13 +60,20 @@ def node_of(row: IterationRow, gpu: Gpu) -> Node:
 
     Links within are taken from the row where it says that there are none but PCIe.
     """
+    return described_node(
+        gpu, min(row.gpus_per_node or usual_node(gpu).gpu_count, row.gpus), row.intra_link, row.inter_link
+    )
+
+
+def described_node(gpu: Gpu, gpu_count: int, intra_link: str, inter_link: str) -> Node:
+    """Return a GPU's usual machine with what a system's description says otherwise."""
     usual = usual_node(gpu)
-    count = max(1, min(row.gpus_per_node or usual.gpu_count, row.gpus))
-    rate = nic_bytes_per_s(row.inter_link, count)
+    count = max(1, gpu_count)
+    rate = nic_bytes_per_s(inter_link, count)
     changes: dict[str, object] = {"gpu_count": count}
     if rate:
-        changes |= {"nic": row.inter_link, "nic_bandwidth_bytes_per_s": rate}
-    if "pcie" in row.intra_link.lower() and "nvlink" not in row.intra_link.lower():
+        changes |= {"nic": inter_link, "nic_bandwidth_bytes_per_s": rate}
+    if "pcie" in intra_link.lower() and "nvlink" not in intra_link.lower():
         changes |= {
             "link": "PCIe",
             "link_bandwidth_bytes_per_s": 2 * gpu.pcie_bandwidth_bytes_per_s,

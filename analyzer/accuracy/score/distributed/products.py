@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
+from ....recorded.tape import FLOAT, Tape, Variable
 from .sizes import Kernels, TransformerSizes
-from .tape import FLOAT, Tape, Variable
 
 FORWARD_FP8: Final = "float8_e4m3fn"
 BACKWARD_FP8: Final = "float8_e5m2"

@@ -6,12 +6,12 @@ from typing import Final
 
 from .....formats.trace import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
+from ....recorded.tape import FLOAT, Tape, Variable
 from .attention import attention
 from .blocks import embed, feed_forward, loss, norm
 from .experts import experts
 from .products import Writer, add, linear
 from .sizes import Kernels, TransformerSizes
-from .tape import FLOAT, Tape, Variable
 
 FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
 OTHER_FRAMEWORK: Final = "torch 2.4.0"

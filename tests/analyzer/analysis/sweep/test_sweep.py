@@ -196,7 +196,7 @@ def test_a_figure_goes_with_a_precision(gpt2: Trace) -> None:
 
 def test_a_measured_gpu_varies_from_what_was_measured(data_dir: Path) -> None:
     trace = load_trace(data_dir / "traces" / "h100_vit_small_inference.json.gz")
-    report = sweep_trace(ask(trace, "h100 sxm"), {"cpu-speed": "1,2"})
+    report = sweep_trace(ask(trace, "h100 sxm"), {"host": "1,2"})
     one, two = report.points
     assert one.iteration_ns == pytest.approx(report.base.iteration_ns)
     assert report.base.iteration_ns == pytest.approx(report.source.iteration_ns, rel=0.01)
@@ -245,7 +245,7 @@ def test_gpus_go_with_a_plan_and_with_a_figure(gpt2: Trace) -> None:
 def test_sensitivity_is_the_slope_of_a_sweep(gpt2: Trace) -> None:
     report = find_sensitivity(ask(gpt2, "l40s"))
     found = {item.name: item for item in report.figures}
-    assert {"memory.bandwidth", "clock", "sms", "matrix", "cpu-speed"} <= set(found)
+    assert {"memory.bandwidth", "clock", "sms", "matrix", "host"} <= set(found)
     assert "link.bandwidth" in report.absent
     ordered = [item.elasticity for item in report.figures]
     assert ordered == sorted(ordered)

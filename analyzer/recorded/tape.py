@@ -8,10 +8,20 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
-from .....formats.column import MISSING, build_table
-from .....formats.interner import Interner
-from .....formats.signature import Argument, Signature, TensorSpec
-from .....formats.trace import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
+from ...formats.column import MISSING, build_table
+from ...formats.interner import Interner
+from ...formats.signature import Argument, Signature, TensorSpec
+from ...formats.trace import (
+    CollectiveTable,
+    GroupTable,
+    MemberTable,
+    Meta,
+    OperandTable,
+    OpTable,
+    Phase,
+    TensorTable,
+    Trace,
+)
 
 FLOAT: Final = "float32"
 
@@ -30,7 +40,18 @@ class Variable:
         return self.spec.shape
 
 
-Operand = Variable | Sequence[Variable] | int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
+Operand = (
+    Variable
+    | Sequence[Variable]
+    | int
+    | float
+    | bool
+    | str
+    | None
+    | tuple[int, ...]
+    | tuple[float, ...]
+    | tuple[bool, ...]
+)
 
 
 @dataclass(slots=True)
@@ -47,6 +68,10 @@ class Tape:
     """Name, signature, phase, sequence, forward, module."""
     _tensors: list[tuple[int, int, int]] = field(default_factory=list)
     _operands: list[tuple[int, int, bool]] = field(default_factory=list)
+    _collectives: list[tuple[int, int, int, int, int, int, int, bool]] = field(default_factory=list)
+    """Columns of `CollectiveTable`, as `collective` fills them."""
+    _groups: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    """Name and ranks of each process group."""
     _storages: int = 0
     _path: list[str] = field(default_factory=list)
     _phase: Phase = Phase.FORWARD
@@ -93,6 +118,28 @@ class Tape:
         self._operands += [(row, each.row, True) for each in outputs]
         return row
 
+    def group(self, name: str, ranks: Sequence[int]) -> int:
+        """Return the number of a new process group."""
+        self._groups.append((self._strings[name], tuple(ranks)))
+        return len(self._groups) - 1
+
+    def collective(self, name: str, kind: str, inputs: Sequence[Operand], result: Variable, group: int) -> int:
+        """Write what a group's ranks send each other, the first input being what this one gives; return its row.
+
+        It runs on until an op that reads its result, or waits for it.
+        """
+        row, sent = self.op(name, inputs, result), inputs[0]
+        if not isinstance(sent, Variable):
+            raise TypeError(f"{name} sends {type(sent).__name__}, a tensor expected")
+        counts = sent.spec.element_count, result.spec.element_count
+        dtype, size = self._strings[sent.spec.dtype], len(self._groups[group][1])
+        self._collectives.append((row, self._strings[kind], dtype, *counts, size, group, True))
+        return row
+
+    def enter(self, phase: Phase) -> None:
+        """Write what follows as ops of a phase."""
+        self._phase = phase
+
     def differentiate(self, row: int, undo: Callable[[], None]) -> None:
         """Remember what the backward pass of a forward op does."""
         self._undo.append((row, tuple(self._path), undo))
@@ -118,6 +165,9 @@ class Tape:
         """Return the recording."""
         columns = list(zip(*self._ops, strict=True))
         names = ("name", "signature", "phase", "sequence", "forward", "module")
+        sent = list(zip(*self._collectives, strict=True)) or [()] * 8
+        sent_names = ("op", "name", "dtype", "in_element_count", "out_element_count", "group_size", "group", "is_async")
+        members = [(group, rank) for group, (_, ranks) in enumerate(self._groups) for rank in ranks]
         tensors, operands = list(zip(*self._tensors, strict=True)), list(zip(*self._operands, strict=True))
         return Trace(
             meta=meta,
@@ -129,6 +179,21 @@ class Tape:
             ),
             operands=build_table(
                 OperandTable, len(self._operands), op=operands[0], tensor=operands[1], is_output=operands[2]
+            ),
+            collectives=build_table(
+                CollectiveTable, len(self._collectives), **dict(zip(sent_names, sent, strict=True))
+            ),
+            groups=build_table(
+                GroupTable,
+                len(self._groups),
+                size=[len(ranks) for _, ranks in self._groups],
+                name=[name for name, _ in self._groups],
+            ),
+            members=build_table(
+                MemberTable,
+                len(members),
+                group=[group for group, _ in members],
+                rank=[rank for _, rank in members],
             ),
         )
 

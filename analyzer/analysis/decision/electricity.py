@@ -1,0 +1,85 @@
+"""What an iteration takes in energy, and what that costs: the board's, and as asked the host's and the site's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, hypot, log
+from numbers import Real
+from typing import Final
+
+from ....errors import InputError
+
+JOULE_PER_KWH: Final = 3.6e6
+_LIMITS: Final = {
+    "usd_per_kwh": ("--electricity", 0.0, 10.0, "$ per kWh, such as 0.12"),
+    "pue": ("--pue", 1.0, 5.0, "the site's power over its computers', such as 1.2"),
+    "host_w": ("--host-watts", 0.0, 100_000.0, "watts of the host for each GPU, such as 150"),
+    "co2_g_per_kwh": ("--carbon", 0.0, 3000.0, "grams of CO2 per kWh, such as 380"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Electricity:
+    """Say what electricity costs, and what it is counted for beside the board; the default is the board alone."""
+
+    usd_per_kwh: float | None = None
+    pue: float = 1.0
+    """Power usage effectiveness: the site's power over its computers'."""
+    host_w: float = 0.0
+    """Of the rest of the machine (processors, memory, fans, network), for each GPU."""
+    co2_g_per_kwh: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InputError for what cannot be meant."""
+        for name, (option, least, most, what) in _LIMITS.items():
+            value: object = getattr(self, name)
+            if value is None and name in ("usd_per_kwh", "co2_g_per_kwh"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
+                raise InputError(f"{option} {value!r}: expected {what}, from {least:g} to {most:,.0f}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerDraw:
+    """Hold what one iteration draws on one GPU, whatever its time turns out to be."""
+
+    idle_w: float
+    """What the board draws as it waits with its clocks up."""
+    work_j: float
+    """What switches in one iteration beside that."""
+    limit_w: float
+    """The board's power, or the cap below it."""
+    half_width: float
+    """Of the 90 % interval of the power at a known time, natural log."""
+
+    def joule(self, time_ns: float) -> float:
+        """Return the board's energy over an iteration of this length.
+
+        >>> PowerDraw(idle_w=60.0, work_j=3.0, limit_w=400.0, half_width=0.25).joule(10e6)
+        3.6
+        """
+        time_s = time_ns * 1e-9
+        return min(self.idle_w * time_s + self.work_j, self.limit_w * time_s)
+
+    def interval_j(self, time_ns: float, low_ns: float | None, high_ns: float | None) -> tuple[float, float]:
+        """Return the ends of the 90 % interval of the energy.
+
+        What switches is the same in a longer iteration, what idles is not: energy follows time in part. An error of the
+        power comes on top, independent of it. No board draws more than its limit for long.
+        """
+        value = self.joule(time_ns)
+        if value <= 0:
+            return 0.0, 0.0
+        low, high = (self.joule(time_ns if end is None else end) for end in (low_ns, high_ns))
+        fall, rise = (hypot(log(max(end, value * 1e-6) / value), self.half_width) for end in (low, high))
+        most = self.limit_w * 1e-9 * max(time_ns if high_ns is None else high_ns, time_ns)
+        return value * exp(-fall), min(value * exp(rise), max(most, value))
+
+
+def billed_joule(board_j: float, time_ns: float, electricity: Electricity) -> float:
+    """Return what is paid for: the board's energy and its share of the host's, times what the site takes.
+
+    >>> billed_joule(4.0, 10e6, Electricity(pue=1.5, host_w=100.0))
+    7.5
+    """
+    return (board_j + electricity.host_w * time_ns * 1e-9) * electricity.pue

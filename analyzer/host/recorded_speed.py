@@ -1,0 +1,139 @@
+"""How fast the host of a recording was: told by what its CPU ops took, never by how long its iteration was."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...formats.meta import Meta
+from ...formats.trace import Trace
+from .costs import HostCosts, known_host_half_width, load_host_costs, profiler_shares, spellings
+from .op_times import classify_calls, outermost_rows, times_of_rows, winsorised
+
+LEAST_OPS: Final = 20
+"""Fewer known ops tell nothing of a host."""
+SAME_OPS_HALF_WIDTH: Final = 0.08
+"""Natural log: how far the ratio of two hosts may be off that ran the same ops. With it, the two pairs of recordings of
+one workload on two machines are replayed 2.7 % off at worst (benchmarks/check/replay_pairs.py): three times that."""
+_LEAST_SHARED: Final = 0.5
+"""Of the time of either recording's ops: below, the two do not run the same ops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSpeed:
+    """Say how fast the host of a recording was relative to another: 2 is twice as fast."""
+
+    ratio: float
+    half_width: float
+    """How far that may be off in 90 % of the cases, natural log."""
+    op_count: int
+    """Ops that tell it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindOfOp:
+    """Hold what the calls of one op took on a host, without the profiler."""
+
+    call_count: int
+    own_ns: float
+    """Mean per call."""
+    launch_count: float
+    """Mean per call."""
+
+
+def host_speed_of(trace: Trace) -> RecordedSpeed | None:
+    """Return how fast the host of a measured trace was relative to the reference host; None where nothing tells.
+
+    >>> host_speed_of(trace) is None  # shapes alone
+    True
+    """
+    costs = load_host_costs()
+    ratio = speed_by_ops(trace, costs) if trace.is_measured else None
+    if ratio is None:
+        return None
+    count = len(outermost_rows(trace, costs.op_ns))
+    return RecordedSpeed(ratio=ratio, half_width=known_host_half_width(), op_count=count)
+
+
+def speed_by_ops(trace: Trace, costs: HostCosts) -> float | None:
+    """Return how fast the host of a measured trace was relative to that of `costs`.
+
+    Compared is the time in CPU ops as a dispatcher sees them, with the launches they make and without what they wait
+    for: what the ops of the trace cost in the table over what they took. The profiler's share is taken out of them as
+    `profiler_shares` has it. None where too few ops were recorded that the table knows.
+    """
+    kinds, launch_ns = kinds_of_ops(trace, costs.op_ns)
+    if sum(kind.call_count for kind in kinds.values()) < LEAST_OPS:
+        return None
+    took = sum(kind.call_count * (kind.own_ns + kind.launch_count * launch_ns) for kind in kinds.values())
+    listed = sum(
+        kind.call_count * (costs.op_ns[name] + kind.launch_count * costs.launch_ns) for name, kind in kinds.items()
+    )
+    return float(listed / took)
+
+
+def relative_host_speed(first: Trace, second: Trace) -> RecordedSpeed | None:
+    """Return how fast the host of a second measured trace was relative to that of the first; None where nothing tells.
+
+    Where they run the same ops, these are compared with each other, else each with the table of costs.
+
+    >>> relative_host_speed(trace, trace) is None  # shapes alone
+    True
+    """
+    if not (first.is_measured and second.is_measured):
+        return None
+    names = load_host_costs().op_ns
+    (before, launch_before), (after, launch_after) = (kinds_of_ops(trace, names) for trace in (first, second))
+    shared = before.keys() & after.keys()
+    count = sum(before[name].call_count for name in shared)
+    if count >= LEAST_OPS and min(_share(before, shared), _share(after, shared)) >= _LEAST_SHARED:
+        calls = {name: (before[name].call_count, before[name], after[name]) for name in shared}
+        took_before = sum(n * (kind.own_ns + kind.launch_count * launch_before) for n, kind, _ in calls.values())
+        took_after = sum(n * (kind.own_ns + kind.launch_count * launch_after) for n, _, kind in calls.values())
+        return RecordedSpeed(ratio=took_before / took_after, half_width=SAME_OPS_HALF_WIDTH, op_count=count)
+    speeds = host_speed_of(first), host_speed_of(second)
+    if speeds[0] is None or speeds[1] is None:
+        return None
+    return RecordedSpeed(
+        ratio=speeds[1].ratio / speeds[0].ratio,
+        half_width=float(np.hypot(speeds[0].half_width, speeds[1].half_width)),
+        op_count=min(speeds[0].op_count, speeds[1].op_count),
+    )
+
+
+def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, KindOfOp], float]:
+    """Return the ops of some names that a trace holds, without the profiler, and what a launch usually takes, ns."""
+    kinds, waits = classify_calls(trace)
+    rows = outermost_rows(trace, names)
+    times = times_of_rows(trace, rows, kinds, waits)
+    usual = trace.calls.duration_ns[kinds == "launch"]
+    share = profiler_shares(_recorded_by(trace.meta)).own
+    spelled = {name: spellings(trace.strings[name])[-1] for name in np.unique(trace.ops.name[rows]).tolist()}
+    found = {}
+    numbers = {name: at for at, name in enumerate(dict.fromkeys(spelled.values()))}
+    group = np.array([numbers[spelled[name]] for name in trace.ops.name[rows].tolist()], dtype=np.int64)
+    order = np.argsort(group, kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(len(numbers) + 1))
+    for at, name in enumerate(numbers):
+        chosen = order[bounds[at] : bounds[at + 1]]
+        chosen = chosen[~np.isnan(times.own_ns[chosen])]
+        if len(chosen):
+            found[name] = KindOfOp(
+                call_count=len(chosen),
+                own_ns=max(winsorised(times.own_ns[chosen]) * share, 1.0),
+                launch_count=float(times.launch_count[chosen].mean()),
+            )
+    return found, float(np.median(usual)) if len(usual) else 0.0
+
+
+def _share(kinds: Mapping[str, KindOfOp], names: Collection[str]) -> float:
+    whole = sum(kind.call_count * kind.own_ns for kind in kinds.values())
+    return sum(kinds[name].call_count * kinds[name].own_ns for name in names) / max(whole, 1.0)
+
+
+def _recorded_by(meta: Meta) -> str:
+    """Return what the profiler was asked to record, as the table of its shares has it."""
+    return "stacks" if meta.has_stacks else "shapes" if meta.has_shapes else "plain"

@@ -1,0 +1,152 @@
+"""What arithmetic and traffic cost in joules, by process, clock and memory: what a kernel's power is made of.
+
+A board draws what idles, and what switches as it computes and moves, up to its limit:
+
+    W = idle + min((FLOP e_flop + bytes e_byte) / t, limit - idle)
+
+Idle power, the limit and the energy per FLOP on matrix units are those that set the sustained clock (gpu_physics.py):
+a product which the limit slows down draws the limit. What vector lanes and traffic take is said here: both were
+read off `ops/clock_power.parquet` alone (A100 SXM4 40GB, and an L40 at its highest clock), before any measured power of
+a network was looked at. FLOP and bytes are those that an op must; what kernels switch beyond is `OVERHEAD`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ....arrays import Floats
+from ....specs.fleet import Fleet
+from ....specs.generations import is_nvidia, process_energy
+from ....specs.gpu import MemoryKind, Rate
+from .gpu_physics import POWER_PARAMETERS, idle_w, matrix_joule_per_flop, switching_w
+from .parameters import Values, prior_values
+
+_PICO: Final = 1e-12
+MEMORY_PICOJOULE_PER_BIT: Final = {
+    MemoryKind.GDDR5: 10.0,
+    MemoryKind.GDDR5X: 9.0,
+    MemoryKind.GDDR6: 7.5,
+    MemoryKind.GDDR6X: 7.25,
+    MemoryKind.GDDR7: 5.0,
+    MemoryKind.HBM2: 6.0,
+    MemoryKind.HBM2E: 6.0,
+    MemoryKind.HBM3: 5.0,
+    MemoryKind.HBM3E: 5.0,
+    MemoryKind.LPDDR: 5.0,
+    MemoryKind.OTHER: 7.5,
+}
+"""Of the memory itself. GDDR6, GDDR6X and HBM2E: Micron's comparison (micron.com/products/ultra-bandwidth-solutions);
+GDDR7: its "more than 50 %" over GDDR6; HBM3: the same at 1.1 instead of 1.2 V; older and others: assumed."""
+CHIP_PICOJOULE_PER_BYTE: Final = 155.0
+"""Of the way through the chip, in the 16 nm process: of A100's 118 pJ per byte HBM2E leaves 140 of it, of L40's 117
+GDDR6 leaves 173."""
+VECTOR_PICOJOULE_PER_FLOP: Final = 11.5
+"""Of fused multiply-adds on FP32 lanes, in the 16 nm process at the clock to which it refers: A100's 5.2 pJ say 10.3,
+L40's 5.4 to 6.4 at 2.5 GHz 12.8 to 15."""
+CLOCK_EXPONENT: Final = 2.0
+"""Of energy over clock: voltage squared, which near the top goes with the clock (as `matmul_simt` has it)."""
+ELEMENT_BYTES: Final = {
+    Rate.FP64: 8.0,
+    Rate.FP32: 4.0,
+    Rate.FP16: 2.0,
+    Rate.MATRIX_FP64: 8.0,
+    Rate.MATRIX_FP32: 4.0,
+    Rate.MATRIX_TF32: 4.0,
+    Rate.MATRIX_FP8: 1.0,
+    Rate.MATRIX_FP8_ACCUMULATE_FP16: 1.0,
+    Rate.MATRIX_INT8: 1.0,
+    Rate.MATRIX_FP4: 0.5,
+}
+"""Of operands; others have 2."""
+VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
+OVERHEAD: Final = 1.3
+"""What kernels switch over what they must compute and move: instructions that do neither, bytes that are read again.
+By the speed that an RTX 3090 keeps under power caps (`USUAL_DRAW` in gpu_physics.py): ViT-B/16 trained in TF32 switches
+0.78 of what is left beside idling, in fp32 0.93, where FLOP and bytes alone say 0.68 and 0.65."""
+USUAL_SWITCHING: Final = 0.5
+"""Of the power for switching, what a kernel takes of which nothing is known: an assumption."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BoardPower:
+    """Hold what boards draw and may draw; a column per GPU."""
+
+    idle_w: Floats
+    switching_w: Floats
+    """What the limit, or a cap below it, leaves for switching."""
+    joule_per_byte: Floats
+    matrix: Values
+    """The fitted values of products on matrix units."""
+    lanes: Values
+    """Those of products on vector lanes."""
+
+
+def board_power(fleet: Fleet, matrix: Values, lanes: Values) -> BoardPower:
+    """Return what the boards of a fleet draw; `matrix` and `lanes` hold the products' fitted values for it.
+
+    What idles is as the power curves have it, which are the values that the fits start from.
+
+    >>> matrix, lanes = (library.values(name, fleet) for name in ("matmul", "matmul_simt"))
+    >>> board_power(fleet, matrix, lanes).idle_w
+    array([112.,  64.])
+    """
+    measured = prior_values(POWER_PARAMETERS, len(fleet.gpus))
+    return BoardPower(
+        idle_w=idle_w(fleet, measured),
+        switching_w=switching_w(fleet, measured, fleet.power_ratio),
+        joule_per_byte=joule_per_byte(fleet),
+        matrix=matrix,
+        lanes=lanes,
+    )
+
+
+def joule_per_byte(fleet: Fleet) -> Floats:
+    """Return the energy of a byte between memory and multiprocessors: the memory's own, and the chip's by its process.
+
+    >>> (joule_per_byte(fleet) * 1e12).round()
+    array([ 91., 126.])
+    """
+    of_kind = np.zeros(len(MemoryKind))
+    of_kind[list(MEMORY_PICOJOULE_PER_BIT)] = list(MEMORY_PICOJOULE_PER_BIT.values())
+    return np.asarray((8.0 * of_kind[fleet.memory_kind] + CHIP_PICOJOULE_PER_BYTE * process_energy(fleet)[0]) * _PICO)
+
+
+def vector_joule_per_flop(fleet: Fleet, picojoule: Floats | float = VECTOR_PICOJOULE_PER_FLOP) -> Floats:
+    """Return the energy of one FLOP on FP32 lanes at the boost clock, instructions included.
+
+    >>> (vector_joule_per_flop(fleet) * 1e12).round(1)
+    array([3.1, 5.8])
+    """
+    process, reference_hz = process_energy(fleet)
+    clock = (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
+    return np.asarray(picojoule * _PICO * process * clock)
+
+
+def joule_per_flop(rate: Rate, fleet: Fleet, power: BoardPower) -> Floats:
+    """Return the energy of one FLOP on the unit that does a rate's arithmetic on each GPU, [m].
+
+    Where a GPU lacks the unit, its vector lanes do it.
+    """
+    element_bytes = ELEMENT_BYTES.get(rate, 2.0)
+    if rate in VECTOR_RATES:
+        return np.asarray(vector_joule_per_flop(fleet) * (element_bytes / 4.0))
+    lacks = fleet.flops_per_s[rate] <= fleet.flops_per_s[Rate.FP32]
+    is_lane = lacks & (is_nvidia(fleet) | (rate is not Rate.MATRIX_FP32)) & (rate is not Rate.MATRIX_FP64)
+    on_lanes = vector_joule_per_flop(fleet, power.lanes["picojoule_per_flop"])
+    return np.where(is_lane, on_lanes, matrix_joule_per_flop(fleet, power.matrix, element_bytes))
+
+
+def switching_joule(
+    flops: Floats, moved_bytes: Floats, rate: npt.NDArray[np.object_], fleet: Fleet, power: BoardPower
+) -> Floats:
+    """Return what switches in each of n ops on each of m GPUs at full clock, by what they must do, [n, m]."""
+    per_flop = np.zeros((len(flops), len(fleet.gpus)))
+    for unit in dict.fromkeys(rate.tolist()):
+        per_flop[rate == unit] = joule_per_flop(unit, fleet, power)
+    per_flop *= flops[:, None]
+    per_flop += moved_bytes[:, None] * power.joule_per_byte
+    return per_flop

@@ -1,0 +1,68 @@
+"""What every kernel of an iteration switches, in joules, on every GPU."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Floats
+from ...formats.trace import KernelKind
+from ..models.frame.energy import (
+    OVERHEAD,
+    USUAL_SWITCHING,
+    VECTOR_PICOJOULE_PER_FLOP,
+    BoardPower,
+    board_power,
+    switching_joule,
+)
+from ..models.frame.gpu_physics import POWER_PARAMETERS
+from ..models.frame.parameters import prior_values
+from ..models.library import Library
+from ..work import Family
+from .prediction import Prediction
+from .workload import GpuWorkload
+
+_PRODUCTS: Final = ("matmul", "matmul_simt")
+"""The models whose fitted values tell the energy of arithmetic, on matrix units and on vector lanes."""
+
+
+def board_power_of(prediction: Prediction, library: Library) -> BoardPower:
+    """Return what the boards draw, with the values that the products' sustained clock was fitted with.
+
+    A library without these models has the values that the fits start from.
+
+    >>> board_power_of(result.prediction, library).idle_w
+    array([112.,  64.])
+    """
+    fleet = prediction.fleet
+    of_products = {name: library.values(name, fleet) for name in _PRODUCTS if name in library.fitted}
+    priors = prior_values(POWER_PARAMETERS, len(fleet.gpus))
+    on_lanes = {**priors, "picojoule_per_flop": np.full(len(fleet.gpus), VECTOR_PICOJOULE_PER_FLOP)}
+    return board_power(
+        fleet, *(of_products.get(name, prior) for name, prior in zip(_PRODUCTS, (priors, on_lanes), strict=True))
+    )
+
+
+def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPower) -> Floats:
+    """Return the energy that one kernel of each row switches beside what idles, [n, m].
+
+    No more than the limit leaves in its time. Kernels without a formula are taken to switch half of that;
+    collectives and copies between devices, whose links are not on the board's meter or are asleep beside it, what their
+    bytes take.
+
+    >>> power = board_power_of(result.prediction, library)
+    >>> found = kernel_joules(result.workload, result.prediction, power)
+    >>> found.shape, bool((found > 0).any())
+    ((13, 2), True)
+    """
+    fleet, work = prediction.fleet, workload.work
+    share = workload.op_share
+    joule = switching_joule(work.flops * share, work.moved_bytes * share, work.rate, fleet, power)
+    joule *= OVERHEAD
+    most = prediction.time_ns * (1e-9 * power.switching_w)
+    is_plain = np.array([family is not Family.COLLECTIVE for family in workload.family], dtype=bool)
+    unknown = ~workload.has_work & is_plain & (workload.kind == KernelKind.KERNEL)
+    if unknown.any():
+        joule[unknown] = USUAL_SWITCHING * most[unknown]
+    return np.minimum(joule, most, out=joule)

@@ -1,0 +1,1 @@
+"""A described recommender on GPUs: in words and sheets, and as records."""

@@ -1,0 +1,109 @@
+"""The kernels that a compiler generates for its regions, each one pass over what it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ....arrays import Rows
+from ....formats.trace import Trace
+from ...prediction.workload import GpuWorkload
+from ...work import Family, Work
+from ...work.row_kernels import RowKernel
+from ...work.work import RowDims
+from .loops import Loop, LoopGraph, OpRow
+from .lowering import lower_regions
+from .scheduling import schedule
+
+_COUNTED: Final = frozenset({Family.ELEMENTWISE, Family.NORMALIZATION, Family.SOFTMAX, Family.LOSS})
+"""Families whose arithmetic a generated kernel repeats."""
+_FLOATS: Final = {1: "int8", 2: "float16", 4: "float32", 8: "float64"}
+"""A dtype of each size, which is all that a model of kernels bound by bytes asks of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedKernel:
+    """Hold one kernel of a compiled graph."""
+
+    region: OpRow
+    ops: tuple[OpRow, ...]
+    """What it computes, in order: ops of its own graph, and some that an earlier graph computed before."""
+    carrier: OpRow
+    """The op that stands for it: the last of its own."""
+    work: Work
+
+
+def generate_kernels(trace: Trace, workload: GpuWorkload, region: Rows) -> list[GeneratedKernel]:
+    """Return the kernels of all compiled regions (`region` is per op; -1: none).
+
+    The trace has to name its tensors, as recordings of shapes do; of others nothing is known.
+    """
+    works = {
+        op: work
+        for op, row in enumerate(workload.row_of.tolist())
+        if row >= 0 and (work := workload.works[row]) is not None
+    }
+    found = []
+    for graph in lower_regions(trace, region):
+        kernels = schedule(graph)
+        outside = _read_outside(graph, kernels)
+        for loops, kept in zip(kernels, outside, strict=True):
+            ops = tuple(sorted(frozenset[OpRow]().union(*(loop.ops for loop in loops))))
+            own = [op for op in ops if region[op] == graph.region]
+            if own:
+                work = _work_of(graph, loops, kept, [works[op] for op in ops if op in works])
+                found.append(GeneratedKernel(region=graph.region, ops=ops, carrier=own[-1], work=work))
+    return found
+
+
+def _read_outside(graph: LoopGraph, kernels: Sequence[Sequence[Loop]]) -> list[set[int]]:
+    """Return for each kernel which of the buffers that it writes others need."""
+    kernel_of = {id(loop): at for at, loops in enumerate(kernels) for loop in loops}
+    found: list[set[int]] = [set() for _ in kernels]
+    for buffer in graph.outputs:
+        writer = graph.writer[buffer]
+        if writer >= 0 and (at := kernel_of.get(id(graph.loops[writer]))) is not None:
+            found[at].add(buffer)
+    for loop in graph.loops:
+        reader = kernel_of.get(id(loop))
+        for read in loop.reads:
+            writer = graph.writer[read.buffer]
+            at = kernel_of.get(id(graph.loops[writer])) if writer >= 0 else None
+            if at is not None and at != reader:
+                found[at].add(read.buffer)
+    return found
+
+
+def _work_of(graph: LoopGraph, loops: Sequence[Loop], kept: set[int], works: Sequence[Work]) -> Work:
+    """Return the work of a kernel: each buffer that it does not write itself is read once."""
+    own = {buffer for loop in loops for buffer in loop.writes}
+    reads = {read for loop in loops for read in loop.reads if read.buffer not in own}
+    read_of: dict[int, int] = {}
+    for read in reads:
+        read_of[read.buffer] = read_of.get(read.buffer, 0) + graph.read_bytes(read)
+    read_bytes = sum(min(size, graph.written_bytes(buffer)) for buffer, size in read_of.items())
+    written_bytes = sum(graph.written_bytes(buffer) for buffer in kept)
+    widest = max(loops, key=lambda loop: loop.elements)
+    sizes = [graph.element_bytes[item] for item in (*kept, *read_of) if graph.elements[item] >= widest.elements // 2]
+    since = [work.moved_since_bytes for work in works if work.moved_since_bytes is not None]
+    return Work(
+        family=Family.REDUCTION if any(loop.is_reduction for loop in loops) else Family.ELEMENTWISE,
+        flops=sum(work.flops for work in works if work.family in _COUNTED),
+        read_bytes=float(read_bytes),
+        written_bytes=float(written_bytes),
+        dtype=_FLOATS.get(max(sizes, default=4), "float32"),
+        dims=_dims_of(loops, read_bytes + written_bytes),
+        moved_since_bytes=max(since, default=None),
+    )
+
+
+def _dims_of(loops: Sequence[Loop], moved_bytes: float) -> RowDims | None:
+    """Return what a kernel reduces; None where it reduces nothing."""
+    reductions = [loop for loop in loops if loop.is_reduction]
+    if not reductions:
+        return None
+    largest = max(reductions, key=lambda loop: loop.elements)
+    writes_rows = any(not loop.is_reduction and loop.outer == largest.elements for loop in loops)
+    kernel = RowKernel.COMPILED_FORWARD if writes_rows and largest.is_rows else RowKernel.COMPILED_REDUCE
+    return RowDims(rows=largest.outer, columns=largest.reduced, kernel=kernel, walked_bytes=float(moved_bytes))

@@ -1,0 +1,380 @@
+"""Lowers the ops of compiled graphs to loops as inductor does: pointwise ops are computed where they are read.
+
+After torch/_inductor/lowering.py and decomposition.py: a norm is a reduction and an expression, softmax likewise;
+libraries' ops need their operands in memory; reductions leave theirs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Rows
+from ....formats.column import MISSING, row_count
+from ....formats.trace import Phase, Trace
+from ...work import Family
+from .inductor_ops import (
+    BATCH_NORMS,
+    CHANNEL_GRADIENTS,
+    DIMS_AT,
+    GENERATED,
+    KEPT_WEIGHT,
+    LARGE,
+    LONGEST,
+    NOT_AGAIN,
+    NOT_FUSED,
+    ROW_GRADIENTS,
+    ROW_NORMS,
+    SHARES,
+    SOFTMAX_GRADIENTS,
+    SOFTMAXES,
+    UNROLLED,
+    WINDOWED,
+)
+from .loops import Loop, LoopGraph, Read
+from .reading import Call, Reading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
+from .values import Kept, Part, Value, Values
+
+
+def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
+    """Return the loops of each compiled region (per op; -1: none), in order. The trace has to name its tensors."""
+    if not row_count(trace.operands):
+        return []
+    reading = Reading(trace, region)
+    calls: dict[int, list[int]] = {}
+    for row in np.flatnonzero(region != MISSING).tolist():
+        if reading.family(row) is not Family.VIEW:
+            calls.setdefault(int(region[row]), []).append(row)
+    readers, kept = readers_of(reading), Kept()
+    return [_Lowering(reading, readers, kept, at, rows).run() for at, rows in calls.items()]
+
+
+class _Lowering:
+    """Lower the ops of one region."""
+
+    def __init__(
+        self, reading: Reading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
+    ) -> None:
+        self._reading, self._readers, self._rows = reading, readers, rows
+        self._members = set(rows)
+        self._graph = LoopGraph(region=region)
+        self._values = Values(self._graph, kept)
+        self._kept = kept
+        self._next_write = next_writes(reading, rows)
+        self._seeds = MISSING
+
+    def run(self) -> LoopGraph:
+        """Return the region's loops."""
+        for row in self._rows:
+            call = self._reading.call(row)
+            _rule_of(call.name, self._reading.family(row), call)(self, call)
+        for storage, value in [*self._values.current.items()]:
+            is_output = storage not in self._kept.recipes and self._is_output(storage)
+            if is_output and (value.buffer is not None or value.ops & self._members):
+                self._graph.outputs.add(self._values.store(value))
+            if value.buffer is not None:
+                self._kept.buffers.setdefault(storage, (self._graph.region, value.buffer))
+        return self._graph
+
+    def _is_output(self, storage: int) -> bool:
+        """Say whether a storage is read after the region, was there before, or is read by nobody: a result."""
+        readers = self._readers.get(storage, ())
+        is_outside = any(row not in self._members for row in readers)
+        return not readers or is_outside or storage in self._values.given_storages
+
+    def parts(self, call: Call, chosen: Sequence[int] | None = None) -> list[Part]:
+        """Return what the op reads, and how many elements of each."""
+        items = call.inputs if chosen is None else [call.inputs[at] for at in chosen if at < len(call.inputs)]
+        return [(self._values.read(*item[:3]), item[1], item[3]) for item in items]
+
+    def stored(self, call: Call) -> list[Part]:
+        """Return what the op reads, in memory."""
+        parts = self.parts(call)
+        for value, _, _ in parts:
+            self._values.store(value)
+        return parts
+
+    def assign(self, call: Call, at: int, value: Value) -> None:
+        """Let a result of the op hold a value, in memory where its readers need it there."""
+        if at >= len(call.outputs):
+            return
+        storage = call.outputs[at][0]
+        until = self._next_write.get((call.row, storage))
+        users = [row for row in self._readers.get(storage, ()) if row > call.row and (until is None or row <= until)]
+        if at > 0 and not users and until is None and storage not in self._values.given_storages:
+            return  # statistics and masks that nobody asks for
+        outside = [row for row in users if row not in self._members]
+        is_needed = any(row in self._members and _needs_memory(self._reading, row) for row in users)
+        is_kept = bool(outside) and not self._is_computed_anew(storage, value, outside)
+        self._values.current[storage] = value
+        self._values.settle(value, len(users), is_needed=is_needed or is_kept)
+        if value.buffer is not None and is_kept:
+            self._graph.outputs.add(value.buffer)
+
+    def _is_computed_anew(self, storage: int, value: Value, outside: Sequence[int]) -> bool:
+        """Say whether the backward pass computes a value anew from less than it is; note how, and keep that instead.
+
+        As functorch's partitioner weighs it: what has to be in memory anyway counts half of what need not be.
+        """
+        is_backward = self._reading.trace.ops.phase[np.array(outside)] == Phase.BACKWARD
+        if value.buffer is not None or not is_backward.all() or any(self._reading.region[row] < 0 for row in outside):
+            return False
+        graph = self._graph
+        new = [item for item in value.reads if graph.writer[item.buffer] >= 0 and item.buffer not in graph.outputs]
+        cost = sum(map(graph.read_bytes, new))
+        is_needed = self._seeds in {item.buffer for item in value.reads} or any(
+            _needs_memory(self._reading, row) or self._reading.name(row) in NOT_FUSED for row in outside
+        )
+        is_needed |= any(self._reading.name(row) in NOT_AGAIN for row in value.ops)
+        if is_needed or cost > KEPT_WEIGHT * value.elements * value.element_bytes or value.size > LONGEST:
+            self._kept.expressions.add(storage)
+            return all(self._reading.name(row) in ROW_GRADIENTS for row in outside)
+        self._kept.recipes[storage] = self._values.recipe_of(value)
+        graph.outputs.update(item.buffer for item in new)
+        return True
+
+    def tagged(self, call: Call) -> frozenset[int]:
+        """Return the op, with the one that it computes anew a part of."""
+        forward = int(self._reading.trace.ops.forward[call.row])
+        shared = SHARES.get(call.name)
+        is_same = forward != MISSING and shared == self._reading.names[self._reading.trace.ops.name[forward]]
+        is_kept = any(item[0] in self._kept.expressions for item in call.inputs[1:2])
+        return frozenset((call.row, forward)) if is_same and not is_kept else frozenset((call.row,))
+
+    def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
+        """Return an expression of the op."""
+        value = self._values.expression(call.row, parts, elements, element_bytes, LARGE.get(call.name, 2))
+        value.ops |= self.tagged(call)
+        return value
+
+    def pointwise(self, call: Call) -> None:
+        """Lower an op that computes each element of its results by itself."""
+        parts = self.stored(call) if call.name in WINDOWED else self.parts(call)
+        if call.name == "copy_" and len(parts) > 1:
+            parts = parts[1:]
+        for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
+            self.assign(call, at, self.express(call, parts, elements, element_bytes))
+
+    def library(self, call: Call) -> None:
+        """Lower an op that is not generated."""
+        parts = self.stored(call)
+        reads = frozenset(Read(value.buffer, count) for value, count, _ in parts if value.buffer is not None)
+        loop = Loop(ops=frozenset((call.row,)), outer=1, reads=reads, is_library=True)
+        self._graph.loops.append(loop)
+        for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
+            buffer = self._values.add_loop(loop, elements, element_bytes)
+            self.assign(call, at, Value(elements, element_bytes, buffer=buffer))
+
+    def reduction(self, call: Call) -> None:
+        """Lower a reduction."""
+        read = call.inputs[0][1]
+        outer, element_bytes = max(call.outputs[0][1], 1), call.outputs[0][2]
+        reduced = max(read // outer, 1)
+        parts = self.parts(call, (0,))
+        if reduced < UNROLLED:
+            self.assign(call, 0, self.express(call, parts, outer, element_bytes))
+            return
+        is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name])
+        found = self._values.reduce(
+            call.row, parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
+        )
+        for at, value in enumerate(found):
+            self.assign(call, at, value)
+
+    def scan(self, call: Call) -> None:
+        """Lower a running total: a loop over rows that writes every element."""
+        parts = self.parts(call, (0,))
+        _, elements, element_bytes, _ = call.outputs[0]
+        columns = last_size(call.signature)
+        whole = self._values.expression(call.row, parts, elements, element_bytes, 1)
+        loop = Loop(ops=whole.ops, outer=max(elements // columns, 1), reduced=columns, reads=whole.reads)
+        self.assign(
+            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
+        )
+
+    def dropout(self, call: Call) -> None:
+        """Lower a dropout: random numbers make a mask, which a backward pass needs again."""
+        if self._seeds == MISSING:
+            self._seeds = self._graph.add_buffer(1, 8)
+        seeds = Value(1, 8, buffer=self._seeds)
+        parts = self.parts(call, (0,))
+        for at in range(len(call.outputs) - 1, -1, -1):
+            _, elements, element_bytes, _ = call.outputs[at]
+            value = self.express(call, parts if at == 0 else [(seeds, 1, 0)], elements, element_bytes)
+            self.assign(call, at, value)
+            parts = [*parts, (value, elements, 0)]
+
+    def row_norm(self, call: Call) -> None:
+        """Lower a norm over rows: their moments, then each element with them."""
+        _, elements, element_bytes, _ = call.outputs[0]
+        rows = call.outputs[1][1] if len(call.outputs) > 1 else elements // last_size(call.signature)
+        parts = self.parts(call)
+        self._normalise(call, parts, max(rows, 1), elements, element_bytes)
+
+    def _normalise(
+        self, call: Call, parts: Sequence[Part], rows: int, elements: int, element_bytes: int, *, is_rows: bool = True
+    ) -> None:
+        moments = self._values.reduce(
+            call.row,
+            parts[:1],
+            rows,
+            max(elements // rows, 1),
+            (4, 4)[: 1 if "rms" in call.name else 2],
+            is_rows=is_rows,
+        )
+        stats = [(value, rows, 0) for value in moments]
+        data = call.inputs[0][0]
+        if data in self._kept.expressions and self._values.current[data].buffer is None:
+            whole = self.express(call, [*parts[:1], *stats], elements, element_bytes)
+            buffer = self._values.store(whole)
+            self._graph.outputs.add(buffer)
+            self._kept.buffers[data] = self._graph.region, buffer
+            parts, stats = [(whole, elements, 0), *parts[1:]], []
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at in range(1, len(call.outputs)):
+            self.assign(call, at, moments[min(at, len(moments)) - 1])
+
+    def group_norm(self, call: Call) -> None:
+        """Lower a group norm: a row is a group's channels of an image."""
+        _, elements, element_bytes, _ = call.outputs[0]
+        rows = call.outputs[1][1] if len(call.outputs) > 1 else 1
+        self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes)
+
+    def batch_norm(self, call: Call) -> None:
+        """Lower a batch norm: with fixed statistics pointwise, else moments of channels first."""
+        if not trains(call):
+            self.pointwise(call)
+            return
+        _, elements, element_bytes, _ = call.outputs[0]
+        channels = min((item[1] for item in call.inputs[1:]), default=1)
+        parts = self.parts(call)
+        self._normalise(call, parts[: min(3, len(parts))], max(channels, 1), elements, element_bytes, is_rows=False)
+
+    def softmax(self, call: Call) -> None:
+        """Lower a softmax: maximum and sum of rows in one pass, then each element with them."""
+        _, elements, element_bytes, _ = call.outputs[0]
+        columns = last_size(call.signature)
+        parts, rows = self.parts(call, (0,)), max(elements // columns, 1)
+        found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
+        stats = [(value, rows, 0) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+
+    def softmax_gradient(self, call: Call) -> None:
+        """Lower a softmax's gradient: one sum per row."""
+        _, elements, element_bytes, _ = call.outputs[0]
+        columns = last_size(call.signature)
+        parts, rows = self.parts(call), max(elements // columns, 1)
+        found = self._values.reduce(call.row, parts, rows, columns, (4,), is_rows=True)
+        self.assign(
+            call, 0, self.express(call, [*parts, *((value, rows, 0) for value in found)], elements, element_bytes)
+        )
+
+    def row_gradient(self, call: Call) -> None:
+        """Lower a row norm's gradient: two sums per row, and one per column for weight and bias each."""
+        _, elements, element_bytes, _ = call.inputs[0]
+        rows = max(min((item[1] for item in call.inputs[2:3]), default=1), 1)
+        columns = max(elements // rows, 1)
+        is_layer, data = call.name == "native_layer_norm_backward", call.inputs[1][0]
+        self._values.read(*call.inputs[1][:3])
+        is_ready = data in self._kept.expressions
+        inner = (1,) if is_ready else (1, 2, 3) if is_layer else (1, 2)
+        weights = (4,) if is_layer else (3,)
+        found = self._sums(call, ((0, *weights), (0, *weights, *inner)), rows, columns, is_rows=True)
+        parts = self.parts(call, tuple(sorted({0, *weights, *inner, 3 if is_layer else 2})))
+        stats = [(value, rows, 0) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at, chosen in ((1, (0, *inner)), (2, (0,))):
+            if at < len(call.outputs) and 1 < call.outputs[at][1] < elements:
+                self.assign(call, at, self._sums(call, (chosen,), columns, rows, is_rows=False)[0])
+
+    def channel_gradient(self, call: Call) -> None:
+        """Lower a batch norm's gradient: two sums per channel."""
+        parts = self.parts(call)
+        _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
+        channels = min((item[1] for item in call.inputs[2:]), default=1)
+        every = tuple(range(min(2, len(call.inputs)))), tuple(range(len(call.inputs)))
+        found = self._sums(call, (every[0][:1], every[1]), channels, elements // max(channels, 1), is_rows=False)
+        stats = [(value, channels, 0) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at in range(1, len(call.outputs)):
+            self.assign(call, at, found[at % len(found)])
+
+    def group_gradient(self, call: Call) -> None:
+        """Lower a group norm's gradient: sums per channel of an image, then of groups, then over images."""
+        parts = self.parts(call)
+        _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
+        groups = max(min((item[1] for item in call.inputs[2:4]), default=1), 1)
+        channels = max((item[1] for item in call.inputs[4:5]), default=groups)
+        images = max(groups // max(groups_per_image(call), 1), 1)
+        chosen = ((0,), (0, 1))
+        found = self._sums(call, chosen, images * channels, max(elements // (images * channels), 1), is_rows=True)
+        stats = [(value, images * channels, 0) for value in found]
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        for at in range(1, len(call.outputs)):
+            value = self._values.reduce(call.row, stats, channels, images, (4,), is_rows=False)[0]
+            self.assign(call, at, value)
+
+    def _sums(
+        self, call: Call, chosen: Sequence[Sequence[int]], outer: int, reduced: int, *, is_rows: bool
+    ) -> list[Value]:
+        """Return one sum of each choice of operands."""
+        found = []
+        for each in chosen:
+            found += self._values.reduce(call.row, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
+            if len(each) > 1:
+                self._graph.loops[-1].ops |= self.tagged(call)
+        return found
+
+    def scatter(self, call: Call) -> None:
+        """Lower an op that adds to places that indices choose: zeros, then a loop over what is added."""
+        parts = self.parts(call)
+        _, elements, element_bytes, _ = call.outputs[0]
+        zeros = self._values.expression(call.row, (), elements, element_bytes, 1)
+        empty = self._values.store(zeros)
+        whole = self._values.expression(call.row, parts, max(count for _, count, _ in parts), element_bytes, 1)
+        loop = Loop(ops=whole.ops, outer=whole.elements, reads=whole.reads, after=frozenset((empty,)))
+        self.assign(
+            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
+        )
+
+
+_Rule = Callable[[_Lowering, Call], None]
+
+
+def _rule_of(name: str, family: Family | None, call: Call) -> _Rule:
+    """Return how an op is lowered."""
+    if not call.outputs:
+        return lambda _lowering, _call: None
+    for names, rule in _RULES:
+        if name in names:
+            return rule
+    if name in GENERATED or family is Family.ELEMENTWISE:
+        return _Lowering.pointwise
+    return _Lowering.library
+
+
+_RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
+    (ROW_NORMS, _Lowering.row_norm),
+    (BATCH_NORMS, _Lowering.batch_norm),
+    (SOFTMAXES, _Lowering.softmax),
+    (ROW_GRADIENTS, _Lowering.row_gradient),
+    (CHANNEL_GRADIENTS, _Lowering.channel_gradient),
+    (SOFTMAX_GRADIENTS, _Lowering.softmax_gradient),
+    (frozenset(("native_dropout",)), _Lowering.dropout),
+    (frozenset(("native_group_norm",)), _Lowering.group_norm),
+    (frozenset(("native_group_norm_backward",)), _Lowering.group_gradient),
+    (frozenset(("cumsum", "cumprod")), _Lowering.scan),
+    (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), _Lowering.scatter),
+    (frozenset(DIMS_AT), _Lowering.reduction),
+)
+
+
+def _needs_memory(reading: Reading, row: int) -> bool:
+    """Say whether an op takes its operands from memory only."""
+    name = reading.names[reading.trace.ops.name[row]]
+    if name in WINDOWED:
+        return True
+    is_known = name in GENERATED or any(name in names for names, _ in _RULES)
+    return not is_known and reading.family(row) is not Family.ELEMENTWISE

@@ -1,0 +1,135 @@
+"""Reads ops with their tensors for the lowering: storages, sizes, and what their arguments say of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....arrays import Rows
+from ....formats.column import MISSING, row_count
+from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
+from ....formats.trace import Trace
+from ...work import Family, family_of
+from ..calls import operands_of, short_name
+
+OpTensor = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """Hold one op with its tensors: storage, elements, bytes of an element, and which tensor."""
+
+    row: int
+    name: str
+    signature: Signature | None
+    inputs: Sequence[OpTensor]
+    outputs: Sequence[OpTensor]
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """Know of every op which tensors it reads and writes, and of every storage who reads it."""
+
+    trace: Trace
+    region: Rows
+    inputs: list[list[int]] = field(init=False)
+    outputs: list[list[int]] = field(init=False)
+    storage: list[int] = field(init=False)
+    count: list[int] = field(init=False)
+    element_bytes: list[int] = field(init=False)
+    names: list[str] = field(init=False)
+    families: list[Family | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        trace = self.trace
+        found = operands_of(trace) if row_count(trace.operands) else ([], [])
+        self.inputs, self.outputs = ([list(item) for item in each] for each in found)
+        self.storage, self.count = trace.tensors.storage.tolist(), trace.tensors.element_count.tolist()
+        sizes = np.array([DTYPE_BYTES.get(name, 4) for name in trace.strings])
+        self.element_bytes = sizes[trace.tensors.dtype].tolist()
+        self.names = [short_name(name) for name in trace.strings]
+        self.families = [family_of(name) for name in trace.strings]
+
+    def call(self, row: int) -> Call:
+        """Return an op with its tensors."""
+        signature = int(self.trace.ops.signature[row])
+        return Call(
+            row=row,
+            name=self.names[self.trace.ops.name[row]],
+            signature=self.trace.signatures[signature] if signature != MISSING else None,
+            inputs=self._tensors(self.inputs[row]),
+            outputs=self._tensors(self.outputs[row]),
+        )
+
+    def _tensors(self, items: Sequence[int]) -> list[OpTensor]:
+        return [(self.storage[item], self.count[item], self.element_bytes[item], item + 1) for item in items]
+
+    def name(self, row: int) -> str:
+        """Return an op's short name."""
+        return self.names[int(self.trace.ops.name[row])]
+
+    def family(self, row: int) -> Family | None:
+        """Return an op's family."""
+        return self.families[int(self.trace.ops.name[row])]
+
+
+def readers_of(reading: Reading) -> dict[int, list[int]]:
+    """Return the ops that read each storage, in order; those that only view it do not."""
+    readers: dict[int, list[int]] = {}
+    for row, items in enumerate(reading.inputs):
+        if reading.family(row) is not Family.VIEW:
+            for storage in {reading.storage[item] for item in items}:
+                readers.setdefault(storage, []).append(row)
+    return readers
+
+
+def next_writes(reading: Reading, rows: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Return for each op and storage that it writes which op of the region writes it next."""
+    last: dict[int, int] = {}
+    found: dict[tuple[int, int], int] = {}
+    for row in rows:
+        for storage in {reading.storage[item] for item in reading.outputs[row]}:
+            if storage in last:
+                found[last[storage], storage] = row
+            last[storage] = row
+    return found
+
+
+def trains(call: Call) -> bool:
+    """Say whether a batch norm takes its statistics from the batch."""
+    if call.name in ("_native_batch_norm_legit_no_training", "batch_norm_elemt"):
+        return False
+    flags = [item for item in call.signature.arguments if isinstance(item, bool)] if call.signature else []
+    return bool(flags and flags[0])
+
+
+def last_size(signature: Signature | None) -> int:
+    """Return the last dimension of an op's first tensor."""
+    tensors = signature.tensors() if signature is not None else ()
+    return max(tensors[0].shape[-1], 1) if tensors and tensors[0].shape else 1
+
+
+def groups_per_image(call: Call) -> int:
+    """Return the groups of a group norm, whose gradient is told N, C, HxW and the groups."""
+    numbers = (
+        [item for item in call.signature.arguments if isinstance(item, int) and not isinstance(item, bool)]
+        if call.signature
+        else []
+    )
+    return int(numbers[3]) if len(numbers) > 3 else 1
+
+
+def reduces_rows(signature: Signature, position: int) -> bool:
+    """Say whether a reduction is over the last dimensions of its tensor, or over all."""
+    arguments = signature.arguments
+    data, dims = arguments[0], arguments[position] if position < len(arguments) else None
+    if not isinstance(data, TensorSpec):
+        return False
+    chosen = (dims,) if isinstance(dims, int) and not isinstance(dims, bool) else dims
+    if not isinstance(chosen, tuple) or not chosen:
+        return True
+    rank = len(data.shape)
+    reduced = sorted(item % rank for item in chosen if isinstance(item, int)) if rank else []
+    return reduced == list(range(rank - len(reduced), rank))

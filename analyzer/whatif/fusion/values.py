@@ -1,0 +1,167 @@
+"""Values of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from .loops import Buffer, Loop, LoopGraph, OpRow, Read
+
+_MOST_SHARED_READS: Final = 4
+"""Of an expression that several readers compute: inductor's `realize_reads_threshold`."""
+_MOST_READS: Final = 8
+"""Of any expression: its `realize_acc_reads_threshold`."""
+_LARGE: Final = 30
+"""Operations of an expression that several readers would compute: its `realize_opcount_threshold`."""
+_TOO_LARGE: Final = 100
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """Hold a tensor's content."""
+
+    elements: int
+    element_bytes: int
+    ops: frozenset[OpRow] = frozenset()
+    """Of an expression: the ops that it computes."""
+    reads: frozenset[Read] = frozenset()
+    size: int = 0
+    """Of an expression: its operations."""
+    buffer: Buffer | None = None
+    """Where it is in memory."""
+
+
+Part = tuple[Value, int, int]
+"""What is read of a value: how many elements, and which part."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """Name what a recomputed expression reads: a buffer of the graph that computed it first."""
+
+    region: OpRow
+    read: Read
+    elements: int
+    element_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe:
+    """Hold an expression that a backward graph computes anew, instead of keeping what the forward graph had."""
+
+    ops: frozenset[OpRow]
+    size: int
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """Know what graphs leave to later ones: buffers by storage, and how to compute what is not kept."""
+
+    buffers: dict[int, tuple[OpRow, Buffer]] = field(default_factory=dict)
+    recipes: dict[int, Recipe] = field(default_factory=dict)
+    expressions: set[int] = field(default_factory=set)
+    """Storages whose value could have been computed anew, and is kept."""
+
+
+@dataclass(slots=True, eq=False)
+class Values:
+    """Know the value of each storage of a graph, and write expressions to memory where the compiler would."""
+
+    graph: LoopGraph
+    kept: Kept
+    current: dict[int, Value] = field(default_factory=dict)
+    """By storage."""
+    given_storages: set[int] = field(default_factory=set)
+    """Those that the graph did not write before it read them."""
+    taken: dict[tuple[OpRow, Buffer], Buffer] = field(default_factory=dict)
+    """Buffers of earlier graphs by what they are called here."""
+
+    def read(self, storage: int, elements: int, element_bytes: int) -> Value:
+        """Return what a storage holds; what the graph did not compute is one of its inputs."""
+        if storage not in self.current:
+            self.given_storages.add(storage)
+            self.current[storage] = self._from_before(storage, elements, element_bytes)
+        return self.current[storage]
+
+    def _from_before(self, storage: int, elements: int, element_bytes: int) -> Value:
+        recipe = self.kept.recipes.get(storage)
+        if recipe is not None:
+            reads = frozenset(
+                Read(
+                    self._take((item.region, item.read.buffer), item.elements, item.element_bytes),
+                    item.read.elements,
+                    item.read.part,
+                )
+                for item in recipe.leaves
+            )
+            return Value(elements, element_bytes, ops=recipe.ops, reads=reads, size=recipe.size)
+        if storage in self.kept.buffers:
+            buffer = self._take(self.kept.buffers[storage], elements, element_bytes)
+            return Value(elements, element_bytes, buffer=buffer)
+        return self.given(elements, element_bytes)
+
+    def _take(self, key: tuple[OpRow, Buffer], elements: int, element_bytes: int) -> Buffer:
+        if key not in self.taken:
+            self.taken[key] = self.graph.add_buffer(elements, element_bytes)
+        return self.taken[key]
+
+    def recipe_of(self, value: Value) -> Recipe:
+        """Return how another graph computes an expression anew."""
+        graph = self.graph
+        leaves = (
+            Leaf(graph.region, item, graph.elements[item.buffer], graph.element_bytes[item.buffer])
+            for item in value.reads
+        )
+        return Recipe(value.ops, value.size, tuple(leaves))
+
+    def given(self, elements: int, element_bytes: int) -> Value:
+        """Return a value that is in memory from the start."""
+        return Value(elements, element_bytes, buffer=self.graph.add_buffer(elements, element_bytes))
+
+    def expression(self, op: OpRow, parts: Iterable[Part], elements: int, element_bytes: int, size: int) -> Value:
+        """Return what an op computes element by element of values, each read as so many elements."""
+        ops, reads, total = frozenset((op,)), frozenset[Read](), size
+        for value, count, part in parts:
+            if value.buffer is None and value.elements < elements and len(value.reads) > _MOST_SHARED_READS:
+                self.store(value)  # each of its elements would be computed several times
+            if value.buffer is not None:
+                is_part = count < self.graph.elements[value.buffer]
+                reads |= {Read(value.buffer, count, part if is_part else 0)}
+            else:
+                ops, reads, total = ops | value.ops, reads | value.reads, total + value.size
+        return Value(elements, element_bytes, ops=ops, reads=reads, size=total)
+
+    def settle(self, value: Value, users: int, *, is_needed: bool) -> None:
+        """Write an expression to memory where it is needed there, or where computing it anew would cost more."""
+        if value.buffer is not None:
+            return
+        is_shared = users > 1 and (len(value.reads) > _MOST_SHARED_READS or value.size > _LARGE)
+        if is_needed or is_shared or len(value.reads) > _MOST_READS or value.size > _TOO_LARGE:
+            self.store(value)
+
+    def store(self, value: Value) -> Buffer:
+        """Write a value to memory, and return where."""
+        if value.buffer is None:
+            loop = Loop(ops=value.ops, outer=value.elements, reads=value.reads)
+            value.buffer = self.add_loop(loop, value.elements, value.element_bytes)
+            value.ops, value.reads, value.size = frozenset(), frozenset(), 0
+        return value.buffer
+
+    def add_loop(self, loop: Loop, elements: int, element_bytes: int) -> Buffer:
+        """Append a loop with one more result, and return its buffer."""
+        graph = self.graph
+        if not graph.loops or graph.loops[-1] is not loop:
+            graph.loops.append(loop)
+        buffer = graph.add_buffer(elements, element_bytes, len(graph.loops) - 1)
+        loop.writes |= {buffer}
+        return buffer
+
+    def reduce(
+        self, op: OpRow, parts: Iterable[Part], outer: int, reduced: int, results: Iterable[int], *, is_rows: bool
+    ) -> list[Value]:
+        """Return what one reduction leaves, a value in memory per size of an element in `results`."""
+        whole = self.expression(op, parts, outer * reduced, 4, 1)
+        loop = Loop(ops=whole.ops, outer=outer, reduced=max(reduced, 1), is_rows=is_rows, reads=whole.reads)
+        return [Value(outer, size, buffer=self.add_loop(loop, outer, size)) for size in results]
