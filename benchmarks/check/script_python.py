@@ -1,10 +1,10 @@
 """Whether a recording of shapes tells how much of an iteration the host spends between ops, in the script's own Python.
 
 Five scripts (benchmarks/check/python_scripts) run for real on the CPU with tiny tensors, under torch's profiler, which
-tells the share of time in which no op runs. The same scripts are recorded on shapes with a fake GPU, and replayed on the
-synthetic host, launches, copies and waits left out: how much is between ops? The host's speed is taken from the first
-script, `plain`, whose length it makes right without the script's own time; the other four are predictions. Each is
-recorded `--runs` times, and the middle one counts. Beside it stands what the synthetic host says without that time.
+tells the share of time in which no op runs. They are recorded on shapes with a fake GPU as well, and replayed on the
+synthetic host, launches, copies and waits left out: how much is between ops? How fast this machine is between ops and in
+them is taken from the first script, `plain`, which it makes right without the script's own time: a kernel that runs on
+the CPU takes longer than an op without its launch. The other four are predictions. Each is recorded `--runs` times, and the middle one counts. Beside it stands what the synthetic host says without that time.
 
 Run: python -m benchmarks.check.script_python [--runs 3]
 """
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -102,10 +102,18 @@ def record(name: str, runs: int) -> list[Trace]:
     return traces
 
 
-def replayed(trace: Trace, speed: float) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Speeds:
+    """How fast this machine is beside the synthetic reference host: between ops, and in them."""
+
+    leads: float = 1.0
+    ops: float = 1.0
+
+
+def replayed(trace: Trace, speeds: Speeds) -> tuple[float, float]:
     """Return the length of the synthetic host's iteration, ns, and the share of it between ops."""
-    costs = replace(load_host_costs().at_speed(speed), launch_ns=0.0, copy_ns=0.0, sync_ns=0.0)
-    timed = synthesize_timeline(trace, costs)
+    costs, leads = (load_host_costs().at_speed(speed) for speed in (speeds.ops, speeds.leads))
+    timed = synthesize_timeline(trace, replace(costs, lead_ns=leads.lead_ns, launch_ns=0.0, copy_ns=0.0, sync_ns=0.0))
     outer = timed.ops.parent < 0
     length = float(timed.iterations.end_ns[0])
     return length, 1 - float(timed.ops.duration_ns[outer].sum()) / length
@@ -128,13 +136,14 @@ def main() -> None:
     measured = {name: measure(name, options.runs) for name in NAMES}
     traces = {name: record(name, options.runs) for name in NAMES}
     plain = without_script(traces[NAMES[0]][0])
-    speed = replayed(plain, 1.0)[0] / measured[NAMES[0]][0]
-    print(f"this host is {speed:.2f} times as fast as the synthetic reference host, by {NAMES[0]}")
+    (length, share), (taken, between) = replayed(plain, Speeds()), measured[NAMES[0]]
+    speed = Speeds(leads=length * share / (taken * between), ops=length * (1 - share) / (taken * (1 - between)))
+    print(f"this host beside the synthetic reference host, by {NAMES[0]}: {speed}")
     print(f"{'script':18}{'measured':>12}{'predicted':>11}{'without':>10}{'error':>9}   script's own, loading; lengths")
     errors = []
     for name in NAMES:
         found = sorted((replayed(trace, speed)[1], number) for number, trace in enumerate(traces[name]))
-        share, number = found[len(found) // 2]
+        share, number = found[(len(found) - 1) // 2]
         trace = traces[name][number]
         length, between = measured[name]
         own, loading = (float(column[column > 0].sum()) for column in (trace.ops.lead_ns, trace.ops.loading_ns))
