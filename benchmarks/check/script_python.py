@@ -2,9 +2,10 @@
 
 Five scripts (benchmarks/check/python_scripts) run for real on the CPU with tiny tensors, under torch's profiler, which
 tells the share of time in which no op runs. They are recorded on shapes with a fake GPU as well, and replayed on the
-synthetic host, launches, copies and waits left out: how much is between ops? How fast this machine is between ops and in
-them is taken from the first script, `plain`, which it makes right without the script's own time: a kernel that runs on
-the CPU takes longer than an op without its launch. The other four are predictions. Each is recorded `--runs` times, and the middle one counts. Beside it stands what the synthetic host says without that time.
+synthetic host without launches, copies and waits: how much is between ops? How fast this machine is between ops and in
+them is taken from the first script, `plain`, which that makes right without the script's own time: a kernel that runs
+on the CPU is part of its op. The other four are predictions. Each is recorded `--runs` times, and the middle one
+counts. Beside it stands what the synthetic host says without the script's own time.
 
 Run: python -m benchmarks.check.script_python [--runs 3]
 """
