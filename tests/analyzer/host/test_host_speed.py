@@ -79,7 +79,7 @@ def test_the_length_of_the_iteration_plays_no_part(pair: tuple[Trace, Trace]) ->
 
     def moved(start: np.ndarray) -> np.ndarray:
         at = np.searchsorted(trace.ops.start_ns[top], start, side="right") - 1
-        return start + np.append(delay, 0)[at]
+        return np.asarray(start + np.append(delay, 0)[at])
 
     stretched = replace(
         trace,

@@ -45,11 +45,11 @@ def counted(share: Floats, lookups: int, seed: int = 5) -> LookupCounts:
 
 def hit_rate(indices: Indices, rows: int, held: float) -> float:
     counts, share = spread_of(indices, float(rows))
-    return float(1 - steady_misses(counts, share, characteristic_time(counts, share, np.float64(held))))
+    return float(1 - steady_misses(counts, share, characteristic_time(counts, share, np.array(held))))
 
 
 def touched(indices: Indices, rows: int, lookups: float) -> float:
-    return float(touched_rows(*spread_of(indices, float(rows)), np.float64(lookups)))
+    return float(touched_rows(*spread_of(indices, float(rows)), np.array(lookups)))
 
 
 def lookup_trace(
@@ -216,7 +216,7 @@ def sample_with(root_dir: Path, exponent: float | None) -> Trace:
     for op, (name, number) in enumerate(zip(trace.ops.name.tolist(), trace.ops.signature.tolist(), strict=True)):
         if trace.strings[name] == "aten::_embedding_bag":
             table, given = trace.signatures[number].arguments[:2]
-            rows += rows_of(counted(zipf(table.shape[0], exponent), given.element_count), op)  # type: ignore[union-attr]
+            rows += rows_of(counted(zipf(table.shape[0], exponent), given.element_count), op)
     columns = dict(zip(("op", "least_count", "distinct_rows", "lookup_count"), np.array(rows).T, strict=True))
     return replace(trace, lookups=build_table(LookupTable, len(rows), **columns))
 
@@ -231,12 +231,15 @@ def test_questions_to_a_recording_are_answered_as_with_the_true_spread(root_dir:
 
     for batch in (None, 65_536):
         assert kernel_ns(recorded, batch=batch) == pytest.approx(kernel_ns(plain, batch=batch, indices=name), rel=0.02)
-    for ask in (
-        lambda trace, **options: (
-            scale(trace, to=H100, gpus=[8], plan=["dp=8"], **options).report.predictions[0].iteration_ns
-        ),
-        lambda trace, **options: shard(trace, to=H100, gpus=8, **options).report.plans[0].iteration_ns,
-    ):
+
+    def scaled_ns(trace: Trace, indices: str | None = None) -> float:
+        report = scale(trace, to=H100, gpus=[8], plan=["dp=8"], indices=indices).report
+        return report.predictions[0].iteration_ns
+
+    def sharded_ns(trace: Trace, indices: str | None = None) -> float:
+        return shard(trace, to=H100, gpus=8, indices=indices).report.plans[0].iteration_ns
+
+    for ask in (scaled_ns, sharded_ns):
         assert ask(recorded) == pytest.approx(ask(plain, indices=name), rel=0.01)
 
 

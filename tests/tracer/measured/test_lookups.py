@@ -42,7 +42,7 @@ def expected(drawn: torch.Tensor) -> list[tuple[int, int, int]]:
 def told(trace: Trace) -> Rows:
     table, ops = trace.lookups, trace.ops
     names = [trace.strings[ops.name[op]] for op in table.op]
-    shapes = [trace.signatures[ops.signature[op]].arguments[0].shape for op in table.op]  # type: ignore[union-attr]
+    shapes = [trace.signatures[ops.signature[op]].arguments[0].shape for op in table.op]
     columns = (table.table_index, table.least_count, table.distinct_rows, table.lookup_count)
     return list(zip(names, shapes, *(column.tolist() for column in columns), strict=True))
 
@@ -160,13 +160,13 @@ def test_a_mode_of_the_code_itself_is_left_alone(tables: Tables) -> None:
             Counting.seen += 1
             return func(*args, **(kwargs or {}))
 
-    with Counting(), count_lookups() as calls:
+    with Counting(), count_lookups() as calls:  # type: ignore[no-untyped-call]
         tables()
     assert not calls
     assert Counting.seen
     watch = count_lookups()
     watch.__enter__()
-    with Counting() as late:
+    with Counting() as late:  # type: ignore[no-untyped-call]
         watch.__exit__(None, None, None)
         assert _python_dispatch._get_current_dispatch_mode_stack() == [late]
     assert not _python_dispatch._get_current_dispatch_mode_stack()
