@@ -23,7 +23,6 @@ from .inductor_ops import (
     KEPT_WEIGHT,
     LARGE,
     LONGEST,
-    NOT_AGAIN,
     NOT_FUSED,
     ROW_GRADIENTS,
     ROW_NORMS,
@@ -35,7 +34,7 @@ from .inductor_ops import (
 )
 from .loops import Loop, LoopGraph, Read
 from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
-from .values import Kept, Part, Value, LoopValues
+from .values import Kept, LoopValues, Part, Value
 
 
 def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
@@ -127,7 +126,7 @@ class _Lowering:
         is_needed = self._seeds in {item.buffer for item in value.reads} or any(
             _needs_memory(self._reading, row) or self._reading.name(row) in NOT_FUSED for row in outside
         )
-        is_needed |= any(self._reading.name(row) in NOT_AGAIN for row in value.ops)
+        is_needed |= any(self._reading.is_once_only(row) for row in value.ops)
         if is_needed or cost > KEPT_WEIGHT * value.elements * value.element_bytes or value.size > LONGEST:
             self._kept.expressions.add(storage)
             return all(self._reading.name(row) in ROW_GRADIENTS for row in outside)

@@ -13,6 +13,7 @@ from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ....formats.trace import Trace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
+from .inductor_ops import NOT_AGAIN
 
 OpTensor = tuple[int, int, int, int]
 
@@ -69,6 +70,11 @@ class OpReading:
     def name(self, row: int) -> str:
         """Return an op's short name."""
         return self.names[int(self.trace.ops.name[row])]
+
+    def is_once_only(self, row: int) -> bool:
+        """Say whether no backward pass computes an op anew; a tensor joined to itself is a view with more elements."""
+        name = self.name(row)
+        return name in NOT_AGAIN and not (name == "cat" and len(set(self.inputs[row])) == 1)
 
     def family(self, row: int) -> Family | None:
         """Return an op's family."""

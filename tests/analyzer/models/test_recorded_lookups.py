@@ -79,8 +79,8 @@ def rows_of(counts: LookupCounts, op: int = 0) -> list[tuple[int, int, int, int]
     return [(op, *item) for item in counts.classes]
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.6, 0.9, 1.05, 1.2, 1.5])
-@pytest.mark.parametrize(("rows", "lookups"), [(2_000, 4_096), (300_000, 60_000), (3_000_000, 400_000)])
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.05, 1.5])
+@pytest.mark.parametrize(("rows", "lookups"), [(2_000, 4_096), (300_000, 60_000), (1_000_000, 200_000)])
 def test_zipfs_law_is_known_again_by_hit_rate_and_by_rows_of_other_batches(
     exponent: float, rows: int, lookups: int
 ) -> None:
@@ -221,10 +221,9 @@ def sample_with(root_dir: Path, exponent: float | None) -> Trace:
     return replace(trace, lookups=build_table(LookupTable, len(rows), **columns))
 
 
-@pytest.mark.parametrize("exponent", [0.0, 1.3])
-def test_questions_to_a_recording_are_answered_as_with_the_true_spread(root_dir: Path, exponent: float) -> None:
+def test_questions_to_a_recording_are_answered_as_with_the_true_spread(root_dir: Path) -> None:
     """Other batch sizes, many GPUs and shared tables, from histograms of one batch of 2,048."""
-    recorded, plain, name = sample_with(root_dir, exponent), sample_with(root_dir, None), f"zipf:{exponent}"
+    recorded, plain, name = sample_with(root_dir, 0.0), sample_with(root_dir, None), "uniform"
 
     def kernel_ns(trace: Trace, **options: object) -> float:
         report = analyze(trace, to=H100, top=500, **options).report  # type: ignore[arg-type]
@@ -245,7 +244,7 @@ def test_a_recording_on_the_cpu_says_how_lookups_are_spread_on_another_gpu() -> 
     torch = pytest.importorskip("torch")
     from wavecast import record
 
-    sizes, width, batch, bag = (400_000, 60_000, 900), 32, 2048, 16
+    sizes, width, batch, bag = (150_000, 20_000, 900), 16, 2048, 16
     shares = [zipf(size, 1.2) for size in sizes]
     source = np.random.default_rng(11)
     tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(size, width, mode="sum") for size in sizes)
