@@ -26,7 +26,7 @@ import torch
 import torch._inductor.config as inductor
 import torch.fx.experimental.proxy_tensor as proxies
 from torch import nn
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch.fx import traceback
@@ -170,7 +170,8 @@ def _is_scheduled(error: BaseException | None) -> bool:
 
 def _loss_of(result: Any) -> torch.Tensor:
     """Return what is differentiated: the result itself, weighted by nothing."""
-    return result.sum()
+    total: torch.Tensor = result.sum()
+    return total
 
 
 def record_network(network: nn.Module, inputs: Inputs) -> Trace:
