@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import runpy
 import statistics
 import subprocess
@@ -98,7 +99,10 @@ def record(name: str, runs: int) -> list[Trace]:
         for number in range(runs):
             path = Path(folder) / f"{number}.json.gz"
             command = [sys.executable, "-m", "wavecast", "record", "--shapes-only", "-o", str(path)]
-            subprocess.run([*command, str(SCRIPTS / f"{name}.py")], check=True, capture_output=True)
+            script = str(SCRIPTS / f"{name}.py")
+            subprocess.run(
+                [*command, script], env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, capture_output=True
+            )
             traces.append(load_trace(path))
     return traces
 

@@ -279,6 +279,9 @@ def test_the_scripts_own_time_stands_in_for_a_shorter_lead(root_dir: Any) -> Non
     told = replace(trace, ops=build_table(OpTable, len(lead_ns), **(kept | {"lead_ns": lead_ns})))
     assert with_script_time(told, np.full(len(lead_ns), 7.0), 2.0)[9:12].tolist() == [7.0, 1_500_000.0, 7.0]
     assert with_script_time(trace, np.full(len(lead_ns), 7.0), 2.0)[10] == 7.0
+    endless = replace(trace, ops=build_table(OpTable, len(lead_ns), **(kept | {"lead_ns": lead_ns + 2**53})))
+    with pytest.raises(InputError, match="lead_ns: the times add up"):
+        synthesize_timeline(endless, costs)
     for speed in (1.0, 2.0):
         timed = synthesize_timeline(told, costs, speed)
         longer_ns = timed.iterations.end_ns[0] - usual.iterations.end_ns[0]
