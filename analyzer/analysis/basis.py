@@ -17,6 +17,7 @@ from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph
 from ..host.costs import load_host_costs, unknown_host_half_width
+from ..host.script import script_speed_of
 from ..host.timeline import synthesize_timeline
 from ..models.library import Library
 from ..prediction.predict import predict_measured, predict_shapes
@@ -108,7 +109,7 @@ def shapes_basis(
     `is_compiled` says that a compiler merges pointwise ops, in the recorded program or by a scenario.
     Raises InputError where none of them has any GPU time: all GPUs would be alike.
     """
-    trace = synthesize_timeline(changed.trace, load_host_costs())
+    trace = synthesize_timeline(changed.trace, load_host_costs(), script_speed_of(changed.trace.meta.host))
     workload = shape_workload(trace, window)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
     prediction = predict_shapes(workload, gpus, library, kind, attention=attention, nodes=cluster.nodes_of(gpus))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
 from ...formats.limits import MAX_INTEGER
+from ...formats.meta import HostTimes
 from ...formats.trace import Trace
+from .named import load_anchor, usual_mix
+
+_SPEEDS: Final = (0.01, 100.0)
+"""Beyond them a measurement of a host is none."""
 
 
 def with_script_time(trace: Trace, lead_ns: Floats, script_speed: float) -> Floats:
@@ -20,3 +27,18 @@ def with_script_time(trace: Trace, lead_ns: Floats, script_speed: float) -> Floa
     if float(trace.ops.lead_ns.sum(dtype=np.float64)) / script_speed > MAX_INTEGER:
         raise InputError("$.ops.lead_ns: the times add up to more than 104 days: record the script again")
     return np.where(trace.ops.parent < 0, np.maximum(lead_ns, trace.ops.lead_ns / script_speed), lead_ns)
+
+
+def script_speed_of(host: HostTimes) -> float:
+    """Return how fast Python is on the reference host relative to the one that recorded; 1 where that does not say.
+
+    By the one machine of which both are known: how fast its ops are in recordings, and what pieces of Python take there.
+
+    >>> script_speed_of(HostTimes())
+    1.0
+    """
+    anchor = load_anchor()
+    if host.python_ns is None or anchor.times.python_ns is None:
+        return 1.0
+    reference_ns = anchor.times.python_ns * usual_mix(anchor.ops_ratio)["python"]
+    return float(np.clip(host.python_ns / reference_ns, *_SPEEDS))

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def bookkeeping_loop() -> Workload:
 
     def forward() -> dict[str, Any]:
         state: dict[str, Any] = {"length": 0, "scores": []}
-        beams = [{"tokens": [1], "score": 0.0} for _ in range(4)]
+        beams: list[dict[str, Any]] = [{"tokens": [1], "score": 0.0} for _ in range(4)]
         for number in range(25):
             scores = torch.softmax(x, 0)
             for beam in beams:
@@ -141,7 +142,8 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
-        return self.relu(y + x)
+        joined: torch.Tensor = self.relu(y + x)
+        return joined
 
 
 def resnet() -> Workload:
@@ -204,7 +206,9 @@ def take_apart(workload: Workload, host: dict[str, Any]) -> dict[str, float]:
     for hook in hooks:
         hook.remove()
     shares["module_ns"] = called * host["module_ns"]
-    calls = {number: (lambda item=item: item[0](*item[1], **item[2])) for number, item in enumerate(seen.calls)}
+    calls: dict[Any, Callable[[], Any]] = {
+        number: partial(item[0], *item[1], **item[2]) for number, item in enumerate(seen.calls)
+    }
     with torch.no_grad():
         for number, taken in time_all(calls, CALL_ROUNDS).items():
             is_factory = getattr(seen.calls[number][0], "__name__", "") in FACTORIES
@@ -270,7 +274,7 @@ def ask(worker: subprocess.Popen[str]) -> dict[str, Any]:
     worker.stdin.flush()
     line = worker.stdout.readline()
     if not line:
-        sys.exit(f"{worker.args[0]}: failed; see above")  # type: ignore[index]
+        sys.exit(f"{worker.args!r}: failed; see above")
     found: dict[str, Any] = json.loads(line)
     return found
 

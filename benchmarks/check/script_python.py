@@ -72,7 +72,8 @@ def profile_script(path: Path) -> None:
 
 def split(events: list[tuple[int, int, str]]) -> Iterator[list[tuple[int, int]]]:
     """Yield the gaps before, and the lengths of, the outermost ops of each iteration."""
-    end, found = None, []
+    end: int | None = None
+    found: list[tuple[int, int]] = []
     for start, minus_duration, name in events:
         if end is not None and start < end:
             continue

@@ -84,7 +84,8 @@ def test_large_files_directories_and_missing_ones_are_refused(tmp_path: Path) ->
 
 
 def test_speeds_are_ratios_of_times() -> None:
-    twice = HostTimes(**{kind: (getattr(REFERENCE_HOST, kind) or 0.0) / 2 or None for kind in HOST_KINDS})
+    halves: dict[str, Any] = {kind: (getattr(REFERENCE_HOST, kind) or 0.0) / 2 or None for kind in HOST_KINDS}
+    twice = HostTimes(**halves)
     assert host_ratios(twice) == {kind: 2.0 for kind in HOST_KINDS if kind != "launch_ns"}
     assert host_speed(twice) == pytest.approx(2.0)
     assert host_speed(REFERENCE_HOST, twice) == pytest.approx(0.5)

@@ -17,6 +17,7 @@ from ...graph.build import build_graph
 from ...graph.graph import Graph, NodeKind
 from ...host.communication import STREAM
 from ...host.costs import HostCosts
+from ...host.script import script_speed_of
 from ...host.timeline import synthesize_timeline
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
@@ -79,7 +80,8 @@ def replay_piece(
     `hides_tensor`: tensor-parallel collectives run in pieces beside their product. `hides_experts`: those with experts
     run beside another micro batch. Its ops of the last micro batch alone take no time in the passes of the others.
     """
-    trace = synthesize_timeline(rank.trace, costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio))
+    scaled = costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio)
+    trace = synthesize_timeline(rank.trace, scaled, script_speed_of(rank.trace.meta.host))
     window = select_window(trace)
     workload = shape_workload(trace, window)
     kind = iteration_kind(workload, trace.meta, is_compiled=False)

@@ -58,7 +58,8 @@ class Network(nn.Module):
         self.first, self.second, self.head = Convolution(12, 16), Convolution(16, 16), nn.Linear(16, 4)
 
     def forward(self, x: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return self.head(self.second(self.first(x, source, target), source, target))
+        logits: torch.Tensor = self.head(self.second(self.first(x, source, target), source, target))
+        return logits
 
 
 model = Network().to(device)

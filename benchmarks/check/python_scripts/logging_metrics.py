@@ -36,7 +36,7 @@ for step in range(40):
     logits = model(x)
     loss = nn.functional.cross_entropy(logits, y)
     loss.backward()
-    norms = [parameter.grad.norm() for parameter in model.parameters()]
+    norms = [parameter.grad.norm() for parameter in model.parameters() if parameter.grad is not None]
     total = float(torch.stack(norms).norm())
     predicted, wanted = logits.argmax(1).tolist(), y.tolist()
     for guess, truth in zip(predicted, wanted, strict=True):

@@ -38,7 +38,8 @@ class Model(nn.Module):
         self.head = nn.Linear(16, len(PIECES) + 1)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.head(self.block(self.embedding(tokens)))
+        logits: torch.Tensor = self.head(self.block(self.embedding(tokens)))
+        return logits
 
 
 model = Model().to(device)

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synthesize_timeline
 from wavecast.analyzer.host.launches import multi_tensor_launches
-from wavecast.analyzer.host.script import with_script_time
+from wavecast.analyzer.host.script import script_speed_of, with_script_time
 from wavecast.errors import InputError
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.column import build_table, columns, row_count
+from wavecast.formats.host_speed import REFERENCE_HOST
 from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import KernelKind, Meta, OpTable, Phase, Trace
+from wavecast.formats.trace import HostTimes, KernelKind, Meta, OpTable, Phase, Trace
 
 NAMES = ("aten::linear", "aten::t", "aten::addmm", "aten::add", "aten::_local_scalar_dense", "aten::mm", "mine::op")
 LINEAR, T, ADDMM, ADD, READ, MM, MINE = range(len(NAMES))
@@ -266,6 +267,24 @@ def test_samples_get_a_kernel_for_all_their_work(name: str, root_dir: Any) -> No
     assert timed.meta.capture == "shapes"
     # One to 30 µs of host time per op: eager PyTorch on any machine of the last ten years.
     assert 1e3 < timed.iterations.end_ns[0] / row_count(trace.ops) < 3e4
+
+
+def test_python_is_moved_from_the_host_that_recorded_to_the_one_of_the_replay(root_dir: Any) -> None:
+    """A host whose Python is twice as fast records half the time, which comes to the same on the reference host."""
+    trace = wavecast.load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
+    kept = {spec.name: getattr(trace.ops, spec.name) for spec in columns(trace.ops)}
+
+    def length_ns(python_ns: float | None, lead_ns: int) -> float:
+        ops = build_table(OpTable, row_count(trace.ops), **(kept | {"lead_ns": np.full(row_count(trace.ops), lead_ns)}))
+        told = replace(trace, ops=ops, meta=replace(trace.meta, host=HostTimes(python_ns=python_ns)))
+        return wavecast.analyze(told, to="T4").report.predictions[0].iteration_ns
+
+    half, whole = (script_speed_of(HostTimes(python_ns=python_ns)) for python_ns in (3000.0, 6000.0))
+    assert whole == pytest.approx(2 * half)
+    assert script_speed_of(REFERENCE_HOST) < 1  # it is faster than the host of the H100 recordings
+    slow, fast = length_ns(6000.0, 10_000_000), length_ns(3000.0, 5_000_000)
+    assert slow == pytest.approx(fast, rel=1e-6)
+    assert slow > length_ns(None, 1000)
 
 
 def test_the_scripts_own_time_stands_in_for_a_shorter_lead(root_dir: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -29,7 +30,7 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Time passes only where a piece says so."""
     now = [0.0]
     monkeypatch.setattr(rounds, "_clock_ns", lambda: now[0])
-    monkeypatch.setattr(rounds.time, "monotonic", count().__next__)
+    monkeypatch.setattr(time, "monotonic", count().__next__)
 
     def spend(time_ns: float) -> None:
         now[0] += time_ns
@@ -106,7 +107,12 @@ def test_a_script_in_an_odd_state_is_measured_and_left_so() -> None:
 @pytest.mark.usefixtures("measured_anew")
 def test_a_process_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(measure, "time_pieces", lambda *_arguments: calls.append(1) or _NO_TIMES)
+
+    def time_pieces(*_arguments: object) -> object:
+        calls.append(1)
+        return _NO_TIMES
+
+    monkeypatch.setattr(measure, "time_pieces", time_pieces)
     layer = nn.Linear(2, 2)
     for _ in range(3):
         trace = wavecast.record(lambda: layer(torch.ones(1, 2)), device="cpu", warmup=0, repeats=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 from wavecast.formats.trace import Trace, Workload
 from wavecast.tracer.fake_cuda.session import ScriptShapes
-from wavecast.tracer.meta import script_clock
 from wavecast.tracer.meta.script_clock import ScriptTime, ScriptTimes, lesser_leads
 
 MS = 1_000_000
@@ -22,7 +22,7 @@ MS = 1_000_000
 def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Let time pass only where a script says so."""
     now = [0]
-    monkeypatch.setattr(script_clock.time, "thread_time_ns", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time_ns", lambda: now[0])
 
     def pass_time(time_ns: int) -> None:
         now[0] += time_ns
@@ -80,7 +80,7 @@ def test_ops_optimizers_garbage_and_hooks_take_none_of_it(spend: Callable[[int],
         gc.collect()
         gc.callbacks.remove(collect)
         out = model(torch.ones(2, 4, device="cuda"))
-        out.register_hook(lambda gradient: spend(9 * MS) or gradient)
+        out.register_hook(lambda _gradient: spend(9 * MS))
         out.sum().backward()
 
     assert leads(record(iterate)) == {}
@@ -110,7 +110,12 @@ def test_loading_of_data_is_told_apart(spend: Callable[[int], None]) -> None:
 def test_work_on_tensors_of_the_host_counts(spend: Callable[[int], None]) -> None:
     library = torch.library.Library("wavecast_clock", "DEF")
     library.define("slow(Tensor x) -> Tensor")
-    library.impl("slow", lambda x: spend(4 * MS) or x.clone(), "CPU")
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        spend(4 * MS)
+        return x.clone()
+
+    library.impl("slow", slow, "CPU")
 
     def iterate(model: nn.Module, _sgd: torch.optim.Optimizer) -> None:
         on_host = torch.relu(torch.ops.wavecast_clock.slow(torch.ones(2, 4)))
