@@ -32,7 +32,7 @@ def with_script_time(trace: Trace, lead_ns: Floats, script_speed: float) -> Floa
 def script_speed_of(host: HostTimes) -> float:
     """Return how fast Python is on the reference host relative to the one that recorded; 1 where that does not say.
 
-    By the one machine of which both are known: how fast its ops are in recordings, and what pieces of Python take there.
+    By the one machine of which both are known: how fast its ops are in recordings, and what Python takes there.
 
     >>> script_speed_of(HostTimes())
     1.0
