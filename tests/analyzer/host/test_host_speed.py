@@ -309,7 +309,8 @@ def test_a_spread_that_measures_nothing_leaves_finite_intervals(
     after = replace(after, meta=replace(after.meta, host=replace(TIMES, spread=spread)))
     wavecast.save_trace(after, tmp_path / "after.json")
     found = wavecast.analyze(before, to="L4", host=str(tmp_path / "after.json"))
-    low, high = found.predictions[0].iteration_low_ns, found.predictions[0].iteration_high_ns
+    row = found.report.predictions[0]
+    low, high = row.iteration_low_ns, row.iteration_high_ns
     assert low is not None
     assert high is not None
     assert 0 < low < high < 1e12
