@@ -66,8 +66,8 @@ def speeds_between(before: HostTimes, after: HostTimes) -> KindSpeeds | None:
             ratios[kind] = float(np.clip(first / second, 1 / _MOST_RATIO, _MOST_RATIO))
     if not ratios:
         return None
-    spreads = (min(host.spread or 0.0, MOST_SPREAD) for host in (before, after))
-    return KindSpeeds(ratios=ratios, spread=float(np.hypot(*spreads)))
+    first_spread, second_spread = (min(host.spread or 0.0, MOST_SPREAD) for host in (before, after))
+    return KindSpeeds(ratios=ratios, spread=float(np.hypot(first_spread, second_spread)))
 
 
 def kind_times_ns(trace: Trace, costs: HostCosts | None = None) -> dict[str, float]:
