@@ -85,6 +85,19 @@ class OpTable(Table):
     forward: Column = column("int32", "forward op that a backward op differentiates", default=MISSING, refers_to="ops")
     module: Column = column("int32", "module path, outermost first", default=MISSING, refers_to="strings")
     stream: Column = column("int32", "stream that shapes were issued to, 0: default; since 1.2", default=0, minimum=0)
+    lead_ns: Column = column(
+        "int64",
+        "time of the script's own Python since the op before, ns, on the host of `meta.host`; -1 where not recorded; "
+        "since 1.3",
+        default=MISSING,
+        minimum=MISSING,
+    )
+    loading_ns: Column = column(
+        "int64",
+        "of it what loaded data, ns; -1 where not recorded; since 1.3",
+        default=MISSING,
+        minimum=MISSING,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

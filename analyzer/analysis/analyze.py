@@ -12,7 +12,6 @@ from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Catalog, Gpu
 from ...specs.prices.book import PriceBook, prices_of
 from ..graph.export.path import summarize_path
-from ..models.embedding.recorded import with_recorded
 from ..models.library import Library, load_library
 from ..recorded.choice import choose_iteration
 from ..recorded.devices import explain_identity, source_gpu
@@ -112,7 +111,7 @@ def run_analysis(  # noqa: PLR0913 (as analyze_trace)
         trace,
         origin,
         gpus,
-        with_recorded(library or load_library(), trace, window.op_rows),
+        library or load_library(),
         scenario or Scenario(),
         iteration=window.index,
         cluster=cluster,

@@ -14,8 +14,8 @@ from .result import Analysis
 
 HALF_WIDTH: Final = 0.32
 """Of the power at a known time, natural log, 90 %: what nine tenths of the runs of benchmarks/check/board_power.csv lie
-within, each of its seven cards counted alike. Before them it was taken to be 0.25; with each card's from the six others,
-82 % of the runs lie within."""
+within, each of its seven cards counted alike. Before them it was taken to be 0.25; with each card's own width from the
+others, 82 % of the runs lie within."""
 FOREIGN_HALF_WIDTH: Final = 0.45
 """Where no board of the vendor, or of the generation, was measured: an assumption."""
 

@@ -95,7 +95,7 @@ def _is_same(now_ns: float, other_ns: float) -> bool:
 
 def _length_with(result: Analysis, column: int, scenario: Scenario) -> float:
     """Return how long the iteration takes on one GPU under another scenario, whose trace is the same."""
-    arranged = arrange(result, result.origin, scenario)
+    arranged = arrange(result, result.origin, scenario, result.library)
     timing = on_gpus(arranged.timing, slice(column, column + 1))
     return float(_lengths(result, arranged.graph, timing)[0])
 

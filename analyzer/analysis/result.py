@@ -19,6 +19,7 @@ from ..graph.steps import with_iterations
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
+from ..models.embedding.recorded import with_recorded
 from ..models.library import Library
 from ..prediction.attention import explain_attention
 from ..prediction.lookups import explain_lookups
@@ -35,6 +36,7 @@ from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of, target
 from ..replay.overlap import collective_slowing, learn_slowing, slowed_timing, with_learned
 from ..replay.profiler_slowdown import ProfilerSlowdown, without_profiler
 from ..whatif.apply import change_graph, change_trace
+from ..whatif.fusion.pricing import with_generated
 from ..whatif.scenario import Scenario
 from .basis import Basis, measured_basis, shapes_basis
 
@@ -114,6 +116,7 @@ def build_result(
     else:
         recorded = without_times(trace, select_window(trace, iteration))
         window = select_window(recorded)
+    library = with_recorded(library, recorded, window.op_rows)
     # A what-if rewrites the ops of all iterations.
     check_sizes(recorded, np.arange(row_count(recorded.ops)) if scenario.changes_work else window.op_rows, gpus)
     changed = change_trace(recorded, origin, library, scenario, gpus)
@@ -125,7 +128,7 @@ def build_result(
         basis = shapes_basis(
             window, changed, gpus, library, is_compiled=is_compiled, attention=attention, cluster=cluster
         )
-    arranged = arrange(basis, origin, scenario)
+    arranged = arrange(basis, origin, scenario, library)
     graph, timing = arranged.graph, arranged.timing
     told = np.full(len(gpus), scenario.host_half_width)
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else told
@@ -158,7 +161,7 @@ def build_result(
     )
 
 
-def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario) -> Arrangement:
+def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario, library: Library) -> Arrangement:
     """Return graph and times to replay: with what the scenario changes of the graph and the host, on all GPUs.
 
     What it changes of the trace is in what was found already.
@@ -168,6 +171,8 @@ def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario) -> 
     timing = replace(
         timing, base_ns=timing.base_ns * fewer.base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
     )
+    if fewer.generated is not None:
+        timing = with_generated(timing, fewer.generated, found.prediction.fleet, library)
     graph, timing = without_profiler(fewer.graph, timing, found.slowdown)
     fleet, recorded = found.prediction.fleet, None
     slowing = collective_slowing(graph, found.trace, fleet.fabric)

@@ -225,7 +225,9 @@ def _report(
     from ..analysis.analyze import report_on
     from ..analysis.decision.decide import decide, first_asked
 
-    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    shown = (
+        gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection, electricity)
+    )
     report = report_on(result, ops_gpu=shown, op_limit=op_limit)
     if largest_batch:
         from ..analysis.batches import with_batches

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from ...formats.constants import read_constants
+from ...formats.host_speed import REFERENCE_HOST
 from ...formats.meta import HostTimes
 from ...specs.hosts import Processor, find_processor, load_processors
-from .costs import CONSTANTS, SPEEDS, known_host_half_width, unknown_host_half_width
-from .kinds import KINDS
+from .costs import CONSTANTS, SPEEDS, unknown_host_half_width
 
 ANCHOR: Final = "host_anchor"
 PART_OF_KIND: Final = {
@@ -70,14 +70,15 @@ def host_list() -> tuple[NamedHost, ...]:
     >>> host_list()[0].name, host_list()[0].speed_ratio
     ('h100-node', 1.0)
     """
-    table, by_ops = read_constants(CONSTANTS), read_constants(SPEEDS)["ops_ratio"]
+    table, speeds = read_constants(CONSTANTS), read_constants(SPEEDS)
+    by_ops, named_width = speeds["ops_ratio"], speeds["named_host_half_width"]
     recorded = (
         NamedHost(
             name=name,
             basis=HostBasis.RECORDINGS,
             speed_ratio=entry["speed_ratio"],
             ops_ratio=by_ops[name],
-            half_width=known_host_half_width(),
+            half_width=named_width,
             words=f"{entry['ops']:,} ops of {', '.join(entry['traces'])}",
             source="public profiler traces, docs/replay.md",
         )
@@ -122,7 +123,7 @@ def load_anchor() -> HostAnchor:
     """
     values = read_constants(ANCHOR)
     return HostAnchor(
-        times=HostTimes(spread=values["spread"], **{f"{kind}_ns": values["times_ns"].get(kind) for kind in KINDS}),
+        times=REFERENCE_HOST,
         ops_ratio=values["ops_ratio"],
         half_width=values["half_width"],
     )

@@ -38,9 +38,11 @@ class OpTimes:
 
 def times_of_rows(trace: Trace, rows: Rows, kinds: npt.NDArray[np.str_], waits: Floats) -> OpTimes:
     """Return what some ops took, given `classify_calls` of their trace."""
+    order = np.argsort(trace.calls.start_ns, kind="stable")
+    kinds, waits = kinds[order], waits[order]
     start = trace.ops.start_ns[rows].astype(np.float64)
     end = start + trace.ops.duration_ns[rows]
-    at, call_ns = trace.calls.start_ns, trace.calls.duration_ns.astype(np.float64)
+    at, call_ns = trace.calls.start_ns[order], trace.calls.duration_ns[order].astype(np.float64)
     is_launch = np.isin(kinds, ["launch", "copy"])
     waited = sum_between(at, waits, start, end)
     launched = sum_between(at, np.where(is_launch, call_ns - waits, 0.0), start, end)

@@ -26,6 +26,7 @@ _LONGEST_NAME: Final = 80
 _HOST_MARK: Final = b'"wavecast.host"'
 _GZIP_MARK: Final = b"\x1f\x8b"
 _HEAD_BYTES: Final = 4096
+_EXPECTED: Final = "; expected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +103,15 @@ def _load(text: str) -> HostTimes | Trace:
     from ...formats import host_file
     from ...formats.files import load_trace
 
+    is_host = _says_host(path)
     try:
-        if _says_host(path):
+        if is_host:
             return host_file.read_host(path)
         trace = load_trace(path)
     except WavecastError as error:
-        raise InputError(f"--host {error}") from None
+        # What else a trace may be helps nobody who means a host.
+        said = str(error) if is_host else f"{str(error).partition(_EXPECTED)[0]} (nor is it a measured host); {_NEXT}"
+        raise InputError(f"--host {said}") from None
     if not trace.is_measured:
         raise InputError(
             f"--host {text}: a trace without times says nothing of the host that its iteration ran on; {_NEXT}"

@@ -27,6 +27,7 @@ from .communication import STREAM, StreamPlan, plan_streams
 from .compiled import OpHostTimes, with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
+from .script import with_script_time
 
 _INSIDE, _OPENS, _ANY = range(len(LEAD_PLACES))
 _MAIN_THREAD, _AUTOGRAD_THREAD = 0, 1
@@ -63,13 +64,14 @@ class _Waits:
     waited_stream: Rows
 
 
-def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
+def synthesize_timeline(trace: Trace, costs: HostCosts, script_speed: float = 1.0) -> Trace:
     """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
 
     Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
     thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Collectives run on streams of their
-    own, one per group (`plan_streams`). Raises InputError for a trace that holds kernels already, and for ops that come
-    before the op around them.
+    own, one per group (`plan_streams`). Where the recording timed the script's own Python, that counts as well, on a
+    host whose Python is `script_speed` times as fast as the one that recorded. Raises InputError for a trace that holds
+    kernels already, and for ops that come before the op around them.
 
     >>> from wavecast.analyzer.host.costs import load_host_costs
     >>> len(trace.kernels.name), len(synthesize_timeline(trace, load_host_costs()).kernels.name)
@@ -83,6 +85,7 @@ def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
         raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
     launches, reads = count_launches(trace, explained_ops(trace), costs), _host_reads(trace)
     times, calls_made = _op_times(trace, costs, launches), launches + reads
+    times = replace(times, lead_ns=with_script_time(trace, times.lead_ns, script_speed))
     before = np.where(calls_made > 0, times.own_ns * costs.before_launch_ratio, times.own_ns)
     between: Floats = np.divide(times.own_ns - before, calls_made, out=np.zeros_like(before), where=calls_made > 0)
     calls_ns = launches * costs.launch_ns + reads * (costs.copy_ns + costs.sync_ns)

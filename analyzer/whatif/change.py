@@ -10,6 +10,7 @@ from ...arrays import Floats, Rows
 from ...formats.trace import Trace
 from ..graph.graph import Graph
 from ..recorded.compiled import CompiledCode
+from .fusion.pricing import GeneratedNodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,4 +55,6 @@ class ChangedGraph:
     """What each node's duration is multiplied with, [n]."""
     compiled: CompiledCode | None = None
     """What of it was to be compiled anyway; None where nothing was."""
+    generated: GeneratedNodes | None = None
+    """Which nodes stand for kernels that a compiler generates; None where none do."""
     warnings: tuple[str, ...] = ()

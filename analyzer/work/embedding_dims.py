@@ -24,6 +24,8 @@ class EmbeddingStep(IntEnum):
     """Gradients are sorted by row and added up into as many rows as are different ones: a sparse tensor coalesced."""
 
 
+BLOCK_THREADS: Final = 512
+"""Of a block of FBGEMM's forward kernels, as both recordings of them show."""
 _PASSES: Final = {EmbeddingStep.LOOKUP: 1, EmbeddingStep.UNSORTED_UPDATE: 2, EmbeddingStep.COALESCE: 1}
 """How often a work counts the bytes of as many rows as there are lookups."""
 
@@ -51,6 +53,8 @@ class EmbeddingDims:
     """What is moved beside the tables: results or their gradients, indices, offsets, weights."""
     state_bytes: float = 0.0
     """What an optimizer keeps per row, rewritten with it."""
+    blocks: float = 0.0
+    """Of FBGEMM's forward kernels, `BLOCK_THREADS` threads each; 0: not known, or of other kernels."""
     unstated: float = 0.0
     """How far row_bytes may be off, natural log (90 %), where a file does not name the tables' widths."""
     indices: Indices | None = None

@@ -14,6 +14,8 @@ from .work import Family
 FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
     (re.compile(pattern, re.IGNORECASE), family)
     for pattern, family in (
+        (r"^triton_poi_fused", Family.ELEMENTWISE),
+        (r"^triton_(red|per)_fused", Family.REDUCTION),
         (r"nccl|rccl|multimem_all_reduce|cross_device_reduce|all_reduce_kernel", Family.COLLECTIVE),
         (
             r"moe::dev::|moe_align|moe_sum|moe_permute|topkGating|moe_fused_gate|_combined_routing|_finalize_matmul|"
@@ -48,9 +50,10 @@ FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
         ),
     )
 )
-"""First match wins. PyTorch's own kernels (at::native) are the same code on every GPU, and so are those that sort,
-quantise and place rows around products of experts and attention. Embedding tables: FBGEMM's kernels, PyTorch's, and
-HugeCTR's, of its embedding collection (namespace embedding) and of the embeddings before it."""
+"""First match wins: what inductor generates is called by all that it does, products whose bias it adds among them.
+PyTorch's own kernels (at::native) are the same code on every GPU, and so are those that sort, quantise and place rows
+around products of experts and attention. Embedding tables: FBGEMM's kernels, PyTorch's, and HugeCTR's, of its embedding
+collection (namespace embedding) and of the embeddings before it."""
 
 RATE_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Rate]]] = tuple(
     (re.compile(pattern, re.IGNORECASE), rate)

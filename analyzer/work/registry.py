@@ -16,6 +16,9 @@ Formula = Callable[[Signature], Work]
 _FORMULAS: dict[str, tuple[Family, Formula]] = {}
 _SPARSE_FORMULAS: dict[str, Formula] = {}
 _NO_ARGUMENTS = Signature(())
+GENERATED_POINTWISE, GENERATED_REDUCTION = "triton_poi", "triton_red"
+"""What names of inductor's kernels stand for, whatever ops follow in them; `triton_per` reduces too."""
+_GENERATED = re.compile(r"triton_(poi|red|per)_fused_\w+$")
 _OVERLOAD = re.compile(r"^(\w+::\w+)\.\w+$")
 
 
@@ -112,6 +115,8 @@ def _resolve(name: str) -> tuple[str | None, bool]:
     plain = _without_overload(name)
     if plain in _FORMULAS:
         return plain, False
+    if (generated := _GENERATED.match(plain)) is not None:
+        return (GENERATED_POINTWISE if generated[1] == "poi" else GENERATED_REDUCTION), False
     functional = plain.removesuffix("_")
     if functional != plain and functional in _FORMULAS:
         return functional, True

@@ -7,14 +7,15 @@ cache on the GPU) are refused: what they take is the link to the host, of which 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from math import ceil, log
+from math import ceil, log, log2
 from typing import Final
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, optional_tensor_at, result_at, size_at, tensor_at
-from .embedding_dims import EmbeddingDims, EmbeddingStep
+from .embedding_dims import BLOCK_THREADS, EmbeddingDims, EmbeddingStep
 from .registry import names, register
 from .table_batched_call import HOST_TABLES, UNSTATED_SHARE, Placed, TableCall, read_call, read_lookups
 from .traffic import bytes_of, tensor_bytes, total_bytes
@@ -46,6 +47,11 @@ SCALE_BYTES: Final = 4.0
 """Of the scale and the bias of a quantised row, in fp16 (fbgemm_gpu's DEFAULT_SCALE_BIAS_SIZE_IN_BYTES)."""
 ROW_ALIGNMENT: Final = 16.0
 """Bytes that a quantised row is a multiple of on a GPU, where the call does not say it."""
+_PACKED: Final = "uint8"
+"""Of rows in bytes, with their scales."""
+COLUMNS_PER_THREAD: Final = 4
+LEAST_THREADS: Final = 8
+WARP: Final = 32
 _NBIT_TYPES: Final = ((2, SCALE_BYTES), (4, SCALE_BYTES), (8, SCALE_BYTES), (16, 0.0), (32, 0.0), (8, 0.0))
 """Bits of a number and bytes of a row's scale and bias: int2, int4, int8, fp16, fp32, and, an argument of its own
 behind the lookups, fp8."""
@@ -172,9 +178,19 @@ def _look_up(call: TableCall, row_bytes: float, result_bytes: float) -> Work:
     if not written:
         raise LackingArgumentError("lookups")
     read = total_bytes(call.beside)
-    dims = _dims(EmbeddingStep.LOOKUP, call, row_bytes, read + written)
+    is_known = call.is_pooled and call.table.dtype != _PACKED
+    blocks = call.results * _threads_per_result(call.width) / BLOCK_THREADS if is_known else 0.0
+    dims = replace(_dims(EmbeddingStep.LOOKUP, call, row_bytes, read + written), blocks=blocks)
     flops = call.indices.element_count * call.width * (1 + (call.weights is not None))
     return _work(call, flops, read + _distinct_bytes(dims), written, dims)
+
+
+def _threads_per_result(width: float) -> float:
+    """Return the threads of a bag: four columns each, eight threads at least, a warp at most.
+
+    Recorded blocks are [16, 32] for 64 columns and [8, 64] for 16.
+    """
+    return float(min(max(2 ** ceil(log2(max(width / COLUMNS_PER_THREAD, 1.0))), LEAST_THREADS), WARP))
 
 
 def _update(call: TableCall, grad: TensorSpec, optimizer: str) -> Work:
@@ -214,7 +230,7 @@ def _work(call: TableCall, flops: float, read_bytes: float, written_bytes: float
         flops=flops,
         read_bytes=read_bytes,
         written_bytes=written_bytes,
-        dtype=call.table.dtype if call.table.dtype != "uint8" else call.result_dtype,
+        dtype=call.table.dtype if call.table.dtype != _PACKED else call.result_dtype,
         dims=dims,
     )
 

@@ -4,8 +4,8 @@
 
 Reads DATA/ops/clock_power.parquet: board power of an A100 SXM4 40GB and of two L40 (one held to 300 W, one to 350 W)
 as fused multiply-adds per byte grow, and `board_power.csv` beside this program: average board power of
-networks on other people's cards. Its columns: `limit_w` the power limit that was set, `mean_w` the board's power as NVML
-had it on average, `iteration_ms` how long an iteration took.
+networks on other people's cards. Its columns: `limit_w` the power limit that was set, `mean_w` the board's power as
+NVML had it on average, `iteration_ms` how long an iteration took.
 
 Source `zeus`: github.com/ml-energy/zeus (Apache-2.0), examples/research_reproducibility/zeus_nsdi23/trace, commits
 43297f6 (V100), 3db0d49 (P100, RTX 6000), 048db45 (A40): ImageNet on ResNet-50, SQuAD on BERT base, in PyTorch of 2021,
@@ -18,8 +18,9 @@ generation in float16 by transformers, 128 or 256 tokens after a prompt of ten, 
 its links. What the host takes between tokens is not known: power is predicted for the measured time. Its traces are
 recorded here, which needs torch and transformers; sizes of the models are their published configurations'.
 
-The values of power were settled before any of these figures was looked at; the width of the interval comes from them, and
-is scored with each card's from the others.
+The values of power were settled before any of these figures was looked at, but for what a cap leaves of the energy of
+an operation, which the law of caps says and which was first left out. The width of the interval comes from the figures,
+and is scored with each card's from the others.
 """
 
 from __future__ import annotations
@@ -200,6 +201,8 @@ class Outcome:
 
     gpu: str
     network: str
+    batch: int
+    limit_w: float
     watts: float
     watts_at_time: float
     """With the measured time of an iteration."""
@@ -276,6 +279,8 @@ def _compare(row: dict[str, str], found: GpuPrediction) -> Outcome:
     return Outcome(
         gpu=row["gpu"],
         network=row["network"],
+        batch=int(row["batch"]),
+        limit_w=float(row["limit_w"]),
         watts=found.mean_power_w / watts,
         watts_at_time=power.joule(time_ns) / energy,
         energy=found.energy_j / energy,
@@ -313,6 +318,28 @@ def width_of(outcomes: list[Outcome], left_out: str) -> float:
     return float(errors[int(np.searchsorted(reached, 0.9))][0])
 
 
+def check_caps(outcomes: list[Outcome]) -> None:
+    """Print by how much caps lengthen iterations and what they leave of the energy, measured and predicted."""
+    whole = {(item.gpu, item.network, item.batch): item for item in outcomes}
+    for item in outcomes:
+        kept = whole[item.gpu, item.network, item.batch]
+        whole[item.gpu, item.network, item.batch] = max(kept, item, key=lambda run: run.limit_w)
+    errors = []
+    for item in outcomes:
+        free = whole[item.gpu, item.network, item.batch]
+        if item.limit_w >= free.limit_w or item.found.energy_j is None or free.found.energy_j is None:
+            continue
+        longer = (item.measured_ns / free.measured_ns, item.found.iteration_ns / free.found.iteration_ns)
+        energy = (item.measured_j / free.measured_j, item.found.energy_j / free.found.energy_j)
+        errors.append((longer[1] / longer[0] - 1.0, energy[1] / energy[0] - 1.0))
+        print(
+            f"{item.gpu}, {item.network} batch {item.batch} at {item.limit_w:.0f} of {free.limit_w:.0f} W: time "
+            f"{longer[0]:.2f} measured, {longer[1]:.2f} predicted; energy {energy[0]:.2f}, {energy[1]:.2f}"
+        )
+    mean = np.abs(np.array(errors)).mean(axis=0)
+    print(f"{len(errors)} runs under caps, over those without: time {mean[0]:.1%} off, energy {mean[1]:.1%}")
+
+
 def main() -> None:
     """Print what was measured beside what is predicted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -320,6 +347,7 @@ def main() -> None:
     check_curves(parser.parse_args().data)
     with TemporaryDirectory() as folder:
         outcomes = list(check_networks(Path(folder)))
+    check_caps(outcomes)
     for gpu in dict.fromkeys(item.gpu for item in outcomes):
         summarize([item for item in outcomes if item.gpu == gpu], gpu, outcomes)
     summarize([item for item in outcomes if item.network in SAMPLES], "Training", outcomes)

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from itertools import combinations
 from typing import Any
 from unittest import mock
@@ -27,7 +26,7 @@ import torch
 import torch._inductor.config as inductor
 import torch.fx.experimental.proxy_tensor as proxies
 from torch import nn
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch.fx import traceback
@@ -171,7 +170,8 @@ def _is_scheduled(error: BaseException | None) -> bool:
 
 def _loss_of(result: Any) -> torch.Tensor:
     """Return what is differentiated: the result itself, weighted by nothing."""
-    return result.sum()
+    total: torch.Tensor = result.sum()
+    return total
 
 
 def record_network(network: nn.Module, inputs: Inputs) -> Trace:
@@ -206,8 +206,26 @@ def match_calls(found: Compilation, trace: Trace) -> dict[int, int]:
         ops = [op for op in range(len(region)) if region[op] >= 0 and graph_of(trace, op) == wanted]
         names = [_name(trace.strings[trace.ops.name[op]]) for op in ops]
         called = [_name(found.calls[at][1]) for at in calls]
-        for block in SequenceMatcher(None, called, names, autojunk=False).get_matching_blocks():
-            pairs |= {calls[block.a + at]: ops[block.b + at] for at in range(block.size)}
+        pairs |= {calls[one]: ops[other] for one, other in _common(called, names)}
+    return pairs
+
+
+def _common(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence."""
+    longest = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
+    for one in range(len(first) - 1, -1, -1):
+        for other in range(len(second) - 1, -1, -1):
+            same = longest[one + 1][other + 1] + 1 if first[one] == second[other] else 0
+            longest[one][other] = max(same, longest[one + 1][other], longest[one][other + 1])
+    pairs, one, other = [], 0, 0
+    while one < len(first) and other < len(second):
+        if first[one] == second[other] and longest[one][other] == longest[one + 1][other + 1] + 1:
+            pairs.append((one, other))
+            one, other = one + 1, other + 1
+        elif longest[one + 1][other] >= longest[one][other + 1]:
+            one += 1
+        else:
+            other += 1
     return pairs
 
 

@@ -158,7 +158,8 @@ class Written(nn.Module):
         mask = torch.ones(scores.shape[-2:], device=data.device, dtype=torch.bool).tril()
         scores = scores.masked_fill(~mask, float("-inf"))
         data = data + self.out(self.dropout(scores.softmax(-1)) @ value)
-        return data + torch.sigmoid(self.gate(data)) * self.value(data)
+        gated: torch.Tensor = torch.sigmoid(self.gate(data)) * self.value(data)
+        return data + gated
 
 
 NETWORKS: dict[str, dict[str, Builder]] = {

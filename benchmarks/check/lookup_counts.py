@@ -105,7 +105,8 @@ def draw_cases(seed: int) -> list[Case]:
 def draw(source: np.random.Generator, share: Floats, number: int) -> npt.NDArray[np.int64]:
     """Return rows, drawn one by one."""
     total = np.cumsum(share)
-    return np.minimum(np.searchsorted(total, source.random(number) * total[-1]), len(share) - 1).astype(np.int64)
+    found = np.searchsorted(total, source.random(number) * total[-1])
+    return np.asarray(np.minimum(found, len(share) - 1), dtype=np.int64)
 
 
 def count(indices: npt.NDArray[np.int64]) -> LookupCounts:
@@ -155,7 +156,7 @@ def errors(indices: Indices, case: Case, hits: Floats, distinct: Floats) -> tupl
     room = np.maximum((rows * np.array(CACHES)).astype(int), 1)[known].astype(np.float64)
     found = np.array([1 - steady_misses(counts, share, characteristic_time(counts, share, one)) for one in room])
     numbers = np.minimum(case.lookups * np.array(TIMES), MOST_DRAWS).astype(int)
-    touched = np.array([touched_rows(counts, share, np.float64(number)) for number in numbers])
+    touched = np.array([touched_rows(counts, share, np.array(float(number))) for number in numbers])
     return found - hits[known], np.log(touched / distinct)
 
 

@@ -1,19 +1,18 @@
-"""Measure the machine that measured hosts are compared with: its host times, and its speed by CPU ops; a minute.
+"""Measure the machine that measured hosts are compared with: how fast it is by CPU ops; a minute, there alone.
 
     python -m wavecast.mlp_weights.train.host_anchor [--write]
 
-`wavecast measure --host` gives times of pieces of work on this machine; the reference host is known by recordings of
-GPU work alone. What ties the two together are CPU ops that are the same code with and without a GPU: views. Small
-models run here under the profiler, and their views are compared with those of the table of costs. They are a tenth of
-a host's time, and where whole ops can be compared they differ by more than views do: half_width is the spread of the
-ratio over other families of ops, and that is what the interval of a measured host rests on.
+The times of `REFERENCE_HOST` in formats/host_speed.py were measured on this machine; the host of host_costs is known by
+recordings of GPU work alone. What ties the two together are CPU ops that are the same code with and without a GPU:
+views. Small models run here under the profiler, and their views are compared with those of the table of costs. They are
+a tenth of a host's time, and other ops differ by more than views do: half_width is the spread of the ratio over
+families of ops, and that is what the interval of a measured host rests on.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -24,19 +23,17 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ...analyzer.host.costs import HostCosts, load_host_costs
-from ...analyzer.host.kinds import KINDS
 from ...analyzer.host.recorded_speed import kinds_of_ops
 from ...analyzer.work import VARYING_FAMILIES, Family, family_of
 from ...formats.files import load_trace
 from ...formats.trace import Trace
-from ...tracer.host_times.measure import measure_host
 from .constants import FittedConstants, Program, save_constants, write_options
 from .profiler_ratios import models, step
 
 NAME: Final = "host_anchor"
 ABOUT: Final = (
-    "A machine of which both are known: times_ns is what `wavecast measure --host` gives for it, ops_ratio its speed "
-    "relative to the reference host of host_costs, by the views of small models under the profiler. half_width: what "
+    "The machine of REFERENCE_HOST, whose pieces of host work are measured: ops_ratio is its speed relative to the "
+    "reference host of host_costs, by the views of small models under the profiler. half_width: what "
     "the ratio differs by from one family of ops to another, 90 %, natural log."
 )
 ROUNDS: Final = 7
@@ -48,9 +45,8 @@ _NORMAL_90: Final = 1.645
 @click.command(cls=Program, help=__doc__)
 @write_options
 def main(write: bool, keep: str | None) -> None:
-    """Print the times and the ratio."""
+    """Print the ratios."""
     torch.set_num_threads(1)
-    times = measure_host()
     costs = load_host_costs()
     found: dict[Family, list[float]] = defaultdict(list)
     for model, data in models():
@@ -63,8 +59,6 @@ def main(write: bool, keep: str | None) -> None:
         click.echo(f"{family:16} {ratio:.2f} times as fast as on the reference host")
     spread = float(np.std([np.log(ratio / by_family[Family.VIEW]) for ratio in by_family.values()]))
     values = {
-        "times_ns": {kind: round(value, 1) for kind in KINDS if (value := asdict(times)[f"{kind}_ns"]) is not None},
-        "spread": round(times.spread or 0.0, 3),
         "ops_ratio": round(by_family[Family.VIEW], 2),
         "half_width": round(_NORMAL_90 * spread, 2),
     }

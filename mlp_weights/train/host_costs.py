@@ -284,10 +284,10 @@ def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
 def check(samples: list[Sample]) -> dict[str, list[float]]:
     """Print and return the relative errors of the host time, the trace left out of the fit, by what is known.
 
-    Other hosts: fitted on traces of other hosts alone, on the median one. By its ops: so, on a host as fast as the
-    trace's CPU ops say (`speed_by_ops`), which knows nothing of the time between them. Same host: fitted with the
-    other trace of the host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took,
-    over the second.
+    Other hosts: fitted on traces of other hosts alone, on the median one. By its ops: so, but on the mean host, made as
+    fast as the trace's CPU ops say (`speed_by_ops`), which know nothing of the time between them. Same host: fitted
+    with the other trace of the host, on that host. Speed known: as other hosts, scaled by what the first half of the
+    ops took, over the second.
     """
     heads = " ".join(f"{label:>12}" for label in COLUMNS)
     click.echo(f"{'trace':38} {'ops':>6} {'recorded':>10} {heads}")
@@ -298,20 +298,20 @@ def check(samples: list[Sample]) -> dict[str, list[float]]:
         middle = {
             part: float(np.median([*host_effects(fit[1]).values()])) for part, fit in fit_samples(strangers).items()
         }
-        table = table_of(strangers, middle)
-        predicted = predicted_ns(sample, table)
-        told = speed_by_ops(sample.recorded, costs_of_table(table | {"reference_host": "mean"})) or 1.0
+        predicted = predicted_ns(sample, table_of(strangers, middle))
+        mean = table_of(strangers)
+        told = speed_by_ops(sample.recorded, costs_of_table(mean | {"reference_host": "mean"})) or 1.0
         half = len(recorded) // 2
         speed = recorded[:half].sum() / predicted[:half].sum()
         found = {
             UNKNOWN_HOST: predicted.sum() / recorded.sum() - 1,
-            KNOWN_HOST: predicted.sum() / told / recorded.sum() - 1,
+            KNOWN_HOST: predicted_ns(sample, mean).sum() / told / recorded.sum() - 1,
             "speed known": predicted[half:].sum() * speed / recorded[half:].sum() - 1,
         }
         others = [other for other in samples if other is not sample]
         if len(others) > len(strangers):
             factors = {part: host_effects(fit[1])[sample.host] for part, fit in fit_samples(others).items()}
-            found["same host"] = predicted_ns(sample, table_of(others, factors)).sum() / recorded.sum() - 1
+            found[SAME_HOST] = predicted_ns(sample, table_of(others, factors)).sum() / recorded.sum() - 1
         for label, value in found.items():
             errors[label].append(value)
         columns = [f"{100 * found[label]:+.1f} %" if label in found else "-" for label in COLUMNS]
@@ -334,7 +334,8 @@ def ninth_tenth(errors: list[float]) -> float:
 
 UNKNOWN_HOST: Final = "other hosts"
 KNOWN_HOST: Final = "by its ops"
-COLUMNS: Final = (UNKNOWN_HOST, KNOWN_HOST, "same host", "speed known")
+SAME_HOST: Final = "same host"
+COLUMNS: Final = (UNKNOWN_HOST, KNOWN_HOST, SAME_HOST, "speed known")
 
 
 def show(table: dict[str, Any], samples: list[Sample]) -> None:

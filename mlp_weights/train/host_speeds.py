@@ -21,15 +21,26 @@ import numpy as np
 from ...analyzer.host.costs import load_host_costs
 from ...analyzer.host.recorded_speed import speed_by_ops
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
-from .host_costs import KNOWN_HOST, PARTS, REFERENCE, UNKNOWN_HOST, check, fit_samples, host_effects, ninth_tenth
+from .host_costs import (
+    KNOWN_HOST,
+    PARTS,
+    REFERENCE,
+    SAME_HOST,
+    UNKNOWN_HOST,
+    check,
+    fit_samples,
+    host_effects,
+    ninth_tenth,
+)
 from .host_samples import HOSTS, Sample, load_sample
 
 NAME: Final = "host_speeds"
 ABOUT: Final = (
     "Speed of the hosts of host_costs relative to the reference host by the CPU ops of their traces alone: ops_ratio. "
-    "usual_over_reference: what the usual of these hosts takes over what the reference host does, by part of an op's "
+    "usual_over_reference: what the mean trace's host takes over what the reference host does, by part of an op's "
     "cost, and as CPU ops tell it. known_host_half_width: what nine of ten traces lie within, natural log, where their "
-    "CPU ops tell the host's speed, all traces of their host left out of the costs. counts: ops."
+    "CPU ops tell the host's speed, all traces of their host left out of the costs. named_host_half_width: the same "
+    "where another trace of their host tells it. counts: ops."
 )
 
 
@@ -41,7 +52,10 @@ def main(data: Path, write: bool, keep: str | None) -> None:
     paths = {name: data / "traces" / f"{name}.json.gz" for name in HOSTS}
     samples = [load_sample(paths[name], host) for name, host in HOSTS.items()]
     errors = check(samples)
-    values = speeds(samples) | {"known_host_half_width": round(ninth_tenth(errors[KNOWN_HOST]), 2)}
+    values = speeds(samples) | {
+        "known_host_half_width": round(ninth_tenth(errors[KNOWN_HOST]), 2),
+        "named_host_half_width": round(ninth_tenth(errors[SAME_HOST]), 2),
+    }
     narrowed = ninth_tenth(errors[KNOWN_HOST]) / ninth_tenth(errors[UNKNOWN_HOST])
     click.echo(f"interval with the speed told: {narrowed:.2f} of that without, natural log")
     for host, ratio in values["ops_ratio"].items():
@@ -58,10 +72,11 @@ def speeds(samples: list[Sample]) -> dict[str, Any]:
     found: dict[str, list[float]] = defaultdict(list)
     for sample in samples:
         found[sample.host].append(speed_by_ops(sample.recorded, costs) or 1.0)
-    told = {host: geometric_mean(ratios) for host, ratios in found.items()}
-    told = {host: ratio / told[REFERENCE] for host, ratio in told.items()}
+    of_host = {host: geometric_mean(ratios) for host, ratios in found.items()}
+    told = {host: ratio / of_host[REFERENCE] for host, ratio in of_host.items()}
+    mean = geometric_mean([ratio for ratios in found.values() for ratio in ratios]) / of_host[REFERENCE]
     effects = {part: host_effects(fit[1])[REFERENCE] for part, fit in fit_samples(samples).items()}
-    usual = {part: 1.0 / effects[part] for part in PARTS} | {"ops": 1.0 / geometric_mean(told.values())}
+    usual = {part: 1.0 / effects[part] for part in PARTS} | {"ops": 1.0 / mean}
     return {
         "ops_ratio": {host: round(ratio, 3) for host, ratio in told.items()},
         "usual_over_reference": {part: round(ratio, 3) for part, ratio in usual.items()},

@@ -77,3 +77,35 @@ def test_what_cannot_be_asked_is_refused_in_a_line(run: Run, job: Path) -> None:
     assert "ranks of one job: wavecast ranks" in refusal(run("analyze", job))
     assert "one rank's file tells nothing" in refusal(run("ranks", one))
     assert "there is no iteration 7" in refusal(run("ranks", job, "--iteration", "7"))
+
+
+def test_files_that_are_not_of_one_job_are_named(run: Run, job: Path) -> None:
+    one, other = job / "rank0.json", job / "copy.json"
+    other.write_text(one.read_text() + "\n", encoding="utf-8")
+    assert "copy.json and rank0.json are both of rank 0: give one file of each rank" in refusal(
+        run("ranks", one, other)
+    )
+    other.write_text(one.read_text().replace('"world_size": 2', '"world_size": 3'), encoding="utf-8")
+    other.write_text(other.read_text().replace('"rank": 0', '"rank": 2'), encoding="utf-8")
+    message = refusal(run("ranks", job))
+    assert "copy.json is of a job of 3 ranks, rank0.json of one of 2: give the files of one job's ranks" in message
+
+
+def test_what_a_folder_holds_beside_ranks_is_passed_over_and_said(run: Run, job: Path) -> None:
+    (job / "rank2.json").write_text("", encoding="utf-8")
+    result = run("ranks", job)
+    assert result.exit_code == 0, result.output
+    assert "passed over: rank2.json: no trace: an empty file" in " ".join(result.output.split())
+    (job / "rank1.json").unlink()
+    assert "of two ranks or more (rank2.json: no trace: an empty file)" in refusal(run("ranks", job))
+
+
+def test_a_file_that_lacks_its_rank_has_the_one_of_its_name(run: Run, job: Path) -> None:
+    for rank in (0, 1):
+        path = job / f"rank{rank}.json"
+        text = path.read_text(encoding="utf-8").replace(f'"rank": {rank}, ', "")
+        (job / f"trace_rank-{10 - 8 * rank}.json").write_text(text, encoding="utf-8")
+        path.unlink()
+    found = json.loads(run("ranks", job, "--format", "json").stdout)
+    assert [row["rank"] for row in found["ranks"]] == [2, 10]
+    assert [item["rank"] for item in found["stragglers"]] == [2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,16 @@ def test_the_version_is_current(page: str) -> None:
 
 
 def test_the_example_is_what_the_codec_writes(page: str, small_trace: Trace) -> None:
-    (example,) = code_blocks(page, "json")
+    example = code_blocks(page, "json")[0]
     assert example.encode() == encode(small_trace)
     assert decode(example.encode()) == small_trace
+
+
+def test_the_histogram_counts_what_is_said_of_it(page: str) -> None:
+    table = json.loads(f"{{{code_blocks(page, 'json')[1]}}}")["lookups"]
+    assert sum(table["lookup_count"]) == 8192
+    for least, rows, lookups in zip(table["least_count"], table["distinct_rows"], table["lookup_count"], strict=True):
+        assert least * rows <= lookups <= (2 * least - 1) * rows
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
+from ..description.signatures import tensors_in
 from ..fake_ranks.exchange import FakeExchange, is_collective
 from ..fake_ranks.group import fake_ranks
 from ..fake_ranks.place import RankPlace
@@ -23,11 +25,11 @@ from ..fake_ranks.refused import is_deepspeeds, refusal
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.endings import describe_end
 from ..hooks.lock import only_recording
-from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
+from ..meta.script_clock import ClockedFunctions, ClockedModulePaths, ScriptClock, is_of_gpu, lesser_leads
 from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, asked_in_backward, modules_on_meta
@@ -62,11 +64,13 @@ class ScriptShapes:
         self._when_complete = when_complete
         self._watch = IterationWatch(self._end_iteration, self._fail, workload.mode, ends)
         self._optimizers = OptimizerSteps()
-        self._modules = ModulePaths()
+        self._clock = ScriptClock(self._optimizers)
+        self._modules = ClockedModulePaths(self._clock)
         self._values = HostValues()
-        self._gate = _Gate(self._values)
+        self._gate = _Gate(self._values, self._clock)
         self._place = place or RankPlace()
         self._autocast: MetaAutocast | None = None
+        self._leads: list[tuple[int, int]] = []
         self._lifetime = ExitStack()
 
     def __enter__(self) -> Self:
@@ -82,11 +86,13 @@ class ScriptShapes:
             entered.enter_context(asked_in_backward(moves))  # before the watch, which leaves backward early
             for hooks in (self._optimizers, self._watch, self._modules):
                 entered.enter_context(hooks)
-            for functions in (HostReads(values), moves):
+            entered.enter_context(self._clock.running())
+            for functions in (HostReads(values), moves, ClockedFunctions(self._clock)):
                 entered.enter_context(functions)
             # Of these the last one sees an op first.
             for mode in (AssumedReads(self.fake, values, sizes), values, self._gate, Promotion(self.fake)):
                 entered.enter_context(mode)
+            self._clock.calibrate()
             self._lifetime = entered.pop_all()
         return self
 
@@ -150,19 +156,30 @@ class ScriptShapes:
         return False
 
     def _end_iteration(self, count: int) -> None:
+        with self._clock.stopped():
+            self._advance(count)
+        if self.trace is not None:
+            self._when_complete()
+
+    def _advance(self, count: int) -> None:
+        """Do what is due after iteration `count - 1`: the one before the recorded one tells what the script takes."""
         if self.trace is not None or (self._watch.mode is None and _has_optimizer()):
             return  # forward passes before training starts
+        recorder, self._gate.recorder = self._gate.recorder, None
         if count != self.iteration_count + 1:
-            self._gate.recorder = None
+            recorder = None
         self.iteration_count = count
-        if self._gate.recorder is not None:
-            recorder, self._gate.recorder = self._gate.recorder, None
+        if recorder is not None and count > _WARMUP_COUNT:
+            recorder.log.leads = lesser_leads(self._leads, self._clock.start_anew().settled())
             self.trace = self._describe(read_recorder(recorder, self._autocast.dtype if self._autocast else None))
             self._watch.stop()
-            self._when_complete()
-        elif count >= _WARMUP_COUNT:
-            self._watch.settle()
-            self._gate.recorder = ShapeRecorder(self._modules, self._optimizers)
+        elif count >= _WARMUP_COUNT - 1:
+            self._leads = self._clock.start_anew().settled() if recorder is not None else []
+            if recorder is not None:
+                recorder.log.tensor_numbers.release()
+            if count >= _WARMUP_COUNT:
+                self._watch.settle()
+            self._gate.recorder = ShapeRecorder(self._modules, self._optimizers, self._clock)
 
     def _describe(self, trace: Trace) -> Trace:
         if not len(trace.ops.name):
@@ -193,9 +210,10 @@ def find_refusal(raised: BaseException | None) -> WavecastError | None:
 class _Gate(TorchDispatchMode):
     """Pass ops on to a recorder while there is one, and run them whole otherwise."""
 
-    def __init__(self, values: HostValues) -> None:
+    def __init__(self, values: HostValues, clock: ScriptClock) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder: ShapeRecorder | None = None
+        self._clock = clock
         self._exchange = FakeExchange(values, self._note_wait)
         self._unrecorded = MetaOps()
 
@@ -207,10 +225,15 @@ class _Gate(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         mode = self.recorder or self._unrecorded
+        self._clock.forget()
         if is_collective(func):
             return self._communicate(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # where tensors really are, not where the script believes them
-            return mode.__torch_dispatch__(func, types, args, kwargs)
+            start_ns = time.thread_time_ns()
+            result = mode.__torch_dispatch__(func, types, args, kwargs)
+            taken_ns = time.thread_time_ns() - start_ns
+            self._clock.note_op(taken_ns, is_of_gpu=is_of_gpu(tensors_in((*args, result))))
+        return result
 
     def _communicate(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         with torch._C.DisableTorchFunction():

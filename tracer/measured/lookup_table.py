@@ -59,9 +59,11 @@ def _calls_by_iteration(trace: Trace) -> Iterator[dict[LookupKind, list[int]]]:
 
 def _kind(trace: Trace, op: int, name: str | None) -> LookupKind | None:
     number = int(trace.ops.signature[op])
-    if name is None or number < 0:
+    if name not in ("rows", "bags"):
+        return None if name is None else LookupKind(name)
+    if number < 0:
         return None
     table = next(iter(flatten_tensors(trace.signatures[number].arguments)), None)
     if not isinstance(table, TensorSpec):
         return None
-    return LookupKind(name, (table.element_count,) if name == "batched" else table.shape)
+    return LookupKind(name, table.shape)

@@ -41,10 +41,10 @@ Histogram = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class LookupKind:
-    """Tell calls apart that cannot be the same: what the op is, and its table's shape (of many, their elements)."""
+    """Tell calls apart that cannot be the same: what the op is, and its table's shape (none of several at once)."""
 
     op: str
-    table: tuple[int, ...]
+    table: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def kind_of_op(name: str) -> str | None:
     if name in BAGS:
         return "bags"
     is_batched = name.startswith("fbgemm::") and "embedding" in name and "codegen_forward" in name
-    return "batched" if is_batched and "_vbe" not in name and "ssd_" not in name else None
+    return name if is_batched and "_vbe" not in name and "ssd_" not in name else None
 
 
 @contextmanager
@@ -130,8 +130,8 @@ class _LookupCounter(TorchDispatchMode):
             return
         given = dict(zip((item.name for item in func._schema.arguments), args, strict=False)) | dict(kwargs)
         indices, offsets = given.get("indices"), given.get("offsets")
-        if kind == "batched":
-            self._count_batched(indices, offsets, given)
+        if kind == name:
+            self._count_batched(kind, indices, offsets, given.get(_TABLES_OF))
             return
         table = given.get("weight")
         if not isinstance(table, torch.Tensor):
@@ -145,10 +145,9 @@ class _LookupCounter(TorchDispatchMode):
             histograms = (_told(found[(found >= 0) & (found < shape[0]) & (found != left_out)]),)
         self.calls.append(CountedCall(kind=LookupKind(kind, shape), tables=histograms))
 
-    def _count_batched(self, indices: Any, offsets: Any, given: Mapping[str, Any]) -> None:
+    def _count_batched(self, kind: str, indices: Any, offsets: Any, starts: Any) -> None:
         """Count a lookup in several tables: indices of one table after the other, offsets of bags into them."""
-        weights, starts = given.get("dev_weights"), given.get(_TABLES_OF)
-        if not isinstance(weights, torch.Tensor) or not isinstance(starts, torch.Tensor):
+        if not isinstance(starts, torch.Tensor):
             return
         histograms: tuple[Histogram, ...] = ()
         found, bounds, tables = self._host(indices), self._host(offsets, is_counted=False), starts.numel()
@@ -156,7 +155,7 @@ class _LookupCounter(TorchDispatchMode):
             edges = bounds[:: max((len(bounds) - 1) // tables, 1)]
             parts = [found[max(start, 0) : max(end, 0)] for start, end in pairwise(edges.tolist())]
             histograms = tuple(_told(part[part >= 0]) for part in parts)
-        self.calls.append(CountedCall(kind=LookupKind("batched", (weights.numel(),)), tables=histograms))
+        self.calls.append(CountedCall(kind=LookupKind(kind), tables=histograms))
 
     def _host(self, tensor: Any, *, is_counted: bool = True) -> npt.NDArray[np.int64] | None:
         """Return a tensor's numbers on the host, the first of very many; None where it has none that can be read."""

@@ -234,6 +234,8 @@ def summarise(trace: Trace) -> str:
         ratio = np.median(captured_ns) / np.median(timed_ns)
         text += f"; {len(timed_ns)} timed without it, {np.median(timed_ns) / 1e6:.3g} ms each ({ratio:.2f} times)"
     text += f"; {len(trace.ops.name)} ops, {len(trace.kernels.name)} kernels"
+    if len(trace.lookups.op):
+        text += f"; lookups of {len(np.unique(trace.lookups.op))} embedding ops counted"
     if torch.cuda.is_initialized() and not trace.is_measured:
         text += " (the profiler may not use CUPTI here, or nothing ran on the GPU)"
     return text

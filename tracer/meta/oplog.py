@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 
@@ -16,6 +17,10 @@ from ...formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTa
 from ..description.device import device_number
 from ..description.signatures import describe_tensor
 from .collectives import CollectiveLog
+
+_OP_COLUMNS: Final = (
+    "name", "signature", "thread", "phase", "sequence", "forward", "module", "parent", "stream",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,8 @@ class OpLog:
     modules: list[str | None] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     memory: list[tuple[int, int, int, int]] = field(default_factory=list)
+    leads: list[tuple[int, int]] = field(default_factory=list)
+    """The script's own time before each op, and what of it loaded data, ns; empty where nothing told."""
     collectives: CollectiveLog = field(default_factory=CollectiveLog)
     tensor_numbers: TensorNumbers = field(init=False)
 
@@ -144,8 +151,8 @@ class OpLog:
 
     def op_table(self) -> OpTable:
         """Return the ops as a table, without times."""
-        names = ("name", "signature", "thread", "phase", "sequence", "forward", "module", "parent", "stream")
-        return build_table(OpTable, len(self.rows), **_as_columns(names, self.rows))
+        leads = _as_columns(("lead_ns", "loading_ns"), self.leads) if len(self.leads) == len(self.rows) else {}
+        return build_table(OpTable, len(self.rows), **_as_columns(_OP_COLUMNS, self.rows), **leads)
 
     def operand_table(self) -> OperandTable:
         """Return which tensors each op reads and returns."""

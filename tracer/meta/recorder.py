@@ -29,6 +29,7 @@ from .grad_scaler import ScalerReads, grad_scaler_on_meta
 from .layouts import in_cuda_layout
 from .oplog import OpLog, OpRow
 from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
+from .script_clock import ScriptClock
 from .sparse import is_stolen, sparse_on_meta, sparse_rule
 from .streams import current_stream
 
@@ -148,9 +149,10 @@ class ShapeRecorder(MetaOps):
     Ops on host tensors alone (an optimizer's step counter) run but are not logged: they launch nothing.
     """
 
-    def __init__(self, modules: ModulePaths, optimizers: OptimizerSteps) -> None:
+    def __init__(self, modules: ModulePaths, optimizers: OptimizerSteps, clock: ScriptClock | None = None) -> None:
         super().__init__()
         self.log = OpLog()
+        self._clock = clock
         self._modules = modules
         self._optimizers = optimizers
         self._regions = RegionRows(self.log)
@@ -252,6 +254,8 @@ class ShapeRecorder(MetaOps):
             parent=self._regions.parent(phase=phase, thread=thread, forward=forward),
             stream=current_stream(),
         )
+        if self._clock is not None:
+            self._clock.take()
         op = self.log.add(row, inputs, outputs)
         if row.phase is not Phase.BACKWARD and sequence != MISSING:
             self._op_of_sequence[sequence] = op

@@ -79,6 +79,10 @@ PREDICTION_FIELDS: Final = (
     ("memory_usable_bytes", _W, "memory that a process can use there"),
     ("speedup", _N, "times faster than measured; none without a measured source"),
     ("samples_per_s", _N, "samples per second"),
+    ("energy_j", _N, "energy that the board takes for one iteration, J"),
+    ("energy_low_j", _N, "low end of its 90 % interval"),
+    ("energy_high_j", _N, "high end of its 90 % interval"),
+    ("mean_power_w", _N, "power of the board on average, W"),
 )
 """Attributes of a `GpuPrediction`, by the names that `analyze --format csv` has, too."""
 GPU_COLUMNS: Final = (

@@ -43,7 +43,7 @@ class BatchChange:
             "precision": self.precision,
             "cuda-graph": "on" if self.cuda_graph else None,
             "fuse-elementwise": "on" if self.fuse_elementwise else None,
-            "host": self.host,
+            "host": None if self.host is None else Path(self.host).name,
         }
         return ", ".join(f"{name}={value}" for name, value in named.items() if value is not None) or AS_RECORDED
 
@@ -117,8 +117,16 @@ def describe_settings(question: BatchQuestion, gpu_file: Path | None) -> dict[st
         "GPUs (--to)": ", ".join(gpu.name for gpu in question.targets) or "all",
         "GPU file (--gpu-file)": _hash_file(gpu_file) if gpu_file is not None else "none",
         "what-ifs": "; ".join(change.label for change in question.changes),
+        **_hash_hosts(question.changes),
         "prices (--prices)": prices if question.has_own_prices else "the catalogue's",
     }
+
+
+def _hash_hosts(changes: Sequence[BatchChange]) -> dict[str, str]:
+    """Return the files that hosts are read from, as hashes; nothing where there are none."""
+    files = dict.fromkeys(Path(change.host) for change in changes if change.host is not None)
+    hashed = [f"{path.name} {_hash_file(path)}" for path in files if path.is_file()]
+    return {"host files (--host)": "; ".join(hashed)} if hashed else {}
 
 
 @lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import exp, log
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from ....arrays import Rows
 from ....errors import InputError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
+from ...host.recorded_speed import relative_host_speed
 from ...memory.fit import fit_on
 from ...models.library import Library, load_library
 from ...recorded.compiled import count_regions
@@ -93,6 +95,17 @@ def _measured_gpus(
     return list(found.values())
 
 
+def _host_warning(old: Trace, new: Trace) -> list[str]:
+    """Say where two measured traces were recorded on hosts that are not equally fast, as their CPU ops tell."""
+    told = relative_host_speed(old, new)
+    if told is None or abs(log(told.ratio)) <= told.half_width:
+        return []
+    return [
+        f"by its CPU ops the new trace's host is {told.ratio:.2f} times as fast as the old one's, within a factor of "
+        f"{exp(told.half_width):.2f}: where the GPU waits for the host, that is a part of the change"
+    ]
+
+
 def _explain(old: Analysis, new: Analysis) -> Ledger:
     numbers = SharedNumbers()
     columns = list_call_columns(old, numbers), list_call_columns(new, numbers)
@@ -143,6 +156,7 @@ def _report(ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[G
     named = zip(("old", "new"), results, strict=True)
     warnings = [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
     warnings += [_mixed_warning(item) for item in changes if item.old_measured != item.new_measured]
+    warnings += _host_warning(old.recorded_trace, new.recorded_trace)
     if None not in peaks and len(methods) > 1:
         warnings.append("peak memory was found in two ways (allocation events, shapes): it is not compared")
         peaks = [None, None]

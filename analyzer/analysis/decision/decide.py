@@ -8,7 +8,7 @@ from dataclasses import replace
 from ....errors import InputError
 from ....specs.gpu import Catalog, Gpu
 from ..gpu_rows import rank_gpus, tokens_per_sample
-from ..report import AnalysisReport
+from ..report import AnalysisReport, GpuPrediction
 from ..result import Analysis
 from .chances import add_chances
 from .electricity import Electricity
@@ -18,11 +18,13 @@ from .selection import Selection, select_rows
 from .totals import with_totals
 
 
-def first_asked(result: Analysis, catalog: Catalog, selection: Selection | None) -> Gpu | None:
+def first_asked(
+    result: Analysis, catalog: Catalog, selection: Selection | None, electricity: Electricity | None = None
+) -> Gpu | None:
     """Return the GPU that stands first of those that a selection asks for; None where it asks for nothing."""
     if selection is None or selection == Selection(rows=selection.rows):
         return None
-    first = select_rows(rank_gpus(result), catalog.gpus, selection)[0].gpu
+    first = select_rows(_billed(rank_gpus(result), electricity), catalog.gpus, selection)[0].gpu
     return next(gpu for gpu in catalog.gpus if gpu.name == first)
 
 
@@ -46,8 +48,7 @@ def decide(
     report, asked = correct_rows(report, result, observations), selection or Selection()
     if electricity is not None:
         _check(electricity, report, has_goal=goal is not None)
-        paid = tuple(replace(row, electricity=electricity) for row in report.predictions)
-        report = replace(report, predictions=paid, electricity=electricity)
+        report = replace(report, predictions=_billed(report.predictions, electricity), electricity=electricity)
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
     if named and asked.rows is None:
         asked = replace(asked, rows=0)
@@ -58,6 +59,11 @@ def decide(
         raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
     run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
     return replace(report, predictions=with_totals(report.predictions, run), run=run)
+
+
+def _billed(rows: Sequence[GpuPrediction], electricity: Electricity | None) -> tuple[GpuPrediction, ...]:
+    """Return the rows with what energy is counted for; as they are where nobody said."""
+    return tuple(rows if electricity is None else (replace(row, electricity=electricity) for row in rows))
 
 
 def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) -> None:

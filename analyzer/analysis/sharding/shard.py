@@ -276,7 +276,7 @@ def _dense_ns(result: Analysis, tables: Sequence[EmbeddingTable], gpu: Gpu) -> f
     share = dense_shares(result.trace, result.workload.op, tables)
     column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
     prediction = replace(result.prediction, time_ns=result.prediction.time_ns * share[:, None])
-    found = arrange(replace(result, prediction=prediction), result.origin, result.scenario)
+    found = arrange(replace(result, prediction=prediction), result.origin, result.scenario, result.library)
     lengths = iteration_lengths(result.trace, result.window, found.graph, found.timing)
     return float(lengths[column])
 

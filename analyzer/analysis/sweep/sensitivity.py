@@ -163,5 +163,5 @@ def _host(result: Analysis) -> FigureElasticity:
 
 def _with_host(result: Analysis, speed: float) -> float:
     """Return how long the iteration takes on the unvaried GPU beside another host."""
-    arranged = arrange(result, result.origin, replace(result.scenario, cpu_speed=speed))
+    arranged = arrange(result, result.origin, replace(result.scenario, cpu_speed=speed), result.library)
     return float(iteration_lengths(result.trace, result.window, arranged.graph, arranged.timing)[0])

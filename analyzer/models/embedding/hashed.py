@@ -23,7 +23,7 @@ def fullest_part(indices: Indices, rows: float, parts: int, lookups: float) -> f
     Parts have equally many rows; each has its rows' shares of the lookups, and the chance of so many draws beside.
 
     >>> round(fullest_part(Indices(exponent=0.0), 1e6, 8, 1e6), 2), round(fullest_part(Indices(), 1e6, 8, 1e6), 1)
-    (1.0, 1.5)
+    (1.0, 1.6)
     """
     if parts < 2:
         return 1.0

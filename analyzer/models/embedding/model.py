@@ -1,10 +1,11 @@
 """Embedding tables: rows from L2 or from DRAM, by how lookups are spread over them.
 
-    t = launches + sort + (Td^4 + Tl^4)^(1/4)
+    t = launches + sort + (Td^4 + Tl^4 + Tw^4)^(1/4)
 
 Tl: all bytes over the L2 rate; Td: what L2 does not hold over the rate of DRAM, rows that are rewritten over the lower
-rate of scattered reads and writes. Kernels walk over one table after another, so each finds the whole cache for itself
-and nothing of its rows in it, unless all that was moved since their last use fits (`hits.py`):
+rate of scattered reads and writes; Tw: FBGEMM's waves of blocks, which take their time for short and empty bags too.
+Kernels walk over one table after another, so each finds the whole cache for itself and nothing of its rows in it,
+unless all that was moved since their last use fits (`hits.py`):
 
     misses = s * misses for ever + (1 - s) * misses of a call that begins with nothing,   s = 1 / (1 + (moved / L2)^16)
 
@@ -64,6 +65,11 @@ written between them; zeros are written at the whole rate. `rewrite_ratio`: a sc
 back turns the bus round and opens its page twice; the one value that was set by measurements, V100's rows of a fused
 SGD with 16 indices per bag (benchmarks/check/embedding_check.py leaves these two out of its score).
 `sort_pass_launches`: histogram, scan, scatter for each eight bits."""
+BLOCKS_PER_SM: Final = 3.0
+"""Of 512 threads, with the 33 registers that FBGEMM's forward kernels have in both recordings."""
+WAVE_CYCLES: Final = 2800.0
+"""What a wave of FBGEMM's blocks takes however little its bags hold. Two calls on a recorded A100 set it, of 6.3 and
+37.9 waves; a V100's two of one wave check it (benchmarks/check/fbgemm_recordings.py)."""
 CLASS_NAMES: Final = ("all",)
 
 
@@ -92,7 +98,9 @@ def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: 
     )
     sort_s = passes * 2.0 * KEY_BYTES * p.lookups / dram
     launches = 1.0 + is_dense + np.where(passes > 0, 2.0 + v["sort_pass_launches"] * passes, 0.0)
-    busy_s = np.sqrt(np.sqrt(dram_s**4 + l2_s**4))
+    waves = np.where(p.blocks > 0, np.maximum(p.blocks / (BLOCKS_PER_SM * fleet.sm_count), 1.0), 0.0)
+    wave_s = waves * WAVE_CYCLES / fleet.clock_hz
+    busy_s = np.sqrt(np.sqrt(dram_s**4 + l2_s**4 + wave_s**4))
     time_ns = 1e9 * (launches * launch_s(fleet, v) + sort_s + busy_s)
     unstated = np.broadcast_to(p.unstated, time_ns.shape) if (p.unstated > 0).any() else None
     return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)), unstated=unstated)

@@ -36,6 +36,7 @@ class EmbeddingProblems:
     lookups: Floats
     streamed_bytes: Floats
     state_bytes: Floats
+    blocks: Floats
     unstated: Floats
     indices: Codes
     """Which distribution, for `spreads_of`."""
@@ -60,6 +61,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> EmbeddingProble
         lookups=column("lookups"),
         streamed_bytes=column("streamed_bytes"),
         state_bytes=column("state_bytes"),
+        blocks=column("blocks"),
         unstated=column("unstated"),
         indices=np.array([_code(item.indices or USUAL) for item in dims], dtype=np.int64),
         moved_since_bytes=np.array(since, dtype=np.float64),

@@ -10,7 +10,6 @@ import numpy as np
 from ....arrays import Mask, Rows
 from ....formats.column import row_count
 from ....formats.trace import Trace
-from ...work import Work
 from ...work.lookup import WorkLookup
 from ...work.lookup_counts import LookupCounts
 from ...work.recorded_indices import RecordedIndices
@@ -46,11 +45,13 @@ def read_lookups(trace: Trace, op_rows: Rows | None = None) -> RecordedIndices |
     table = trace.lookups
     inside = np.ones(row_count(table), dtype=bool) if op_rows is None else np.isin(table.op, op_rows)
     believed, lookup = inside & _is_plausible(trace), WorkLookup(trace)
-    sizes = {op: _size(lookup.work(op)) for op in np.unique(table.op[believed]).tolist()}
+    sizes = {op: _size(trace, lookup, op) for op in np.unique(table.op[believed]).tolist()}
+    looked_up = np.bincount(table.op[believed], table.distinct_rows[believed].astype(np.float64))
     found: dict[float, list[int]] = {}
     for at in np.flatnonzero(believed).tolist():
-        rows, tables = sizes[int(table.op[at])]
-        if int(table.distinct_rows[at]) <= rows * tables:
+        op = int(table.op[at])
+        rows, tables = sizes[op]
+        if looked_up[op] <= rows * tables:
             found.setdefault(rows, []).append(at)
     if not found:
         return None
@@ -68,19 +69,29 @@ def _lookups(item: tuple[float, LookupCounts]) -> int:
 
 
 def _is_plausible(trace: Trace) -> Mask:
-    """Say which rows of the histograms do not contradict themselves: as many lookups as the class says."""
+    """Say which rows of the histograms do not contradict themselves: as many lookups as the class says, each once."""
     table = trace.lookups
+    _, first = np.unique(np.stack([table.op, table.table_index, table.least_count], axis=1), axis=0, return_index=True)
+    is_first = np.isin(np.arange(row_count(table)), first)
     least, distinct, lookups = (
         column.astype(np.float64) for column in (table.least_count, table.distinct_rows, table.lookup_count)
     )
     is_power = (table.least_count & (table.least_count - 1)) == 0
     is_small = (least <= MOST_COUNT) & (distinct <= MOST_COUNT)
-    return np.asarray(is_power & is_small & (lookups >= least * distinct) & (lookups <= (2 * least - 1) * distinct))
+    return np.asarray(
+        is_first & is_power & is_small & (lookups >= least * distinct) & (lookups <= (2 * least - 1) * distinct)
+    )
 
 
-def _size(work: Work | None) -> tuple[float, float]:
-    """Return the rows of the table that is looked up, and how many such tables; no row where none is."""
-    return (0.0, 0.0) if work is None else table_rows(work)
+def _size(trace: Trace, lookup: WorkLookup, op: int) -> tuple[float, float]:
+    """Return the rows of the table that an op, or the one around it, looks up, and how many tables; else no row."""
+    while op >= 0:
+        work = lookup.work(op)
+        rows, tables = (0.0, 0.0) if work is None else table_rows(work)
+        if rows > 0:
+            return rows, tables
+        op = int(trace.ops.parent[op])
+    return 0.0, 0.0
 
 
 def _counts(trace: Trace, at: Rows) -> LookupCounts:

@@ -22,7 +22,7 @@ from ....arrays import Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, process_energy
 from ....specs.gpu import MemoryKind, Rate
-from .gpu_physics import POWER_PARAMETERS, idle_w, matrix_joule_per_flop, switching_w
+from .gpu_physics import CAP_EXPONENT, POWER_PARAMETERS, capped_stretch, idle_w, matrix_joule_per_flop, switching_w
 from .parameters import Values, prior_values
 
 _PICO: Final = 1e-12
@@ -79,6 +79,8 @@ class BoardPower:
     switching_w: Floats
     """What the limit, or a cap below it, leaves for switching."""
     joule_per_byte: Floats
+    capped_energy: Floats
+    """What is left of the energy of an operation where a cap lowers the clock, and with it the voltage; 1 without."""
     matrix: Values
     """The fitted values of products on matrix units."""
     lanes: Values
@@ -99,6 +101,7 @@ def board_power(fleet: Fleet, matrix: Values, lanes: Values) -> BoardPower:
         idle_w=idle_w(fleet, measured),
         switching_w=switching_w(fleet, measured, fleet.power_ratio),
         joule_per_byte=joule_per_byte(fleet),
+        capped_energy=capped_energy(fleet),
         matrix=matrix,
         lanes=lanes,
     )
@@ -113,6 +116,20 @@ def joule_per_byte(fleet: Fleet) -> Floats:
     of_kind = np.zeros(len(MemoryKind))
     of_kind[list(MEMORY_PICOJOULE_PER_BIT)] = list(MEMORY_PICOJOULE_PER_BIT.values())
     return np.asarray((8.0 * of_kind[fleet.memory_kind] + CHIP_PICOJOULE_PER_BYTE * process_energy(fleet)[0]) * _PICO)
+
+
+def capped_energy(fleet: Fleet) -> Floats:
+    """Return what a cap leaves of the energy of an operation, [m].
+
+    Where the clock follows power to the g (`CAP_EXPONENT`), power goes with the clock to the 1/g, and the energy of an
+    operation with one less.
+
+    >>> from wavecast.specs.match import find_gpu
+    >>> from wavecast.specs.fleet import build_fleet
+    >>> capped_energy(build_fleet([find_gpu(catalog, "rtx 3090@230W"), h100])).round(2)
+    array([0.84, 1.  ])
+    """
+    return np.asarray(capped_stretch(fleet) ** (1.0 - 1.0 / CAP_EXPONENT))
 
 
 def vector_joule_per_flop(fleet: Fleet, picojoule: Floats | float = VECTOR_PICOJOULE_PER_FLOP) -> Floats:
@@ -143,10 +160,11 @@ def joule_per_flop(rate: Rate, fleet: Fleet, power: BoardPower) -> Floats:
 def switching_joule(
     flops: Floats, moved_bytes: Floats, rate: npt.NDArray[np.object_], fleet: Fleet, power: BoardPower
 ) -> Floats:
-    """Return what switches in each of n ops on each of m GPUs at full clock, by what they must do, [n, m]."""
+    """Return what switches in each of n ops on each of m GPUs at the clock that a cap leaves, [n, m]."""
     per_flop = np.zeros((len(flops), len(fleet.gpus)))
     for unit in dict.fromkeys(rate.tolist()):
         per_flop[rate == unit] = joule_per_flop(unit, fleet, power)
     per_flop *= flops[:, None]
     per_flop += moved_bytes[:, None] * power.joule_per_byte
+    per_flop *= power.capped_energy
     return per_flop

@@ -267,7 +267,10 @@ def _job_chart(report: RanksReport) -> Chart | None:
     told = (("gpu", "GPU"), ("kind", "kind"), ("time", "iteration"))
     spec = {
         "height": bars_height(len(shown)),
-        "encoding": {"y": along("gpu"), "color": coloured("kind", None, {"recorded": NEUTRAL, "predicted": GOOD})},
+        "encoding": {
+            "y": along("gpu") | {"sort": [row["gpu"] for row in rows]},
+            "color": coloured("kind", None, {"recorded": NEUTRAL, "predicted": GOOD}),
+        },
         "layer": [
             interval_marks("low_ms", "high_ms"),
             {

@@ -49,8 +49,8 @@ _NOTES: Final = (
     "Phases run one after the other, each as long as its slowest GPU. Dense: everything but tables, the host included. "
     "Vectors: the all-to-all of what lookups found and, in training, of its gradients. Partial sums: of row-wise "
     "tables. Updates: gradients and optimizer of tables. Gradients: the all-reduce of the dense part and of copies.",
-    "Rows are taken to be spread evenly over the ranks of a row-wise table (hashed indices), whatever is looked up "
-    "most. Lookups are not batched over tables: each has the op that was recorded.",
+    "Rows of a row-wise table are taken to be hashed to its ranks, which wait for the one that has the hottest rows; "
+    "a GPU's own line has the mean. Lookups are not batched over tables: each has the op that was recorded.",
 )
 
 

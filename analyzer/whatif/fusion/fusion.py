@@ -21,7 +21,8 @@ from ..change import ChangedGraph
 from ..edges import keep_edges
 from ..scenario import Scenario
 from .chains import describe_nodes, find_links, is_training, launches_of
-from .generated import group_generated
+from .kernels import generate_kernels
+from .pricing import GeneratedNodes
 from .traffic import NamedTensors, ShapedTensors
 
 _LEAST_RATIO: Final = 0.05
@@ -41,6 +42,8 @@ class Fusion:
     kernels_merged: int
     """Kernels that are no more."""
     chains: int
+    generated: GeneratedNodes | None = None
+    """Kernels in place of all that ops of compiled regions ran; None: merged ones take a share of their parts."""
 
 
 def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: Scenario) -> ChangedGraph:
@@ -68,6 +71,7 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
         compiled=CompiledCode(region_count=compiled.region_count, kernels_merged=found.kernels_merged)
         if compiled.region_count
         else None,
+        generated=found.generated,
         warnings=(*changed.warnings, nothing) if everywhere and not found.kernels_merged else changed.warnings,
     )
 
@@ -104,32 +108,57 @@ def with_fused_elementwise(graph: Graph, trace: Trace, workload: GpuWorkload) ->
 
 
 def with_compiled_regions(graph: Graph, trace: Trace, workload: GpuWorkload, region: Rows) -> Fusion:
-    """Return the graph with the kernels that the compiler would merge within regions (per op; -1: none) as one each.
+    """Return the graph with the kernels that the compiler would generate for regions (per op; -1: none).
 
-    They take the time that chains of pointwise kernels would. The parts of a kernel need not follow one another here:
-    each keeps its place in the stream, the first one the launch. An op of several kernels keeps them all.
+    Each takes the place of the last of its ops that ran a kernel; the kernels of its other ops go, with their launches.
+    The ratio is 0 for these and 1 for those that stand, whose times `generated` holds.
     """
     kernels = np.flatnonzero(graph.nodes.kind == NodeKind.KERNEL)
     op = trace.kernels.op[graph.nodes.row[kernels]]
-    count = np.bincount(op[op >= 0], minlength=row_count(trace.ops))
-    groups = group_generated(trace, workload, region)
-    moved = np.array([workload.work.moved_bytes[workload.row_of[members]].sum() for members in groups])
-    ratio_of, is_part = np.ones(row_count(trace.ops) + 1), np.zeros(row_count(trace.ops) + 1, dtype=bool)
-    for members, left in zip(groups, _bytes_left(trace, groups, moved).tolist(), strict=True):
-        ratio_of[members] = left
-        single = [item for item in members if count[item] == 1]
-        is_part[single if len(single) < len(members) else single[1:]] = True
+    count = np.bincount(op[op >= 0], minlength=row_count(trace.ops) + 1)
+    known = np.append(workload.row_of >= 0, False) & (count > 0)
+    found, carrier = [], []
+    for kernel in generate_kernels(trace, workload, region):
+        own = [item for item in kernel.ops if known[item] and region[item] == kernel.region]
+        if own:
+            found.append(kernel)
+            carrier.append(own[-1])
+    numbers, at = np.unique(np.array(carrier, dtype=np.int64), return_inverse=True)
+    number_of = np.full(row_count(trace.ops) + 1, MISSING, dtype=np.int64)
+    number_of[numbers] = np.arange(len(numbers))
+    is_generated = np.zeros(row_count(trace.ops) + 1, dtype=bool)
+    for kernel in found:
+        is_generated[list(kernel.ops)] = True
+    is_generated[:-1] &= region >= 0
+    wanted = np.bincount(at, minlength=len(numbers))
+    stands = _first_of(op, number_of, wanted)
     launch = launches_of(graph)
-    links = kernels[is_part[op] & (launch[kernels] != MISSING)]
+    gone = is_generated[op] & ~stands
+    links = kernels[gone & (launch[kernels] != MISSING)]
     ratio, is_merged = np.ones(len(graph.nodes.row)), np.zeros(len(graph.nodes.row), dtype=bool)
-    ratio[kernels], is_merged[links] = ratio_of[op], True
+    ratio[kernels[gone]], is_merged[links] = 0.0, True
     return Fusion(
         graph=_merge(graph, launch[links], links) if len(links) else graph,
         base_ratio=ratio,
         is_merged=is_merged,
         kernels_merged=len(links),
-        chains=len(groups),
+        chains=sum(len(kernel.ops) > 1 for kernel in found),
+        generated=GeneratedNodes(
+            works=tuple(kernel.work for kernel in found),
+            carrier=at.astype(np.int64),
+            node=kernels[stands],
+            node_carrier=number_of[op[stands]],
+        ),
     )
+
+
+def _first_of(op: Rows, number_of: Rows, wanted: Rows) -> Mask:
+    """Say which kernels are among the first of their op, as many as it stands for generated ones."""
+    number = number_of[op]
+    order = np.argsort(number, kind="stable")
+    place = np.empty(len(op), dtype=np.int64)
+    place[order] = np.arange(len(op)) - np.searchsorted(number[order], number[order])
+    return np.asarray((number != MISSING) & (place < np.append(wanted, 0)[number]))
 
 
 def _merge(graph: Graph, launches: Rows, links: Rows) -> Graph:

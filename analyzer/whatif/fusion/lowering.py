@@ -23,7 +23,6 @@ from .inductor_ops import (
     KEPT_WEIGHT,
     LARGE,
     LONGEST,
-    NOT_AGAIN,
     NOT_FUSED,
     ROW_GRADIENTS,
     ROW_NORMS,
@@ -34,15 +33,15 @@ from .inductor_ops import (
     WINDOWED,
 )
 from .loops import Loop, LoopGraph, Read
-from .reading import Call, Reading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
-from .values import Kept, Part, Value, Values
+from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
+from .values import Kept, LoopValues, Part, Value
 
 
 def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
     """Return the loops of each compiled region (per op; -1: none), in order. The trace has to name its tensors."""
     if not row_count(trace.operands):
         return []
-    reading = Reading(trace, region)
+    reading = OpReading(trace, region)
     calls: dict[int, list[int]] = {}
     for row in np.flatnonzero(region != MISSING).tolist():
         if reading.family(row) is not Family.VIEW:
@@ -55,12 +54,12 @@ class _Lowering:
     """Lower the ops of one region."""
 
     def __init__(
-        self, reading: Reading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
+        self, reading: OpReading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
     ) -> None:
         self._reading, self._readers, self._rows = reading, readers, rows
         self._members = set(rows)
         self._graph = LoopGraph(region=region)
-        self._values = Values(self._graph, kept)
+        self._values = LoopValues(self._graph, kept)
         self._kept = kept
         self._next_write = next_writes(reading, rows)
         self._seeds = MISSING
@@ -127,7 +126,7 @@ class _Lowering:
         is_needed = self._seeds in {item.buffer for item in value.reads} or any(
             _needs_memory(self._reading, row) or self._reading.name(row) in NOT_FUSED for row in outside
         )
-        is_needed |= any(self._reading.name(row) in NOT_AGAIN for row in value.ops)
+        is_needed |= any(self._reading.is_once_only(row) for row in value.ops)
         if is_needed or cost > KEPT_WEIGHT * value.elements * value.element_bytes or value.size > LONGEST:
             self._kept.expressions.add(storage)
             return all(self._reading.name(row) in ROW_GRADIENTS for row in outside)
@@ -371,7 +370,7 @@ _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
 )
 
 
-def _needs_memory(reading: Reading, row: int) -> bool:
+def _needs_memory(reading: OpReading, row: int) -> bool:
     """Say whether an op takes its operands from memory only."""
     name = reading.names[reading.trace.ops.name[row]]
     if name in WINDOWED:

@@ -13,6 +13,7 @@ from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ....formats.trace import Trace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
+from .inductor_ops import NOT_AGAIN
 
 OpTensor = tuple[int, int, int, int]
 
@@ -29,7 +30,7 @@ class Call:
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class OpReading:
     """Know of every op which tensors it reads and writes, and of every storage who reads it."""
 
     trace: Trace
@@ -70,12 +71,17 @@ class Reading:
         """Return an op's short name."""
         return self.names[int(self.trace.ops.name[row])]
 
+    def is_once_only(self, row: int) -> bool:
+        """Say whether no backward pass computes an op anew; a tensor joined to itself is a view with more elements."""
+        name = self.name(row)
+        return name in NOT_AGAIN and not (name == "cat" and len(set(self.inputs[row])) == 1)
+
     def family(self, row: int) -> Family | None:
         """Return an op's family."""
         return self.families[int(self.trace.ops.name[row])]
 
 
-def readers_of(reading: Reading) -> dict[int, list[int]]:
+def readers_of(reading: OpReading) -> dict[int, list[int]]:
     """Return the ops that read each storage, in order; those that only view it do not."""
     readers: dict[int, list[int]] = {}
     for row, items in enumerate(reading.inputs):
@@ -85,7 +91,7 @@ def readers_of(reading: Reading) -> dict[int, list[int]]:
     return readers
 
 
-def next_writes(reading: Reading, rows: Sequence[int]) -> dict[tuple[int, int], int]:
+def next_writes(reading: OpReading, rows: Sequence[int]) -> dict[tuple[int, int], int]:
     """Return for each op and storage that it writes which op of the region writes it next."""
     last: dict[int, int] = {}
     found: dict[tuple[int, int], int] = {}

@@ -19,12 +19,15 @@ _MOST_NEIGHBOURS: Final = 64
 _LEAST_SHARED_BYTES: Final = 10
 """Of loops that do not need each other: `score_fusion_memory_threshold`."""
 _ROUNDS: Final = 10
+_WINDOW: Final = 8192
+"""Loops that are scheduled together; what must run before a loop takes a bit of each of these."""
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
     """Hold loops that are one kernel."""
 
+    number: int
     loops: list[int]
     outer: int
     reduced: int
@@ -49,11 +52,21 @@ class _Schedule:
     """Hold the groups that the loops are in at a time."""
 
     graph: LoopGraph
+    begin: int
+    """The first of the loops that are scheduled together; what earlier ones wrote is there."""
+    loops: list[Loop]
     group_of: list[_Group] = field(default_factory=list)
+    alive: dict[int, _Group] = field(default_factory=dict)
+    """By the first loop that they were made of."""
 
     def groups(self) -> list[_Group]:
         """Return each group once, in the order of their first loops."""
-        return list({id(group): group for group in self.group_of}.values())
+        return sorted(self.alive.values(), key=lambda group: group.first)
+
+    def writer(self, buffer: int) -> int:
+        """Return which of the loops writes a buffer; -1: none of them."""
+        at = self.graph.writer[buffer] - self.begin
+        return at if 0 <= at < len(self.loops) else -1
 
     def shared_bytes(self, one: _Group, other: _Group) -> int:
         """Return what the two read or write alike."""
@@ -79,7 +92,7 @@ class _Schedule:
         if not fits or not (shared or read):
             return False
         own = one.written.keys() | other.written.keys()
-        between = {self.graph.writer[item.buffer] for item in other.reads if item.buffer not in own}
+        between = {self.writer(item.buffer) for item in other.reads if item.buffer not in own}
         return not any(at >= 0 and self.group_of[at].ancestors & one.members for at in between)
 
     def makes_cycle(self, one: _Group, other: _Group) -> bool:
@@ -95,9 +108,9 @@ class _Schedule:
 
     def _writers(self, group: _Group) -> Iterator[int]:
         for at in group.loops:
-            loop = self.graph.loops[at]
+            loop = self.loops[at]
             for buffer in (*(item.buffer for item in loop.reads), *loop.after):
-                if (writer := self.graph.writer[buffer]) >= 0:
+                if (writer := self.writer(buffer)) >= 0:
                     yield writer
 
     def join(self, one: _Group, other: _Group) -> None:
@@ -109,37 +122,43 @@ class _Schedule:
         one.written |= other.written
         one.members |= other.members
         one.ancestors = (one.ancestors | other.ancestors) & ~one.members
-        for at in one.loops:
+        for at in other.loops:
             self.group_of[at] = one
-        for group in self.groups():
+        del self.alive[other.number]
+        for group in self.alive.values():
             if group is not one and group.ancestors & one.members:
                 group.ancestors |= one.members | one.ancestors
 
 
 def schedule(graph: LoopGraph) -> list[list[Loop]]:
     """Return the loops of each generated kernel."""
-    state = _Schedule(graph)
-    for at, loop in enumerate(graph.loops):
-        state.group_of.append(_group(graph, at, loop, state))
-    for _ in range(_ROUNDS):
-        if not _join_once(state):
-            break
-    return [[graph.loops[at] for at in group.loops] for group in state.groups() if not group.is_library]
+    kernels = []
+    for begin in range(0, len(graph.loops), _WINDOW):
+        state = _Schedule(graph, begin, graph.loops[begin : begin + _WINDOW])
+        for at, loop in enumerate(state.loops):
+            state.alive[at] = group = _group(state, at, loop)
+            state.group_of.append(group)
+        for _ in range(_ROUNDS):
+            if not _join_once(state):
+                break
+        kernels += [[state.loops[at] for at in group.loops] for group in state.groups() if not group.is_library]
+    return kernels
 
 
-def _group(graph: LoopGraph, at: int, loop: Loop, state: _Schedule) -> _Group:
+def _group(state: _Schedule, at: int, loop: Loop) -> _Group:
     ancestors = 0
     for buffer in (*(item.buffer for item in loop.reads), *loop.after):
-        if (writer := graph.writer[buffer]) >= 0 and writer != at:
+        if 0 <= (writer := state.writer(buffer)) < at:
             ancestors |= state.group_of[writer].ancestors | 1 << writer
     return _Group(
+        number=at,
         loops=[at],
         outer=loop.outer,
         reduced=loop.reduced,
         is_rows=loop.is_rows,
         is_library=loop.is_library,
         reads=set(loop.reads),
-        written={buffer: graph.elements[buffer] for buffer in loop.writes},
+        written={buffer: state.graph.elements[buffer] for buffer in loop.writes},
         members=1 << at,
         ancestors=ancestors,
     )

@@ -1,4 +1,4 @@
-"""Values of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
+"""LoopValues of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recipe:
+class Recomputation:
     """Hold an expression that a backward graph computes anew, instead of keeping what the forward graph had."""
 
     ops: frozenset[OpRow]
@@ -60,13 +60,13 @@ class Kept:
     """Know what graphs leave to later ones: buffers by storage, and how to compute what is not kept."""
 
     buffers: dict[int, tuple[OpRow, Buffer]] = field(default_factory=dict)
-    recipes: dict[int, Recipe] = field(default_factory=dict)
+    recipes: dict[int, Recomputation] = field(default_factory=dict)
     expressions: set[int] = field(default_factory=set)
     """Storages whose value could have been computed anew, and is kept."""
 
 
 @dataclass(slots=True, eq=False)
-class Values:
+class LoopValues:
     """Know the value of each storage of a graph, and write expressions to memory where the compiler would."""
 
     graph: LoopGraph
@@ -107,14 +107,14 @@ class Values:
             self.taken[key] = self.graph.add_buffer(elements, element_bytes)
         return self.taken[key]
 
-    def recipe_of(self, value: Value) -> Recipe:
+    def recipe_of(self, value: Value) -> Recomputation:
         """Return how another graph computes an expression anew."""
         graph = self.graph
         leaves = (
             Leaf(graph.region, item, graph.elements[item.buffer], graph.element_bytes[item.buffer])
             for item in value.reads
         )
-        return Recipe(value.ops, value.size, tuple(leaves))
+        return Recomputation(value.ops, value.size, tuple(leaves))
 
     def given(self, elements: int, element_bytes: int) -> Value:
         """Return a value that is in memory from the start."""
@@ -124,7 +124,7 @@ class Values:
         """Return what an op computes element by element of values, each read as so many elements."""
         ops, reads, total = frozenset((op,)), frozenset[Read](), size
         for value, count, part in parts:
-            if value.buffer is None and value.elements < elements and len(value.reads) > _MOST_SHARED_READS:
+            if value.buffer is None and 2 * value.elements <= elements and len(value.reads) > _MOST_SHARED_READS:
                 self.store(value)  # each of its elements would be computed several times
             if value.buffer is not None:
                 is_part = count < self.graph.elements[value.buffer]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import wavecast
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.analysis.decision.electricity import Electricity, PowerDraw
 from wavecast.analyzer.analysis.report import GpuPrediction
@@ -31,6 +31,7 @@ def row_of(*to: str, **asked: Any) -> GpuPrediction:
     return analyzed(*to, **asked).report.predictions[0]
 
 
+@settings(max_examples=40)
 @given(time_ns=TIMES, shorter=st.floats(min_value=0.1, max_value=1.0), longer=st.floats(min_value=1.0, max_value=10.0))
 def test_a_board_draws_between_idling_and_its_limit(time_ns: float, shorter: float, longer: float) -> None:
     energy = DRAW.joule(time_ns)
@@ -51,7 +52,8 @@ def test_ops_and_waiting_add_up_to_the_iteration() -> None:
     report = analyzed("A100 SXM4 80GB").report
     row = report.predictions[0]
     power, energy = row.power, row.energy_j
-    assert power is not None and energy is not None
+    assert power is not None
+    assert energy is not None
     waiting = power.idle_w * (row.iteration_ns - sum(op.predicted_ns for op in report.ops)) * 1e-9
     assert sum(op.energy_j or nan for op in report.ops) + waiting == pytest.approx(energy, rel=1e-6)
     assert row.mean_power_w == pytest.approx(energy / row.iteration_ns * 1e9)
@@ -60,14 +62,17 @@ def test_ops_and_waiting_add_up_to_the_iteration() -> None:
 
 def test_a_cap_saves_energy_and_never_exceeds_itself() -> None:
     free, capped = row_of("A100 SXM4 80GB"), row_of("A100 SXM4 80GB@200W")
-    assert capped.mean_power_w is not None and free.mean_power_w is not None
+    assert capped.mean_power_w is not None
+    assert free.mean_power_w is not None
     assert capped.mean_power_w <= 200 < free.mean_power_w
     assert capped.iteration_ns > free.iteration_ns
 
 
 def test_a_faster_host_saves_what_idles() -> None:
-    slow, fast = row_of("H100 SXM5", cpu_speed=0.5), row_of("H100 SXM5", cpu_speed=4.0)
-    assert slow.power is not None and slow.energy_j is not None and fast.energy_j is not None
+    slow, fast = row_of("H100 SXM5", host=0.5), row_of("H100 SXM5", host=4.0)
+    assert slow.power is not None
+    assert slow.energy_j is not None
+    assert fast.energy_j is not None
     saved = slow.power.idle_w * (slow.iteration_ns - fast.iteration_ns) * 1e-9
     assert slow.energy_j - fast.energy_j == pytest.approx(saved, rel=1e-6)
 
@@ -78,7 +83,8 @@ def test_merged_kernels_move_less() -> None:
         wavecast.analyze(trace, to="A100 SXM4 80GB", fuse_elementwise=fuses).report.predictions[0]
         for fuses in (False, True)
     )
-    assert merged.power is not None and plain.power is not None
+    assert merged.power is not None
+    assert plain.power is not None
     assert merged.power.work_j < plain.power.work_j
 
 
@@ -93,8 +99,10 @@ def test_a_run_is_billed_for_host_and_site() -> None:
     asked = {"goal": "1000000 iterations", "electricity": Electricity(usd_per_kwh=0.2, co2_g_per_kwh=400)}
     board = row_of("L4", **asked)
     site = row_of("L4", goal=asked["goal"], electricity=Electricity(pue=1.5, host_w=100.0))
-    assert board.total is not None and site.total is not None
-    assert board.energy_j is not None and board.total.energy_kwh is not None
+    assert board.total is not None
+    assert site.total is not None
+    assert board.energy_j is not None
+    assert board.total.energy_kwh is not None
     assert board.total.energy_kwh == pytest.approx(board.energy_j * 1e6 / 3.6e6)
     assert board.total.electricity_usd == pytest.approx(0.2 * board.total.energy_kwh)
     assert board.total.co2_kg == pytest.approx(0.4 * board.total.energy_kwh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synthesize_timeline
 from wavecast.analyzer.host.launches import multi_tensor_launches
+from wavecast.analyzer.host.script import with_script_time
 from wavecast.errors import InputError
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.column import build_table, columns, row_count
@@ -264,3 +266,24 @@ def test_samples_get_a_kernel_for_all_their_work(name: str, root_dir: Any) -> No
     assert timed.meta.capture == "shapes"
     # One to 30 µs of host time per op: eager PyTorch on any machine of the last ten years.
     assert 1e3 < timed.iterations.end_ns[0] / row_count(trace.ops) < 3e4
+
+
+def test_the_scripts_own_time_stands_in_for_a_shorter_lead(root_dir: Any) -> None:
+    """Before an op passes the longer of the two, the recorded one at the speed of the target's Python."""
+    trace = wavecast.load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
+    costs = load_host_costs()
+    usual = synthesize_timeline(trace, costs)
+    kept = {spec.name: getattr(trace.ops, spec.name) for spec in columns(trace.ops)}
+    lead_ns = np.zeros(row_count(trace.ops), dtype=np.int64)
+    lead_ns[10] = 3_000_000
+    told = replace(trace, ops=build_table(OpTable, len(lead_ns), **(kept | {"lead_ns": lead_ns})))
+    assert with_script_time(told, np.full(len(lead_ns), 7.0), 2.0)[9:12].tolist() == [7.0, 1_500_000.0, 7.0]
+    assert with_script_time(trace, np.full(len(lead_ns), 7.0), 2.0)[10] == 7.0
+    endless = replace(trace, ops=build_table(OpTable, len(lead_ns), **(kept | {"lead_ns": lead_ns + 2**53})))
+    with pytest.raises(InputError, match="lead_ns: the times add up"):
+        synthesize_timeline(endless, costs)
+    for speed in (1.0, 2.0):
+        timed = synthesize_timeline(told, costs, speed)
+        longer_ns = timed.iterations.end_ns[0] - usual.iterations.end_ns[0]
+        usual_lead_ns = usual.ops.start_ns[10] - (usual.ops.start_ns + usual.ops.duration_ns)[:10].max()
+        assert longer_ns == pytest.approx(3_000_000 / speed - usual_lead_ns, abs=3)

@@ -173,3 +173,14 @@ def test_lookups_on_v100_take_as_long_as_measured(data_dir: Path) -> None:
             indices=UNIFORM,
         )
         assert times(dims, since=0.0, fleet=V100)[0] / 1e3 == pytest.approx(row.time_us, rel=0.2)
+
+
+def test_blocks_of_empty_bags_take_their_time() -> None:
+    """As many waves as an A100 runs of FBGEMM's forward on empty bags; many lookups hide them."""
+    dims = EmbeddingDims(tables=6, rows=66_817.0, row_bytes=256.0, lookups=0, streamed_bytes=1.04e8, blocks=12_288.0)
+    a100 = build_fleet([find_gpu(CATALOG, "A100 SXM4 80GB")])
+    plain, blocked = (float(times(item, fleet=a100)[0]) for item in (replace(dims, blocks=0.0), dims))
+    assert plain < 70e3
+    assert 80e3 < blocked < 95e3
+    busy = replace(dims, lookups=10_000_000, indices=UNIFORM)
+    assert times(busy, fleet=a100)[0] == pytest.approx(times(replace(busy, blocks=0.0), fleet=a100)[0], rel=0.02)

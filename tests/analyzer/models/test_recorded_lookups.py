@@ -45,11 +45,11 @@ def counted(share: Floats, lookups: int, seed: int = 5) -> LookupCounts:
 
 def hit_rate(indices: Indices, rows: int, held: float) -> float:
     counts, share = spread_of(indices, float(rows))
-    return float(1 - steady_misses(counts, share, characteristic_time(counts, share, np.float64(held))))
+    return float(1 - steady_misses(counts, share, characteristic_time(counts, share, np.array(held))))
 
 
 def touched(indices: Indices, rows: int, lookups: float) -> float:
-    return float(touched_rows(*spread_of(indices, float(rows)), np.float64(lookups)))
+    return float(touched_rows(*spread_of(indices, float(rows)), np.array(lookups)))
 
 
 def lookup_trace(
@@ -79,8 +79,8 @@ def rows_of(counts: LookupCounts, op: int = 0) -> list[tuple[int, int, int, int]
     return [(op, *item) for item in counts.classes]
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.6, 0.9, 1.05, 1.2, 1.5])
-@pytest.mark.parametrize(("rows", "lookups"), [(2_000, 4_096), (300_000, 60_000), (3_000_000, 400_000)])
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.05, 1.5])
+@pytest.mark.parametrize(("rows", "lookups"), [(2_000, 4_096), (300_000, 60_000), (1_000_000, 200_000)])
 def test_zipfs_law_is_known_again_by_hit_rate_and_by_rows_of_other_batches(
     exponent: float, rows: int, lookups: int
 ) -> None:
@@ -156,18 +156,24 @@ def test_each_size_of_table_has_a_spread_of_its_own() -> None:
         (0, 3, 10, 30),  # no power of two
         (0, 4, 10, 39),  # fewer lookups than the class says
         (0, 4, 10, 71),  # more
-        (0, 1, 100_001, 100_001),  # more rows than the table has
+        (0, 1 << 14, 1, 1 << 14),  # the class of the hottest row a second time
         (0, 1 << 62, 1, 1 << 62),
         (0, 1, 1 << 50, 1 << 50),
     ],
 )
 def test_rows_that_contradict_themselves_are_left_out(row: tuple[int, int, int, int]) -> None:
-    good = rows_of(counted(zipf(100_000, 1.0), 8192))
+    good = [*rows_of(counted(zipf(100_000, 1.0), 8192)), (0, 1 << 14, 1, 1 << 14)]
     found = read_lookups(lookup_trace([*good, row]), np.array([0]))
     assert found is not None
     assert found.left_out == 1
     assert found.tables == read_lookups(lookup_trace(good), np.array([0])).tables  # type: ignore[union-attr]
-    assert read_lookups(lookup_trace([row]), np.array([0])) is None
+    if row != good[-1]:
+        assert read_lookups(lookup_trace([row]), np.array([0])) is None
+
+
+def test_more_rows_than_the_table_has_are_not_believed() -> None:
+    assert read_lookups(lookup_trace([(0, 1, 60_000, 60_000), (0, 2, 40_001, 80_002)])) is None
+    assert read_lookups(lookup_trace([(0, 1, 60_000, 60_000), (0, 2, 40_000, 80_000)])) is not None
 
 
 def test_a_histogram_of_what_looks_nothing_up_is_left_out() -> None:
@@ -210,15 +216,14 @@ def sample_with(root_dir: Path, exponent: float | None) -> Trace:
     for op, (name, number) in enumerate(zip(trace.ops.name.tolist(), trace.ops.signature.tolist(), strict=True)):
         if trace.strings[name] == "aten::_embedding_bag":
             table, given = trace.signatures[number].arguments[:2]
-            rows += rows_of(counted(zipf(table.shape[0], exponent), given.element_count), op)  # type: ignore[union-attr]
+            rows += rows_of(counted(zipf(table.shape[0], exponent), given.element_count), op)
     columns = dict(zip(("op", "least_count", "distinct_rows", "lookup_count"), np.array(rows).T, strict=True))
     return replace(trace, lookups=build_table(LookupTable, len(rows), **columns))
 
 
-@pytest.mark.parametrize("exponent", [0.0, 1.3])
-def test_questions_to_a_recording_are_answered_as_with_the_true_spread(root_dir: Path, exponent: float) -> None:
+def test_questions_to_a_recording_are_answered_as_with_the_true_spread(root_dir: Path) -> None:
     """Other batch sizes, many GPUs and shared tables, from histograms of one batch of 2,048."""
-    recorded, plain, name = sample_with(root_dir, exponent), sample_with(root_dir, None), f"zipf:{exponent}"
+    recorded, plain, name = sample_with(root_dir, 0.0), sample_with(root_dir, None), "uniform"
 
     def kernel_ns(trace: Trace, **options: object) -> float:
         report = analyze(trace, to=H100, top=500, **options).report  # type: ignore[arg-type]
@@ -226,12 +231,15 @@ def test_questions_to_a_recording_are_answered_as_with_the_true_spread(root_dir:
 
     for batch in (None, 65_536):
         assert kernel_ns(recorded, batch=batch) == pytest.approx(kernel_ns(plain, batch=batch, indices=name), rel=0.02)
-    for ask in (
-        lambda trace, **options: (
-            scale(trace, to=H100, gpus=[8], plan=["dp=8"], **options).report.predictions[0].iteration_ns
-        ),
-        lambda trace, **options: shard(trace, to=H100, gpus=8, **options).report.plans[0].iteration_ns,
-    ):
+
+    def scaled_ns(trace: Trace, indices: str | None = None) -> float:
+        report = scale(trace, to=H100, gpus=[8], plan=["dp=8"], indices=indices).report
+        return report.predictions[0].iteration_ns
+
+    def sharded_ns(trace: Trace, indices: str | None = None) -> float:
+        return shard(trace, to=H100, gpus=8, indices=indices).report.plans[0].iteration_ns
+
+    for ask in (scaled_ns, sharded_ns):
         assert ask(recorded) == pytest.approx(ask(plain, indices=name), rel=0.01)
 
 
@@ -239,7 +247,7 @@ def test_a_recording_on_the_cpu_says_how_lookups_are_spread_on_another_gpu() -> 
     torch = pytest.importorskip("torch")
     from wavecast import record
 
-    sizes, width, batch, bag = (400_000, 60_000, 900), 32, 2048, 16
+    sizes, width, batch, bag = (150_000, 20_000, 900), 16, 2048, 16
     shares = [zipf(size, 1.2) for size in sizes]
     source = np.random.default_rng(11)
     tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(size, width, mode="sum") for size in sizes)

@@ -19,7 +19,7 @@ from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.rendering.analysis.headline import background
-from wavecast.analyzer.whatif.fusion.generated import group_generated
+from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.formats.column import MISSING, Table, build_table, columns, row_count
 from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
@@ -107,8 +107,9 @@ def build(ops: Sequence[Op]) -> Trace:
 
 def groups_of(ops: Sequence[Op]) -> list[list[str]]:
     trace = build(ops)
-    found = group_generated(trace, shape_workload(trace, select_window(trace)), find_compiled(trace).region)
-    return [[trace.strings[trace.ops.name[op]].removeprefix("aten::") for op in group] for group in found]
+    found = generate_kernels(trace, shape_workload(trace, select_window(trace)), find_compiled(trace).region)
+    names = [[trace.strings[trace.ops.name[op]].removeprefix("aten::") for op in kernel.ops] for kernel in found]
+    return [group for group in names if len(group) > 1]
 
 
 def relu(reads: int, writes: int, region: int = 0) -> Op:
@@ -139,21 +140,31 @@ def norm(reads: int, writes: int) -> Op:
         # the addition needs a convolution of what it reads: one kernel would wait for itself
         ([relu(0, 1), conv(1, 2), add(1, 2, 3), relu(3, 4)], [["add", "relu"]]),
         ([Op("_to_copy", CAST, (0,), 1), Op("native_dropout", DROPOUT, (1,), 2)], [["_to_copy", "native_dropout"]]),
-        # batch norm that trains reduces first; what follows is merged, what comes before is not
-        ([relu(0, 1), Op("native_batch_norm", TRAINED_NORM, (1,), 2), relu(2, 3)], [["native_batch_norm", "relu"]]),
+        # batch norm that trains reduces first; both its kernels compute what comes before, which nothing else reads
+        (
+            [relu(0, 1), Op("native_batch_norm", TRAINED_NORM, (1,), 2), relu(2, 3)],
+            [["relu", "native_batch_norm"], ["relu", "native_batch_norm", "relu"]],
+        ),
         # a reduction ends a kernel: what reads its result waits, unless it uses it on the row that was reduced
         (
             [relu(0, 1), Op("mean", MEAN, (1,), 2), Op("mul", GATE, (1, 2), 3), relu(3, 4)],
-            [["relu", "mean"], ["mul", "relu"]],
+            [["relu", "mean"], ["relu", "mul", "relu"]],
         ),
         (
             [relu(0, 1), Op("mean", ROW_MEAN, (1,), 2), Op("rsqrt", SMALLER, (2,), 3), Op("mul", GATE, (0, 3), 4)],
             [["relu", "mean", "rsqrt", "mul"]],
         ),
-        ([relu(0, 1), Op("cumsum", Signature((X, 3), (X,)), (1,), 2), relu(2, 3)], []),
+        # a running total over rows is a loop that what comes before and after fits
+        (
+            [relu(0, 1), Op("cumsum", Signature((X, 3), (X,)), (1,), 2), relu(2, 3)],
+            [["relu", "cumsum", "relu"]],
+        ),
         ([relu(0, 1), relu(1, 2, region=1)], []),
         ([relu(0, 1, region=MISSING), relu(1, 2, region=MISSING)], []),
-        ([relu(0, 1), relu(0, 2)], []),
+        # two readers of one tensor share the reading
+        ([relu(0, 1), relu(0, 2)], [["relu", "relu"]]),
+        # a product needs its operands in memory, and what follows reads its result from there
+        ([relu(0, 1), conv(1, 2), relu(2, 3), add(0, 3, 4)], [["relu", "add"]]),
     ],
 )
 def test_what_the_compiler_computes_by_one_kernel(ops: list[Op], merged: list[list[str]]) -> None:
@@ -168,6 +179,40 @@ def test_rows_of_any_length_are_merged_with_what_is_around_them() -> None:
         Op("relu", Signature((ROWS,), (ROWS,)), (3,), 4),
     ]
     assert groups_of(ops) == [["add", "native_layer_norm", "relu"]]
+
+
+def bytes_of(ops: Sequence[Op]) -> list[tuple[float, float]]:
+    """Return what each kernel reads and writes, in tensors of the size of `X`."""
+    trace = build(ops)
+    found = generate_kernels(trace, shape_workload(trace, select_window(trace)), find_compiled(trace).region)
+    size = 4.0 * X.element_count
+    return [(kernel.work.read_bytes / size, kernel.work.written_bytes / size) for kernel in found]
+
+
+@pytest.mark.parametrize(
+    ("ops", "moved"),
+    [
+        ([relu(0, 1), relu(1, 2), relu(2, 3)], [(1, 1)]),
+        # what a product reads is written, what the kernel goes on with is not read again
+        ([relu(0, 1), conv(1, 2), relu(1, 3)], [(1, 2)]),
+        # a reduction reads all and writes rows
+        ([relu(0, 1), Op("mean", ROW_MEAN, (1,), 2)], [(1, SMALL.element_count / X.element_count)]),
+        # computed again by the second reader, not kept between
+        ([relu(0, 1), Op("mean", MEAN, (1,), 2), Op("mul", GATE, (1, 2), 3)], [(1, 16 / X.element_count), (1, 1)]),
+    ],
+)
+def test_a_kernel_reads_and_writes_each_buffer_once(ops: list[Op], moved: list[tuple[float, float]]) -> None:
+    assert np.array(bytes_of(ops)) == pytest.approx(np.array(moved), rel=1e-4)
+
+
+def test_what_many_read_is_kept_and_what_few_read_is_computed_again() -> None:
+    many = [add(number, number + 1, 20 + number) for number in range(4)]
+    deep = [Op("add", TWO, (20, 21), 30), Op("add", TWO, (22, 23), 31), Op("add", TWO, (30, 31), 32)]
+    readers = [relu(32, 40), conv(40, 41), Op("add", TWO, (41, 32), 42)]
+    kernels = groups_of([*many, *deep, *readers])
+    assert [group.count("add") for group in kernels if "relu" in group] == [7]
+    assert kernels[-1] != ["add"] * 8  # the sum of five tensors is read, not computed anew
+    assert sum(group.count("add") for group in kernels) == 7
 
 
 def predict(trace: Trace, gpu: Gpu, scenario: Scenario | None = None) -> Analysis:

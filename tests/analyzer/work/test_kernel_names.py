@@ -13,6 +13,8 @@ from wavecast.specs.gpu import Rate
     ("name", "family", "rate"),
     [
         ("volta_sgemm_64x64_nt", Family.MATMUL, Rate.MATRIX_FP32),
+        ("triton_poi_fused_convolution_relu_0", Family.ELEMENTWISE, None),
+        ("triton_per_fused_addmm_native_layer_norm_2", Family.REDUCTION, None),
         ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_nn", Family.MATMUL, Rate.MATRIX_FP16),
         ("cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1", Family.MATMUL, Rate.MATRIX_TF32),
         ("cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8", Family.MATMUL, Rate.MATRIX_BF16),

@@ -93,7 +93,24 @@ def test_an_in_place_result_has_the_first_arguments_dtype() -> None:
 
 def test_unknown_names_have_no_family() -> None:
     assert family_of("CompiledFunction") is None
-    assert not has_formula("triton_poi_fused_add_0")
+    assert not has_formula("triton_mm_kernel")
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("triton_poi_fused_add_mul_3", Family.ELEMENTWISE),
+        ("triton_poi_fused_convolution_relu_0", Family.ELEMENTWISE),
+        ("triton_red_fused__log_softmax_1", Family.REDUCTION),
+        ("triton_per_fused_addmm_native_layer_norm_2", Family.REDUCTION),
+    ],
+)
+def test_kernels_that_inductor_generated_move_each_tensor_of_their_call_once(name: str, family: Family) -> None:
+    half, single = TensorSpec("float16", (64, 128)), TensorSpec("float32", (128,))
+    work = known(name, Signature((half, single, half)))
+    assert work.family is family
+    assert (work.read_bytes, work.written_bytes) == (2 * 64 * 128 + 4 * 128, 2 * 64 * 128)
+    assert work_of(name, None) is None
 
 
 def test_importing_the_formulas_loads_nothing_heavy() -> None:

@@ -44,6 +44,7 @@ def test_a_lookup_in_all_tables() -> None:
         row_bytes=4 * WIDTH,
         lookups=LOOKUPS,
         streamed_bytes=results + indices + offsets,
+        blocks=TABLES * BATCH * 8 / 512,
     )
 
 

@@ -152,7 +152,7 @@ def test_lookups_that_are_not_added_up_have_a_result_each(name: str) -> None:
     dims = dims_of(recorded(name))
     assert (dims.tables, dims.rows, dims.row_bytes, dims.lookups) == (2, 750, 64 * 4, LOOKUPS)
     assert dims.streamed_bytes == LOOKUPS * 64 * 4 + LOOKUPS * 8
-    assert dims.unstated == 0
+    assert (dims.unstated, dims.blocks) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,7 @@ def test_rows_of_an_optimizer_tell_widths_that_no_value_tells() -> None:
     dims = dims_of(work)
     assert (dims.tables, dims.row_bytes, dims.rows * 6) == (6, 256, 400_903)
     assert dims.unstated == 0  # 64 columns exactly, by rows
+    assert dims.blocks == 12_288  # as its kernel was launched, [16, 32] threads each
     assert work_of(ADAGRAD, signature_of(*OLD_LOOKUP)) is None
     """Its state is as large as the tables: nothing tells their width."""
 

@@ -134,3 +134,15 @@ def test_a_loop_is_recorded_with_its_kernels_and_timed_by_events(
     assert np.median(lengths_ns[:10]) < 2 * np.median(lengths_ns[10:])
     modules = {trace.strings[row] for row in trace.ops.module[trace.kernels.op[trace.kernels.op >= 0]] if row >= 0}
     assert {"Sequential.0", "Sequential.1", "Sequential.5"} <= modules
+
+
+def test_lookups_are_counted_without_a_trace_in_what_is_captured() -> None:
+    bag = torch.nn.EmbeddingBag(1_000, 16, mode="sum", device="cuda")
+    given = torch.arange(64, device="cuda").repeat(4).view(32, 8)
+
+    trace = trace_iteration(lambda: bag(given).sum().backward(), warmup=1, repeats=1)
+    table = trace.lookups
+    assert (table.least_count.tolist(), table.distinct_rows.tolist(), table.lookup_count.tolist()) == ([4], [64], [256])
+    assert trace.strings[trace.ops.name[table.op[0]]] == "aten::_embedding_bag"
+    copies = [trace.strings[name] for name in trace.kernels.name if "DtoH" in trace.strings[name]]
+    assert not copies

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import find_compiled
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.whatif.fusion.generated import group_generated
+from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.work.lookup import explained_ops
 from wavecast.formats.column import MISSING
 from wavecast.formats.trace import Phase, Trace
@@ -353,8 +353,9 @@ def test_the_kernels_of_a_compiled_block_are_those_that_were_measured(data_dir: 
             torch.compile(model)(data)
 
     trace = record(step)
-    groups = group_generated(trace, shape_workload(trace, select_window(trace)), find_compiled(trace).region)
-    merged = {op for group in groups for op in group[:-1]}
+    region = find_compiled(trace).region
+    generated = generate_kernels(trace, shape_workload(trace, select_window(trace)), region)
+    merged = {op for kernel in generated for op in kernel.ops} - {kernel.carrier for kernel in generated}
     kernels = [trace.strings[trace.ops.name[op]] for op in explained_ops(trace).tolist() if op not in merged]
     called = {"aten::mm": "aten::mm"} | {
         name: "attention" for name in (*names, *kernels) if "attention" in name

@@ -62,7 +62,7 @@ def build_table(name: str, *, rows: int = 100, width: int = 8) -> EmbeddingTable
 TABLES = tuple(build_table(f"Dlrm.sparse.ebc.embedding_bags.t{at}") for at in range(6))
 
 
-def entry(kind: str = "table_wise", ranks: Any = (0,), **more: Any) -> dict[str, Any]:
+def entry(kind: Any = "table_wise", ranks: Any = (0,), **more: Any) -> dict[str, Any]:
     return {"sharding_type": kind, "compute_kernel": "fused", "ranks": ranks, **more}
 
 
