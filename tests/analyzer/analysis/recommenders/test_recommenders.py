@@ -235,3 +235,8 @@ def test_hot_rows_of_fixed_bags_are_rows_that_there_are() -> None:
     assert found.copies is not None
     assert np.isfinite(found.copies.bins).all()
     assert min(found.copies.bins) > 0
+
+
+def test_a_written_iteration_holds_no_path() -> None:
+    trace, _ = write(USUAL, replace(SIZES, name="of /home/ann/tables.toml"))
+    assert trace.meta.workload.name == "of <path>"
