@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import orjson
 
@@ -21,6 +21,8 @@ HOST_KINDS: Final = tuple(item.name for item in fields(HostTimes) if item.name.e
 _MAX_BYTES: Final = 1 << 16
 _RANGE_NS: Final = (1e-3, 1e9)
 """A piece of work takes microseconds; what lies outside was not measured."""
+MOST_SPREAD: Final = 3.0
+"""Natural log: rounds that lie further apart, a factor of 20 either way, measure nothing."""
 _VERSION: Final = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}")
 _NEXT: Final = "write one with 'wavecast measure --host -o FILE'"
 
@@ -73,9 +75,21 @@ def check_host(times: HostTimes, place: str = "$.host") -> None:
     found = {name: getattr(times, name) for name in HOST_KINDS if getattr(times, name) is not None}
     if not found:
         raise TraceError(f"{place}: expected one of {', '.join(HOST_KINDS)} at least, found none")
+    low, high = _RANGE_NS
     for name, time_ns in found.items():
-        if not _RANGE_NS[0] <= time_ns <= _RANGE_NS[1]:
-            raise TraceError(f"{place}.{name}: expected {_RANGE_NS[0]:g} to {_RANGE_NS[1]:g} ns, found {time_ns:g}")
+        if not is_host_time(time_ns):
+            raise TraceError(f"{place}.{name}: expected {low:g} to {high:g} ns, found {time_ns:g}")
+    if times.spread is not None and times.spread > MOST_SPREAD:
+        raise TraceError(f"{place}.spread: expected up to {MOST_SPREAD:g}, found {times.spread:g}")
+
+
+def is_host_time(time_ns: float | None) -> TypeGuard[float]:
+    """Say whether a piece of work can take so long: 1 ps to 1 s. A trace may hold anything from 0 on.
+
+    >>> is_host_time(5280.0), is_host_time(1e300), is_host_time(None)
+    (True, False, False)
+    """
+    return time_ns is not None and _RANGE_NS[0] <= time_ns <= _RANGE_NS[1]
 
 
 def _decode(data: bytes) -> HostFile:

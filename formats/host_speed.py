@@ -7,7 +7,7 @@ from math import exp, log
 from types import MappingProxyType
 from typing import Final
 
-from .host_file import HOST_KINDS
+from .host_file import HOST_KINDS, is_host_time
 from .meta import HostTimes
 
 REFERENCE_HOST: Final = HostTimes(
@@ -47,7 +47,7 @@ def host_ratios(host: HostTimes, base: HostTimes = REFERENCE_HOST) -> dict[str, 
     found = {}
     for kind in HOST_KINDS:
         mine, other = getattr(host, kind), getattr(base, kind)
-        if mine and other:
+        if is_host_time(mine) and is_host_time(other):
             found[kind] = other / mine
     return found
 

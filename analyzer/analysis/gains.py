@@ -83,7 +83,7 @@ def _asked(result: Analysis, column: int) -> Iterator[tuple[str, Callable[[], fl
     if scenario.fuse_elementwise:
         yield "--fuse-elementwise", partial(_length_with, result, column, replace(scenario, fuse_elementwise=False))
     if scenario.cpu_speed is not None:
-        option = f"--host {scenario.cpu_speed:g}"
+        option = "--host" if scenario.host_half_width else f"--host {scenario.cpu_speed:g}"
         yield option, partial(_length_with, result, column, replace(scenario, cpu_speed=None))
     if scenario.precision is not None:
         yield f"--precision {scenario.precision.value}", partial(_length_in_recorded_precision, result, column)
@@ -135,7 +135,7 @@ def _why_not(result: Analysis, option: str) -> str | None:
     if option == "--cuda-graph":
         return _why_not_captured(result)
     if result.scenario.cpu_speed == 1.0 and option.startswith("--host"):
-        return "1 is the speed of the host that the replay has anyway"
+        return "it is as fast as the host that the replay has anyway"
     return None
 
 

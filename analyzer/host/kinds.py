@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays import Floats, Rows
 from ...formats.column import row_count
+from ...formats.host_file import MOST_SPREAD, is_host_time
 from ...formats.meta import HostTimes
 from ...formats.trace import Phase, Trace
 from ..recorded.untimed import without_times
@@ -53,17 +54,20 @@ class KindSpeeds:
 def speeds_between(before: HostTimes, after: HostTimes) -> KindSpeeds | None:
     """Return how fast a second measured host is relative to a first, by kind; None where they share no kind.
 
+    Times that no host takes, which a trace may hold, count as not measured.
+
     >>> speeds_between(HostTimes(python_ns=1200.0), HostTimes(python_ns=600.0)).ratios
     {'python': 2.0}
     """
     ratios = {}
     for kind in KINDS:
         first, second = getattr(before, f"{kind}_ns"), getattr(after, f"{kind}_ns")
-        if first and second:
+        if is_host_time(first) and is_host_time(second):
             ratios[kind] = float(np.clip(first / second, 1 / _MOST_RATIO, _MOST_RATIO))
     if not ratios:
         return None
-    return KindSpeeds(ratios=ratios, spread=float(np.hypot(before.spread or 0.0, after.spread or 0.0)))
+    first_spread, second_spread = (min(host.spread or 0.0, MOST_SPREAD) for host in (before, after))
+    return KindSpeeds(ratios=ratios, spread=float(np.hypot(first_spread, second_spread)))
 
 
 def kind_times_ns(trace: Trace, costs: HostCosts | None = None) -> dict[str, float]:

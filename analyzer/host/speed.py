@@ -24,6 +24,7 @@ two hosts with GPUs were measured, and benchmarks/check/host_ratios.py knows one
 _NEXT: Final = "'wavecast hosts' lists names, 'wavecast measure --host -o FILE' measures one"
 _LONGEST_NAME: Final = 80
 _HOST_MARK: Final = b'"wavecast.host"'
+_GZIP_MARK: Final = b"\x1f\x8b"
 _HEAD_BYTES: Final = 4096
 _EXPECTED: Final = "; expected"
 
@@ -126,10 +127,17 @@ def _is_file(path: Path) -> bool:
 
 
 def _says_host(path: Path) -> bool:
-    """Say whether a file begins as those of measured hosts do."""
+    """Say whether a file, packed or not, begins as those of measured hosts do."""
+    import zlib
+
     try:
         with path.open("rb") as file:
-            return _HOST_MARK in file.read(_HEAD_BYTES)
+            head = file.read(_HEAD_BYTES)
+        if head.startswith(_GZIP_MARK):
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+        return _HOST_MARK in head
+    except zlib.error:  # what reads it says what is wrong with it
+        return False
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
+from ...formats.host_file import MOST_SPREAD
 from ...formats.host_speed import host_speed
 from ...formats.printable import clean_text
 from ...formats.trace import Device, HostTimes, Meta, Precision
@@ -163,13 +164,14 @@ def _host(host: HostTimes) -> str:
     """Say whose host it was and how fast, where the trace tells."""
     speed = host_speed(host)
     python = f"Python {host.python_version}" if host.python_version else None
+    spread = host.spread if speed is not None and (host.spread or 0.0) <= MOST_SPREAD else None
     parts = [
         host.processor,
         python,
         f"{speed:.2f} times as fast as the reference host" if speed is not None else None,
-        f"rounds within {format_share(host.spread)}" if speed is not None and host.spread is not None else None,
+        f"rounds within {format_share(spread)}" if spread is not None else None,
     ]
-    return ", ".join(clean_text(part) for part in parts if part)
+    return ", ".join(clean_text(short_name(part)) for part in parts if part)
 
 
 def _device(device: Device) -> str:

@@ -97,6 +97,9 @@ def drop_private(trace: Trace) -> Trace:
             capture=hide_private(meta.capture),
             framework=_hide(meta.framework),
             accelerator=_hide(meta.accelerator),
+            host=replace(
+                meta.host, processor=_hide(meta.host.processor), python_version=_hide(meta.host.python_version)
+            ),
         ),
     )
 

@@ -108,6 +108,8 @@ def test_a_broken_entry_is_refused_in_one_line(
         ('{"tables": {"Nobody.knows": {}}}', "no table of that name"),
         ('{"tables": {"Dlrm.tables.0": {"sharding": "data_parallel"}}}', "says nothing of Dlrm.tables.1"),
         ('{"gpus": 4, "tables": {"Dlrm.tables.0": {}}}', "the plan is for 4 GPUs"),
+        ('{"gpus": "8", "tables": {"Dlrm.tables.0": {}}}', "gpus: expected a whole number from 1, found text"),
+        ('{"gpus": -1, "tables": {"Dlrm.tables.0": {}}}', "gpus: expected a whole number from 1, found -1"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(

@@ -47,6 +47,14 @@ def test_what_is_printed(name: str, arguments: list[str], run: Run, sample: Path
     check_golden(f"sweep_{name}.txt", result.stdout)
 
 
+def test_the_host_that_is_asked_for_is_said(run: Run, sample: Path, root_dir: Path) -> None:
+    result = run("sweep", sample, "--on", "l40s", "--vary", "batch=16,32", "--host", "2", COLUMNS=100)
+    assert "on a host 2.00 times as fast as an H100 node's." in result.stdout
+    measured = root_dir / "samples" / "bert_small-inference-bf16-b1-h100.json.gz"
+    result = run("sweep", measured, "--on", "l40s", "--vary", "sms=1x,2x", "--host", "2", COLUMNS=100)
+    assert "beside a host 2.00 times as fast as the recorded one." in result.stdout
+
+
 def test_records_hold_the_points(run: Run, sample: Path) -> None:
     question: tuple[object, ...] = ("sweep", sample, "--on", "l40s", "--vary", "memory.bandwidth=1x,2x")
     document = json.loads(run(*question, "--format", "json").stdout)

@@ -51,6 +51,7 @@ def test_unknown_fields_and_minor_versions_are_read(tmp_path: Path) -> None:
         ({"host": {"python_ns": True}}, "expected a number or null, found true"),
         ({"host": {"python_ns": 10**80}}, "python_ns: expected"),
         ({"host": {"python_ns": 1.0, "spread": -0.1}}, r"\$\.host\.spread"),
+        ({"host": {"python_ns": 1.0, "spread": 1e300}}, r"\$\.host\.spread: expected up to 3, found 1e\+300"),
         ({"host": {"python_ns": 1.0, "processor": ["x"]}}, r"\$\.host\.processor: expected a string"),
         ({"date": 3}, r"\$\.date: expected a string"),
     ],

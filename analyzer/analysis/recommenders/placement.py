@@ -91,7 +91,7 @@ def _hybrid(sizes: RecommenderSizes, training: Training) -> HeldTables:
     parts, copies, touched = [], [], 0.0
     for rows, pooling in _tables(sizes):
         counts, share = spread_rows(rows, pooling, training)
-        is_hot = share * pooling > least
+        is_hot = (share * pooling > least) & (counts > 0)
         hot = float((counts * share)[is_hot].sum())
         if is_hot.any():
             copies.append(_part(counts, share, is_hot, 1, ceil(batch * pooling * hot)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ....formats.privacy import hide_private
 from ....formats.trace import Meta, Phase, Trace, Workload
 from ...recorded.tape import FLOAT, Variable
 from ...work.embedding_dims import EmbeddingStep
@@ -60,7 +61,10 @@ def write_iteration(sizes: RecommenderSizes, training: Training, placement: Held
         world_size=training.gpus if many else None,
         rank=0 if many else None,
         workload=Workload(
-            name=sizes.name, mode="training", batch_size=training.batch, samples_per_iteration=training.batch
+            name=hide_private(sizes.name),
+            mode="training",
+            batch_size=training.batch,
+            samples_per_iteration=training.batch,
         ),
     )
     return writer.tape.finish(meta)

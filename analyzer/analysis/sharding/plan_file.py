@@ -37,6 +37,9 @@ def load_placements(path: Path, tables: Sequence[EmbeddingTable], gpu_count: int
             f"{path.name}: tables: expected an object with an entry for each table, found {say_kind(entries)}"
         )
     count = document.get("gpus", gpu_count)
+    if type(count) is not int or count < 1:
+        found = clean_text(str(count))[:20] if isinstance(count, int | float) else say_kind(count)
+        raise InputError(f"{path.name}: gpus: expected a whole number from 1, found {found}")
     if count != gpu_count:
         raise InputError(
             f"{path.name}: gpus: the plan is for {clean_text(str(count))[:20]} GPUs, --gpus says {gpu_count}"

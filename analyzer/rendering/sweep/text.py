@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import exp
 from typing import Final
 
 from ....formats.printable import clean_text
@@ -201,10 +202,15 @@ def _extrapolated(report: SweepReport) -> Iterator[str]:
 
 
 def _where_from(report: SweepReport) -> str:
-    if report.source.gpu is None:
-        return "Predicted from shapes, on an H100 node's host."
-    host = "the recorded host"
-    return f"From a recording on {clean_text(report.source.gpu)}, beside {host}."
+    gpu, speed, half_width = report.source.gpu, report.scenario.cpu_speed, report.scenario.host_half_width
+    host = "an H100 node's host" if gpu is None else "the recorded host"
+    if speed is not None:
+        whose = "an H100 node's" if gpu is None else "the recorded one"
+        doubt = f", within a factor of {exp(half_width):.2f}" if half_width else ""
+        host = f"a host {format_number(speed)} times as fast as {whose}{doubt}"
+    if gpu is None:
+        return f"Predicted from shapes, on {host}."
+    return f"From a recording on {clean_text(gpu)}, beside {host}."
 
 
 def _value_of(report: SweepReport, point: SweepPoint) -> str:

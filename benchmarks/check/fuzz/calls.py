@@ -58,6 +58,8 @@ def draw_call(seed: Seed, folder: Path, rng: Random, *, compressed: bool) -> Cal
         Kind.GPUS: _on_gpus,
         Kind.TABLE: _on_table,
         Kind.CONFIG: _on_config,
+        Kind.HOST: _on_host,
+        Kind.RECOMMENDER: _on_recommender,
     }[seed.kind]
     words, names = draw(source, folder, rng)
     filled = tuple(word.replace("{number}", rng.choice(NUMBERS)) for word in words)
@@ -146,3 +148,15 @@ def _on_config(source: Path, folder: Path, rng: Random) -> tuple[list[str], list
     mode = rng.choice(("inference", "training"))
     words = ["record", "--shapes-only", "--hf-config", str(source), "--mode", mode, "--batch-size", "2"]
     return [*words, "--sequence-length", "8", "-o", str(folder / "recorded.json")], ["recorded.json"]
+
+
+def _on_host(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:
+    trace = rng.choice((str(SAMPLE), _write_other(folder)))
+    return ["analyze", trace, "--host", str(source), "--to", "L4", "--format", rng.choice(FORMATS)], []
+
+
+def _on_recommender(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:
+    words = ["recommender", str(source), "--to", rng.choice(("h100sxm", "a100sxm80")), "--format", rng.choice(FORMATS)]
+    if rng.random() < 0.3:
+        return [*words, "--save-trace", str(folder / "step.json")], ["step.json"]
+    return words, []

@@ -26,7 +26,10 @@ MEMORY_LIMIT_BYTES = 2 << 30
 """Of a process in memory; of its address space, this much more than before the input."""
 GOOD_STATUS = {"record": (0, 1, 2)}
 """By command: 0 and 2 where none is given. A model that a library cannot run is a failure, 1."""
-SHARES = {Kind.PROFILE: 30, Kind.TRACE: 40, Kind.GPUS: 10, Kind.TABLE: 18, Kind.CONFIG: 2}
+SHARES = {
+    **{Kind.PROFILE: 30, Kind.TRACE: 40, Kind.GPUS: 10, Kind.TABLE: 18, Kind.CONFIG: 2},
+    **{Kind.HOST: 12, Kind.RECOMMENDER: 10},
+}
 """How often a kind is drawn: by how much reads it."""
 
 _NOT_A_NUMBER = re.compile(r"(?<![\w.\"])-?(?:nan|inf)(?![\w.])", re.IGNORECASE)

@@ -390,4 +390,6 @@ _WAYS: dict[Kind, tuple[Callable[[bytes, Random], bytes], ...]] = {
     Kind.GPUS: (mutate_bytes, mutate_toml, mutate_toml, mutate_toml),
     Kind.TABLE: (mutate_bytes, mutate_table, mutate_table, mutate_table),
     Kind.CONFIG: (mutate_bytes, mutate_json, mutate_json),
+    Kind.HOST: (mutate_bytes, *[mutate_json] * 7, mutate_gzip),
+    Kind.RECOMMENDER: (mutate_bytes, mutate_toml, mutate_toml, mutate_toml),
 }

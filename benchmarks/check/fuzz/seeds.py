@@ -34,6 +34,8 @@ class Kind(Enum):
     GPUS = "gpus"
     TABLE = "table"
     CONFIG = "config"
+    HOST = "host"
+    RECOMMENDER = "recommender"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ def build_seeds() -> tuple[Seed, ...]:
     for name in SAMPLES:
         packed = (ROOT / "samples" / f"{name}.json.gz").read_bytes()
         seeds.append(Seed(Kind.TRACE, f"{name}.json", gzip.decompress(packed)))
+    seeds.append(Seed(Kind.TRACE, "counted.json", _trace_bytes(_counted(folder), folder)))
+    seeds.append(Seed(Kind.TRACE, "hosted.json", _trace_bytes(_with_host(load_trace(source)), folder)))
+    seeds.append(Seed(Kind.HOST, "host.json", json.dumps(HOST_FILE).encode()))
+    seeds.append(Seed(Kind.RECOMMENDER, "recommender.toml", (ROOT / "samples" / "dlrm-dcnv2.toml").read_bytes()))
     seeds += [Seed(Kind.GPUS, "gpus.toml", text.encode()) for text in GPU_FILES]
     seeds += [Seed(Kind.TABLE, name, write_table(columns)) for name, columns in TABLES.items()]
     seeds.append(Seed(Kind.CONFIG, "config.json", json.dumps(CONFIG).encode()))
@@ -79,6 +85,35 @@ def _trace_bytes(trace: Any, folder: Path) -> bytes:
     path = folder / "trace.json"
     save_trace(trace, path)
     return path.read_bytes()
+
+
+def _with_host(trace: Any) -> Any:
+    """Return a trace that says how fast its host was."""
+    from dataclasses import replace
+
+    from wavecast.formats.meta import HostTimes
+
+    return replace(trace, meta=replace(trace.meta, host=HostTimes(**HOST_FILE["host"])))
+
+
+def _counted(folder: Path) -> Any:
+    """Return a recording of lookups whose rows were counted."""
+    from dataclasses import replace
+
+    import numpy as np
+    from wavecast.formats.column import build_table
+    from wavecast.formats.files import load_trace
+    from wavecast.formats.trace import LookupTable
+
+    path = folder / "shapes.json"
+    path.write_bytes(gzip.decompress((ROOT / "samples" / f"{SAMPLES[-1]}.json.gz").read_bytes()))
+    trace = load_trace(path)
+    names = [trace.strings[name] for name in trace.ops.name.tolist()]
+    ops = np.flatnonzero([name == "aten::_embedding_bag" for name in names])
+    classes = {"least_count": [1, 4], "distinct_rows": [200, 20], "lookup_count": [200, 100]}
+    columns = {name: np.tile(np.array(values, dtype=np.int64), len(ops)) for name, values in classes.items()}
+    table = build_table(LookupTable, 2 * len(ops), op=np.repeat(ops, 2).astype(np.int32), **columns)
+    return _with_host(replace(trace, lookups=table))
 
 
 def write_profile(gpu: str = "NVIDIA A100-SXM4-80GB", iterations: int = 2) -> bytes:
@@ -260,6 +295,14 @@ TABLES: dict[str, Mapping[str, Sequence[Any]]] = {
 }
 """Table -> columns: a few rows of each table that `score` and `--calibration` read."""
 
+HOST_FILE: dict[str, Any] = {
+    **{"format": "wavecast.host", "version": "1.0", "producer": "wavecast 0.1.0", "date": "2026-11-23"},
+    "host": {
+        **{"python_version": "3.11", "processor": "AMD EPYC", "python_ns": 5280.0, "dispatch_ns": 1110.0},
+        **{"autograd_ns": 3240.0, "module_ns": 540.0, "optimizer_ns": 17_690.0, "allocation_ns": 540.0},
+        **{"launch_ns": 4000.0, "spread": 0.07},
+    },
+}
 CONFIG = {
     **{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 128, "n_positions": 64},
     **{"n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 1, "torch_dtype": "float32"},

@@ -296,6 +296,38 @@ def test_the_list_of_hosts() -> None:
     assert none.stderr == "Error: 'nobody\\x1b[31m': no host is called so; 'wavecast hosts' lists them\n"
 
 
+@pytest.mark.parametrize("wrong", [0.0, 5e-324, 1e-300, 1e300])
+def test_times_that_no_host_takes_count_as_not_measured(wrong: float) -> None:
+    found = speeds_between(replace(TIMES, python_ns=wrong), faster(TIMES, 2.0))
+    assert found is not None
+    assert found.ratios == {kind: pytest.approx(2.0) for kind in ("module", "dispatch", "launch")}
+    assert speeds_between(HostTimes(python_ns=wrong), TIMES) is None
+
+
+@pytest.mark.parametrize("spread", [50.0, 1e300])
+def test_a_spread_that_measures_nothing_leaves_finite_intervals(
+    spread: float, pair: tuple[Trace, Trace], tmp_path: Path
+) -> None:
+    before, after = (replace(trace, meta=replace(trace.meta, host=TIMES)) for trace in pair)
+    after = replace(after, meta=replace(after.meta, host=replace(TIMES, spread=spread)))
+    wavecast.save_trace(after, tmp_path / "after.json")
+    found = wavecast.analyze(before, to="L4", host=str(tmp_path / "after.json"))
+    row = found.report.predictions[0]
+    low, high = row.iteration_low_ns, row.iteration_high_ns
+    assert low is not None
+    assert high is not None
+    assert 0 < low < high < 1e12
+
+
+def test_a_packed_file_of_a_host_is_one(shapes: Trace, tmp_path: Path) -> None:
+    for name in ("host.json", "host.json.gz"):
+        save_host(tmp_path / name, HostFile(host=TIMES))
+    assert read_host(str(tmp_path / "host.json.gz"), shapes) == read_host(str(tmp_path / "host.json"), shapes)
+    (tmp_path / "cut.gz").write_bytes((tmp_path / "host.json.gz").read_bytes()[:12])
+    with pytest.raises(InputError, match=r"--host .*truncated gzip"):
+        read_host(str(tmp_path / "cut.gz"), shapes)
+
+
 def test_calls_in_any_order_tell_the_same(pair: tuple[Trace, Trace]) -> None:
     trace = pair[0]
     order = np.random.default_rng(7).permutation(len(trace.calls.start_ns))

@@ -19,7 +19,7 @@ from wavecast.formats.archive.reference import as_path, is_reference, load_refer
 from wavecast.formats.archive.verify import Fault, verify
 from wavecast.formats.codec import encode
 from wavecast.formats.files import load_trace, save_trace
-from wavecast.formats.trace import Trace, Workload
+from wavecast.formats.trace import HostTimes, Trace, Workload
 
 WRITERS = 4
 EACH = 6
@@ -242,3 +242,11 @@ def test_checking_reads_a_journal_that_was_put_back(folder: Path, small_trace: T
     with open_archive(folder) as archive:
         assert verify(archive).findings == ()
         assert len(archive.entries()) == 2
+
+
+def test_a_host_is_kept_without_what_tells_of_a_person(folder: Path, small_trace: Trace) -> None:
+    told = HostTimes(processor="AMD EPYC /home/ann/x", python_version="3.11 ann@host.example", python_ns=5000.0)
+    with open_archive(folder) as archive:
+        archive.add(replace(small_trace, meta=replace(small_trace.meta, host=told)), tags=["one"])
+    kept = load_trace(f"archive://{folder}#one").meta.host
+    assert kept == HostTimes(processor="AMD EPYC <path>", python_version="3.11 <address>", python_ns=5000.0)

@@ -226,3 +226,17 @@ def test_localized_tables_are_dealt_in_turn() -> None:
     assert found.parts.lookups == USUAL.global_batch * 5, "the second and the fourth table"
     assert found.taken == ceil(USUAL.global_batch / 2) * 4
     assert found.held_rows == 2_050_000
+
+
+def test_hot_rows_of_fixed_bags_are_rows_that_there_are() -> None:
+    """A small table's bags own no rows beyond half of it: no class without rows is copied."""
+    sizes = replace(SIZES, table_rows=(1000, 40), pooling=(20, 30))
+    found = place_tables(sizes, replace(USUAL, has_fixed_bags=True))
+    assert found.copies is not None
+    assert np.isfinite(found.copies.bins).all()
+    assert min(found.copies.bins) > 0
+
+
+def test_a_written_iteration_holds_no_path() -> None:
+    trace, _ = write(USUAL, replace(SIZES, name="of /home/ann/tables.toml"))
+    assert trace.meta.workload.name == "of <path>"
