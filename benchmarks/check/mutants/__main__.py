@@ -1,6 +1,6 @@
-"""What the tests notice: small errors put into the models, replay, graph and importer, one at a time.
+"""What the tests notice: small errors put into rooms of the analyzer and the importer, one at a time.
 
-Run: python -m benchmarks.check.mutants                              # 200 errors, 50 a room; lists those that survive
+Run: python -m benchmarks.check.mutants                              # 200 errors, 33 a room; lists those that survive
      … --count 80 --seed 1 --room replay --module engine             # others; of one room; of some modules
      … --out FILE.jsonl                                              # keep results; a run that was stopped goes on
      … --again FILE.jsonl                                            # the survivors of an earlier run once more

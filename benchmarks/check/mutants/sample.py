@@ -29,6 +29,11 @@ ROOMS = {
         ("tests/analyzer/graph", "tests/analyzer/replay", "tests/commands/test_graph_command.py"),
     ),
     "kineto": ("formats/kineto", ("tests/formats",)),
+    "host": ("analyzer/host", ("tests/analyzer/host", "tests/commands/test_validate_command.py")),
+    "recommenders": (
+        "analyzer/analysis/recommenders",
+        ("tests/analyzer/analysis/recommenders", "tests/commands/test_recommender_command.py"),
+    ),
 }
 """The source of each room, and the tests that are to notice what is wrong with it."""
 WHERE = ("path", "statement", "before", "after")

@@ -19,7 +19,7 @@ from wavecast.analyzer.host.costs import known_host_half_width, unknown_host_hal
 from wavecast.analyzer.host.kinds import KINDS, KindSpeeds, kind_times_ns, speeds_between
 from wavecast.analyzer.host.named import HostBasis, find_host, host_list, load_anchor, usual_mix
 from wavecast.analyzer.host.recorded_speed import host_speed_of, relative_host_speed
-from wavecast.analyzer.host.speed import check_host, read_host, told_between
+from wavecast.analyzer.host.speed import MEASURED_HALF_WIDTH, check_host, read_host, told_between
 from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.errors import InputError
 from wavecast.formats.column import take_rows
@@ -349,3 +349,22 @@ def test_the_page_tells_the_widths_in_use(pair: tuple[Trace, Trace]) -> None:
         assert f"× {np.exp(width):.2f}" in page
     assert f"a factor of {np.exp(load_anchor().half_width):.1f}" in page
     assert f"the machine is {load_anchor().ops_ratio:.1f} times" in page
+
+
+def test_a_named_host_stands_beside_the_speed_that_the_recording_has(pair: tuple[Trace, Trace]) -> None:
+    named, fast, slow = find_host("h100-node"), *(read_host("h100-node", slowed(pair[0], by)) for by in (1.0, 2.0))
+    own = host_speed_of(pair[0])
+    assert named is not None
+    assert own is not None
+    assert fast.ratio == pytest.approx(named.ops_ratio / own.ratio)
+    assert slow.ratio == pytest.approx(2.0 * fast.ratio, rel=0.02)  # a slower recording gains more
+    assert fast.half_width == pytest.approx(np.hypot(named.half_width, own.half_width))
+
+
+def test_doubts_of_a_file_add_up_as_independent_ones(shapes: Trace, tmp_path: Path) -> None:
+    save_host(tmp_path / "host.json", HostFile(host=TIMES))
+    anchor = load_anchor()
+    spread = np.hypot(anchor.times.spread or 0.0, TIMES.spread or 0.0)
+    parts = (MEASURED_HALF_WIDTH, spread, anchor.half_width, known_host_half_width())
+    found = read_host(str(tmp_path / "host.json"), shapes)
+    assert found.half_width == pytest.approx(np.linalg.norm(parts))
