@@ -154,7 +154,7 @@ def build_result(
         warnings=(
             *changed.warnings,
             *explain_attention(basis.workload, gpus, attention),
-            *explain_lookups(basis.workload, library.indices),
+            *explain_lookups(basis.workload, library.indices, row_count(basis.trace.lookups)),
             *explain_tables(basis.trace, basis.workload),
             *arranged.warnings,
         ),

@@ -17,8 +17,11 @@ HOT_PART: Final = 0.01
 """Of the rows: what a reader is told of a recorded spread is how many lookups the most looked-up ones get."""
 
 
-def explain_lookups(workload: GpuWorkload, indices: Spread | None) -> tuple[str, ...]:
-    """Say in one line how indices were taken to be spread where the user did not, or that there are none to spread."""
+def explain_lookups(workload: GpuWorkload, indices: Spread | None, recorded_rows: int = 0) -> tuple[str, ...]:
+    """Say in one line how indices were taken to be spread where the user did not, or that there are none to spread.
+
+    `recorded_rows` are those of the recording's histograms: with none that can be believed there is no spread of them.
+    """
     dims = _dims(workload, indices)
     if indices is not None and not any(_is_lookup(item) for item in dims):
         is_asked = not isinstance(indices, RecordedIndices)
@@ -34,9 +37,10 @@ def explain_lookups(workload: GpuWorkload, indices: Spread | None) -> tuple[str,
         return (_explain_recorded(indices, lookups),)
     if indices is not None or not lookups:
         return ()
+    dropped = f"; all {recorded_rows:,} rows of the recorded histograms contradict themselves" if recorded_rows else ""
     return (
-        f"{lookups:,} embedding lookups are taken to be spread as {USUAL} (of Criteo's logs; random test data are "
-        "uniform): say how they are with --indices uniform, zipf:EXPONENT or a histogram file",
+        f"{lookups:,} embedding lookups are taken to be spread as {USUAL} (assumed, as people's clicks are; random test "
+        f"data are uniform): say how they are with --indices uniform, zipf:EXPONENT or a histogram file{dropped}",
     )
 
 

@@ -10,6 +10,7 @@ from ....formats.printable import clean_text
 from ....version import __version__
 from ...analysis.alternatives import try_alternatives
 from ...analysis.decision.choice import choose_gpus, shown_rows
+from ...analysis.decision.selection import ENERGY
 from ...analysis.gpu_replay import lay_out, replay_on
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ...analysis.result import Analysis
@@ -29,6 +30,7 @@ from ..page.sheet import Sheet
 from .alternatives_chart import chart_alternatives
 from .answer import hidden_line
 from .cost_chart import chart_cost, pareto_front
+from .energy import least_energy_words
 from .energy_chart import chart_energy
 from .gpu_sheet import gpu_sheet, run_unit, usd_per_million_samples
 from .memory_chart import chart_memory
@@ -133,6 +135,8 @@ def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
         return
     fitting = " that fits" if any(row.fits is False for row in report.predictions) else ""
     if len(rows) > 1:
+        if choice.sort == ENERGY and choice.best is not None:
+            yield f"Least energy{fitting}", least_energy_words(rows[choice.best])
         fastest = rows[choice.fastest]
         yield f"Fastest{fitting}", f"{clean_text(fastest.gpu)} · {_time_words(fastest, report)}"
         if choice.cheapest is not None and choice.priced_count > 1:

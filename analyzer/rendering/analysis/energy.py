@@ -43,13 +43,30 @@ def least_energy(row: GpuPrediction) -> str:
     >>> least_energy(report.predictions[0])
     'Least energy: H100 SXM5 80GB, 1.84 J per iteration (1.32–2.90), 383.5 W on average.'
     """
-    if row.total is not None and row.total.energy_kwh is not None:
-        between = _range(row.total.energy_low_kwh, row.total.energy_high_kwh)
-        amount = f"{format_number(row.total.energy_kwh)} kWh in all{between and f' ({between})'}"
-    else:
-        between = _range(*billed_interval(row))
-        amount = f"{format_number(row.billed_j)} J per iteration{between and f' ({between})'}"
+    between = _range(*_ends(row))
+    amount = _amount(row) + (between and f" ({between})")
     return f"Least energy: {clean_text(row.gpu)}, {amount}, {format_number(row.mean_power_w)} W on average."
+
+
+def least_energy_words(row: GpuPrediction) -> str:
+    """Say in short what a GPU takes.
+
+    >>> least_energy_words(report.predictions[0])
+    'H100 SXM5 80GB · 1.84 J per iteration, 383.5 W'
+    """
+    return f"{clean_text(row.gpu)} · {_amount(row)}, {format_number(row.mean_power_w)} W"
+
+
+def _amount(row: GpuPrediction) -> str:
+    if row.total is not None and row.total.energy_kwh is not None:
+        return f"{format_number(row.total.energy_kwh)} kWh in all"
+    return f"{format_number(row.billed_j)} J per iteration"
+
+
+def _ends(row: GpuPrediction) -> tuple[float | None, float | None]:
+    if row.total is not None and row.total.energy_kwh is not None:
+        return row.total.energy_low_kwh, row.total.energy_high_kwh
+    return billed_interval(row)
 
 
 def energy_notes(report: AnalysisReport) -> Iterator[str]:

@@ -243,6 +243,15 @@ def test_questions_to_a_recording_are_answered_as_with_the_true_spread(root_dir:
         assert ask(recorded) == pytest.approx(ask(plain, indices=name), rel=0.01)
 
 
+def test_histograms_that_cannot_be_believed_are_said_to_be_left_out(root_dir: Path) -> None:
+    recorded = sample_with(root_dir, 1.05)
+    odd = np.full_like(recorded.lookups.least_count, 3)
+    warnings = analyze(replace(recorded, lookups=replace(recorded.lookups, least_count=odd)), to=H100).report.warnings
+    (said,) = (text for text in warnings if "lookups are taken to be spread" in text)
+    assert "zipf:1.05 (assumed" in said
+    assert said.endswith(f"all {len(odd):,} rows of the recorded histograms contradict themselves")
+
+
 def test_a_recording_on_the_cpu_says_how_lookups_are_spread_on_another_gpu() -> None:
     torch = pytest.importorskip("torch")
     from wavecast import record
