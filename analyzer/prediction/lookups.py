@@ -39,8 +39,8 @@ def explain_lookups(workload: GpuWorkload, indices: Spread | None, recorded_rows
         return ()
     dropped = f"; all {recorded_rows:,} rows of the recorded histograms contradict themselves" if recorded_rows else ""
     return (
-        f"{lookups:,} embedding lookups are taken to be spread as {USUAL} (assumed, as people's clicks are; random test "
-        f"data are uniform): say how they are with --indices uniform, zipf:EXPONENT or a histogram file{dropped}",
+        f"{lookups:,} embedding lookups are taken to be spread as {USUAL} (assumed; random test data are "
+        f"uniform): say how they are with --indices uniform, zipf:EXPONENT or a histogram file{dropped}",
     )
 
 
