@@ -11,7 +11,7 @@ from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
 from .command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options
 from .indices_options import indices_option
-from .output import choose_format, screen_for, write_result
+from .output import OutputPath, choose_format, screen_for, write_result
 
 
 @click.command("recommender", cls=WavecastCommand, short_help="Predict a recommender from its sizes.")
@@ -34,7 +34,7 @@ from .output import choose_format, screen_for, write_result
 @indices_option
 @click.option(
     "--save-trace",
-    type=click.Path(path_type=Path),
+    type=OutputPath(path_type=Path),
     metavar="FILE",
     help="Write what the busiest GPU runs, as a trace of shapes, for the fastest type.",
 )

@@ -164,7 +164,8 @@ def _table(signature: Signature, at: int, placed: Placed) -> TensorSpec:
         own, host = _split_tensors(signature, at)
         if _has_elements(host):
             raise LackingArgumentError(HOST_TABLES)
-        before = None if isinstance(signature.arguments[at - 1], tuple) else argument_at(signature, at - 6)
+        has_before = at >= 6 and not isinstance(signature.arguments[at - 1], tuple)
+        before = argument_at(signature, at - 6) if has_before else None
         found = own if _has_elements(own) or at < 6 else before
     else:
         found = argument_at(signature, at - placed.value) if at >= placed.value else None

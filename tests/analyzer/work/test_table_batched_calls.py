@@ -247,3 +247,8 @@ def test_a_lookup_and_its_node_are_joined_in_old_files(data_dir: Path) -> None:
         "torch::autograd::CppNode<SplitLookupFunction_Dense_Op>": ("DENSE_GRADIENT", 2, 64, 32),
         "torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>": ("UPDATE", 3, 64, 768),
     }
+
+
+def test_a_call_of_few_arguments_has_no_tables() -> None:
+    offsets = TensorSpec(dtype="int64", shape=(2,))
+    assert work_of("fbgemm::split_embedding_codegen_lookup_none_function", Signature((offsets, offsets, 0))) is None
