@@ -93,7 +93,7 @@ def tensor_of(signature: Signature, position: int) -> TensorSpec | None:
 
 def _in_format(name: str, signature: Signature, dtype: str, form: LinearFormat) -> Signature | None:
     first, second = (tensor_of(signature, position) for position in OPERANDS[name])
-    if first is None or second is None or len(second.shape) != 2 or first.dtype != dtype:
+    if first is None or second is None or not first.shape or len(second.shape) != 2 or first.dtype != dtype:
         return None
     k, rows = first.shape[-1], first.element_count // max(first.shape[-1], 1)
     n = second.shape[0] if name == "linear" else second.shape[1]

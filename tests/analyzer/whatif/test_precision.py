@@ -348,6 +348,18 @@ def test_narrow_weights_take_less_memory_and_tied_ones_stay(
     validate(changed.trace)
 
 
+def test_products_of_a_number_have_no_narrow_weights() -> None:
+    """No torch runs them, but a damaged file may hold them."""
+    number, matrix = TensorSpec("bfloat16", ()), TensorSpec("bfloat16", (16, 16))
+    trace = Trace(
+        strings=("aten::linear",),
+        signatures=(Signature((number, matrix)), Signature((matrix, matrix))),
+        ops=build_table(OpTable, 2, name=[0, 0], signature=[0, 1], phase=[Phase.FORWARD] * 2),
+    )
+    changed = with_precision(trace, TargetPrecision.NVFP4).trace
+    assert changed.signatures[changed.ops.signature[0]] == Signature((number, matrix))
+
+
 def test_weights_alone_convert_nothing_and_nvfp4_the_activations(served: Trace) -> None:
     assert not len(with_precision(served, TargetPrecision.INT4_WEIGHTS).casts.op)
     casts = with_precision(served, TargetPrecision.NVFP4).casts
