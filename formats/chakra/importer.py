@@ -17,8 +17,8 @@ from ..column import MISSING
 from ..execution_trace.groups import KnownGroups, list_groups
 from ..execution_trace.importer import SignatureTable, with_tensors
 from ..execution_trace.nodes import EtNode, NodeSide
+from ..garbage import collection_paused
 from ..importers import Progress
-from ..kineto.importer import collection_paused
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
 from ..recording.groups import GroupReport

@@ -10,9 +10,9 @@ import numpy as np
 from ...arrays import Rows
 from ...errors import TraceError
 from ..column import MISSING, build_table, row_count
+from ..garbage import collection_paused
 from ..importers import Progress
 from ..kineto.collect import MODULE_SPAN_PREFIX
-from ..kineto.importer import collection_paused
 from ..kineto.process_groups import build_group_collectives
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +11,7 @@ import numpy as np
 from ...errors import TraceError
 from ..column import MISSING, Column, row_count
 from ..cut import find_window, nothing_in_window
+from ..garbage import collection_paused
 from ..recording.assemble import assemble
 from ..recording.settle import Recording, finish
 from ..source import ImportSource, ReadOptions
@@ -115,18 +114,6 @@ def import_joinable(
         kept = recording.op_row_of != MISSING
         numbers[recording.op_row_of[kept]] = np.concatenate(collector.record_functions or [numbers])[kept]
         return trace, recording.ops.external_id, numbers
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Keep the cyclic garbage collector from walking millions of fresh values that hold no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _assemble(collector: Collector, document: Document, recording: Recording) -> Trace:

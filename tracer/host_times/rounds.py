@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import quantiles
 from typing import Final
 
+from ...formats.garbage import collection_paused
 from .pieces import HostPiece, Run
 
 _BATCH_NS: Final = 400_000
@@ -51,7 +50,7 @@ def time_pieces(pieces: Sequence[HostPiece], seconds: float) -> tuple[PieceTime,
     Raises whatever a piece raises. Garbage is not collected meanwhile.
     """
     end = time.monotonic() + seconds
-    with _uncollected():
+    with collection_paused():
         batches = [_batch(run, piece.after) for piece in pieces for run in _runs(piece)]
         rounds = 0
         while rounds < _FEWEST_ROUNDS or time.monotonic() < end:
@@ -106,14 +105,3 @@ def _choose_clock() -> Callable[[], int]:
 
 
 _clock_ns: Final = _choose_clock()
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

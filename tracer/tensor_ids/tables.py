@@ -10,8 +10,8 @@ import numpy as np
 from torch.profiler import profile
 
 from ...formats.column import MISSING, Column, build_table
+from ...formats.garbage import collection_paused
 from ...formats.interner import Interner
-from ...formats.kineto import collection_paused
 from ...formats.trace import OperandTable, TensorTable, Trace
 from ..description.device import device_number
 from .events import Allocation, OpEvent, TensorKey, read_events

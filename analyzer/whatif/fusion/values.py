@@ -1,4 +1,4 @@
-"""LoopValues of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
+"""Values of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
 
 from __future__ import annotations
 
