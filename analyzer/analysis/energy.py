@@ -7,8 +7,10 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
+from ...specs.fleet import Fleet
 from ...specs.generations import is_nvidia, is_untested
 from ..prediction.energy import board_power_of, kernel_joules
+from ..prediction.link_energy import LINK_HALF_WIDTH, network_w, sending_joules, sent_by
 from .decision.electricity import PowerDraw
 from .result import Analysis
 
@@ -28,14 +30,35 @@ def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:
     """
     power = board_power_of(result.prediction, result.library)
     joules = kernel_joules(result.workload, result.prediction, power)
-    switched = np.einsum("i,ij->j", result.workload.count.astype(np.float64), joules) * _kept(result)
+    count = result.workload.count.astype(np.float64)
+    switched = np.einsum("i,ij->j", count, joules) * _kept(result)
     fleet = result.prediction.fleet
-    width = np.where(is_nvidia(fleet) & ~is_untested(fleet), HALF_WIDTH, FOREIGN_HALF_WIDTH)
-    columns = (power.idle_w, switched, power.idle_w + power.switching_w, width)
+    rows, dims = sent_by(result.workload)
+    links, network = count[rows] @ sending_joules(dims, fleet.fabric), network_w(dims, fleet.fabric)
+    columns = (power.idle_w, switched, power.idle_w + power.switching_w, power_half_width(fleet), links, network)
     return tuple(
-        PowerDraw(idle_w=idle, work_j=work, limit_w=limit, half_width=half_width)
-        for idle, work, limit, half_width in zip(*(column.tolist() for column in columns), strict=True)
+        PowerDraw(
+            idle_w=idle,
+            work_j=work,
+            limit_w=limit,
+            half_width=half_width,
+            link_j=link_j,
+            network_w=network_watts,
+            link_half_width=LINK_HALF_WIDTH if dims else 0.0,
+        )
+        for idle, work, limit, half_width, link_j, network_watts in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
     )
+
+
+def power_half_width(fleet: Fleet) -> Floats:
+    """Return how far the power of boards may be off at a known time, natural log, 90 %, [m].
+
+    >>> power_half_width(fleet).round(2)
+    array([0.32, 0.32])
+    """
+    return np.where(is_nvidia(fleet) & ~is_untested(fleet), HALF_WIDTH, FOREIGN_HALF_WIDTH)
 
 
 def op_power(result: Analysis, column: int) -> tuple[float, Floats]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .electricity import read_electricity
 from .keywords import check_count, check_iteration, speaks_keywords
 from .lookups import with_spread
 from .observed import with_observed
@@ -201,7 +202,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         largest_batch=largest_batch,
         selection=selection,
         goal=goal,
-        electricity=_electricity(electricity),
+        electricity=read_electricity(electricity),
     )
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
@@ -244,10 +245,3 @@ def _report(
         observations=observations,
         electricity=electricity,
     )
-
-
-def _electricity(given: Electricity | float | None) -> Electricity | None:
-    """Return the record of what was given; a number is $ per kWh."""
-    from ..analysis.decision.electricity import Electricity as Record
-
-    return Record(usd_per_kwh=given) if isinstance(given, int | float) else given

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
 from .amounts import read_bytes, read_duration_ns
-from .keywords import check_count, check_iteration, speaks_keywords
+from .electricity import read_electricity
+from .keywords import check_choice, check_count, check_iteration, speaks_keywords
 from .lookups import with_spread
 from .prices import Prices, read_prices
 from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
     from ...specs.gpu import Gpu
+    from ..analysis.decision.electricity import Electricity
     from ..analysis.plans.report import ScaleReport
     from ..rendering.page.page import Page
     from ..rendering.page.terminal import Screen
@@ -108,6 +110,8 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     what_ifs: WhatIfs | None = None,
     top: int = SHOWN_PLANS,
     timeline: str | Path | None = None,
+    electricity: Electricity | float | None = None,
+    sort: str | None = None,
     recover: bool = False,
     progress: Progress | None = None,
 ) -> PlansReport:
@@ -115,7 +119,8 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
 
     `gpus` says how many: one number or several. `max_memory` is what a rank may use ("70GiB") and
     `measured_step` what the recorded iteration takes on `source` ("350ms"). `timeline` is a file for the first plan's
-    timeline. The other keywords mean what the options of `scale` of the same names do; `what_ifs` asks
+    timeline. `electricity` is $ per kWh, or an `Electricity`; `sort` says what plans are listed by: "time", "cost",
+    "memory" or "energy". The other keywords mean what the options of `scale` of the same names do; `what_ifs` asks
     for another precision or sequence length, `calibration` is that of `analyze`.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
@@ -125,12 +130,14 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     >>> [(row["plan"], row["gpu_count"], row["fits"]) for row in report.to_records()]
     [('dp=8', 8, True), ('fsdp=8', 8, True)]
     """
+    from ..analysis.plans.report import RANK_BY
     from ..analysis.plans.scale import scale_trace
 
     if host is not None:
         what_ifs = replace(what_ifs or WhatIfs(), host=host)
     counts = tuple(dict.fromkeys(_gpu_counts(gpus)))
     check_count("top", top, least=0)
+    check_choice("sort", sort, tuple(RANK_BY))
     named = find_named(as_names(to), source, gpu_file)
     step_ns = read_duration_ns("measured_step", measured_step)
     if step_ns is not None and named.source is None:
@@ -163,6 +170,8 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
         prices=read_prices(prices, named.catalog),
         timeline=None if timeline is None else Path(timeline),
+        electricity=read_electricity(electricity),
+        sort=sort,
     )
     return PlansReport(name=trace_name(trace), report=report, shown_count=top)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -277,25 +277,27 @@ _ONE_GPU_OPTIONS: Final = {
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
     "observed": "--observed",
-    "electricity": "--electricity, --pue, --host-watts and --carbon",
 }
 """What nothing says of plans yet."""
 
 
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
-    from ..analysis.decision.selection import Selection
+    from ..analysis.decision.selection import THROUGHPUT, Selection
     from ..api.catalog import gpus
     from ..api.scale import scale
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
-    asked |= {"observed": request.observed, "electricity": request.electricity}
+    asked |= {"observed": request.observed}
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
             verb, it = ("are", "them") if " and " in option else ("is", "it")
             raise InputError(f"{option} {verb} for one GPU: leave {it} out beside --plan")
-    if request.goal is not None or request.selection != Selection():
-        raise InputError("filters, --sort, --rows and --for are for one GPU: leave them out beside --plan")
+    sort = request.selection.sort
+    if request.goal is not None or replace(request.selection, sort=None) != Selection() or sort == THROUGHPUT:
+        raise InputError(
+            f"filters, --sort {THROUGHPUT}, --rows and --for are for one GPU: leave them out beside --plan"
+        )
     with progress_on_stderr("Reading the trace") as progress:
         report = scale(
             request.trace,
@@ -316,6 +318,8 @@ def _predict_plans(request: AnalyzeRequest) -> str:
             calibration=request.calibration,
             what_ifs=request.what_ifs,
             top=SHOWN_PLANS if request.top is None else request.top,
+            electricity=request.electricity,
+            sort=sort,
             timeline=request.timeline,
             recover=request.recover,
             progress=progress,

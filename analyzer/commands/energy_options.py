@@ -33,7 +33,11 @@ def energy_options(function: FunctionT) -> FunctionT:
         help="Count the rest of the machine: its watts for each GPU. Default: the board alone.",
     )
     carbon = click.option(
-        "--carbon", "co2_g_per_kwh", type=float, metavar="GRAMS", help="What a kWh emits in CO2, for --for."
+        "--carbon",
+        "co2_g_per_kwh",
+        type=float,
+        metavar="GRAMS",
+        help="What a kWh emits in CO2: of a run (--for), or a day of many GPUs.",
     )
     return price(site(host(carbon(function))))
 

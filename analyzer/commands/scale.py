@@ -24,6 +24,7 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .energy_options import energy_options, take_electricity
 from .indices_options import indices_option
 from .output import OutputPath, write_result
 from .plan_options import check_size, check_time, draw_plans, plan_options, read_names
@@ -32,6 +33,7 @@ from .progress import progress_on_stderr
 from .what_if_options import host_option
 
 if TYPE_CHECKING:
+    from ..analysis.decision.electricity import Electricity
     from ..api.scale import PlansReport
 
 
@@ -61,6 +63,8 @@ class ScaleRequest:
     prices: Prices | None
     indices: str | None
     host: str | None
+    electricity: Electricity | None
+    sort: str | None
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -104,6 +108,13 @@ class ScaleRequest:
 @click.option(
     "--top", type=click.IntRange(min=0), default=SHOWN_PLANS, show_default=True, metavar="N", help="Plans listed."
 )
+@energy_options
+@click.option(
+    "--sort",
+    type=click.Choice(("time", "cost", "memory", "energy")),
+    help="What plans are listed by: samples per second (default), cost, memory or energy per sample. A search looks "
+    "for the fastest.",
+)
 @click.option(
     "--timeline",
     type=OutputPath(path_type=Path),
@@ -125,6 +136,7 @@ def scale(**options: Any) -> None:
       scale trace.json.gz --to h100,b200 --gpus 8,64,512 -o curve.svg
       scale trace.json.gz --to h100 --gpus 64 --plan fsdp=64 --plan fsdp=*,tp=2
       scale trace.json.gz --to h100 --plan plan.toml --timeline timeline.json.gz
+      scale trace.json.gz --to h100 --gpus 64 --sort energy --electricity 0.12
 
     \b
     A plan has words with numbers (ranks = dp x fsdp x tp x cp x pp):
@@ -142,7 +154,8 @@ def scale(**options: Any) -> None:
       overlap_experts=on        beside another micro batch
     """
     cluster, prices = take_cluster(options), take_prices(options)
-    request = ScaleRequest(**options, cluster=cluster, prices=prices)
+    electricity = take_electricity(options)
+    request = ScaleRequest(**options, cluster=cluster, prices=prices, electricity=electricity)
     write_result(draw_plans(_predict(request), request.form, request.output), request.output)
 
 
@@ -166,6 +179,8 @@ def _predict(request: ScaleRequest) -> PlansReport:
             indices=request.indices,
             host=request.host,
             prices=request.prices,
+            electricity=request.electricity,
+            sort=request.sort,
             iteration=request.iteration,
             captures=request.captures,
             top=request.top,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, hypot, log
 from numbers import Real
 from typing import Final
@@ -51,28 +51,63 @@ class PowerDraw:
     """The board's power, or the cap below it."""
     half_width: float
     """Of the 90 % interval of the power at a known time, natural log."""
+    link_j: float = 0.0
+    """What sending to other GPUs takes in one iteration; of the links, beside the board's limit."""
+    network_w: float = 0.0
+    """What NICs and switches draw that stand between this job's machines."""
+    link_half_width: float = 0.0
+    """Of the 90 % interval of both, natural log."""
 
     def joule(self, time_ns: float) -> float:
-        """Return the board's energy over an iteration of this length.
+        """Return the energy of board and links over an iteration of this length.
 
         >>> PowerDraw(idle_w=60.0, work_j=3.0, limit_w=400.0, half_width=0.25).joule(10e6)
         3.6
         """
         time_s = time_ns * 1e-9
-        return min(self.idle_w * time_s + self.work_j, self.limit_w * time_s)
+        return min(self.idle_w * time_s + self.work_j, self.limit_w * time_s) + self.sending_j(time_ns)
+
+    def sending_j(self, time_ns: float) -> float:
+        """Return what links and network take of it.
+
+        >>> PowerDraw(idle_w=60.0, work_j=3.0, limit_w=400.0, half_width=0.25, link_j=1.0).sending_j(1e7)
+        1.0
+        """
+        return self.link_j + self.network_w * time_ns * 1e-9
+
+    def of_job(self, count: float) -> PowerDraw:
+        """Return what so many of these draw together.
+
+        >>> PowerDraw(idle_w=60.0, work_j=3.0, limit_w=400.0, half_width=0.25).of_job(8).joule(10e6)
+        28.8
+        """
+        return replace(
+            self,
+            idle_w=self.idle_w * count,
+            work_j=self.work_j * count,
+            limit_w=self.limit_w * count,
+            link_j=self.link_j * count,
+            network_w=self.network_w * count,
+        )
 
     def interval_j(self, time_ns: float, low_ns: float | None, high_ns: float | None) -> tuple[float, float]:
         """Return the ends of the 90 % interval of the energy.
 
-        What switches is the same in a longer iteration, what idles is not: energy follows time in part. An error of the
-        power comes on top, independent of it. No board draws more than its limit for long.
+        What switches is the same in a longer iteration, what idles is not: energy follows time in part. Errors of the
+        boards' power and of what links take come on top, independent of it and of each other. No board draws more than
+        its limit for long.
         """
         value = self.joule(time_ns)
         if value <= 0:
             return 0.0, 0.0
+        sent = self.sending_j(time_ns) / value
         low, high = (self.joule(time_ns if end is None else end) for end in (low_ns, high_ns))
-        fall, rise = (hypot(log(max(end, value * 1e-6) / value), self.half_width) for end in (low, high))
-        most = self.limit_w * 1e-9 * max(time_ns if high_ns is None else high_ns, time_ns)
+        fall, rise = (
+            hypot(log(max(end, value * 1e-6) / value), self.half_width * (1.0 - sent), self.link_half_width * sent)
+            for end in (low, high)
+        )
+        longest = max(time_ns if high_ns is None else high_ns, time_ns)
+        most = self.limit_w * 1e-9 * longest + self.sending_j(longest) * exp(self.link_half_width)
         return value * exp(-fall), min(value * exp(rise), max(most, value))
 
 

@@ -20,9 +20,11 @@ from ...models.library import Library
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work.communication import CollectiveDims, CollectiveKind
+from ..decision.electricity import PowerDraw
 from .anchor import PlanAnchor
 from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart
 from .pieces import PASSES, PieceTimes, replay_piece
+from .power import plan_power
 from .schedule import StageTimes, by_stage, run_pipeline
 
 STRAGGLING: Final = 0.03
@@ -77,6 +79,8 @@ class PlanForecast:
     """Which of these each of the pp x vp pieces is, in order of the forward pass."""
     send_ns: Floats
     """From one stage to the next, [m]."""
+    power: tuple[PowerDraw, ...] = ()
+    """What all GPUs of the plan draw together, m of them; none: pieces do not tell."""
 
     @property
     def limits(self) -> tuple[Bottleneck, ...]:
@@ -162,7 +166,16 @@ def schedule_pieces(
         pieces=pieces,
         piece_of=piece_of,
         send_ns=send_ns,
+        power=_power(pipeline, plan, build_fleet(gpus, nodes), micro_batches),
     )
+
+
+def _power(pipeline: Pipeline, plan: ParallelPlan, fleet: Fleet, micro_batches: int) -> tuple[PowerDraw, ...]:
+    """Return what all GPUs of a plan draw together, on each type."""
+    told = [piece.power for piece in pipeline.pieces if piece.power is not None]
+    if len(told) < len(pipeline.pieces):
+        return ()
+    return plan_power(told, pipeline.piece_of, plan, fleet, micro_batches=micro_batches, sent_bytes=pipeline.sent_bytes)
 
 
 def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -> Floats:

@@ -35,6 +35,7 @@ from ...work.work import GroupedDims
 from .anchor import PlanAnchor, row_factors
 from .hiding import hide_beside_passes, hide_beside_products
 from .parts import LINKS, PlanPart, part_of_group
+from .power import PiecePower, piece_power
 
 PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
 """The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
@@ -58,6 +59,8 @@ class PieceTimes:
     """Half-width of the 90 % interval of its kernels' time together, natural log, [m]; NaN where nothing tells."""
     link_log_width: Floats
     """The same of its collectives."""
+    power: PiecePower | None = None
+    """What a rank draws that runs it; None: not asked."""
 
     def length_ns(self, name: str) -> Floats:
         """Return how long a pass takes, [m]."""
@@ -107,7 +110,14 @@ def replay_piece(
     compute, link = _log_widths(prediction, workload)
     compute = np.hypot(compute, _experts_share(prediction, workload, trace, rank.is_last) * EXPERTS_LOG_WIDTH)
     lead, parts = _part(graph, trace, is_last, start, end)
-    return PieceTimes(lead_ns=lead, parts=parts, compute_log_width=compute, link_log_width=link)
+    is_once = (rank.is_last > 0) | (trace.ops.phase == Phase.OPTIMIZER)
+    return PieceTimes(
+        lead_ns=lead,
+        parts=parts,
+        compute_log_width=compute,
+        link_log_width=link,
+        power=piece_power(workload, prediction, library, is_once),
+    )
 
 
 def _of_nodes(graph: Graph, trace: Trace, of_ops: Rows, other: int) -> Rows:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ..decision.electricity import Electricity
+from ..decision.job_energy import JobEnergy
+from ..decision.selection import COST, ENERGY, TIME
 from ..report import Source, TraceSummary
 from .parts import LINKS, PlanPart
 
@@ -94,6 +97,10 @@ class PlanPrediction:
     rank_by_memory: int | None
     untested: str | None = None
     """Why nothing that was measured tells how good this is."""
+    rank_by_energy: int | None = None
+    """By what is paid for of each sample's energy."""
+    energy: JobEnergy | None = None
+    """Of an iteration on all GPUs; None: not known."""
 
     def share(self, spent: Spent) -> float:
         """Return the share of the iteration that goes to something."""
@@ -105,6 +112,16 @@ class PlanPrediction:
         if self.usd_per_iteration is None:
             return None
         return self.usd_per_iteration / self.global_batch * 1e6
+
+
+MEMORY: Final = "memory"
+RANK_BY: Final[dict[str, Callable[[PlanPrediction], int | None]]] = {
+    TIME: lambda row: row.rank_by_time,
+    COST: lambda row: row.rank_by_cost,
+    MEMORY: lambda row: row.rank_by_memory,
+    ENERGY: lambda row: row.rank_by_energy,
+}
+"""What plans can be listed by: their place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +141,7 @@ class SearchSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleReport:
-    """Hold all that `scale` found; `predictions` is ranked: most samples per second first, what does not fit last."""
+    """Hold all that `scale` found; `predictions` is ranked: first by `sort`, what does not fit last."""
 
     trace: TraceSummary
     source: Source
@@ -137,9 +154,23 @@ class ScaleReport:
     predictions: tuple[PlanPrediction, ...]
     searches: tuple[SearchSummary, ...] = ()
     warnings: tuple[str, ...] = ()
+    electricity: Electricity | None = None
+    """What electricity costs, and what is counted beside boards and links; None where nobody said."""
+    sort: str | None = None
+    """What `predictions` are ordered by, one of `RANK_BY`; None: time."""
+
+    @property
+    def asks_for_energy(self) -> bool:
+        """Say whether energy was asked about."""
+        return self.electricity is not None or self.sort == ENERGY
+
+    @property
+    def fastest(self) -> PlanPrediction:
+        """Return the plan of most samples per second, of those that fit where any does."""
+        return min(self.predictions, key=lambda row: row.rank_by_time)
 
     def best(self, gpu: str, gpu_count: int) -> PlanPrediction | None:
-        """Return the plan of most samples per second for some GPUs, of those that fit where any does."""
+        """Return the first plan for some GPUs, by samples per second unless asked otherwise, of those that fit."""
         rows = (row for row in self.predictions if (row.gpu, row.gpu_count) == (gpu, gpu_count))
         return next(rows, None)
 

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, none_for_nan
+from ....errors import InputError
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ....specs.prices.book import PriceBook
 from ....specs.prices.machines import price_of_node
 from ...whatif.parallel.grammar import format_plan
+from ..decision.electricity import Electricity
+from ..decision.job_energy import JobEnergy, whole_machines
+from ..decision.selection import COST, ENERGY
 from .outcome import PlanOutcome
 from .parts import LINKS, PlanPart
-from .report import COMPUTE_BOUND_RATIO, PlanLimit, PlanPrediction
+from .report import COMPUTE_BOUND_RATIO, MEMORY, RANK_BY, PlanLimit, PlanPrediction
+
+_UNRANKED: Final = {
+    COST: "no GPU here has a price",
+    MEMORY: "the recording does not tell what memory is held",
+    ENERGY: "nothing tells what these plans draw",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,12 +44,24 @@ class Measures:
     ideal_ns: Floats
     """The recorded iteration's products and attention at each GPU's peak rates, [m]; 0: none are known."""
     prices: PriceBook
+    electricity: Electricity | None = None
 
 
 def list_rows(outcomes: Sequence[PlanOutcome], measures: Measures) -> tuple[PlanPrediction, ...]:
     """Return a row per plan and GPU type, ranked: most samples per second first, what does not fit last."""
     rows = [_row(outcome, column, measures) for outcome in outcomes for column in range(len(measures.gpus))]
     return _with_efficiency(_ranked([row for row in rows if isfinite(row.iteration_ns)]))
+
+
+def order_rows(rows: Sequence[PlanPrediction], sort: str) -> tuple[PlanPrediction, ...]:
+    """Return rows by their places in one of `RANK_BY`, what does not fit last.
+
+    Raises InputError where no row has such a place.
+    """
+    place = RANK_BY[sort]
+    if rows and all(place(row) is None for row in rows):
+        raise InputError(f"--sort {sort}: {_UNRANKED.get(sort, 'nothing tells it')}")
+    return tuple(sorted(rows, key=lambda row: (row.fits is False, place(row) is None, place(row) or 0)))
 
 
 def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPrediction:
@@ -80,9 +103,29 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
         price_kind=price.kind.value if price else None,
         price_source=price.source if price else None,
         usd_per_iteration=found.usd_per_hour(count) * step_ns / 3.6e12 if found else None,
+        energy=_energy(outcome, column, measures),
         rank_by_time=0,
         rank_by_cost=None,
         rank_by_memory=None,
+    )
+
+
+def _energy(outcome: PlanOutcome, column: int, measures: Measures) -> JobEnergy | None:
+    """Return what an iteration takes in energy on all GPUs; None where nothing tells."""
+    if outcome.forecast is None or not outcome.forecast.power or not outcome.step_ns[column] > 0:
+        return None
+    samples = outcome.batches.global_batch * measures.samples_per_batch
+    count = outcome.plan.ranks
+    return JobEnergy(
+        power=outcome.forecast.power[column],
+        time_ns=float(outcome.step_ns[column]),
+        low_ns=none_for_nan(float(outcome.low_ns[column])),
+        high_ns=none_for_nan(float(outcome.high_ns[column])),
+        gpu_count=count,
+        host_gpu_count=whole_machines(count, measures.nodes[column].gpu_count),
+        samples=samples,
+        tokens=samples * measures.sequence_length if measures.sequence_length else None,
+        electricity=measures.electricity or Electricity(),
     )
 
 
@@ -110,8 +153,15 @@ def _ranked(rows: list[PlanPrediction]) -> list[PlanPrediction]:
     rows = sorted(rows, key=lambda row: (row.fits is False, -row.samples_per_s, row.gpu))
     by_cost = _places(rows, lambda row: row.usd_per_million_samples)
     by_memory = _places(rows, lambda row: row.memory_needed_bytes)
+    by_energy = _places(rows, lambda row: None if row.energy is None else row.energy.joule_per_sample)
     return [
-        replace(row, rank_by_time=at + 1, rank_by_cost=by_cost.get(at), rank_by_memory=by_memory.get(at))
+        replace(
+            row,
+            rank_by_time=at + 1,
+            rank_by_cost=by_cost.get(at),
+            rank_by_memory=by_memory.get(at),
+            rank_by_energy=by_energy.get(at),
+        )
         for at, row in enumerate(rows)
     ]
 

@@ -30,11 +30,13 @@ from ...whatif.parallel.unidentified import is_unidentified
 from ...whatif.scenario import Scenario
 from ...work import VARYING_FAMILIES
 from ..analyze import report_on, run_analysis
+from ..decision.electricity import Electricity
+from ..decision.selection import TIME
 from ..result import Analysis
 from .outcome import PlanOutcome, Predictor
 from .question import Question
 from .report import PlanPrediction, ScaleReport, SearchSummary
-from .rows import Measures, list_rows
+from .rows import Measures, list_rows, order_rows
 from .sizes import part_batch
 
 MOST_GPUS: Final = 1_000_000
@@ -63,6 +65,8 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     cluster: Cluster = USUAL,
     prices: PriceBook | None = None,
     timeline: Path | None = None,
+    electricity: Electricity | None = None,
+    sort: str | None = None,
     predictor: Predictor | None = None,
 ) -> ScaleReport:
     """Predict an iteration of a one-GPU recording on many GPUs of `targets` (default: the whole catalogue).
@@ -72,7 +76,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has; `recorded_batch` is
     the batch of a recording that does not say it. A GPU may use `max_memory_bytes`. `measured_step_ns` is what one
     iteration took on `source`, where the recording has no times. `prices` defaults to the shipped ones. The timeline of
-    the fastest plan goes to `timeline`.
+    the fastest plan goes to `timeline`. `sort` is what plans are listed by (`RANK_BY`).
     Raises InputError, in one line, for what cannot be asked of this recording.
 
     >>> report = scale_trace(trace, catalog, targets=[h100], gpu_counts=[8], plans=["dp=8", "pp=4"])
@@ -100,14 +104,19 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
         outcomes = _distinct([*outcomes, *found])
     if not outcomes:
         raise InputError(_explain_none(warnings, searches))
-    report = _report(question, outcomes, searches, warnings)
+    report = _report(question, outcomes, searches, warnings, electricity, sort)
     if timeline is not None:
-        _save_timeline(outcomes, report.predictions[0], timeline)
+        _save_timeline(outcomes, report.fastest, timeline)
     return replace(report, measured_step_ns=measured_step_ns)
 
 
 def _report(
-    question: Question, outcomes: Sequence[PlanOutcome], searches: Sequence[SearchSummary], warnings: Sequence[str]
+    question: Question,
+    outcomes: Sequence[PlanOutcome],
+    searches: Sequence[SearchSummary],
+    warnings: Sequence[str],
+    electricity: Electricity | None,
+    sort: str | None,
 ) -> ScaleReport:
     report = report_on(question.result)
     return ScaleReport(
@@ -116,9 +125,15 @@ def _report(
         gpu_counts=tuple(sorted({outcome.plan.ranks for outcome in outcomes})),
         global_batch=question.global_batch,
         sequence_length=find_sequence_length(question.shapes),
-        predictions=list_rows(
-            [_limited(outcome, question.max_memory_bytes) for outcome in outcomes], _measures(question)
+        predictions=order_rows(
+            list_rows(
+                [_limited(outcome, question.max_memory_bytes) for outcome in outcomes],
+                replace(_measures(question), electricity=electricity),
+            ),
+            sort or TIME,
         ),
+        electricity=electricity,
+        sort=sort,
         searches=tuple(searches),
         warnings=(*warnings, *_explain_gradients(question), *report.warnings),
     )

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 from ...analysis.plans.parts import PlanPart
 from ...analysis.plans.report import SCALE_FORMAT, SCALE_VERSION, PlanPrediction, ScaleReport
+from ..energy import energy_cells, energy_fields, energy_record
 from ..page.encoding import encode_json
 from ..page.table import Field, FieldTable, build_fields, fields_of
 
-COLUMNS: Final = tuple(item.name for item in fields(PlanPrediction) if item.name not in ("parts_ns", "rank_by_time"))
+COLUMNS: Final = tuple(
+    item.name for item in fields(PlanPrediction) if item.name not in ("parts_ns", "rank_by_time", "energy")
+)
 """Attributes of a prediction; `rank_by_time` comes before them, the cost of a million samples and the parts after."""
 
 
@@ -29,6 +32,7 @@ def draw_scale_json(report: ScaleReport) -> str:
             "predictions": [_prediction(row) for row in report.predictions],
             "searches": [asdict(found) for found in report.searches],
             "warnings": list(report.warnings),
+            "electricity": None if report.electricity is None else asdict(report.electricity),
         }
     )
 
@@ -44,16 +48,24 @@ def plan_table(report: ScaleReport) -> FieldTable:
         Field(name="rank_by_time", kind=int),
         *fields_of(PlanPrediction, (*COLUMNS, "usd_per_million_samples")),
         *build_fields((f"{part.name.lower()}_ns" for part in PlanPart), float),
+        *energy_fields(),
     )
     return FieldTable(fields=header, rows=tuple(map(_csv_row, report.predictions)))
 
 
 def _prediction(row: PlanPrediction) -> dict[str, Any]:
-    record = asdict(row)
+    record = {name: getattr(row, name) for name in (*COLUMNS, "rank_by_time")}
+    record["energy"] = energy_record(row.energy)
     record["parts_ns"] = {part.name.lower(): row.parts_ns.get(part, 0.0) for part in PlanPart}
     return record | {"usd_per_million_samples": row.usd_per_million_samples}
 
 
 def _csv_row(row: PlanPrediction) -> tuple[Any, ...]:
     parts = (row.parts_ns.get(part, 0.0) for part in PlanPart)
-    return (row.rank_by_time, *(getattr(row, name) for name in COLUMNS), row.usd_per_million_samples, *parts)
+    return (
+        row.rank_by_time,
+        *(getattr(row, name) for name in COLUMNS),
+        row.usd_per_million_samples,
+        *parts,
+        *energy_cells(row.energy),
+    )

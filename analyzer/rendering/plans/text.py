@@ -8,6 +8,7 @@ from typing import Final
 from ....formats.printable import clean_text
 from ...analysis.plans.report import PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
 from ..analysis.headline import describe_recording
+from ..energy import describe_energy, energy_columns, energy_note
 from ..page.columns import count_column, number_column, share_column, text_column, time_column
 from ..page.page import Page, build_page, notes, opening, warnings
 from ..page.quantity import (
@@ -127,11 +128,12 @@ def _search(found: SearchSummary) -> str:
 
 
 def _verdict(report: ScaleReport) -> Iterator[str]:
-    """Say what is fastest, cheapest and smallest, and what limits the fastest."""
+    """Say what takes least energy where asked, what is fastest, cheapest and smallest, and what limits the fastest."""
     rows = report.predictions
-    best = rows[0]
+    best = report.fastest
     if best.fits is False:
         yield "No plan fits: all are shown as if they did."
+    yield from _least_energy(report)
     head = "Fastest" if len(rows) > 1 else "Predicted"
     yield f"{head}: {_named(best)}, {_throughput(best)}; {LIMIT_WORDS[best.limit]}{_losses(best)}."
     fitting = [row for row in rows if row.fits is not False]
@@ -144,6 +146,17 @@ def _verdict(report: ScaleReport) -> Iterator[str]:
     least = min((row for row in fitting if row.rank_by_memory), key=lambda row: row.rank_by_memory or 0, default=None)
     if least is not None and least is not best and least is not cheapest:
         yield f"Least memory: {_named(least)}, {format_bytes(least.memory_needed_bytes)} per GPU."
+
+
+def _least_energy(report: ScaleReport) -> Iterator[str]:
+    """Say which plan takes least energy, where that is asked, and what a day of it comes to."""
+    able = [row for row in report.predictions if row.energy is not None]
+    if not report.asks_for_energy or not able:
+        return
+    least = min(able, key=lambda row: row.rank_by_energy or len(able) + 1)
+    if least.energy is not None:
+        head = "Least energy per sample" if len(report.predictions) > 1 else "Energy"
+        yield f"{head}: {_named(least)}, {describe_energy(least.energy)}."
 
 
 def _named(row: PlanPrediction) -> str:
@@ -176,6 +189,7 @@ def _best_sheet(report: ScaleReport) -> Sheet:
         count_column("GPUs", (row.gpu_count for row in rows)),
         *([] if is_one_plan else [_plan_column(rows)]),
         *_value_columns(rows, unit),
+        *_energy_columns(report, rows),
         *(_part_columns(rows) if is_one_plan else ()),
         number_column("scaling", (format_share(row.efficiency) for row in rows), rank=2),
     )
@@ -192,6 +206,7 @@ def _plan_sheet(report: ScaleReport, gpu: str, count: int, top: int) -> Sheet:
         number_column("#", (str(number) for number, _ in enumerate(rows, 1))),
         _plan_column(rows),
         *_value_columns(rows, unit),
+        *_energy_columns(report, rows),
         *_part_columns(rows),
     )
     shown = f", the first {len(rows)} of {len(mine):,}" if len(rows) < len(mine) else ""
@@ -215,6 +230,11 @@ def _value_columns(rows: Sequence[PlanPrediction], unit: TimeUnit) -> Iterator[S
     yield share_column("MFU", (row.mfu for row in rows), rank=5)
     yield number_column("tokens/s\nper GPU", (format_number(row.tokens_per_s_per_gpu) for row in rows), rank=6)
     yield number_column("micro\nbatches", (f"{row.micro_batches:,} × {row.micro_batch:,}" for row in rows), rank=7)
+
+
+def _energy_columns(report: ScaleReport, rows: Sequence[PlanPrediction]) -> Iterator[SheetColumn]:
+    if report.asks_for_energy:
+        yield from energy_columns([row.energy for row in rows])
 
 
 def _part_columns(rows: Sequence[PlanPrediction]) -> Iterator[SheetColumn]:
@@ -247,6 +267,8 @@ def _notes(report: ScaleReport) -> Iterator[str]:
         usable = {row.gpu: row.memory_usable_bytes for row in rows}
         room = ", ".join(f"{clean_text(gpu)} {format_bytes(size)}" for gpu, size in list(usable.items())[:3])
         yield f"Memory: ! does not fit, ? may not fit ({room}{' …' if len(usable) > 3 else ''})."
+    if report.asks_for_energy:
+        yield energy_note(report.electricity)
     yield from describe_prices([(row.price_kind, row.price_source, row.price_date) for row in rows if row.price_kind])
     if any(row.efficiency is not None for row in rows):
         yield "Scaling: samples per second and GPU, beside the best plan on fewest GPUs of the type."
