@@ -9,8 +9,12 @@ import numpy as np
 from ...arrays import Floats
 from ...specs.fleet import Fleet
 from ...specs.generations import is_nvidia, is_untested
+from ..models.frame.energy import FITTED, PowerConstants
+from ..models.library import Library
 from ..prediction.energy import board_power_of, kernel_joules
 from ..prediction.link_energy import LINK_HALF_WIDTH, network_w, sending_joules, sent_by
+from ..prediction.prediction import Prediction
+from ..prediction.workload import GpuWorkload
 from .decision.electricity import PowerDraw
 from .result import Analysis
 
@@ -22,20 +26,40 @@ FOREIGN_HALF_WIDTH: Final = 0.45
 """Where no board of the vendor, or of the generation, was measured: an assumption."""
 
 
-def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:
+def draw_power(result: Analysis, constants: PowerConstants = FITTED) -> tuple[PowerDraw, ...]:
     """Return what an iteration draws on each GPU.
 
     >>> [round(item.joule(5e6), 1) for item in draw_power(result)]
     [1.9, 2.0]
     """
-    power = board_power_of(result.prediction, result.library)
-    joules = kernel_joules(result.workload, result.prediction, power)
-    count = result.workload.count.astype(np.float64)
-    switched = np.einsum("i,ij->j", count, joules) * _kept(result)
-    fleet = result.prediction.fleet
-    rows, dims = sent_by(result.workload)
-    links, network = count[rows] @ sending_joules(dims, fleet.fabric), network_w(dims, fleet.fabric)
-    columns = (power.idle_w, switched, power.idle_w + power.switching_w, power_half_width(fleet), links, network)
+    return workload_power(result.workload, result.prediction, result.library, constants, kept=_kept(result))
+
+
+def workload_power(
+    workload: GpuWorkload,
+    prediction: Prediction,
+    library: Library,
+    constants: PowerConstants = FITTED,
+    *,
+    kept: Floats | float = 1.0,
+) -> tuple[PowerDraw, ...]:
+    """Return what one GPU draws that runs a workload, on each type; `kept` is what merged kernels leave of switching.
+
+    >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
+    [1.3, 1.6]
+    """
+    power = board_power_of(prediction, library, constants)
+    joules = kernel_joules(workload, prediction, power)
+    count, fleet = workload.count.astype(np.float64), prediction.fleet
+    rows, dims = sent_by(workload)
+    columns = (
+        power.idle_w,
+        np.einsum("i,ij->j", count, joules) * kept,
+        power.idle_w + power.switching_w,
+        power_half_width(fleet),
+        count[rows] @ sending_joules(dims, fleet.fabric),
+        network_w(dims, fleet.fabric),
+    )
     return tuple(
         PowerDraw(
             idle_w=idle,

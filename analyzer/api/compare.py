@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .amounts import read_percent
+from .electricity import read_electricity
 from .keywords import check_count, check_iteration, speaks_keywords
 from .question import find_named, read_trace, refuse_input_twice
 from .report import Report, as_names, trace_name
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
     from ..analysis.compare.report import Comparison, GpuChange
+    from ..analysis.decision.electricity import Electricity
     from ..rendering.page.page import Page
     from .report import Tables
 
@@ -128,14 +130,15 @@ def compare(  # noqa: PLR0913 (all that one may ask, by name)
     gpu_file: str | Path | None = None,
     iteration: int | str | None = None,
     top: int = SHOWN_CHANGES,
+    electricity: Electricity | float | None = None,
     recover: bool = False,
     progress: Progress | None = None,
 ) -> ComparisonReport:
     """Say what changed between two traces, and what it does to time and memory on the GPUs that `on` names.
 
     Without `on` these are the GPUs that were measured. `max_slowdown` and `max_memory_growth` are percentages ("3%");
-    what goes beyond them is in `complaints` of the report. The other keywords mean what the options of `compare` of
-    the same names do.
+    what goes beyond them is in `complaints` of the report. `electricity` is $ per kWh, or an `Electricity`. The other
+    keywords mean what the options of `compare` of the same names do.
     Raises InputError for what cannot be read or compared, UnknownGpuError for a GPU that is not catalogued, and
     TraceError for a file that is no trace.
 
@@ -166,6 +169,7 @@ def compare(  # noqa: PLR0913 (all that one may ask, by name)
         targets=named.targets,
         sources=(named.source, named.source),
         iterations=(first, second),
+        electricity=read_electricity(electricity),
     )
     return ComparisonReport(
         old_name=trace_name(old), new_name=trace_name(new), report=report, limits=limits, shown_count=top

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from .keywords import check_count, speaks_keywords
+from .electricity import read_electricity
+from .keywords import check_choice, check_count, speaks_keywords
 from .lookups import with_spread
 from .question import Machines, find_named
 from .report import Report, as_names
 
 if TYPE_CHECKING:
+    from ..analysis.decision.electricity import Electricity
     from ..analysis.recommenders.report import RecommenderReport
     from ..rendering.page.page import Page
     from .report import Tables
@@ -56,7 +58,7 @@ class RecommenderAnswer(Report):
 
 
 @speaks_keywords
-def recommender(
+def recommender(  # noqa: PLR0913 (all that one may ask, by name)
     description: str | Path,
     *,
     to: str | Sequence[str],
@@ -65,10 +67,13 @@ def recommender(
     indices: str | Path | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
+    electricity: Electricity | float | None = None,
+    sort: str | None = None,
 ) -> RecommenderAnswer:
     """Predict a training iteration of the recommender that a TOML file describes, on GPUs of each type of `to`.
 
     `gpus` and `global_batch` stand in for what the file says; `indices` says how lookups are spread ("zipf:1.05").
+    `electricity` is $ per kWh, or an `Electricity`; `sort` is "time" or "energy".
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> answer = recommender("samples/dlrm-dcnv2.toml", to="H100 SXM")
@@ -80,6 +85,7 @@ def recommender(
     from ..models.library import load_library
     from ..work.indices import read_indices
 
+    check_choice("sort", sort, ("time", "energy"))
     named = find_named(as_names(to), None, gpu_file)
     if not named.targets:
         raise InputError("--to says on which GPUs: add --to h100sxm")
@@ -98,4 +104,13 @@ def recommender(
         with_spread(None, indices)
         training = replace(training, indices=read_indices(str(indices)))
     cluster = (machines or Machines()).cluster(named.catalog, [gpu.name for gpu in named.targets])
-    return RecommenderAnswer(report=report_recommender(sizes, training, named.targets, load_library(), cluster))
+    report = report_recommender(
+        sizes,
+        training,
+        named.targets,
+        load_library(),
+        cluster,
+        electricity=read_electricity(electricity),
+        sort=sort or "time",
+    )
+    return RecommenderAnswer(report=report)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from .amounts import read_bytes
+from .electricity import read_electricity
 from .keywords import check_count, check_iteration, speaks_keywords
 from .lookups import with_spread
 from .question import Machines, find_named, read_recording
@@ -16,6 +17,7 @@ from .report import Report, trace_name
 if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
+    from ..analysis.decision.electricity import Electricity
     from ..analysis.sharding.report import ShardReport
     from ..rendering.page.page import Page
     from .report import Tables
@@ -82,6 +84,7 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     machines: Machines | None = None,
     indices: str | Path | None = None,
     iteration: int | str | None = None,
+    electricity: Electricity | float | None = None,
     recover: bool = False,
     progress: Progress | None = None,
 ) -> ShardingReport:
@@ -90,7 +93,8 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     `to` is their type, by default the one that was measured; `plan` is a file with a plan of yours, JSON, TOML or
     TorchRec's, which is held against the proposed one, as is with `torchrec` that of TorchRec's planner, where TorchRec
     is installed. `max_memory` is what a rank may use ("70GiB"), `indices` says how lookups are spread over
-    rows ("zipf:1.05"). The other keywords mean what those of `scale` do.
+    rows ("zipf:1.05"), `electricity` is $ per kWh, or an `Electricity`. The other keywords mean what those of `scale`
+    do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> report = shard("samples/dlrm-training-fp32-b2048-shapes.json.gz", to="H100 SXM", gpus=8)
@@ -129,5 +133,6 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
         source=named.source,
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(named.catalog, [target.name]),
+        electricity=read_electricity(electricity),
     )
     return ShardingReport(name=trace_name(trace), report=report)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
 from ..rendering.page.picture import PICTURE_FORMATS
+from .electricity import read_electricity
 from .keywords import check_count, check_iteration, speaks_keywords
 from .question import Machines, WhatIfs, find_named, read_recording
 from .report import Report, trace_name
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
     from ...specs.gpu import Gpu
+    from ..analysis.decision.electricity import Electricity
     from ..analysis.sweep.report import SensitivityReport, SweepReport
     from ..rendering.page.page import Page
     from ..rendering.page.terminal import Screen
@@ -169,6 +171,7 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     attention_kernel: str | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
+    electricity: Electricity | float | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
@@ -178,7 +181,8 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
 
     `on` is the GPU that is varied: by default the one that was measured. `vary` names figures of its datasheet, or
     sizes of the iteration, with their values: `{"memory.bandwidth": "1x..4x", "sms": [66, 132]}`; docs/sweep.md lists
-    them. `{"gpus": "8..512"}` needs a `plan`. The other keywords mean what those of `analyze` do.
+    them. `{"gpus": "8..512"}` needs a `plan`. `electricity` is $ per kWh, or an `Electricity`. The other keywords mean
+    what those of `analyze` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> answer = sweep(trace, on="l40s", vary={"memory.bandwidth": "1x,2x"})
@@ -223,12 +227,15 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
         scenario=what_ifs.scenario(read, asks_for_batches=bool(varied)),
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(gpus.catalog, () if on is None else (on,)),
+        electricity=read_electricity(electricity),
     )
     if plan is not None:
         samples = check_count("global_batch", global_batch)
         return SweepAnswer(name=trace_name(trace), report=sweep_plans(question, varied, plan, samples))
     if global_batch is not None:
         raise InputError("--global-batch is for many GPUs: add --plan and --vary gpus=8..512 (one GPU's is --batch)")
+    if not varied and question.electricity is not None:
+        raise InputError("--electricity, --pue, --host-watts and --carbon are told of --vary: say what varies")
     if not varied:
         return SensitivityAnswer(name=trace_name(trace), report=find_sensitivity(question))
     return SweepAnswer(name=trace_name(trace), report=sweep_trace(question, varied))

@@ -22,10 +22,12 @@ from .command import (
     recover_option,
     source_option,
 )
+from .energy_options import energy_options, take_electricity
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
+    from ..analysis.decision.electricity import Electricity
     from ..api.compare import ComparisonReport
 
 
@@ -43,6 +45,7 @@ class CompareRequest:
     gpu_file: Path | None
     iteration: int | str | None
     top: int
+    electricity: Electricity | None
     form: str | None
     output: Path | None
     recover: bool
@@ -92,6 +95,7 @@ def _check_percent(_context: click.Context, parameter: click.Parameter, text: st
     metavar="N",
     help="Changes listed in the table; 0: none.",
 )
+@energy_options
 @output_options(*REPORT_FORMATS)
 @recover_option
 @click.pass_context
@@ -108,7 +112,8 @@ def compare(context: click.Context, /, **options: Any) -> None:
       wavecast compare main.json.gz branch.json.gz --on h100 --max-slowdown 3%
       wavecast compare before.json.gz after.json.gz --max-memory-growth 5%
     """
-    request = CompareRequest(**options)
+    electricity = take_electricity(options)
+    request = CompareRequest(**options, electricity=electricity)
     report = _compare(request)
     write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
     for text in report.complaints:
@@ -131,6 +136,7 @@ def _compare(request: CompareRequest) -> ComparisonReport:
             gpu_file=request.gpu_file,
             iteration=request.iteration,
             top=request.top,
+            electricity=request.electricity,
             recover=request.recover,
             progress=progress,
         )

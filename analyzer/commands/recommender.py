@@ -10,6 +10,7 @@ import click
 from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
 from .command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options
+from .energy_options import energy_options, take_electricity
 from .indices_options import indices_option
 from .output import OutputPath, choose_format, screen_for, write_result
 
@@ -40,6 +41,10 @@ from .output import OutputPath, choose_format, screen_for, write_result
 )
 @gpu_file_option
 @cluster_options
+@energy_options
+@click.option(
+    "--sort", type=click.Choice(("time", "energy")), help="What stands first: the fastest (default), the least energy."
+)
 @output_options(*REPORT_FORMATS)
 def recommender(**options: Any) -> None:
     """Predict the training iteration of the recommender that FILE describes, on many GPUs.
@@ -59,7 +64,8 @@ def recommender(**options: Any) -> None:
     cluster = take_cluster(options)
     output, saved = options.pop("output"), options.pop("save_trace")
     form = choose_format(options.pop("form"), output)
-    found = predict(**options, machines=cluster)
+    electricity = take_electricity(options)
+    found = predict(**options, machines=cluster, electricity=electricity)
     if saved is not None:
         found.save_trace(saved)
     write_result(found.draw(form, screen_for(output)), output)

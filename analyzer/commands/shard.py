@@ -21,6 +21,7 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .energy_options import energy_options, take_electricity
 from .indices_options import indices_option
 from .output import choose_format, screen_for, write_result
 from .plan_options import check_size
@@ -66,6 +67,7 @@ from .progress import progress_on_stderr
 @source_option()
 @gpu_file_option
 @cluster_options
+@energy_options
 @indices_option
 @iteration_option()
 @output_options(*REPORT_FORMATS)
@@ -96,10 +98,10 @@ def shard(**options: Any) -> None:
     """
     from ..api.shard import shard as predict
 
-    cluster = take_cluster(options)
+    cluster, electricity = take_cluster(options), take_electricity(options)
     output = options.pop("output")
     form = choose_format(options.pop("form"), output)
     with progress_on_stderr("Reading the trace") as progress:
-        found = predict(**options, machines=cluster, progress=progress)
+        found = predict(**options, machines=cluster, electricity=electricity, progress=progress)
     found = replace(found, name=name_of_trace(options["trace"]))
     write_result(found.draw(form, screen_for(output)), output)

@@ -26,11 +26,13 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .energy_options import energy_options, take_electricity
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 from .what_if_options import take_host, what_if_options
 
 if TYPE_CHECKING:
+    from ..analysis.decision.electricity import Electricity
     from ..api.sweep import SensitivityAnswer, SweepAnswer
 
 _ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}
@@ -64,6 +66,7 @@ _ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}
 @capture_option()
 @execution_trace_option
 @what_if_options
+@energy_options
 @output_options(*REPORT_FORMATS, *PICTURE_FORMATS)
 @recover_option
 def sweep(**options: Any) -> None:
@@ -98,14 +101,14 @@ def sweep(**options: Any) -> None:
       66,132,264            a list
       6.7TB/s 1.2GHz 700W   with a unit, else in the catalogue's
     """
-    cluster = take_cluster(options)
+    cluster, electricity = take_cluster(options), take_electricity(options)
     take_host(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name, None) for item in fields(WhatIfs)})
     form, output = options.pop("form"), options.pop("output")
     form = _choose_format(form, output)
     if form == "png" and (output is None or str(output) == "-"):
         raise InputError("a PNG is no text: say where to write it with -o FILE.png")
-    answer = _predict(options, cluster, what_ifs)
+    answer = _predict(options, cluster, what_ifs, electricity)
     if form == "png" and output is not None:
         from ...formats.files import write_atomic
 
@@ -122,7 +125,9 @@ def _choose_format(form: str | None, output: Path | None) -> str:
     return form or _ENDINGS.get(suffix) or choose_format(form, output)
 
 
-def _predict(options: dict[str, Any], cluster: Any, what_ifs: WhatIfs) -> SensitivityAnswer | SweepAnswer:
+def _predict(
+    options: dict[str, Any], cluster: Any, what_ifs: WhatIfs, electricity: Electricity | None
+) -> SensitivityAnswer | SweepAnswer:
     from ..api.sweep import sweep as predict
 
     with progress_on_stderr("Reading the trace") as progress:
@@ -135,6 +140,7 @@ def _predict(options: dict[str, Any], cluster: Any, what_ifs: WhatIfs) -> Sensit
             source=options["source"],
             gpu_file=options["gpu_file"],
             machines=cluster,
+            electricity=electricity,
             iteration=options["iteration"],
             captures=options["captures"],
             execution_trace=options["execution_trace"],

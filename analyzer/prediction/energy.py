@@ -9,10 +9,11 @@ import numpy as np
 from ...arrays import Floats
 from ...formats.trace import KernelKind
 from ..models.frame.energy import (
-    OVERHEAD,
+    FITTED,
     USUAL_SWITCHING,
     VECTOR_PICOJOULE_PER_FLOP,
     BoardPower,
+    PowerConstants,
     board_power,
     switching_joule,
 )
@@ -27,7 +28,7 @@ _PRODUCTS: Final = ("matmul", "matmul_simt")
 """The models whose fitted values tell the energy of arithmetic, on matrix units and on vector lanes."""
 
 
-def board_power_of(prediction: Prediction, library: Library) -> BoardPower:
+def board_power_of(prediction: Prediction, library: Library, constants: PowerConstants = FITTED) -> BoardPower:
     """Return what the boards draw, with the values that the products' sustained clock was fitted with.
 
     A library without these models has the values that the fits start from.
@@ -39,15 +40,15 @@ def board_power_of(prediction: Prediction, library: Library) -> BoardPower:
     of_products = {name: library.values(name, fleet) for name in _PRODUCTS if name in library.fitted}
     priors = prior_values(POWER_PARAMETERS, len(fleet.gpus))
     on_lanes = {**priors, "picojoule_per_flop": np.full(len(fleet.gpus), VECTOR_PICOJOULE_PER_FLOP)}
-    return board_power(
-        fleet, *(of_products.get(name, prior) for name, prior in zip(_PRODUCTS, (priors, on_lanes), strict=True))
-    )
+    matrix, lanes = (of_products.get(name, prior) for name, prior in zip(_PRODUCTS, (priors, on_lanes), strict=True))
+    return board_power(fleet, matrix, lanes, constants)
 
 
 def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPower) -> Floats:
     """Return the energy that one kernel of each row switches beside what idles, [n, m].
 
-    No more than the limit leaves in its time. Kernels without a formula are taken to switch half of that;
+    No more than the limit leaves in its time. Beyond its roofline's time a kernel switches a share of that; kernels
+    without a formula are taken to switch half of it;
     collectives and copies between devices, whose links are not on the board's meter or are asleep beside it, what their
     bytes take.
 
@@ -59,10 +60,15 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPow
     fleet, work = prediction.fleet, workload.work
     share = workload.op_share
     joule = switching_joule(work.flops * share, work.moved_bytes * share, work.rate, fleet, power)
-    joule *= OVERHEAD
     most = prediction.time_ns * (1e-9 * power.switching_w)
     is_plain = np.array([family is not Family.COLLECTIVE for family in workload.family], dtype=bool)
-    unknown = ~workload.has_work & is_plain & (workload.kind == KernelKind.KERNEL)
+    is_plain &= workload.kind == KernelKind.KERNEL
+    stalled_ns = prediction.time_ns - prediction.bounds.roofline_ns * share[:, None]
+    np.maximum(stalled_ns, 0.0, out=stalled_ns)
+    stalled_ns *= is_plain[:, None]
+    free_w = np.maximum(fleet.tdp_w - power.idle_w, power.switching_w)
+    joule += stalled_ns * (1e-9 * power.constants.stalled_share * free_w * power.capped_power)
+    unknown = ~workload.has_work & is_plain
     if unknown.any():
         joule[unknown] = USUAL_SWITCHING * most[unknown]
     return np.minimum(joule, most, out=joule)

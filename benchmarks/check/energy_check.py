@@ -18,62 +18,36 @@ generation in float16 by transformers, 128 or 256 tokens after a prompt of ten, 
 its links. What the host takes between tokens is not known: power is predicted for the measured time. Its traces are
 recorded here, which needs torch and transformers; sizes of the models are their published configurations'.
 
-The values of power were settled before any of these figures was looked at, but for what a cap leaves of the energy of
-an operation, which the law of caps says and which was first left out. The width of the interval comes from the figures,
-and is scored with each card's from the others.
+The energies of FLOP and bytes were settled before any of these figures was looked at. What kernels switch beyond them
+and what waits (`PowerConstants`) are fitted to the figures, as is the width of the interval; the form was chosen with
+all of them in sight. "Left out": each card's runs with constants, and an interval, that come from the six others.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
-import wavecast
 from wavecast.analyzer.analysis.energy import HALF_WIDTH
-from wavecast.analyzer.analysis.report import GpuPrediction
-from wavecast.analyzer.models.frame.energy import joule_per_byte, vector_joule_per_flop
-from wavecast.analyzer.models.frame.gpu_physics import POWER_PARAMETERS, idle_w
-from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.energy import joule_per_byte, vector_joule_per_flop, waiting_w
 from wavecast.arrays import Floats, Mask
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
 from wavecast.specs.generations import process_energy
 from wavecast.specs.match import find_gpu
 
+from .energy_runs import SAMPLES, Outcome, check_networks, left_out
+
 CARDS: Final = ("A100 SXM4 40GB", "L40")
 HELD_W: Final = {("A100 SXM4 40GB", 0): 400.0, ("L40", 0): 300.0, ("L40", 1): 350.0}
 """The limits that the cards were held to; all A100 as the first."""
+NORMAL_90: Final = 1.645
 FULL_MHZ: Final = 2400.0
 """Below it an L40 was held back: what its power says of the energy at its boost clock is not known."""
-CACHED_TOKENS: Final = 140
-"""Of which the middle of what was generated."""
-_SIZES: Final = (
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
-)  # fmt: skip
-MODELS: Final = {
-    "TinyLlama-1.1B": ("llama", "LlamaForCausalLM", (2048, 5632, 22, 32, 4, 32000)),
-    "Qwen2-1.5B": ("qwen2", "Qwen2ForCausalLM", (1536, 8960, 28, 12, 2, 151936)),
-    "Qwen2.5-3B": ("qwen2", "Qwen2ForCausalLM", (2048, 11008, 36, 16, 2, 151936)),
-    "Qwen2-7B": ("qwen2", "Qwen2ForCausalLM", (3584, 18944, 28, 28, 4, 152064)),
-    "Qwen2.5-7B": ("qwen2", "Qwen2ForCausalLM", (3584, 18944, 28, 28, 4, 152064)),
-    "Yi-1.5-6B": ("llama", "LlamaForCausalLM", (4096, 11008, 32, 32, 4, 64000)),
-    "Mistral-7B": ("mistral", "MistralForCausalLM", (4096, 14336, 32, 32, 8, 32768)),
-    "Phi-3-mini": ("phi3", "Phi3ForCausalLM", (3072, 8192, 32, 32, 32, 32064)),
-}
-"""Type, class, and `_SIZES`."""
-SAMPLES: Final = {"resnet50": ("resnet50-training-fp32-b32", 32), "bert_base": ("bert_base-training-fp32-b16", 16)}
-WITH_TF32: Final = ("A40",)
-TIED: Final = ("Qwen2-1.5B", "Qwen2.5-3B")
-"""Models whose head is their embedding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,9 +106,8 @@ def read_curve(data: Path, name: str) -> Curve:
 
 def shipped(fleet: Fleet) -> Physics:
     """Return what wavecast takes a card's power to be made of."""
-    idle = idle_w(fleet, prior_values(POWER_PARAMETERS, 1))
     return Physics(
-        idle_w=float(idle[0]),
+        idle_w=float(waiting_w(fleet)[0]),
         joule_per_byte=float(joule_per_byte(fleet)[0]),
         joule_per_flop=float(vector_joule_per_flop(fleet)[0]),
     )
@@ -195,103 +168,11 @@ def check_curves(data: Path) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Hold what was predicted of a measured run; ratios are predicted over measured."""
-
-    gpu: str
-    network: str
-    batch: int
-    limit_w: float
-    watts: float
-    watts_at_time: float
-    """With the measured time of an iteration."""
-    energy: float
-    found: GpuPrediction
-    measured_ns: float
-    measured_j: float
-
-    def is_inside(self, half_width: float, *, at_time: bool) -> bool:
-        """Say whether the measured energy lies in its interval, predicted time and all or at the measured one."""
-        assert self.found.power is not None
-        power, row = replace(self.found.power, half_width=half_width), self.found
-        ends = (row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns)
-        low, high = power.interval_j(*((self.measured_ns, None, None) if at_time else ends))
-        return low <= self.measured_j <= high
-
-
-def check_networks(folder: Path) -> Iterator[Outcome]:
-    """Yield each measured run beside its prediction; `folder` holds traces that are recorded on the way."""
-    with (Path(__file__).with_name("board_power.csv")).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        if row["network"] == "waiting":
-            idle = shipped(build_fleet([find_gpu(load_catalog(), row["gpu"])])).idle_w
-            print(f"{row['gpu']}, waiting for its host: {float(row['mean_w']):.0f} W measured, {idle:.0f} W idle")
-        else:
-            found = _trained(row) if row["network"] in SAMPLES else _generated(row, folder)
-            yield _compare(row, found)
-
-
-def _trained(row: dict[str, str]) -> GpuPrediction:
-    """Predict a network of the samples at the batch and the power limit of a row."""
-    sample, recorded = SAMPLES[row["network"]]
-    batch, gpu = int(row["batch"]), find_gpu(load_catalog(), row["gpu"])
-    limit = "" if float(row["limit_w"]) >= gpu.tdp_w else f"@{row['limit_w']}W"
-    report = wavecast.analyze(
-        Path("samples") / f"{sample}-shapes.json.gz",
-        to=[f"{gpu.name}{limit}"],
-        batch=None if batch == recorded else batch,
-        sequence_length=384 if row["network"] == "bert_base" else None,
-        precision="tf32" if row["gpu"] in WITH_TF32 else None,
-    )
-    return report.report.predictions[0]
-
-
-def _generated(row: dict[str, str], folder: Path) -> GpuPrediction:
-    """Predict one token of a model at the measured time."""
-    trace = folder / f"{row['network']}-{row['batch']}.json.gz"
-    if not trace.exists():
-        kind, name, sizes = MODELS[row["network"]]
-        config = {"model_type": kind, "architectures": [name], **dict(zip(_SIZES, sizes, strict=True))}
-        config |= {"tie_word_embeddings": row["network"] in TIED, "max_position_embeddings": 4096, "pad_token_id": 0}
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        words = ["--hf-config", str(folder / "config.json"), "--batch-size", row["batch"], "-o", str(trace)]
-        fixed = ["--mode", "inference", "--precision", "fp16", "--cached-tokens", str(CACHED_TOKENS)]
-        command = [sys.executable, "-m", "wavecast", "record", "--shapes-only", *fixed, *words]
-        subprocess.run(command, check=True, capture_output=True)
-    report = wavecast.analyze(trace, to=[row["gpu"]], observed={row["gpu"]: f"{row['iteration_ms']} ms"})
-    return report.report.predictions[0]
-
-
-def _compare(row: dict[str, str], found: GpuPrediction) -> Outcome:
-    """Print a prediction beside what was measured, and return how far it is from it."""
-    power, watts, time_ns = found.power, float(row["mean_w"]), float(row["iteration_ms"]) * 1e6
-    assert power is not None
-    assert found.energy_j is not None
-    assert found.mean_power_w is not None
-    energy = watts * time_ns * 1e-9
-    print(
-        f"{found.gpu}, {row['network']} batch {row['batch']}: {watts:.0f} W measured, {found.mean_power_w:.0f} "
-        f"predicted; {time_ns / 1e6:.1f} ms, {found.iteration_ns / 1e6:.1f}; {energy:.1f} J, {found.energy_j:.1f} "
-        f"({found.energy_low_j:.1f}-{found.energy_high_j:.1f})"
-    )
-    return Outcome(
-        gpu=row["gpu"],
-        network=row["network"],
-        batch=int(row["batch"]),
-        limit_w=float(row["limit_w"]),
-        watts=found.mean_power_w / watts,
-        watts_at_time=power.joule(time_ns) / energy,
-        energy=found.energy_j / energy,
-        found=found,
-        measured_ns=time_ns,
-        measured_j=energy,
-    )
-
-
 def summarize(outcomes: list[Outcome], what: str, every: list[Outcome]) -> None:
-    """Print errors over some of all runs, and how many lie in their intervals."""
+    """Print errors over some of all runs, and how many lie in their intervals.
+
+    `every`: all runs, each by constants that never saw its card.
+    """
     for name in ("watts", "watts_at_time", "energy"):
         errors = np.array([getattr(item, name) for item in outcomes]) - 1.0
         print(
@@ -308,14 +189,21 @@ def summarize(outcomes: list[Outcome], what: str, every: list[Outcome]) -> None:
         print(f"{what}, {whose}: energy {inside[0]:.0%} inside, power at the measured time {inside[1]:.0%}")
 
 
-def width_of(outcomes: list[Outcome], left_out: str) -> float:
-    """Return what 90 % of the runs on other cards than one lie within, each card counted alike: natural log."""
-    cards = {item.gpu for item in outcomes} - {left_out}
-    errors = [(abs(np.log(item.watts_at_time)), item.gpu) for item in outcomes if item.gpu in cards]
-    share = {gpu: 1.0 / len(cards) / sum(item[1] == gpu for item in errors) for gpu in cards}
-    errors.sort()
-    reached = np.cumsum([share[gpu] for _, gpu in errors])
-    return float(errors[int(np.searchsorted(reached, 0.9))][0])
+def width_of(outcomes: list[Outcome], without: str = "") -> float:
+    """Return the half-width of the 90 % interval for a card that is none of these, natural log.
+
+    A run's error is its card's own, which all its runs share, and its own beside that. Of n cards the first has a
+    standard deviation s_c about 0 with n degrees of freedom, the second s_r, each card counted alike:
+
+        w = sqrt((t s_c)^2 + (1.645 s_r)^2)        t: Student's 95 % of n degrees of freedom
+    """
+    from scipy.stats import t as student
+
+    cards = list({item.gpu: None for item in outcomes if item.gpu != without})
+    errors = [np.log([item.watts_at_time for item in outcomes if item.gpu == gpu]) for gpu in cards]
+    shared = np.sqrt(np.mean([np.mean(each) ** 2 for each in errors]))
+    own = np.sqrt(np.mean([np.var(each, ddof=1) for each in errors]))
+    return float(np.hypot(student.ppf(0.95, len(cards)) * shared, NORMAL_90 * own))
 
 
 def check_caps(outcomes: list[Outcome]) -> None:
@@ -348,11 +236,16 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         outcomes = list(check_networks(Path(folder)))
     check_caps(outcomes)
-    for gpu in dict.fromkeys(item.gpu for item in outcomes):
-        summarize([item for item in outcomes if item.gpu == gpu], gpu, outcomes)
-    summarize([item for item in outcomes if item.network in SAMPLES], "Training", outcomes)
-    summarize([item for item in outcomes if item.network not in SAMPLES], "Generation at the measured time", outcomes)
-    summarize(outcomes, "All", outcomes)
+    others = left_out(outcomes)
+    print(f"Half-width of all cards, each left out: {width_of(others):.2f}; shipped: {HALF_WIDTH}")
+    for what, runs in (("as shipped", outcomes), ("left out", others)):
+        for gpu in dict.fromkeys(item.gpu for item in runs):
+            summarize([item for item in runs if item.gpu == gpu], f"{gpu}, {what}", others)
+        trained = [item for item in runs if item.network in SAMPLES]
+        summarize(trained, f"Training, {what}", others)
+        generated = [item for item in runs if item.network not in SAMPLES]
+        summarize(generated, f"Generation at the measured time, {what}", others)
+        summarize(runs, f"All, {what}", others)
 
 
 if __name__ == "__main__":

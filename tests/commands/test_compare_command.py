@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from click.testing import Result
 from wavecast.analyzer.analysis.compare.report import GpuChange, Verdict
+from wavecast.analyzer.analysis.decision.electricity import PowerDraw
+from wavecast.analyzer.analysis.decision.job_energy import JobEnergy
 from wavecast.formats.codec import encode
 from wavecast.formats.files import load_trace
 
@@ -88,6 +90,11 @@ def test_bad_files_are_refused(run: Run, trace_file: Path, tmp_path: Path) -> No
     assert run("compare", "-", "-").exit_code == 2
 
 
+def energy_of(time_ns: float) -> JobEnergy:
+    draw = PowerDraw(idle_w=60.0, work_j=3e-6, limit_w=400.0, half_width=0.2)
+    return JobEnergy(power=draw, time_ns=time_ns, low_ns=None, high_ns=None, gpu_count=1, host_gpu_count=1)
+
+
 def test_the_interval_decides_unless_strict() -> None:
     change = GpuChange(
         gpu="x",
@@ -103,6 +110,8 @@ def test_the_interval_decides_unless_strict() -> None:
         old_fits=True,
         new_fits=False,
         is_tight=False,
+        old_energy=energy_of(100.0),
+        new_energy=energy_of(110.0),
     )
     assert change.verdict(0.2) is Verdict.PASSED
     assert change.verdict(0.03) is Verdict.UNCERTAIN

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Rows
+from ....arrays import Rows, none_for_nan
 from ....errors import InputError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
@@ -19,6 +19,10 @@ from ...models.library import Library, load_library
 from ...recorded.compiled import count_regions
 from ...recorded.window import working_iterations
 from ..analyze import run_analysis
+from ..decision.electricity import Electricity, PowerDraw
+from ..decision.job_energy import JobEnergy
+from ..energy import draw_power
+from ..gpu_rows import tokens_per_sample
 from ..result import Analysis
 from ..warnings import warn
 from .calls import SharedNumbers, list_call_columns
@@ -52,6 +56,7 @@ def compare_traces(
     sources: tuple[Gpu | None, Gpu | None] = (None, None),
     iterations: tuple[int | str | None, int | str | None] = (None, None),
     library: Library | None = None,
+    electricity: Electricity | None = None,
 ) -> Comparison:
     """Compare an iteration of one trace with one of another: what changed, and what it does on `targets`.
 
@@ -69,7 +74,7 @@ def compare_traces(
             raise type(error)(f"the {which} trace: {error}") from None
         results.append(found)
     ledger = _explain(*results)
-    return _report(ledger, (results[0], results[1]), asked)
+    return _report(ledger, (results[0], results[1]), asked, electricity)
 
 
 def _measured_gpus(
@@ -144,7 +149,9 @@ def _explain_compiled(ledger: Ledger, old: Analysis, new: Analysis) -> None:
         ledger.claim(ChangeKind.COMPILED, text, pairs=pairs.tolist())
 
 
-def _report(ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[Gpu]) -> Comparison:
+def _report(
+    ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[Gpu], electricity: Electricity | None
+) -> Comparison:
     same = np.flatnonzero(~ledger.said)
     columns = [(_column(results[0], gpu), _column(results[1], gpu)) for gpu in gpus]
     shown = [_on_gpus(group, [item[0] for item in columns], [item[1] for item in columns]) for group in ledger.groups]
@@ -152,7 +159,11 @@ def _report(ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[G
     old, new = results
     peaks = [result.memory.peak_bytes if result.memory is not None else None for result in results]
     methods = {result.memory.method for result in results if result.memory is not None}
-    changes = tuple(_gpu_change(ledger, results, gpu, at, same) for gpu, at in zip(gpus, columns, strict=True))
+    power = [draw_power(result) for result in results]
+    changes = tuple(
+        _gpu_change(ledger, results, gpu, at, same, (power[0][at[0]], power[1][at[1]]), electricity or Electricity())
+        for gpu, at in zip(gpus, columns, strict=True)
+    )
     named = zip(("old", "new"), results, strict=True)
     warnings = [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
     warnings += [_mixed_warning(item) for item in changes if item.old_measured != item.new_measured]
@@ -173,6 +184,7 @@ def _report(ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[G
         old_batch=old.trace.meta.workload.batch_size,
         new_batch=new.trace.meta.workload.batch_size,
         warnings=tuple(dict.fromkeys(warnings)),
+        electricity=electricity,
     )
 
 
@@ -197,7 +209,13 @@ def _on_gpus(group: ChangeGroup, old: Sequence[int], new: Sequence[int]) -> Chan
 
 
 def _gpu_change(
-    ledger: Ledger, results: tuple[Analysis, Analysis], gpu: Gpu, columns: tuple[int, int], same: Rows
+    ledger: Ledger,
+    results: tuple[Analysis, Analysis],
+    gpu: Gpu,
+    columns: tuple[int, int],
+    same: Rows,
+    power: tuple[PowerDraw, PowerDraw],
+    electricity: Electricity,
 ) -> GpuChange:
     lengths, measured = [], []
     for result, column in zip(results, columns, strict=True):
@@ -223,6 +241,32 @@ def _gpu_change(
         old_fits=fits[0].fits,
         new_fits=fits[1].fits,
         is_tight=any(item.is_tight for item in fits),
+        old_energy=_energy(results[0], columns[0], power[0], lengths[0], electricity, is_measured=measured[0]),
+        new_energy=_energy(results[1], columns[1], power[1], lengths[1], electricity, is_measured=measured[1]),
+    )
+
+
+def _energy(
+    result: Analysis,
+    column: int,
+    power: PowerDraw,
+    length_ns: float,
+    electricity: Electricity,
+    *,
+    is_measured: bool,
+) -> JobEnergy:
+    forecast, workload = result.forecast, result.recorded_trace.meta.workload
+    samples, tokens = workload.samples_per_iteration or workload.batch_size, tokens_per_sample(result)
+    return JobEnergy(
+        power=power,
+        time_ns=length_ns,
+        low_ns=None if is_measured else none_for_nan(float(forecast.low_ns[column])),
+        high_ns=None if is_measured else none_for_nan(float(forecast.high_ns[column])),
+        gpu_count=1,
+        host_gpu_count=1,
+        samples=samples,
+        tokens=samples * tokens if samples and tokens else None,
+        electricity=electricity,
     )
 
 

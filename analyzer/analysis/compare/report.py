@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ..decision.electricity import Electricity
+from ..decision.job_energy import JobEnergy
+
 COMPARISON_FORMAT: Final = "wavecast.comparison"
 COMPARISON_VERSION: Final = "1.0"
 
@@ -77,6 +80,14 @@ class GpuChange:
     old_fits: bool | None
     new_fits: bool | None
     is_tight: bool
+    old_energy: JobEnergy
+    """Of an iteration on the GPU, with its own time."""
+    new_energy: JobEnergy
+
+    @property
+    def energy_change(self) -> float | None:
+        """Return what is paid for of the new energy over the old one, less one; None where that is nothing."""
+        return self.new_energy.billed_j / self.old_energy.billed_j - 1.0 if self.old_energy.billed_j > 0 else None
 
     @property
     def change(self) -> float:
@@ -112,6 +123,8 @@ class Comparison:
     old_batch: int | None
     new_batch: int | None
     warnings: tuple[str, ...] = ()
+    electricity: Electricity | None = None
+    """What electricity costs, and what is counted beside boards and links; None where nobody said."""
 
     @property
     def memory_growth(self) -> float | None:

@@ -28,6 +28,8 @@ from ...replay.engine import replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
 from ...work import Family
+from ..decision.electricity import PowerDraw
+from ..energy import workload_power
 from ..plans.forecast import STRAGGLING
 from .placement import place_tables
 from .sizes import HostWork, RecommenderSizes, Training
@@ -66,6 +68,8 @@ class RecommenderForecast:
     parts: Mapping[RecommenderPart, Floats]
     """[m] each; they add up to `step_ns`."""
     trace: Trace
+    power: tuple[PowerDraw, ...]
+    """What the busiest GPU draws, m of them."""
 
 
 def forecast_recommender(
@@ -110,6 +114,7 @@ def replay_recommender(
         high_ns=step_ns * np.exp(log_width),
         parts=parts,
         trace=trace,
+        power=workload_power(workload, prediction, library),
     )
 
 

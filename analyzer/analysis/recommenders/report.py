@@ -10,9 +10,13 @@ from ....errors import InputError
 from ....formats.trace import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
+from ....specs.nodes import Node
 from ...models.library import Library
+from ..decision.electricity import Electricity
+from ..decision.job_energy import JobEnergy, whole_machines
+from ..decision.selection import ENERGY, TIME
 from .description import on_machines
-from .forecast import RecommenderPart, replay_recommender
+from .forecast import RecommenderForecast, RecommenderPart, replay_recommender
 from .placement import FLOAT_BYTES, GB, place_tables
 from .sizes import MEMORY_SHARE, RecommenderSizes, Training
 from .write import ADAGRAD, write_iteration
@@ -37,6 +41,8 @@ class RecommenderRow:
     table_bytes: float
     """Of the GPU that holds most of tables and their optimizer's state."""
     gpu_memory_bytes: float
+    energy: JobEnergy
+    """Of an iteration on all GPUs, each taken to do as much as the busiest."""
 
     @property
     def fits(self) -> bool:
@@ -46,7 +52,7 @@ class RecommenderRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommenderReport:
-    """Hold an iteration of one recommender on several types of GPUs, fastest first."""
+    """Hold an iteration of one recommender on several types of GPUs, first by `sort`: the fastest, or least energy."""
 
     sizes: RecommenderSizes
     training: Training
@@ -54,13 +60,31 @@ class RecommenderReport:
     left_out: tuple[tuple[str, str], ...]
     """GPUs on which tables do not fit their layout, and why."""
     trace: Trace
-    """What the busiest GPU of the fastest type runs."""
+    """What the busiest GPU of the first type runs."""
+    electricity: Electricity | None = None
+    """What electricity costs, and what is counted beside boards and links; None where nobody said."""
+    sort: str = TIME
+
+    @property
+    def asks_for_energy(self) -> bool:
+        """Say whether energy was asked about."""
+        return self.electricity is not None or self.sort == ENERGY
 
 
 def report_recommender(
-    sizes: RecommenderSizes, training: Training, gpus: Sequence[Gpu], library: Library, cluster: Cluster = USUAL
+    sizes: RecommenderSizes,
+    training: Training,
+    gpus: Sequence[Gpu],
+    library: Library,
+    cluster: Cluster = USUAL,
+    *,
+    electricity: Electricity | None = None,
+    sort: str = TIME,
 ) -> RecommenderReport:
-    """Predict a training iteration on each type of GPU. Raises InputError where tables do not fit on any of them."""
+    """Predict a training iteration on each type of GPU, ordered by `time` or `energy`.
+
+    Raises InputError where tables do not fit on any of them.
+    """
     rows, traces, left_out = [], [], []
     for gpu in gpus:
         node = cluster.node_of(gpu)
@@ -87,15 +111,31 @@ def report_recommender(
                 parts_ns={part: float(time_ns[0]) for part, time_ns in found.parts.items()},
                 table_bytes=float(placement.held_rows * row_bytes),
                 gpu_memory_bytes=float(gpu.memory_bytes),
+                energy=_energy(found, training, node, electricity),
             )
         )
     if not rows:
         raise InputError("; ".join(f"{gpu}: {reason}" for gpu, reason in left_out[:1]))
-    order = sorted(range(len(rows)), key=lambda at: rows[at].step_ns)
+    order = sorted(range(len(rows)), key=lambda at: rows[at].energy.billed_j if sort == ENERGY else rows[at].step_ns)
     return RecommenderReport(
         sizes=sizes,
         training=training,
         rows=tuple(rows[at] for at in order),
         left_out=tuple(left_out),
         trace=traces[order[0]],
+        electricity=electricity,
+        sort=sort,
+    )
+
+
+def _energy(found: RecommenderForecast, training: Training, node: Node, electricity: Electricity | None) -> JobEnergy:
+    return JobEnergy(
+        power=found.power[0].of_job(training.gpus),
+        time_ns=float(found.step_ns[0]),
+        low_ns=float(found.low_ns[0]),
+        high_ns=float(found.high_ns[0]),
+        gpu_count=training.gpus,
+        host_gpu_count=whole_machines(training.gpus, node.gpu_count),
+        samples=float(training.global_batch),
+        electricity=electricity or Electricity(),
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ..decision.electricity import Electricity
+from ..decision.job_energy import JobEnergy
 from ..report import TraceSummary
 from .plan import TablePlacement
 from .problem import PlanPhase
@@ -48,6 +50,8 @@ class PlanRow:
     fits: bool
     placements: tuple[TablePlacement, ...]
     ranks: tuple[ShardLoad, ...]
+    energy: JobEnergy
+    """Of an iteration on all GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +79,5 @@ class ShardReport:
     torchrec: str | None
     """The version of TorchRec whose planner made the plan of that name; None: none did."""
     warnings: tuple[str, ...]
+    electricity: Electricity | None = None
+    """What electricity costs, and what is counted beside boards and links; None where nobody said."""

@@ -5,28 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import Floats
+from .energy import EnergySetting, plan_energy
 from .plan import TablePlacement
 from .problem import Load, PlanPhase, ShardingProblem
 from .report import PlanRow, ShardLoad
 from .search import FoundPlan, TableChoice
 
 
-def plan_row(problem: ShardingProblem, name: str, plan: FoundPlan, dense_width: float) -> PlanRow:
+def plan_row(
+    problem: ShardingProblem, name: str, plan: FoundPlan, dense_width: float, setting: EnergySetting
+) -> PlanRow:
     """Return what is told of a plan; `dense_width` is the dense part's half-width, natural log."""
     phases = problem.phases(plan.loads, plan.common)
     step = float(phases.sum())
     log_width = _log_width(problem, phases, dense_width)
+    low, high = step * float(np.exp(-log_width)), step * float(np.exp(log_width))
     memory = plan.loads[:, Load.MEMORY_BYTES]
     return PlanRow(
         name=name,
         iteration_ns=step,
-        iteration_low_ns=step * float(np.exp(-log_width)),
-        iteration_high_ns=step * float(np.exp(log_width)),
+        iteration_low_ns=low,
+        iteration_high_ns=high,
         phases_ns=dict(zip(PlanPhase, phases.tolist(), strict=True)),
         memory_bytes=int(memory.max()),
         fits=bool(memory.max() <= problem.limit_bytes),
         placements=tuple(_placement(problem, at, choice) for at, choice in enumerate(plan.choices)),
         ranks=tuple(_load(problem, plan, rank) for rank in range(problem.gpu_count)),
+        energy=plan_energy(setting, problem, plan, (step, low, high)),
     )
 
 

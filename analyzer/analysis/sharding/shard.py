@@ -14,6 +14,7 @@ from ....errors import InputError
 from ....formats.signature import TensorSpec
 from ....formats.trace import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
+from ....specs.fabric import build_fabric
 from ....specs.gpu import Catalog, Gpu
 from ....specs.nodes import Node
 from ...memory.fit import fit_on
@@ -24,8 +25,11 @@ from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
 from ...whatif.scenario import Scenario
 from ..analyze import report_on, run_analysis
+from ..decision.electricity import Electricity
+from ..energy import draw_power
 from ..plans.scale import check_one_gpu
 from ..result import Analysis, arrange
+from .energy import EnergySetting
 from .exact import prove_fastest
 from .links import time_links
 from .plan import TablePlacement, TableSharding
@@ -58,6 +62,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     source: Gpu | None = None,
     iteration: int | str | None = None,
     cluster: Cluster = USUAL,
+    electricity: Electricity | None = None,
 ) -> ShardReport:
     """Propose how the embedding tables of a one-GPU recording are shared among `gpu_count` GPUs.
 
@@ -114,14 +119,27 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     named = [("proposed", found), *others.items(), ("greedy", greedy)]
     named += [(kind.value, search_greedily(problem, [kind])) for kind in TableSharding]
     dense_width = _dense_width(result)
-    rows = [plan_row(problem, name, item, dense_width) for name, item in named]
-    return _report(
+    energy = _energy_setting(result, asked, electricity)
+    rows = [plan_row(problem, name, item, dense_width, energy) for name, item in named]
+    report = _report(
         result,
         setting,
         asked,
         tuple(row for row in rows if row.fits or row.name in others),
         recorded_batch=recorded,
         is_fastest=is_fastest,
+    )
+    return replace(report, electricity=electricity)
+
+
+def _energy_setting(result: Analysis, asked: _Asked, electricity: Electricity | None) -> EnergySetting:
+    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == asked.gpu.name)
+    return EnergySetting(
+        power=draw_power(result)[column],
+        fabric=build_fabric([asked.gpu], [asked.node]),
+        node_gpu_count=asked.node.gpu_count,
+        global_batch=asked.batch * asked.gpu_count,
+        electricity=electricity or Electricity(),
     )
 
 

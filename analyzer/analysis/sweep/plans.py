@@ -53,6 +53,7 @@ def sweep_plans(
         scenario=question.scenario,
         iteration=question.iteration,
         cluster=place_variants(question.cluster, imagined.gpus),
+        electricity=question.electricity,
     )
     return _report(question, asked, at, found, imagined)
 
@@ -85,6 +86,7 @@ def _report(
         knees=find_knees(axes, ordered),
         slower_with_more=tuple(explain_slower(axes, ordered)),
         warnings=found.warnings,
+        electricity=question.electricity,
     )
 
 
@@ -118,4 +120,5 @@ def _point(
         memory_usable_bytes=row.memory_usable_bytes,
         shares={limit: share for limit, share in shares.items() if share > 0},
         beyond=imagined.outside[column],
+        energy=row.energy,
     )

@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from ...whatif.scenario import Scenario
+from ..decision.electricity import Electricity
+from ..decision.job_energy import JobEnergy
 from ..report import Source, TraceSummary
 
 SWEEP_FORMAT: Final = "wavecast.sweep"
@@ -93,6 +95,8 @@ class SweepPoint:
     shares: Mapping[SweepLimit, float]
     beyond: tuple[str, ...] = ()
     """Figures that no GPU of the catalogue comes near: the models were never asked such a thing."""
+    energy: JobEnergy | None = None
+    """Of an iteration on all GPUs; None: not known."""
 
     @property
     def limit(self) -> SweepLimit:
@@ -135,6 +139,8 @@ class SweepReport:
     slower_with_more: tuple[str, ...] = ()
     """Where the models say that more of a figure is slower, which no GPU is: one sentence each."""
     warnings: tuple[str, ...] = ()
+    electricity: Electricity | None = None
+    """What electricity costs, and what is counted beside boards and links; None where nobody said."""
 
     @property
     def work(self) -> str:

@@ -23,6 +23,10 @@ from ...whatif.scenario import Scenario
 from ..analyze import report_on, run_analysis
 from ..basis import OTHER_HOST_HALF_WIDTH
 from ..compare.interval import change_half_widths
+from ..decision.electricity import Electricity, PowerDraw
+from ..decision.job_energy import JobEnergy
+from ..energy import draw_power
+from ..gpu_rows import tokens_per_sample
 from ..result import Analysis, build_result
 from ..warnings import warn
 from .axes import SIZES, AskedAxis, read_axes
@@ -50,6 +54,7 @@ class SweepQuestion:
     scenario: Scenario = field(default_factory=Scenario)
     iteration: int | str | None = None
     cluster: Cluster = USUAL
+    electricity: Electricity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +68,8 @@ class SweptAnalysis:
     """With those of the times themselves."""
     common: tuple[Forecast, ...]
     """With those of what all GPUs have in common."""
+    power: tuple[PowerDraw, ...]
+    electricity: Electricity
 
 
 def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport:
@@ -76,10 +83,14 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
         raise InputError("--vary gpus says how many GPUs share an iteration, not how: add --plan, such as --plan fsdp")
     imagined = imagine(question.gpu, asked, question.catalog, question.gpu_file)
     first = run_on(question, imagined.gpus)
-    base = _swept(first, imagined)
+    base = _swept(first, imagined, question.electricity)
     points = []
     for place, scenario in _scenarios(asked, first.scenario).items():
-        swept = base if scenario == first.scenario else _swept(_changed(question, first, scenario, imagined), imagined)
+        swept = (
+            base
+            if scenario == first.scenario
+            else _swept(_changed(question, first, scenario, imagined), imagined, question.electricity)
+        )
         points += list(_points(asked, place, swept, base, imagined))
     ordered = tuple(sorted(points, key=lambda point: point.at[::-1]))
     report = report_on(first, ops_gpu=question.gpu, op_limit=0)
@@ -95,6 +106,7 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
         knees=find_knees(axes, ordered),
         slower_with_more=tuple(explain_slower(axes, ordered)),
         warnings=(*_notes(asked), *warn(first)),
+        electricity=question.electricity,
     )
 
 
@@ -114,7 +126,7 @@ def run_on(question: SweepQuestion, gpus: Sequence[Gpu]) -> Analysis:
 
 def base_point(result: Analysis, unvaried: Imagined) -> SweepPoint:
     """Return the point where nothing is varied."""
-    swept = _swept(result, unvaried)
+    swept = _swept(result, unvaried, None)
     return _point((), swept, swept, 0, unvaried, work=1.0)
 
 
@@ -131,7 +143,7 @@ def _changed(question: SweepQuestion, first: Analysis, scenario: Scenario, imagi
     )
 
 
-def _swept(result: Analysis, imagined: Imagined) -> SweptAnalysis:
+def _swept(result: Analysis, imagined: Imagined, electricity: Electricity | None) -> SweptAnalysis:
     extra = len(result.prediction.fleet.gpus) - len(imagined.gpus)  # the source, and variants that are not asked about
     apart, beyond = (np.append(item, np.zeros(extra)) for item in (imagined.apart, imagined.beyond))
     host, changes = _host_half_widths(result), change_forecast(result, apart, beyond)
@@ -143,6 +155,8 @@ def _swept(result: Analysis, imagined: Imagined) -> SweptAnalysis:
         # Where the unvaried GPU was measured, what is not known of the others is the change alone.
         widened=changes if is_measured else widened_forecast(result, beyond, host),
         common=common_forecasts(result, host),
+        power=draw_power(result),
+        electricity=electricity or Electricity(),
     )
 
 
@@ -203,22 +217,36 @@ def _point(
     speedup = base_ns / max(time_ns, 1.0) * work
     low, high = _speedup_ends(speedup, _change_ends(swept, base, column), imagined.ratios[column], swept is base)
     fit = fit_on(result.memory, [gpu])[0]
+    low_ns, high_ns = (none_for_nan(float(ends[column])) for ends in (swept.widened.low_ns, swept.widened.high_ns))
+    samples_per_s, tokens = _samples_per_s(base.result, time_ns, result), tokens_per_sample(result)
+    samples = None if samples_per_s is None else samples_per_s * time_ns * 1e-9
     return SweepPoint(
         at=at,
         gpu=gpu.name,
         iteration_ns=time_ns,
-        iteration_low_ns=none_for_nan(float(swept.widened.low_ns[column])),
-        iteration_high_ns=none_for_nan(float(swept.widened.high_ns[column])),
+        iteration_low_ns=low_ns,
+        iteration_high_ns=high_ns,
         speedup=speedup,
         speedup_low=low,
         speedup_high=high,
-        samples_per_s=_samples_per_s(base.result, time_ns, result),
+        samples_per_s=samples_per_s,
         fits=fit.fits,
         is_tight=fit.is_tight,
         memory_needed_bytes=fit.needed_bytes,
         memory_usable_bytes=fit.usable_bytes,
         shares=limit_shares(result)[column],
         beyond=imagined.outside[column],
+        energy=JobEnergy(
+            power=swept.power[column],
+            time_ns=time_ns,
+            low_ns=low_ns,
+            high_ns=high_ns,
+            gpu_count=1,
+            host_gpu_count=1,
+            samples=samples,
+            tokens=samples * tokens if samples and tokens else None,
+            electricity=swept.electricity,
+        ),
     )
 
 

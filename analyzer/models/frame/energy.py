@@ -1,13 +1,15 @@
 """What arithmetic and traffic cost in joules, by process, clock and memory: what a kernel's power is made of.
 
-A board draws what idles, and what switches as it computes and moves, up to its limit:
+A board draws what idles, and what switches as it computes and moves, up to its limit. Of a kernel that takes t:
 
-    W = idle + min((FLOP e_flop + bytes e_byte) / t, limit - idle)
+    J = idle t + min(b FLOP e_flop + c bytes e_byte + a (limit - idle) max(t - t_roofline, 0), (limit - idle) t)
 
-Idle power, the limit and the energy per FLOP on matrix units are those that set the sustained clock (gpu_physics.py):
-a product which the limit slows down draws the limit. What vector lanes and traffic take is said here: both were
-read off `ops/clock_power.parquet` alone (A100 SXM4 40GB, and an L40 at its highest clock), before any measured power of
-a network was looked at. FLOP and bytes are those that an op must; what kernels switch beyond is `OVERHEAD`.
+The limit and the energy per FLOP on matrix units are those that set the sustained clock (gpu_physics.py): a product
+which the limit slows down draws the limit. What vector lanes and traffic take is said here: both were read off
+`ops/clock_power.parquet` alone (A100 SXM4 40GB, and an L40 at its highest clock), before any measured power of a
+network was looked at. FLOP and bytes are those that an op must. A kernel that takes longer than these is held up by
+something else, which switches too: caches, shared memory, the issue of other instructions. a, b and c are in
+`PowerConstants`.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from ....arrays import Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, process_energy
 from ....specs.gpu import MemoryKind, Rate
-from .gpu_physics import CAP_EXPONENT, POWER_PARAMETERS, capped_stretch, idle_w, matrix_joule_per_flop, switching_w
-from .parameters import Values, prior_values
+from .gpu_physics import CAP_EXPONENT, IDLE_SHARE, LEAST_SWITCHING, capped_stretch, matrix_joule_per_flop
+from .parameters import Values
 
 _PICO: Final = 1e-12
 MEMORY_PICOJOULE_PER_BIT: Final = {
@@ -63,10 +65,32 @@ ELEMENT_BYTES: Final = {
 }
 """Of operands; others have 2."""
 VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
-OVERHEAD: Final = 1.3
-"""What kernels switch over what they must compute and move: instructions that do neither, bytes that are read again.
-By the speed that an RTX 3090 keeps under power caps (`USUAL_DRAW` in gpu_physics.py): ViT-B/16 trained in TF32 switches
-0.78 of what is left beside idling, in fp32 0.93, where FLOP and bytes alone say 0.68 and 0.65."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerConstants:
+    """Hold what the power of networks told: benchmarks/check/energy_check.py fits them, and anew without each card."""
+
+    stalled_share: float = 0.22
+    """a: of the power for switching, what a kernel draws beyond its FLOP and bytes while these do not hold it up."""
+    flop_overhead: float = 1.1
+    """b: what is switched for each FLOP over what a loop of fused multiply-adds alone takes."""
+    byte_overhead: float = 1.75
+    """c: the same of each byte: what is read again, and what its way takes through caches that loops of one stream do
+    not use."""
+    gddr_idle_share: float = 0.14
+    """Of the board's power, what chip and board draw beside GDDR as they wait with their clocks up."""
+    gddr_idle_w_per_gb: float = 1.1
+    """Of GDDR as it waits: about two watts for a device of two gigabytes, more of which share a bus on cards with
+    more."""
+
+
+FITTED: Final = PowerConstants()
+"""Rounded from a fit to all 51 runs of benchmarks/check/board_power.csv, seven cards counted alike. The form was chosen
+with all of them in sight; how good it is is said of each card by a fit to the six others."""
+_GDDR: Final = (MemoryKind.GDDR5, MemoryKind.GDDR5X, MemoryKind.GDDR6, MemoryKind.GDDR6X, MemoryKind.GDDR7)
+MOST_IDLE_SHARE: Final = 0.4
+"""Of the board's power that may idle."""
 USUAL_SWITCHING: Final = 0.5
 """Of the power for switching, what a kernel takes of which nothing is known: an assumption."""
 
@@ -81,30 +105,47 @@ class BoardPower:
     joule_per_byte: Floats
     capped_energy: Floats
     """What is left of the energy of an operation where a cap lowers the clock, and with it the voltage; 1 without."""
+    capped_power: Floats
+    """The same of the power of what goes on all the time."""
+    constants: PowerConstants
     matrix: Values
     """The fitted values of products on matrix units."""
     lanes: Values
     """Those of products on vector lanes."""
 
 
-def board_power(fleet: Fleet, matrix: Values, lanes: Values) -> BoardPower:
+def board_power(fleet: Fleet, matrix: Values, lanes: Values, constants: PowerConstants = FITTED) -> BoardPower:
     """Return what the boards of a fleet draw; `matrix` and `lanes` hold the products' fitted values for it.
-
-    What idles is as the power curves have it, which are the values that the fits start from.
 
     >>> matrix, lanes = (library.values(name, fleet) for name in ("matmul", "matmul_simt"))
     >>> board_power(fleet, matrix, lanes).idle_w
     array([112.,  64.])
     """
-    measured = prior_values(POWER_PARAMETERS, len(fleet.gpus))
+    idle = waiting_w(fleet, constants)
     return BoardPower(
-        idle_w=idle_w(fleet, measured),
-        switching_w=switching_w(fleet, measured, fleet.power_ratio),
+        idle_w=idle,
+        switching_w=np.maximum(fleet.tdp_w * fleet.power_ratio - idle, fleet.tdp_w * LEAST_SWITCHING),
         joule_per_byte=joule_per_byte(fleet),
         capped_energy=capped_energy(fleet),
+        capped_power=capped_stretch(fleet) ** (-1.0 / CAP_EXPONENT),
+        constants=constants,
         matrix=matrix,
         lanes=lanes,
     )
+
+
+def waiting_w(fleet: Fleet, constants: PowerConstants = FITTED) -> Floats:
+    """Return what boards draw that wait with their clocks up, W, [m].
+
+    Beside HBM a share of the board's power, as the power curves have it; beside GDDR a share and what its devices take.
+
+    >>> waiting_w(fleet)
+    array([112.,  64.])
+    """
+    gigabytes = np.array([gpu.memory_bytes for gpu in fleet.gpus]) / 1e9
+    devices = np.where(np.isin(fleet.memory_kind, _GDDR), constants.gddr_idle_w_per_gb * gigabytes, 0.0)
+    share = np.where(fleet.has_hbm, IDLE_SHARE, constants.gddr_idle_share)
+    return np.minimum(share * fleet.tdp_w + devices, MOST_IDLE_SHARE * fleet.tdp_w)
 
 
 def joule_per_byte(fleet: Fleet) -> Floats:
@@ -160,11 +201,14 @@ def joule_per_flop(rate: Rate, fleet: Fleet, power: BoardPower) -> Floats:
 def switching_joule(
     flops: Floats, moved_bytes: Floats, rate: npt.NDArray[np.object_], fleet: Fleet, power: BoardPower
 ) -> Floats:
-    """Return what switches in each of n ops on each of m GPUs at the clock that a cap leaves, [n, m]."""
+    """Return what computing and moving switches in each of n ops on each of m GPUs, [n, m].
+
+    At the clock that a cap leaves, with what comes on top of each FLOP and byte.
+    """
     per_flop = np.zeros((len(flops), len(fleet.gpus)))
     for unit in dict.fromkeys(rate.tolist()):
         per_flop[rate == unit] = joule_per_flop(unit, fleet, power)
-    per_flop *= flops[:, None]
-    per_flop += moved_bytes[:, None] * power.joule_per_byte
+    per_flop *= flops[:, None] * power.constants.flop_overhead
+    per_flop += moved_bytes[:, None] * (power.joule_per_byte * power.constants.byte_overhead)
     per_flop *= power.capped_energy
     return per_flop

@@ -147,15 +147,6 @@ def switching_w(fleet: Fleet, values: Values, power_ratio: Floats | float = 1.0)
     return np.asarray(fleet.tdp_w * np.maximum(power_ratio - _idle_share(fleet, values), LEAST_SWITCHING))
 
 
-def idle_w(fleet: Fleet, values: Values) -> Floats:
-    """Return what a board draws beside switching while a program holds its clocks up: what `switching_w` leaves out.
-
-    >>> idle_w(fleet, {"idle_share": np.full(2, 0.15), "gddr_idle_share": np.full(2, 0.3)})
-    array([105.,  60.])
-    """
-    return np.asarray(fleet.tdp_w * _idle_share(fleet, values))
-
-
 def _idle_share(fleet: Fleet, values: Values) -> Floats:
     return np.minimum(np.where(fleet.has_hbm, values["idle_share"], values["gddr_idle_share"]), 0.5)
 

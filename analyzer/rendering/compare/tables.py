@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Final
 
 from ...analysis.compare.report import ChangeGroup, Comparison, GpuChange
+from ..energy import energy_cells, energy_fields
 from ..page.table import Field, FieldTable, build_fields, fields_of, table_of
+
+GPU_FIELDS: Final = tuple(item.name for item in fields(GpuChange) if not item.name.endswith("_energy"))
+"""Attributes of a GPU's change that are plain values."""
 
 
 def changed_gpu_table(comparison: Comparison) -> FieldTable:
     """Return one row per GPU: times in ns, changes as ratios."""
-    names = [item.name for item in fields(GpuChange)]
-    return table_of(comparison.gpus, GpuChange, [*names, "change", "no_longer_fits"])
+    table = table_of(comparison.gpus, GpuChange, [*GPU_FIELDS, "change", "no_longer_fits", "energy_change"])
+    both = [Field(name=f"{which}_{item.name}", kind=item.kind) for which in ("old", "new") for item in energy_fields()]
+    rows = (
+        (*row, *energy_cells(gpu.old_energy), *energy_cells(gpu.new_energy))
+        for row, gpu in zip(table.rows, comparison.gpus, strict=True)
+    )
+    return FieldTable(fields=(*table.fields, *both), rows=tuple(rows))
 
 
 def change_table(comparison: Comparison) -> FieldTable:

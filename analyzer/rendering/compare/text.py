@@ -6,10 +6,20 @@ from collections.abc import Iterator
 
 from ....formats.printable import clean_text
 from ...analysis.compare.report import Comparison, GpuChange, Verdict
+from ...analysis.decision.job_energy import JobEnergy
+from ..energy import energy_note
 from ..page.columns import change_column, number_column, text_column, time_column
 from ..page.page import Page, build_page, facts, notes, opening, warnings
-from ..page.quantity import common_time_unit, format_bytes, format_change, format_count, format_time
-from ..page.sheet import Sheet
+from ..page.quantity import (
+    common_time_unit,
+    format_bytes,
+    format_change,
+    format_count,
+    format_money,
+    format_number,
+    format_time,
+)
+from ..page.sheet import Sheet, SheetColumn
 
 CAUSES: int = 6
 """Named in words; the table and JSON hold more."""
@@ -74,11 +84,31 @@ def _gpu_sheet(comparison: Comparison, limit: float | None) -> Sheet:
         time_column("new", (row.new_ns for row in rows), unit),
         change_column("change", (row.change for row in rows)),
         number_column("90 % interval", ends),
+        *_energy_columns(comparison),
         text_column("basis", map(_basis, rows)),
         text_column("fits", map(_fits, rows)),
         text_column("verdict", (_verdict(row, limit) for row in rows)),
     )
     return Sheet(title="Iteration", columns=columns)
+
+
+def _energy_columns(comparison: Comparison) -> Iterator[SheetColumn]:
+    """Yield what iterations take, and what that costs in a day, where electricity is asked about."""
+    if comparison.electricity is None:
+        return
+    rows = comparison.gpus
+    for which in ("old", "new"):
+        energies = [getattr(row, f"{which}_energy") for row in rows]
+        yield number_column(f"{which}\nJ", (format_number(item.billed_j) for item in energies))
+    yield change_column("energy", (row.energy_change for row in rows))
+    if comparison.electricity.usd_per_kwh is not None:
+        changes = [_usd_per_1000(row.new_energy) - _usd_per_1000(row.old_energy) for row in rows]
+        cells = (f"{'+' if item >= 0 else '−'}{format_money(abs(item))}" for item in changes)
+        yield number_column("power of\n1,000 it.", cells, rank=1)
+
+
+def _usd_per_1000(energy: JobEnergy) -> float:
+    return 1000.0 * (energy.electricity_usd or 0.0)
 
 
 def _basis(row: GpuChange) -> str:
@@ -125,6 +155,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         f"overlap make {_signed(gpu.rest_ns)}."
     )
     yield "The interval is that of new over old: errors that both predictions share cancel (docs/compare.md)."
+    if comparison.electricity is not None:
+        yield energy_note(comparison.electricity)
 
 
 def _signed(value_ns: float) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from ...analysis.recommenders.forecast import RecommenderPart
 from ...analysis.recommenders.report import RECOMMENDER_FORMAT, RECOMMENDER_VERSION, RecommenderReport, RecommenderRow
+from ..energy import energy_cells, energy_fields, energy_record
 from ..page.encoding import encode_json
 from ..page.table import FieldTable, build_fields, fields_of
 
@@ -27,6 +28,7 @@ def draw_recommender_json(report: RecommenderReport) -> str:
             "gpus": [
                 {key: getattr(row, key) for key in _ROW}
                 | {"fits": row.fits, "parts_ns": {_name(part): row.parts_ns[part] for part in RecommenderPart}}
+                | {"energy": energy_record(row.energy)}
                 for row in report.rows
             ],
         }
@@ -37,9 +39,14 @@ def recommender_table(report: RecommenderReport) -> FieldTable:
     """Return a row per type of GPU."""
     header = (*fields_of(RecommenderRow, _ROW), *build_fields([_name(part) for part in RecommenderPart], float))
     rows = tuple(
-        (*(getattr(row, key) for key in _ROW), *(row.parts_ns[part] for part in RecommenderPart)) for row in report.rows
+        (
+            *(getattr(row, key) for key in _ROW),
+            *(row.parts_ns[part] for part in RecommenderPart),
+            *energy_cells(row.energy),
+        )
+        for row in report.rows
     )
-    return FieldTable(fields=header, rows=rows)
+    return FieldTable(fields=(*header, *energy_fields()), rows=rows)
 
 
 def _name(part: RecommenderPart) -> str:

@@ -7,8 +7,9 @@ from typing import Final
 
 from ....formats.printable import clean_text
 from ...analysis.recommenders.forecast import RecommenderPart
-from ...analysis.recommenders.report import RecommenderReport
+from ...analysis.recommenders.report import RecommenderReport, RecommenderRow
 from ...analysis.recommenders.sizes import HostWork, TableLayout
+from ..energy import describe_energy, energy_columns, energy_note
 from ..page.columns import number_column, text_column, time_column
 from ..page.page import Page, build_page, notes, opening, warnings
 from ..page.quantity import common_time_unit, format_bytes, format_count, format_time, format_time_range, percent
@@ -41,7 +42,7 @@ NOTES: Final = (
 
 def describe_recommender(report: RecommenderReport) -> Page:
     """Put a recommender's iteration into words."""
-    return build_page(opening(_headline(report)), _sheet(report), notes(NOTES), warnings(_warnings(report)))
+    return build_page(opening(_headline(report)), _sheet(report), notes(_notes(report)), warnings(_warnings(report)))
 
 
 def _headline(report: RecommenderReport) -> Iterator[str]:
@@ -57,6 +58,19 @@ def _headline(report: RecommenderReport) -> Iterator[str]:
     unit = common_time_unit([best.step_ns])
     interval = format_time_range(best.step_low_ns, best.step_high_ns, unit)
     yield f"{clean_text(best.gpu)}: {format_time(best.step_ns)} ({interval}) per iteration."
+    if report.asks_for_energy:
+        least = min(report.rows, key=lambda row: row.energy.billed_j)
+        yield f"{'Least energy' if len(report.rows) > 1 else 'Energy'}: {_described(least)}."
+
+
+def _described(row: RecommenderRow) -> str:
+    return f"{clean_text(row.gpu)}, {describe_energy(row.energy)}"
+
+
+def _notes(report: RecommenderReport) -> Iterator[str]:
+    yield from NOTES
+    if report.asks_for_energy:
+        yield f"{energy_note(report.electricity)} Every GPU is taken to draw what the busiest does."
 
 
 def _sheet(report: RecommenderReport) -> Sheet:
@@ -69,6 +83,7 @@ def _sheet(report: RecommenderReport) -> Sheet:
             number_column(title, (percent(row.parts_ns[part] / row.step_ns) for row in rows), rank=1)
             for part, title in TITLES.items()
         ),
+        *(energy_columns([row.energy for row in rows]) if report.asks_for_energy else ()),
         number_column("tables'\nmemory", (format_bytes(row.table_bytes) for row in rows), rank=3),
         text_column("machine", (f"{row.gpus_per_node} in {clean_text(row.node)}" for row in rows), rank=4),
     )

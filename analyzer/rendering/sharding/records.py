@@ -9,6 +9,7 @@ from ...analysis.sharding.plan import plan_document
 from ...analysis.sharding.problem import PlanPhase
 from ...analysis.sharding.report import SHARD_FORMAT, SHARD_VERSION, PlanRow, ShardLoad, ShardReport
 from ...analysis.sharding.tables import EmbeddingTable
+from ..energy import energy_cells, energy_fields, energy_record
 from ..page.encoding import encode_json
 from ..page.table import Field, FieldTable, build_fields, fields_of, table_of
 
@@ -38,15 +39,21 @@ def draw_sharding_json(report: ShardReport) -> str:
             "plans": [_plan(report, plan) for plan in report.plans],
             "torchrec": report.torchrec,
             "warnings": list(report.warnings),
+            "electricity": None if report.electricity is None else asdict(report.electricity),
         }
     )
 
 
 def plans_table(report: ShardReport) -> FieldTable:
     """Return a row per plan."""
-    header = (*fields_of(PlanRow, _PLAN), *build_fields([_phase_name(phase) for phase in PlanPhase], float))
+    phases = build_fields([_phase_name(phase) for phase in PlanPhase], float)
+    header = (*fields_of(PlanRow, _PLAN), *phases, *energy_fields())
     rows = tuple(
-        (*(getattr(plan, name) for name in _PLAN), *(plan.phases_ns[phase] for phase in PlanPhase))
+        (
+            *(getattr(plan, name) for name in _PLAN),
+            *(plan.phases_ns[phase] for phase in PlanPhase),
+            *energy_cells(plan.energy),
+        )
         for plan in report.plans
     )
     return FieldTable(fields=header, rows=rows)
@@ -71,6 +78,7 @@ def _plan(report: ShardReport, plan: PlanRow) -> dict[str, Any]:
     return {
         **{name: getattr(plan, name) for name in _PLAN},
         "phases_ns": {phase.name.lower(): plan.phases_ns[phase] for phase in PlanPhase},
+        "energy": energy_record(plan.energy),
         "ranks": [asdict(rank) for rank in plan.ranks],
         "tables": plan_document(plan.placements, report.gpu_count)["tables"],
     }

@@ -10,6 +10,7 @@ from ...analysis.sharding.plan import TablePlacement, TableSharding
 from ...analysis.sharding.problem import PlanPhase
 from ...analysis.sharding.report import PlanRow, ShardReport
 from ..analysis.headline import describe_recording
+from ..energy import describe_energy, energy_columns, energy_note
 from ..page.columns import count_column, number_column, text_column, time_column
 from ..page.page import Page, build_page, notes, opening, warnings
 from ..page.quantity import (
@@ -68,6 +69,8 @@ def describe_sharding(report: ShardReport, *, name: str) -> Page:
 
 def _notes(report: ShardReport) -> Iterator[str]:
     yield from _NOTES
+    if report.electricity is not None:
+        yield energy_note(report.electricity)
     if report.torchrec is not None:
         yield (
             f"TorchRec's: what the planner of TorchRec {clean_text(report.torchrec)} proposes by its own model, of "
@@ -93,6 +96,8 @@ def _headline(report: ShardReport, name: str) -> Iterator[str]:
     interval = format_time_range(best.iteration_low_ns, best.iteration_high_ns, unit)
     proof = "the fastest of all plans" if report.is_fastest else "the fastest found"
     yield f"Proposed: {format_time(best.iteration_ns)} ({interval}), {proof}: {_mix(best.placements)}."
+    if report.electricity is not None:
+        yield f"Its energy: {describe_energy(best.energy)}."
     for other, word in _OTHERS.items():
         yield from (_beside(word, best, plan) for plan in report.plans if plan.name == other)
 
@@ -129,6 +134,7 @@ def _plans(report: ShardReport) -> Sheet:
                 [format_time_range(plan.iteration_low_ns, plan.iteration_high_ns, unit) for plan in plans],
                 rank=1,
             ),
+            *(energy_columns([plan.energy for plan in plans]) if report.electricity is not None else ()),
             *phases,
             number_column("memory", [format_bytes(plan.memory_bytes) for plan in plans], rank=1),
             text_column("fits", ["yes" if plan.fits else "no" for plan in plans], rank=3),

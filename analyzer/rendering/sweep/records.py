@@ -16,6 +16,7 @@ from ...analysis.sweep.report import (
     SweepPoint,
     SweepReport,
 )
+from ..energy import energy_cells, energy_fields, energy_record
 from ..page.encoding import encode_json
 from ..page.table import Field, FieldTable, build_fields, fields_of, table_of
 
@@ -62,6 +63,7 @@ def draw_sweep_json(report: SweepReport) -> str:
             "knees": [_knee(report, knee) for knee in report.knees],
             "slower_with_more": list(report.slower_with_more),
             "warnings": list(report.warnings),
+            "electricity": None if report.electricity is None else asdict(report.electricity),
         }
     )
 
@@ -73,6 +75,7 @@ def point_table(report: SweepReport) -> FieldTable:
         *fields_of(SweepPoint, _POINT),
         *build_fields(map(_share_name, SweepLimit), float),
         Field(name="extrapolated", kind=str),
+        *energy_fields(),
     )
     return FieldTable(fields=header, rows=tuple(_row(report, point) for point in report.points))
 
@@ -114,7 +117,13 @@ def _share_name(limit: SweepLimit) -> str:
 def _row(report: SweepReport, point: SweepPoint) -> tuple[Any, ...]:
     values = (axis.values[at] for axis, at in zip(report.axes, point.at, strict=True))
     shares = (point.shares.get(limit, 0.0) for limit in SweepLimit)
-    return (*values, *(getattr(point, name) for name in _POINT), *shares, "; ".join(point.beyond))
+    return (
+        *values,
+        *(getattr(point, name) for name in _POINT),
+        *shares,
+        "; ".join(point.beyond),
+        *energy_cells(point.energy),
+    )
 
 
 def _point(report: SweepReport, point: SweepPoint) -> dict[str, Any]:
@@ -124,6 +133,7 @@ def _point(report: SweepReport, point: SweepPoint) -> dict[str, Any]:
         **{name: getattr(point, name) for name in _POINT},
         "shares": {limit.value: share for limit, share in point.shares.items()},
         "extrapolated": list(point.beyond),
+        "energy": energy_record(point.energy),
     }
 
 

@@ -10,6 +10,7 @@ from ....formats.printable import clean_text
 from ...analysis.sweep.knees import NEGLIGIBLE
 from ...analysis.sweep.report import AxisKind, Knee, SweepAxis, SweepLimit, SweepPoint, SweepReport
 from ..analysis.headline import describe_recording
+from ..energy import describe_energy, energy_columns, energy_note
 from ..page.columns import number_column, share_column, text_column, time_column
 from ..page.page import Page, build_page, notes, opening, warnings
 from ..page.quantity import (
@@ -69,8 +70,19 @@ def _headline(report: SweepReport, name: str) -> Iterator[str]:
     yield _subject(report)
     yield from _answers(report)
     yield from (_knee_words(report, knee) for knee in _told_knees(report))
+    yield from _least_energy(report)
     yield from _extrapolated(report)
     yield _where_from(report)
+
+
+def _least_energy(report: SweepReport) -> Iterator[str]:
+    """Say where work takes least energy, where that is asked."""
+    able = [(point, point.energy) for point in report.points if point.energy is not None]
+    if report.electricity is None or not able:
+        return
+    point, energy = min(able, key=lambda item: item[1].joule_per_sample or item[1].billed_j)
+    what = "Least energy per sample" if energy.joule_per_sample else "Least energy"
+    yield f"{what}: {_value_of(report, point)}: {describe_energy(energy)}."
 
 
 def _subject(report: SweepReport) -> str:
@@ -236,6 +248,7 @@ def _list(report: SweepReport) -> Sheet:
         number_column("90 %", (interval_words(point.speedup_low, point.speedup_high) for point in points)),
         number_column("samples/s", (format_number(point.samples_per_s) for point in points), rank=4),
         *_memory_columns(report),
+        *(energy_columns([point.energy for point in points]) if report.electricity is not None else ()),
         *_share_columns(points),
         text_column("note", ("extrapolated" if point.beyond else "" for point in points), rank=2),
     )
@@ -290,6 +303,8 @@ def _grid(report: SweepReport) -> Sheet:
 
 
 def _notes(report: SweepReport) -> Iterator[str]:
+    if report.electricity is not None:
+        yield energy_note(report.electricity)
     if len(report.axes) > 1 and any(point.beyond for point in report.points):
         yield f"{_MARK} extrapolated"
     if any(point.fits is False for point in report.points) and len(report.axes) > 1:
