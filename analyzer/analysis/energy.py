@@ -18,10 +18,10 @@ from ..prediction.workload import GpuWorkload
 from .decision.electricity import PowerDraw
 from .result import Analysis
 
-HALF_WIDTH: Final = 0.32
-"""Of the power at a known time, natural log, 90 %: what nine tenths of the runs of benchmarks/check/board_power.csv lie
-within, each of its seven cards counted alike. Before them it was taken to be 0.25; with each card's own width from the
-others, 82 % of the runs lie within."""
+HALF_WIDTH: Final = 0.21
+"""Of the power at a known time, natural log, 90 %: of a card that is none of the seven of
+benchmarks/check/board_power.csv, by what each of these is off with constants from the six others; what a card's runs
+share and what each has of its own are told apart there (`energy_check.width_of`)."""
 FOREIGN_HALF_WIDTH: Final = 0.45
 """Where no board of the vendor, or of the generation, was measured: an assumption."""
 
@@ -80,7 +80,7 @@ def power_half_width(fleet: Fleet) -> Floats:
     """Return how far the power of boards may be off at a known time, natural log, 90 %, [m].
 
     >>> power_half_width(fleet).round(2)
-    array([0.32, 0.32])
+    array([0.21, 0.21])
     """
     return np.where(is_nvidia(fleet) & ~is_untested(fleet), HALF_WIDTH, FOREIGN_HALF_WIDTH)
 

@@ -47,8 +47,8 @@ def board_power_of(prediction: Prediction, library: Library, constants: PowerCon
 def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPower) -> Floats:
     """Return the energy that one kernel of each row switches beside what idles, [n, m].
 
-    No more than the limit leaves in its time. Beyond its roofline's time a kernel switches a share of that; kernels
-    without a formula are taken to switch half of it;
+    No more than the limit leaves in its time. Beyond its roofline's time a kernel switches `stalled_w`; kernels without
+    a formula are taken to switch half of what the limit leaves;
     collectives and copies between devices, whose links are not on the board's meter or are asleep beside it, what their
     bytes take.
 
@@ -66,8 +66,7 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPow
     stalled_ns = prediction.time_ns - prediction.bounds.roofline_ns * share[:, None]
     np.maximum(stalled_ns, 0.0, out=stalled_ns)
     stalled_ns *= is_plain[:, None]
-    free_w = np.maximum(fleet.tdp_w - power.idle_w, power.switching_w)
-    joule += stalled_ns * (1e-9 * power.constants.stalled_share * free_w * power.capped_power)
+    joule += stalled_ns * (1e-9 * power.stalled_w)
     unknown = ~workload.has_work & is_plain
     if unknown.any():
         joule[unknown] = USUAL_SWITCHING * most[unknown]

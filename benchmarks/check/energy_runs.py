@@ -45,12 +45,12 @@ WITH_TF32: Final = ("A40",)
 TIED: Final = ("Qwen2-1.5B", "Qwen2.5-3B")
 """Models whose head is their embedding."""
 PRIOR: Final = PowerConstants(
-    stalled_share=0.15, flop_overhead=1.2, byte_overhead=1.2, gddr_idle_share=0.14, gddr_idle_w_per_gb=1.0
+    stalled_picojoule=500.0, flop_overhead=1.2, byte_overhead=1.2, gddr_idle_share=0.14, gddr_idle_w_per_gb=1.0
 )
 """What a fit starts from: overheads as ViT-B/16's speed under power caps says (`USUAL_DRAW` in gpu_physics.py), idling
-as the meters of waiting cards do, the share of stalled kernels assumed."""
+as the meters of waiting cards do, the energy of stalled clocks assumed: a third of what fused multiply-adds take."""
 SPREAD: Final = PowerConstants(
-    stalled_share=0.1, flop_overhead=0.3, byte_overhead=0.3, gddr_idle_share=0.03, gddr_idle_w_per_gb=0.4
+    stalled_picojoule=300.0, flop_overhead=0.3, byte_overhead=0.3, gddr_idle_share=0.03, gddr_idle_w_per_gb=0.4
 )
 """How far from it each is taken to be."""
 RUN_SPREAD: Final = 0.1
@@ -58,7 +58,7 @@ RUN_SPREAD: Final = 0.1
 RUNS_OF_A_CARD: Final = 3.0
 """As many as a card's runs count together: they share most of their error."""
 _LEAST: Final = (0.0, 0.3, 0.3, 0.03, 0.0)
-_MOST: Final = (0.8, 3.0, 3.0, 0.4, 3.0)
+_MOST: Final = (3000.0, 3.0, 3.0, 0.4, 3.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

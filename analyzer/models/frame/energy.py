@@ -2,7 +2,7 @@
 
 A board draws what idles, and what switches as it computes and moves, up to its limit. Of a kernel that takes t:
 
-    J = idle t + min(b FLOP e_flop + c bytes e_byte + a (limit - idle) max(t - t_roofline, 0), (limit - idle) t)
+    J = idle t + min(b FLOP e_flop + c bytes e_byte + a SM f e_clock max(t - t_roofline, 0), (limit - idle) t)
 
 The limit and the energy per FLOP on matrix units are those that set the sustained clock (gpu_physics.py): a product
 which the limit slows down draws the limit. What vector lanes and traffic take is said here: both were read off
@@ -71,16 +71,17 @@ VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
 class PowerConstants:
     """Hold what the power of networks told: benchmarks/check/energy_check.py fits them, and anew without each card."""
 
-    stalled_share: float = 0.22
-    """a: of the power for switching, what a kernel draws beyond its FLOP and bytes while these do not hold it up."""
+    stalled_picojoule: float = 670.0
+    """a: of a clock of one multiprocessor while neither FLOP nor bytes hold a kernel up, beside these, in the 16 nm
+    process at the clock to which it refers. Full fused multiply-adds take 1,500 there on 64 lanes."""
     flop_overhead: float = 1.1
     """b: what is switched for each FLOP over what a loop of fused multiply-adds alone takes."""
-    byte_overhead: float = 1.75
+    byte_overhead: float = 1.7
     """c: the same of each byte: what is read again, and what its way takes through caches that loops of one stream do
     not use."""
     gddr_idle_share: float = 0.14
     """Of the board's power, what chip and board draw beside GDDR as they wait with their clocks up."""
-    gddr_idle_w_per_gb: float = 1.1
+    gddr_idle_w_per_gb: float = 1.05
     """Of GDDR as it waits: about two watts for a device of two gigabytes, more of which share a bus on cards with
     more."""
 
@@ -105,8 +106,8 @@ class BoardPower:
     joule_per_byte: Floats
     capped_energy: Floats
     """What is left of the energy of an operation where a cap lowers the clock, and with it the voltage; 1 without."""
-    capped_power: Floats
-    """The same of the power of what goes on all the time."""
+    stalled_w: Floats
+    """What a kernel switches beside FLOP and bytes while these do not hold it up, at the clock that a cap leaves."""
     constants: PowerConstants
     matrix: Values
     """The fitted values of products on matrix units."""
@@ -127,7 +128,7 @@ def board_power(fleet: Fleet, matrix: Values, lanes: Values, constants: PowerCon
         switching_w=np.maximum(fleet.tdp_w * fleet.power_ratio - idle, fleet.tdp_w * LEAST_SWITCHING),
         joule_per_byte=joule_per_byte(fleet),
         capped_energy=capped_energy(fleet),
-        capped_power=capped_stretch(fleet) ** (-1.0 / CAP_EXPONENT),
+        stalled_w=stalled_w(fleet, constants),
         constants=constants,
         matrix=matrix,
         lanes=lanes,
@@ -146,6 +147,19 @@ def waiting_w(fleet: Fleet, constants: PowerConstants = FITTED) -> Floats:
     devices = np.where(np.isin(fleet.memory_kind, _GDDR), constants.gddr_idle_w_per_gb * gigabytes, 0.0)
     share = np.where(fleet.has_hbm, IDLE_SHARE, constants.gddr_idle_share)
     return np.minimum(share * fleet.tdp_w + devices, MOST_IDLE_SHARE * fleet.tdp_w)
+
+
+def stalled_w(fleet: Fleet, constants: PowerConstants = FITTED) -> Floats:
+    """Return what multiprocessors switch that wait for something else than FLOP or bytes, W, [m].
+
+    As all switching it goes with process, clock and voltage, under a cap with the clock to the 1/g (`CAP_EXPONENT`).
+
+    >>> stalled_w(fleet).round()
+    array([47., 52.])
+    """
+    process, reference_hz = process_energy(fleet)
+    joule = constants.stalled_picojoule * _PICO * process * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
+    return np.asarray(joule * fleet.sm_count * fleet.clock_hz * capped_stretch(fleet) ** (-1.0 / CAP_EXPONENT))
 
 
 def joule_per_byte(fleet: Fleet) -> Floats:
