@@ -32,6 +32,7 @@ def draw_scale_json(report: ScaleReport) -> str:
             "predictions": [_prediction(row) for row in report.predictions],
             "searches": [asdict(found) for found in report.searches],
             "warnings": list(report.warnings),
+            "sort": report.sort,
             "electricity": None if report.electricity is None else asdict(report.electricity),
         }
     )
