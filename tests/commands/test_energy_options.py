@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 Run = Any
-SAMPLE = Path(__file__).parents[2] / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
+SAMPLES = Path(__file__).parents[2] / "samples"
+SAMPLE = SAMPLES / "gpt2_small-inference-bf16-b4-shapes.json.gz"
+TRAINING = SAMPLES / "gpt2_small-training-bf16-b4-shapes.json.gz"
+ASKED = ("--electricity", "0.12", "--pue", "1.2", "--host-watts", "150", "--carbon", "380")
+OTHERS = {
+    "scale": (TRAINING, "--to", "h100sxm", "--gpus", "8", "--plan", "dp=8"),
+    "analyze": (TRAINING, "--to", "h100sxm", "--gpus", "8", "--plan", "dp=8", "--sort", "energy"),
+    "sweep": (SAMPLE, "--on", "h100sxm", "--vary", "sms=1x,2x"),
+    "compare": (SAMPLE, SAMPLES / "gpt2_small-inference-fp32-b4-shapes.json.gz", "--on", "h100sxm"),
+    "shard": (SAMPLES / "dlrm-training-fp32-b2048-shapes.json.gz", "--to", "h100sxm", "--gpus", "8"),
+    "recommender": (SAMPLES / "dlrm-dcnv2.toml", "--to", "h100sxm", "--to", "a100sxm80", "--sort", "energy"),
+}
+"""Commands that tell energy beside times of many GPUs, or of changes."""
 GPUS = ("--to", "h100 sxm5", "--to", "l4", "--to", "t4")
 
 
@@ -57,7 +69,6 @@ def test_records_hold_energy_whether_it_is_asked_or_not(run: Run) -> None:
         (("--carbon", "300"), '--carbon is of a whole run: say which, such as --for "90000 iterations"'),
         (("--electricity", "0.1", "--largest-batch"), "are about one batch: leave --largest-batch out"),
         (("--sort", "energy", "--largest-batch"), "--sort energy is about one batch: leave --largest-batch out"),
-        (("--pue", "1.1", "--gpus", "8", "--plan", "dp=8"), "are for one GPU: leave them out beside --plan"),
     ],
 )
 def test_mistakes_are_told_in_a_line(run: Run, words: tuple[str, ...], expected: str) -> None:
@@ -65,3 +76,42 @@ def test_mistakes_are_told_in_a_line(run: Run, words: tuple[str, ...], expected:
     assert result.exit_code == 2
     assert expected in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_every_command_that_tells_times_tells_energy(run: Run, command: str) -> None:
+    words = OTHERS[command]
+    page = run(command, *words, *ASKED, "--format", "markdown")
+    assert page.exit_code == 0, page.output
+    assert "150.0 W of the host for each GPU of the machines used and the site's 1.20 times as much" in page.stdout
+    assert "A kWh costs $0.120." in page.stdout
+    document = json.loads(run(command, *words, *ASKED, "--format", "json").stdout)
+    plain = json.loads(run(command, *words, "--format", "json").stdout)
+    for told, paid in zip(_energies(plain), _energies(document), strict=True):
+        assert told["energy_low_j"] < told["energy_j"] < told["energy_high_j"]
+        assert told["billed_j"] == told["energy_j"] == pytest.approx(paid["energy_j"])
+        assert told["electricity_usd"] is None
+        assert paid["billed_j"] > 1.2 * paid["energy_j"]
+        assert paid["electricity_usd"] == pytest.approx(paid["billed_j"] / 3.6e6 * 0.12)
+        assert paid["co2_kg_per_day"] == pytest.approx(paid["kwh_per_day"] * 0.38)
+    rows = list(csv.DictReader(io.StringIO(run(command, *words, "--format", "csv").stdout)))
+    first = next(iter(_energies(plain)))
+    assert float(rows[0].get("energy_j") or rows[0]["old_energy_j"]) == pytest.approx(first["energy_j"], rel=1e-6)
+
+
+def _energies(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a document says of energy, wherever it does, first to last."""
+    found = []
+    for key in ("predictions", "points", "gpus", "plans"):
+        rows = document.get(key)
+        if isinstance(rows, list):
+            found += [row[name] for row in rows for name in ("energy", "old_energy", "new_energy") if name in row]
+    assert found
+    return found
+
+
+def test_energy_is_of_what_varies(run: Run) -> None:
+    result = run("sweep", SAMPLE, "--on", "h100sxm", "--electricity", "0.12")
+    assert result.exit_code == 2
+    assert "are told of --vary: say what varies" in result.stderr
+    assert "energy" not in run("sweep", SAMPLE, "--on", "h100sxm", "--vary", "sms=1x,2x").stdout.casefold()

@@ -114,6 +114,7 @@ def _energy(row: GpuPrediction, power: PowerDraw) -> dict[str, Any]:
         "mean_w": row.mean_power_w,
         "idle_w": power.idle_w,
         "limit_w": power.limit_w,
+        "sending_joule": power.sending_j(row.iteration_ns),
         "billed_joule": row.billed_j,
         "samples_per_joule": row.samples_per_j,
         "tokens_per_joule": row.tokens_per_j,
