@@ -27,8 +27,8 @@ def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:
     [1.9, 2.0]
     """
     power = board_power_of(result.prediction, result.library)
-    joules = kernel_joules(result.workload, result.prediction, power)
-    switched = np.einsum("i,ij->j", result.workload.count.astype(np.float64), joules) * _kept(result)
+    joules = kernel_joules(result.run.workload, result.run.prediction, power)
+    switched = np.einsum("i,ij->j", result.run.workload.count.astype(np.float64), joules)
     fleet = result.prediction.fleet
     width = np.where(is_nvidia(fleet) & ~is_untested(fleet), HALF_WIDTH, FOREIGN_HALF_WIDTH)
     columns = (power.idle_w, switched, power.idle_w + power.switching_w, width)
@@ -41,13 +41,5 @@ def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:
 def op_power(result: Analysis, column: int) -> tuple[float, Floats]:
     """Return what idles on one GPU, watts, and what all kernels of each row switch there, J, [n]."""
     power = board_power_of(result.prediction, result.library)
-    joules = kernel_joules(result.workload, result.prediction, power)[:, column] * result.workload.count
-    return float(power.idle_w[column]), np.asarray(joules * _kept(result)[column])
-
-
-def _kept(result: Analysis) -> Floats:
-    """Return what merged kernels leave of the switching, [m]: as much as of the time."""
-    if result.compiled is None and not result.scenario.fuse_elementwise:
-        return np.ones(len(result.prediction.fleet.gpus))
-    before = result.prediction.total_busy_ns()
-    return np.minimum(np.divide(result.forecast.busy_ns, before, out=np.ones_like(before), where=before > 0), 1.0)
+    joules = kernel_joules(result.run.workload, result.run.prediction, power)[:, column] * result.run.workload.count
+    return float(power.idle_w[column]), np.asarray(joules)
