@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 from ...formats.trace import Trace
 from ...specs.gpu import Rate
 from ..graph.graph import Graph
@@ -85,7 +85,7 @@ def find_run_rows(
         merged = _generated_rows(trace, generated, prediction, library)
     elif changed.is_merged is not None and changed.is_merged.any():
         is_own = ~(changed.is_merged | np.append(changed.is_merged[1:], False))
-        chains = _chains(changed, is_inside & ~is_own)
+        chains = _chains(changed.is_merged, is_inside & ~is_own)
         merged = _chain_rows(trace, chains, changed, kernel_rows(graph, trace, workload), workload, prediction)
     else:
         return RunRows(workload=workload, prediction=prediction)
@@ -120,11 +120,10 @@ def _generated_rows(trace: Trace, generated: GeneratedNodes, prediction: Predict
     )
 
 
-def _chains(changed: ChangedGraph, is_member: Rows) -> list[Rows]:
+def _chains(is_merged: Mask, is_member: Mask) -> list[Rows]:
     """Return the nodes of each chain; those of one follow one another."""
-    assert changed.is_merged is not None
     members = np.flatnonzero(is_member)
-    return np.split(members, np.flatnonzero(~changed.is_merged[members])[1:]) if len(members) else []
+    return np.split(members, np.flatnonzero(~is_merged[members])[1:]) if len(members) else []
 
 
 def _chain_rows(

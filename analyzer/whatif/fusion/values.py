@@ -36,33 +36,14 @@ Part = tuple[Value, int, int]
 """What is read of a value: how many elements, and which part."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaf:
-    """Name what a recomputed expression reads: a buffer of the graph that computed it first."""
-
-    region: OpRow
-    read: Read
-    elements: int
-    element_bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recomputation:
-    """Hold an expression that a backward graph computes anew, instead of keeping what the forward graph had."""
-
-    ops: frozenset[OpRow]
-    size: int
-    leaves: tuple[Leaf, ...]
-
-
 @dataclass(slots=True, eq=False)
 class Kept:
-    """Know what graphs leave to later ones: buffers by storage, and how to compute what is not kept."""
+    """Know what graphs leave to later ones: buffers by storage, and which op computes what is not kept."""
 
     buffers: dict[int, tuple[OpRow, Buffer]] = field(default_factory=dict)
-    recipes: dict[int, Recomputation] = field(default_factory=dict)
-    expressions: set[int] = field(default_factory=set)
-    """Storages whose value could have been computed anew, and is kept."""
+    writer: dict[int, OpRow] = field(default_factory=dict)
+    normalised: set[OpRow] = field(default_factory=set)
+    """Norms of which the normalised rows are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,17 +67,6 @@ class LoopValues:
         return self.current[storage]
 
     def _from_before(self, storage: int, elements: int, element_bytes: int) -> Value:
-        recipe = self.kept.recipes.get(storage)
-        if recipe is not None:
-            reads = frozenset(
-                Read(
-                    self._take((item.region, item.read.buffer), item.elements, item.element_bytes),
-                    item.read.elements,
-                    item.read.part,
-                )
-                for item in recipe.leaves
-            )
-            return Value(elements, element_bytes, ops=recipe.ops, reads=reads, size=recipe.size)
         if storage in self.kept.buffers:
             buffer = self._take(self.kept.buffers[storage], elements, element_bytes)
             return Value(elements, element_bytes, buffer=buffer)
@@ -106,15 +76,6 @@ class LoopValues:
         if key not in self.taken:
             self.taken[key] = self.graph.add_buffer(elements, element_bytes)
         return self.taken[key]
-
-    def recipe_of(self, value: Value) -> Recomputation:
-        """Return how another graph computes an expression anew."""
-        graph = self.graph
-        leaves = (
-            Leaf(graph.region, item, graph.elements[item.buffer], graph.element_bytes[item.buffer])
-            for item in value.reads
-        )
-        return Recomputation(value.ops, value.size, tuple(leaves))
 
     def given(self, elements: int, element_bytes: int) -> Value:
         """Return a value that is in memory from the start."""
