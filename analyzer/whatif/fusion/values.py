@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .loops import Buffer, Loop, LoopGraph, OpRow, Read
@@ -33,7 +33,20 @@ class Value:
 
 
 Part = tuple[Value, int, int]
-"""What is read of a value: how many elements, and which part."""
+"""What is read of a value: how many elements, and which part; below 0: in which order of its memory."""
+
+
+def _walked(value: Value, order: int) -> frozenset[Read]:
+    """Return what an expression reads that is walked in an order, which its whole operands are then read in.
+
+    Two orders on top of one another are taken to be there and back.
+    """
+    if order >= 0:
+        return value.reads
+    return frozenset(
+        replace(read, part=order if read.part >= 0 else 0) if read.elements >= value.elements else read
+        for read in value.reads
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -89,9 +102,9 @@ class LoopValues:
                 self.store(value)  # each of its elements would be computed several times
             if value.buffer is not None:
                 is_part = count < self.graph.elements[value.buffer]
-                reads |= {Read(value.buffer, count, part if is_part else 0)}
+                reads |= {Read(value.buffer, count, part if is_part or part < 0 else 0)}
             else:
-                ops, reads, total = ops | value.ops, reads | value.reads, total + value.size
+                ops, reads, total = ops | value.ops, reads | _walked(value, part), total + value.size
         return Value(elements, element_bytes, ops=ops, reads=reads, size=total)
 
     def settle(self, value: Value, users: int, *, is_needed: bool) -> None:
