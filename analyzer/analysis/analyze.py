@@ -153,8 +153,7 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         compiled=result.compiled,
         ops=list_ops(
             result.trace,
-            result.workload,
-            result.prediction,
+            result.run,
             column,
             limit=op_limit,
             power=op_power(result, column),

@@ -32,18 +32,13 @@ def draw_power(result: Analysis, constants: PowerConstants = FITTED) -> tuple[Po
     >>> [round(item.joule(5e6), 1) for item in draw_power(result)]
     [1.9, 2.0]
     """
-    return workload_power(result.workload, result.prediction, result.library, constants, kept=_kept(result))
+    return workload_power(result.run.workload, result.run.prediction, result.library, constants)
 
 
 def workload_power(
-    workload: GpuWorkload,
-    prediction: Prediction,
-    library: Library,
-    constants: PowerConstants = FITTED,
-    *,
-    kept: Floats | float = 1.0,
+    workload: GpuWorkload, prediction: Prediction, library: Library, constants: PowerConstants = FITTED
 ) -> tuple[PowerDraw, ...]:
-    """Return what one GPU draws that runs a workload, on each type; `kept` is what merged kernels leave of switching.
+    """Return what one GPU draws that runs a workload, on each type.
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
     [1.3, 1.6]
@@ -54,7 +49,7 @@ def workload_power(
     rows, dims = sent_by(workload)
     columns = (
         power.idle_w,
-        np.einsum("i,ij->j", count, joules) * kept,
+        np.einsum("i,ij->j", count, joules),
         power.idle_w + power.switching_w,
         power_half_width(fleet),
         count[rows] @ sending_joules(dims, fleet.fabric),
@@ -88,13 +83,5 @@ def power_half_width(fleet: Fleet) -> Floats:
 def op_power(result: Analysis, column: int) -> tuple[float, Floats]:
     """Return what idles on one GPU, watts, and what all kernels of each row switch there, J, [n]."""
     power = board_power_of(result.prediction, result.library)
-    joules = kernel_joules(result.workload, result.prediction, power)[:, column] * result.workload.count
-    return float(power.idle_w[column]), np.asarray(joules * _kept(result)[column])
-
-
-def _kept(result: Analysis) -> Floats:
-    """Return what merged kernels leave of the switching, [m]: as much as of the time."""
-    if result.compiled is None and not result.scenario.fuse_elementwise:
-        return np.ones(len(result.prediction.fleet.gpus))
-    before = result.prediction.total_busy_ns()
-    return np.minimum(np.divide(result.forecast.busy_ns, before, out=np.ones_like(before), where=before > 0), 1.0)
+    joules = kernel_joules(result.run.workload, result.run.prediction, power)[:, column] * result.run.workload.count
+    return float(power.idle_w[column]), np.asarray(joules)

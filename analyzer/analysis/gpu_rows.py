@@ -31,7 +31,7 @@ def rank_gpus(result: Analysis) -> tuple[GpuPrediction, ...]:
     Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
     """
     low_ns = _low_ends(result)
-    shares, tokens = method_shares(result.prediction), tokens_per_sample(result)
+    shares, tokens = method_shares(result.run.prediction), tokens_per_sample(result)
     gpus, power = result.prediction.fleet.gpus, draw_power(result)
     rows = [
         _row(result, gpu, column, low_ns, shares[column], fit, tokens, power[column])
@@ -117,9 +117,8 @@ def _low_ends(result: Analysis) -> Floats:
     """Return the low end of each GPU's interval; without GPU timings, the ops' physical bounds where it has none."""
     if result.origin is not None:
         return result.forecast.low_ns
-    workload = result.workload
-    bound_ns = np.einsum("i,ij->j", workload.has_work * workload.count, result.prediction.bounds.lower_ns)
-    # Merged kernels move less than the bounds of their parts say.
+    workload = result.run.workload
+    bound_ns = np.einsum("i,ij->j", workload.has_work * workload.count, result.run.prediction.bounds.lower_ns)
     bound_ns = np.minimum(bound_ns, result.forecast.iteration_ns)
     return np.where(np.isnan(result.forecast.low_ns), bound_ns, result.forecast.low_ns)
 

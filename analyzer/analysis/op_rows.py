@@ -15,6 +15,7 @@ from ..prediction.method import Method
 from ..prediction.prediction import METHODS, Prediction
 from ..prediction.workload import GpuWorkload
 from .report import OpPrediction
+from .run_rows import RunRows
 
 UNRELIABLE_FACTOR: Final = 1.6
 """From here on a prediction orders GPUs at best; formats, ops and GPUs far from any measurement get there."""
@@ -24,8 +25,7 @@ BROKEN_BOUND: Final = "measured under its bound on the source, so that no bound 
 
 def list_ops(
     trace: Trace,
-    workload: GpuWorkload,
-    prediction: Prediction,
+    run: RunRows,
     gpu_column: int,
     *,
     limit: int | None,
@@ -33,23 +33,39 @@ def list_ops(
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name.
 
+    Merged kernels stand under the names of what they compute. The times add up to the GPU's busy time, but for kernels
+    that run beside others.
+
     `power`: what idles there, watts, and what each row switches, J; None leaves energy out.
     """
+    workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)
-    group = _op_groups(trace, workload)
+    group = _op_groups(trace, run)
     totals = np.bincount(group, weights=busy, minlength=int(group.max(initial=-1)) + 1)
     present = np.bincount(group, weights=workload.count, minlength=len(totals)) > 0
     order = np.argsort(-totals, kind="stable")
     order = order[present[order]][:limit]
     whole = max(float(busy.sum()), sys.float_info.min)
     return tuple(
-        _describe(trace, workload, prediction, gpu_column, np.flatnonzero(group == chosen), whole, power)
-        for chosen in order.tolist()
+        _describe(trace, run, gpu_column, np.flatnonzero(group == chosen), whole, power) for chosen in order.tolist()
     )
 
 
-def _op_groups(trace: Trace, workload: GpuWorkload) -> Rows:
-    """Return a group number per workload row: same op name and signature, or same kernel where no op is known."""
+def row_name(trace: Trace, run: RunRows, row: int) -> str:
+    """Return what a row is called: by the ops of a merged kernel, else its op, else its kernel.
+
+    >>> row_name(result.trace, result.run, 0)
+    'aten::embedding'
+    """
+    op, label = int(run.workload.op[row]), run.label(row)
+    if label is not None:
+        return label
+    return trace.strings[int(trace.ops.name[op] if op >= 0 else trace.kernels.name[run.workload.kernel[row]])]
+
+
+def _op_groups(trace: Trace, run: RunRows) -> Rows:
+    """Return a group number per row: same op name and signature, or same kernel where no op is known; merged alike."""
+    workload = run.workload
     known = workload.op >= 0
     names = trace.ops.name[workload.op[known]].astype(np.int64)
     signatures = trace.ops.signature[workload.op[known]].astype(np.int64)
@@ -57,18 +73,22 @@ def _op_groups(trace: Trace, workload: GpuWorkload) -> Rows:
     name[known], signature[known] = names, signatures
     kernel_name = np.full(len(known), -1)
     kernel_name[~known] = trace.kernels.name[workload.kernel[~known]]
-    return group_rows([name, signature, kernel_name])[1]
+    label = np.full(len(known), -1)
+    if run.labels:
+        label[-len(run.labels) :] = np.unique(np.array(run.labels, dtype=object), return_inverse=True)[1]
+        name[label >= 0] = -1
+    return group_rows([name, signature, kernel_name, label])[1]
 
 
 def _describe(
     trace: Trace,
-    workload: GpuWorkload,
-    prediction: Prediction,
+    run: RunRows,
     gpu_column: int,
     rows: Rows,
     whole_ns: float,
     power: tuple[float, Floats] | None,
 ) -> OpPrediction:
+    workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)[rows]
     main = int(rows[np.argmax(busy)])
     op = int(workload.op[main])
@@ -81,7 +101,7 @@ def _describe(
     method = METHODS[prediction.method[main, gpu_column]]
     low_ns, high_ns = _interval_ns(busy, prediction.fall(rows, gpu_column), prediction.half_width[rows, gpu_column])
     return OpPrediction(
-        op=trace.strings[trace.ops.name[op]] if op >= 0 else trace.strings[trace.kernels.name[workload.kernel[main]]],
+        op=row_name(trace, run, main),
         shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
         module=trace.strings[module] if module >= 0 else None,
         family=family.value if family is not None else None,

@@ -36,9 +36,11 @@ from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of, target
 from ..replay.overlap import collective_slowing, learn_slowing, slowed_timing, with_learned
 from ..replay.profiler_slowdown import ProfilerSlowdown, without_profiler
 from ..whatif.apply import change_graph, change_trace
+from ..whatif.change import ChangedGraph
 from ..whatif.fusion.pricing import with_generated
 from ..whatif.scenario import Scenario
 from .basis import Basis, measured_basis, shapes_basis
+from .run_rows import RunRows, find_run_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +62,8 @@ class Analysis:
     """Before what-ifs; of a trace without times, on its synthetic timeline."""
     workload: GpuWorkload
     prediction: Prediction
+    run: RunRows
+    """Rows of what is replayed: merged kernels in place of their parts."""
     forecast: Forecast
     recorded_busy_ns: float
     """GPU-busy time of the recorded iteration without the profiler; 0 where none was measured."""
@@ -92,8 +96,8 @@ class Arrangement:
 
     graph: Graph
     timing: Timing
-    compiled: CompiledCode | None
-    warnings: tuple[str, ...]
+    changed: ChangedGraph
+    """The graph before times were given to it."""
 
 
 def build_result(
@@ -145,18 +149,21 @@ def build_result(
         recorded_graph=basis.recorded_graph,
         workload=basis.workload,
         prediction=basis.prediction,
+        run=find_run_rows(
+            basis.trace, window, basis.recorded_graph, basis.workload, basis.prediction, arranged.changed, library
+        ),
         forecast=forecast(basis.trace, window, graph, timing, spread),
         recorded_busy_ns=basis.recorded_busy_ns,
         slowdown=basis.slowdown,
         memory=memory,
         memory_unknown=memory_unknown,
-        compiled=arranged.compiled,
+        compiled=arranged.changed.compiled,
         warnings=(
             *changed.warnings,
             *explain_attention(basis.workload, gpus, attention),
             *explain_lookups(basis.workload, library.indices, row_count(basis.trace.lookups)),
             *explain_tables(basis.trace, basis.workload),
-            *arranged.warnings,
+            *arranged.changed.warnings,
         ),
     )
 
@@ -181,7 +188,7 @@ def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario, lib
         learned = learn_slowing(graph, kernel_rows(graph, found.trace, found.workload), recorded)
         slowing, recorded = with_learned(slowing, recorded, learned)
     timing = slowed_timing(graph, timing, slowing, recorded)
-    return Arrangement(graph=graph, timing=timing, compiled=fewer.compiled, warnings=fewer.warnings)
+    return Arrangement(graph=graph, timing=timing, changed=fewer)
 
 
 def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[MemoryUse | None, str | None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 from ...formats.trace import Trace
 from ..graph.graph import Graph
 from ..recorded.compiled import CompiledCode
@@ -53,6 +53,8 @@ class ChangedGraph:
     graph: Graph
     base_ratio: Floats
     """What each node's duration is multiplied with, [n]."""
+    is_merged: Mask | None = None
+    """Whether a node is part of the kernel of the node before it, [n]; None where none is."""
     compiled: CompiledCode | None = None
     """What of it was to be compiled anyway; None where nothing was."""
     generated: GeneratedNodes | None = None

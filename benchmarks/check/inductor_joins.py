@@ -29,6 +29,7 @@ from torch import nn
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.scheduler import BaseSchedulerNode
 from torch.fx import traceback
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import find_compiled
@@ -131,6 +132,8 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
         stack.enter_context(mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder))
         if scheduler == "triton":
             stack.enter_context(mock.patch.object(inductor_ir, "is_cpu", return_value=False))
+            stack.enter_context(mock.patch.object(BaseSchedulerNode, "is_cpu", return_value=False))
+            stack.enter_context(inductor.patch(force_pointwise_cat=True))
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(inductor.patch(settings))
         stack.enter_context(numbered_calls(found))

@@ -47,7 +47,7 @@ def limit_shares(result: Analysis) -> list[dict[SweepLimit, float]]:
 
 def _kernel_shares(result: Analysis) -> dict[SweepLimit, Floats]:
     """Return what part of the kernels' time each limit has, [m] each."""
-    prediction, workload = result.prediction, result.workload
+    prediction, workload = result.run.prediction, result.run.workload
     fleet, works = prediction.fleet, workload.work
     computed = np.array([family is not Family.COLLECTIVE for family in workload.family], dtype=bool)
     time = prediction.time_ns * (prediction.weight * computed)[:, None]

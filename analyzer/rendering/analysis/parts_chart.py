@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats, Rows
+from ...analysis.op_rows import row_name
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ...analysis.result import Analysis
 from ...prediction.prediction import METHODS
@@ -33,7 +34,7 @@ def chart_parts(report: AnalysisReport, analysis: Analysis) -> Chart | None:
     rows, fleet = report.predictions[:_MOST_GPUS], analysis.prediction.fleet
     column = {gpu.name: at for at, gpu in enumerate(fleet.gpus)}
     rows = tuple(row for row in rows if row.gpu in column)
-    if not rows or not analysis.prediction.total_busy_ns().any():
+    if not rows or not analysis.run.prediction.total_busy_ns().any():
         return None
     unit = common_time_unit(row.iteration_ns for row in rows[:_FEW])
     views = zip(_VIEWS, (_by_family(analysis), _by_op(analysis), _by_method(analysis)), strict=True)
@@ -59,7 +60,7 @@ def family_colours(analysis: Analysis) -> dict[str, str]:
 
 def family_name(analysis: Analysis, row: int) -> str:
     """Return what a workload row's family is called."""
-    family = analysis.workload.family[row]
+    family = analysis.run.workload.family[row]
     return "other kernel" if family is None else str(family.value)
 
 
@@ -68,18 +69,14 @@ def _by_family(analysis: Analysis) -> Sums:
 
 
 def _by_op(analysis: Analysis) -> Sums:
-    trace, workload = analysis.trace, analysis.workload
-
     def name(row: int) -> str:
-        op = int(workload.op[row])
-        at = trace.ops.name[op] if op >= 0 else trace.kernels.name[workload.kernel[row]]
-        return short_name(trace.strings[int(at)].removeprefix("aten::"), 40)
+        return short_name(row_name(analysis.trace, analysis.run, row).removeprefix("aten::"), 40)
 
     return _sum(analysis, name)
 
 
 def _by_method(analysis: Analysis) -> Sums:
-    prediction, sums = analysis.prediction, {}
+    prediction, sums = analysis.run.prediction, {}
     for code in np.unique(prediction.method).tolist():
         chosen = prediction.time_ns * (prediction.method == code)
         sums[METHOD_NAMES[METHODS[code]]] = np.asarray(np.einsum("i,ij->j", prediction.weight, chosen))
@@ -88,8 +85,8 @@ def _by_method(analysis: Analysis) -> Sums:
 
 def _sum(analysis: Analysis, name: Callable[[int], str]) -> Sums:
     """Return the rows' time on each GPU by what they are called."""
-    prediction, members = analysis.prediction, dict[str, list[int]]()
-    for row in range(len(analysis.workload.op)):
+    prediction, members = analysis.run.prediction, dict[str, list[int]]()
+    for row in range(len(analysis.run.workload.op)):
         members.setdefault(name(row), []).append(row)
     return {
         words: np.asarray(prediction.weight[at] @ prediction.time_ns[at])

@@ -9,6 +9,7 @@ import numpy as np
 
 from ....arrays import Floats, Rows
 from ....formats.signature import format_shapes
+from ...analysis.op_rows import row_name
 from ...analysis.report import AnalysisReport
 from ...analysis.result import Analysis
 from ...prediction.bounds import rate_matrix
@@ -31,7 +32,7 @@ _TERA: Final = 1e12
 
 def chart_roofline(report: AnalysisReport, analysis: Analysis) -> Chart | None:
     """Return the chart; None where no op's work is known."""
-    workload, prediction = analysis.workload, analysis.prediction
+    workload, prediction = analysis.run.workload, analysis.run.prediction
     known = np.flatnonzero(workload.has_work & (workload.work.flops > 0) & (workload.work.moved_bytes > 0))
     columns = _columns(report, analysis)
     busy = prediction.weight[known] * prediction.time_ns[known, columns[0]]
@@ -73,7 +74,7 @@ def _columns(report: AnalysisReport, analysis: Analysis) -> list[int]:
 
 
 def _op_rows(analysis: Analysis, known: Rows, intensity: Floats, choice: int, column: int) -> Iterator[dict[str, Any]]:
-    workload, prediction, trace = analysis.workload, analysis.prediction, analysis.trace
+    workload, prediction, trace = analysis.run.workload, analysis.run.prediction, analysis.trace
     time_ns = np.maximum(prediction.time_ns[known, column], 1.0)
     rate = workload.work.flops[known] * workload.op_share[known] / time_ns * 1e9 / _TERA
     busy = prediction.weight[known] * time_ns
@@ -86,7 +87,7 @@ def _op_rows(analysis: Analysis, known: Rows, intensity: Floats, choice: int, co
             "role": "op",
             "gpu": prediction.fleet.gpus[column].name,
             "choice": str(choice),
-            "op": short_name(trace.strings[int(trace.ops.name[op])]) if op >= 0 else None,
+            "op": short_name(row_name(trace, analysis.run, row)) if op >= 0 else None,
             "shapes": short_name(format_shapes(trace.signatures[signature])) if signature >= 0 else None,
             "family": family_name(analysis, row),
             "intensity": float(intensity[at]),
@@ -127,7 +128,7 @@ def _ceilings(
 
 def _used_peaks(analysis: Analysis, known: Rows, column: int) -> dict[str, float]:
     """Return the peak rates, FLOP/s, of the units that take part of the time, by name."""
-    work, prediction = analysis.workload.work, analysis.prediction
+    work, prediction = analysis.run.workload.work, analysis.run.prediction
     busy = prediction.weight[known] * prediction.time_ns[known, column]
     rates = [work.rate[row] for row in known.tolist()]
     spent = dict[Any, float]()

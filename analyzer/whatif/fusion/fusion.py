@@ -68,6 +68,7 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
     return ChangedGraph(
         graph=found.graph,
         base_ratio=changed.base_ratio * found.base_ratio,
+        is_merged=found.is_merged,
         compiled=CompiledCode(region_count=compiled.region_count, kernels_merged=found.kernels_merged)
         if compiled.region_count
         else None,
@@ -145,6 +146,8 @@ def with_compiled_regions(graph: Graph, trace: Trace, workload: GpuWorkload, reg
         chains=sum(len(kernel.ops) > 1 for kernel in found),
         generated=GeneratedNodes(
             works=tuple(kernel.work for kernel in found),
+            ops=tuple(kernel.ops for kernel in found),
+            standing=np.array(carrier, dtype=np.int64),
             carrier=at.astype(np.int64),
             node=kernels[stands],
             node_carrier=number_of[op[stands]],

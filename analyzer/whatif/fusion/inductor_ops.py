@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-KEPT_WEIGHT: Final = 2
-"""What keeping a value costs the partitioner that only fused kernels would use, of what it costs to keep others."""
-LONGEST: Final = 60
-"""Operations of an expression that a backward pass computes anew."""
 UNROLLED: Final = 8
 """Elements that a reduction adds up in an expression: inductor's `unroll_reductions_threshold`."""
 DIMS_AT: Final[Mapping[str, int]] = {
@@ -74,6 +70,11 @@ NOT_FUSED: Final = NOT_AGAIN | frozenset(
     ("embedding_dense_backward", "index_put", "scatter_add", "index_add", "select_backward", "slice_backward")
 )
 """What it takes to need its operands in memory."""
+NORMS: Final = ROW_NORMS | BATCH_NORMS | frozenset(("native_group_norm",))
+MASKS: Final = frozenset(("tril", "triu"))
+"""Compare positions, of 8 bytes, where they are computed: a reduction to functorch's partitioner."""
+RANDOM: Final = frozenset(("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like"))
+"""What no backward pass computes anew as it would be another number."""
 LARGE: Final[Mapping[str, int]] = {
     **dict.fromkeys(("gelu", "gelu_backward"), 9),
     **dict.fromkeys(("silu", "silu_backward", "mish", "hardswish", "native_dropout"), 6),
@@ -90,3 +91,11 @@ SHARES: Final[Mapping[str, str]] = {
     "hardswish_backward": "hardswish",
 }
 """Gradients that compute anew a part of what they are the gradient of."""
+FUSED: Final = frozenset(
+    (
+        *(NORMS | SOFTMAXES | ROW_GRADIENTS | CHANNEL_GRADIENTS | SOFTMAX_GRADIENTS),
+        *(name for name in DIMS_AT if name not in ("cumsum", "cumprod")),
+        "native_group_norm_backward",
+    )
+)
+"""Reductions and what has them, which fuse as pointwise ops do."""

@@ -15,7 +15,7 @@ class Read:
     buffer: Buffer
     elements: int
     part: int = 0
-    """Which part, where it is one."""
+    """Which part, where it is one; below 0: in which order, where that is not from front to back."""
 
 
 @dataclass(slots=True, eq=False)

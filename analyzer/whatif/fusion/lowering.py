@@ -7,6 +7,7 @@ libraries' ops need their operands in memory; reductions leave theirs there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,10 +20,10 @@ from .inductor_ops import (
     BATCH_NORMS,
     CHANNEL_GRADIENTS,
     DIMS_AT,
+    FUSED,
     GENERATED,
-    KEPT_WEIGHT,
     LARGE,
-    LONGEST,
+    NOT_AGAIN,
     NOT_FUSED,
     ROW_GRADIENTS,
     ROW_NORMS,
@@ -33,6 +34,7 @@ from .inductor_ops import (
     WINDOWED,
 )
 from .loops import Loop, LoopGraph, Read
+from .partition import Partition, normalised_of, partition, rows_again
 from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
 from .values import Kept, LoopValues, Part, Value
 
@@ -47,7 +49,15 @@ def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
         if reading.family(row) is not Family.VIEW:
             calls.setdefault(int(region[row]), []).append(row)
     readers, kept = readers_of(reading), Kept()
-    return [_Lowering(reading, readers, kept, at, rows).run() for at, rows in calls.items()]
+    fuses = [_fuses(reading, row) for row in range(row_count(trace.ops))]
+    graphs = []
+    for at, rows in calls.items():
+        is_forward = trace.ops.phase[rows[0]] != Phase.BACKWARD
+        cut = partition(reading, rows, readers, fuses) if is_forward else Partition()
+        kept.writer.update(cut.writer)
+        kept.normalised |= cut.normalised
+        graphs.append(_Lowering(reading, readers, kept, at, rows).run())
+    return graphs
 
 
 class _Lowering:
@@ -57,7 +67,8 @@ class _Lowering:
         self, reading: OpReading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
     ) -> None:
         self._reading, self._readers, self._rows = reading, readers, rows
-        self._members = set(rows)
+        self._again = rows_again(reading, rows, kept.writer)
+        self._members = self._again.union(rows)
         self._graph = LoopGraph(region=region)
         self._values = LoopValues(self._graph, kept)
         self._kept = kept
@@ -67,21 +78,29 @@ class _Lowering:
     def run(self) -> LoopGraph:
         """Return the region's loops."""
         for row in self._rows:
-            call = self._reading.call(row)
-            _rule_of(call.name, self._reading.family(row), call)(self, call)
+            self._lower(row)
         for storage, value in [*self._values.current.items()]:
-            is_output = storage not in self._kept.recipes and self._is_output(storage)
-            if is_output and (value.buffer is not None or value.ops & self._members):
+            if self._is_output(storage) and (value.buffer is not None or value.ops & self._members):
                 self._graph.outputs.add(self._values.store(value))
             if value.buffer is not None:
                 self._kept.buffers.setdefault(storage, (self._graph.region, value.buffer))
         return self._graph
 
+    def _lower(self, row: int) -> None:
+        """Lower an op, behind what an earlier graph had of its operands and did not keep."""
+        call = self._reading.call(row)
+        for storage, *_ in call.inputs:
+            writer = self._kept.writer.get(storage, MISSING)
+            if writer in self._again and storage not in self._values.current:
+                self._lower(writer)
+        _rule_of(call.name, self._reading.family(row), call)(self, call)
+
     def _is_output(self, storage: int) -> bool:
         """Say whether a storage is read after the region, was there before, or is read by nobody: a result."""
         readers = self._readers.get(storage, ())
-        is_outside = any(row not in self._members for row in readers)
-        return not readers or is_outside or storage in self._values.given_storages
+        if not readers or storage in self._values.given_storages:
+            return True
+        return storage not in self._kept.writer and any(row not in self._members for row in readers)
 
     def parts(self, call: Call, chosen: Sequence[int] | None = None) -> list[Part]:
         """Return what the op reads, and how many elements of each."""
@@ -106,40 +125,18 @@ class _Lowering:
             return  # statistics and masks that nobody asks for
         outside = [row for row in users if row not in self._members]
         is_needed = any(row in self._members and _needs_memory(self._reading, row) for row in users)
-        is_kept = bool(outside) and not self._is_computed_anew(storage, value, outside)
+        is_kept = bool(outside) and storage not in self._kept.writer
         self._values.current[storage] = value
-        self._values.settle(value, len(users), is_needed=is_needed or is_kept)
+        self._values.settle(value, sum(row in self._members for row in users), is_needed=is_needed or is_kept)
         if value.buffer is not None and is_kept:
             self._graph.outputs.add(value.buffer)
-
-    def _is_computed_anew(self, storage: int, value: Value, outside: Sequence[int]) -> bool:
-        """Say whether the backward pass computes a value anew from less than it is; note how, and keep that instead.
-
-        As functorch's partitioner weighs it: what has to be in memory anyway counts half of what need not be.
-        """
-        is_backward = self._reading.trace.ops.phase[np.array(outside)] == Phase.BACKWARD
-        if value.buffer is not None or not is_backward.all() or any(self._reading.region[row] < 0 for row in outside):
-            return False
-        graph = self._graph
-        new = [item for item in value.reads if graph.writer[item.buffer] >= 0 and item.buffer not in graph.outputs]
-        cost = sum(map(graph.read_bytes, new))
-        is_needed = self._seeds in {item.buffer for item in value.reads} or any(
-            _needs_memory(self._reading, row) or self._reading.name(row) in NOT_FUSED for row in outside
-        )
-        is_needed |= any(self._reading.is_once_only(row) for row in value.ops)
-        if is_needed or cost > KEPT_WEIGHT * value.elements * value.element_bytes or value.size > LONGEST:
-            self._kept.expressions.add(storage)
-            return all(self._reading.name(row) in ROW_GRADIENTS for row in outside)
-        self._kept.recipes[storage] = self._values.recipe_of(value)
-        graph.outputs.update(item.buffer for item in new)
-        return True
 
     def tagged(self, call: Call) -> frozenset[int]:
         """Return the op, with the one that it computes anew a part of."""
         forward = int(self._reading.trace.ops.forward[call.row])
         shared = SHARES.get(call.name)
         is_same = forward != MISSING and shared == self._reading.names[self._reading.trace.ops.name[forward]]
-        is_kept = any(item[0] in self._kept.expressions for item in call.inputs[1:2])
+        is_kept = forward in self._kept.normalised
         return frozenset((call.row, forward)) if is_same and not is_kept else frozenset((call.row,))
 
     def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
@@ -215,6 +212,9 @@ class _Lowering:
     def _normalise(
         self, call: Call, parts: Sequence[Part], rows: int, elements: int, element_bytes: int, *, is_rows: bool = True
     ) -> None:
+        if call.row in self._again:
+            self._normalise_again(call, parts, rows, elements, element_bytes)
+            return
         moments = self._values.reduce(
             call.row,
             parts[:1],
@@ -224,16 +224,23 @@ class _Lowering:
             is_rows=is_rows,
         )
         stats = [(value, rows, 0) for value in moments]
-        data = call.inputs[0][0]
-        if data in self._kept.expressions and self._values.current[data].buffer is None:
-            whole = self.express(call, [*parts[:1], *stats], elements, element_bytes)
+        if call.row in self._kept.normalised:
+            whole = self.express(call, [*parts[:1], *stats], elements, 4)
             buffer = self._values.store(whole)
             self._graph.outputs.add(buffer)
-            self._kept.buffers[data] = self._graph.region, buffer
+            self._kept.buffers[normalised_of(call.row)] = self._graph.region, buffer
             parts, stats = [(whole, elements, 0), *parts[1:]], []
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
             self.assign(call, at, moments[min(at, len(moments)) - 1])
+
+    def _normalise_again(self, call: Call, parts: Sequence[Part], rows: int, elements: int, element_bytes: int) -> None:
+        """Compute a norm's result anew, of the statistics that were kept."""
+        stats = [(self._values.read(*item[:3]), rows, 0) for item in call.outputs[1:]]
+        if call.row in self._kept.normalised:
+            whole = self._values.read(normalised_of(call.row), elements, 4)
+            parts, stats = [(whole, elements, 0), *parts[1:]], []
+        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
 
     def group_norm(self, call: Call) -> None:
         """Lower a group norm: a row is a group's channels of an image."""
@@ -256,7 +263,10 @@ class _Lowering:
         _, elements, element_bytes, _ = call.outputs[0]
         columns = last_size(call.signature)
         parts, rows = self.parts(call, (0,)), max(elements // columns, 1)
-        found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
+        if call.row in self._again:
+            found = [self._values.read(normalised_of(call.row), 2 * rows, 4)]
+        else:
+            found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
         stats = [(value, rows, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
 
@@ -275,9 +285,11 @@ class _Lowering:
         _, elements, element_bytes, _ = call.inputs[0]
         rows = max(min((item[1] for item in call.inputs[2:3]), default=1), 1)
         columns = max(elements // rows, 1)
-        is_layer, data = call.name == "native_layer_norm_backward", call.inputs[1][0]
-        self._values.read(*call.inputs[1][:3])
-        is_ready = data in self._kept.expressions
+        is_layer = call.name == "native_layer_norm_backward"
+        forward = int(self._reading.trace.ops.forward[call.row])
+        if is_ready := forward in self._kept.normalised:
+            whole = (normalised_of(forward), elements, 4, 0)
+            call = replace(call, inputs=[call.inputs[0], whole, *call.inputs[2:]])
         inner = (1,) if is_ready else (1, 2, 3) if is_layer else (1, 2)
         weights = (4,) if is_layer else (3,)
         found = self._sums(call, ((0, *weights), (0, *weights, *inner)), rows, columns, is_rows=True)
@@ -368,6 +380,14 @@ _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
     (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), _Lowering.scatter),
     (frozenset(DIMS_AT), _Lowering.reduction),
 )
+
+
+def _fuses(reading: OpReading, row: int) -> bool:
+    """Say whether functorch's partitioner has an op fuse with others."""
+    name = reading.name(row)
+    if name in NOT_FUSED:
+        return not reading.is_once_only(row) and name not in NOT_FUSED - NOT_AGAIN
+    return name in GENERATED or name in FUSED or reading.family(row) is Family.ELEMENTWISE
 
 
 def _needs_memory(reading: OpReading, row: int) -> bool:

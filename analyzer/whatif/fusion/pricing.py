@@ -9,7 +9,7 @@ import numpy as np
 from ....arrays import Rows
 from ....specs.fleet import Fleet
 from ...models.library import Library
-from ...prediction.generated import work_times_ns
+from ...prediction.generated import predict_works
 from ...replay.engine import Timing
 from ...work import Work
 
@@ -20,6 +20,10 @@ class GeneratedNodes:
 
     works: tuple[Work, ...]
     """Of each kernel, k."""
+    ops: tuple[tuple[int, ...], ...]
+    """Rows of the ops that each computes, in order; the last of its own region stands for it."""
+    standing: Rows
+    """The op that stands for each kernel, [k]."""
     carrier: Rows
     """Number of the op that stands for each kernel, [k]."""
     node: Rows
@@ -35,7 +39,7 @@ def with_generated(timing: Timing, generated: GeneratedNodes, fleet: Fleet, libr
     """
     if not len(generated.node):
         return timing
-    time = work_times_ns(generated.works, fleet, library)
+    time = predict_works(generated.works, fleet, library).time_ns
     count = int(generated.carrier.max(initial=-1)) + 1
     wanted, alone = np.zeros((count, time.shape[1])), np.zeros((count, time.shape[1]))
     np.add.at(wanted, generated.carrier, time)

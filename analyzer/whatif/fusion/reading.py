@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import Final
 
 import numpy as np
 
 from ....arrays import Rows
 from ....formats.column import MISSING, row_count
-from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
+from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec, flatten_tensors
 from ....formats.trace import Trace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
 from .inductor_ops import NOT_AGAIN
 
+_ORDERS: Final = 1 << 40
 OpTensor = tuple[int, int, int, int]
+"""Storage, elements, bytes of an element, and which tensor; below 0: in which order it is walked, as `order_of` has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call:
-    """Hold one op with its tensors: storage, elements, bytes of an element, and which tensor."""
+    """Hold one op with its tensors."""
 
     row: int
     name: str
@@ -42,6 +46,8 @@ class OpReading:
     element_bytes: list[int] = field(init=False)
     names: list[str] = field(init=False)
     families: list[Family | None] = field(init=False)
+    _orders: dict[int, list[int]] = field(init=False, default_factory=dict)
+    """By signature: see `order_of`, of each operand."""
 
     def __post_init__(self) -> None:
         trace = self.trace
@@ -60,12 +66,25 @@ class OpReading:
             row=row,
             name=self.names[self.trace.ops.name[row]],
             signature=self.trace.signatures[signature] if signature != MISSING else None,
-            inputs=self._tensors(self.inputs[row]),
+            inputs=self._in_order(self._tensors(self.inputs[row]), signature),
             outputs=self._tensors(self.outputs[row]),
         )
 
     def _tensors(self, items: Sequence[int]) -> list[OpTensor]:
         return [(self.storage[item], self.count[item], self.element_bytes[item], item + 1) for item in items]
+
+    def _in_order(self, items: list[OpTensor], signature: int) -> list[OpTensor]:
+        """Mark operands that are walked in another order than they lie in memory."""
+        if signature == MISSING:
+            return items
+        if signature not in self._orders:
+            found = self.trace.signatures[signature]
+            result = next(iter(flatten_tensors(found.results)), None)
+            self._orders[signature] = [order_of(item, result) for item in found.tensors()]
+        orders = self._orders[signature]
+        if len(orders) != len(items) or not any(orders):
+            return items
+        return [(*item[:3], order or item[3]) for item, order in zip(items, orders, strict=True)]
 
     def name(self, row: int) -> str:
         """Return an op's short name."""
@@ -79,6 +98,43 @@ class OpReading:
     def family(self, row: int) -> Family | None:
         """Return an op's family."""
         return self.families[int(self.trace.ops.name[row])]
+
+
+def order_of(operand: TensorSpec, result: TensorSpec | None) -> int:
+    """Return a number below 0 for the order in which an op walks through an operand's memory; 0: from front to back.
+
+    The op walks its result from front to back, or its operand's dimensions from first to last where their sizes differ.
+    """
+    if operand.strides is None:
+        return 0
+    walked = row_strides(operand.shape)
+    if result is not None and result.strides is not None and len(result.shape) >= len(operand.shape):
+        skipped = len(result.shape) - len(operand.shape)
+        if all(size in (1, other) for size, other in zip(operand.shape, result.shape[skipped:], strict=True)):
+            walked = result.strides[skipped:]
+    dims = [
+        (step, stride, size)
+        for step, stride, size in zip(walked, operand.strides, operand.shape, strict=True)
+        if size > 1 and stride
+    ]
+    dims.sort(key=lambda item: -item[0])
+    rank = {at: place for place, at in enumerate(sorted(range(len(dims)), key=lambda at: -dims[at][1]))}
+    merged: list[tuple[int, int]] = []
+    for at, (*_, size) in enumerate(dims):
+        if merged and rank[at] == rank[at - 1] + 1:
+            merged[-1] = (merged[-1][0] * size, merged[-1][1])
+        else:
+            merged.append((size, rank[at]))
+    return -1 - hash(tuple(merged)) % _ORDERS if len(merged) > 1 else 0
+
+
+def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a tensor whose last dimension lies together.
+
+    >>> row_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
 def readers_of(reading: OpReading) -> dict[int, list[int]]:

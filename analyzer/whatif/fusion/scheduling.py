@@ -216,6 +216,8 @@ def _is_there(read: Read, writer: _Group, reader: _Group) -> bool:
     written = writer.written[read.buffer]
     if read.elements != written:
         return False
+    if read.part < 0:  # loops of pointwise kernels are reordered, those of reductions are not
+        return writer.reduced == 1 and reader.reduced == 1 and written == reader.outer
     if reader.reduced > 1 and not reader.is_rows:
         return written == reader.outer or (writer.reduced > 1 and written == writer.outer)
     if writer.reduced > 1:

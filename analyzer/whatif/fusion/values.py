@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .loops import Buffer, Loop, LoopGraph, OpRow, Read
@@ -33,36 +33,30 @@ class Value:
 
 
 Part = tuple[Value, int, int]
-"""What is read of a value: how many elements, and which part."""
+"""What is read of a value: how many elements, and which part; below 0: in which order of its memory."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaf:
-    """Name what a recomputed expression reads: a buffer of the graph that computed it first."""
+def _walked(value: Value, order: int) -> frozenset[Read]:
+    """Return what an expression reads that is walked in an order, which its whole operands are then read in.
 
-    region: OpRow
-    read: Read
-    elements: int
-    element_bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recomputation:
-    """Hold an expression that a backward graph computes anew, instead of keeping what the forward graph had."""
-
-    ops: frozenset[OpRow]
-    size: int
-    leaves: tuple[Leaf, ...]
+    Two orders on top of one another are taken to be there and back.
+    """
+    if order >= 0:
+        return value.reads
+    return frozenset(
+        replace(read, part=order if read.part >= 0 else 0) if read.elements >= value.elements else read
+        for read in value.reads
+    )
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """Know what graphs leave to later ones: buffers by storage, and how to compute what is not kept."""
+    """Know what graphs leave to later ones: buffers by storage, and which op computes what is not kept."""
 
     buffers: dict[int, tuple[OpRow, Buffer]] = field(default_factory=dict)
-    recipes: dict[int, Recomputation] = field(default_factory=dict)
-    expressions: set[int] = field(default_factory=set)
-    """Storages whose value could have been computed anew, and is kept."""
+    writer: dict[int, OpRow] = field(default_factory=dict)
+    normalised: set[OpRow] = field(default_factory=set)
+    """Norms of which the normalised rows are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,17 +80,6 @@ class LoopValues:
         return self.current[storage]
 
     def _from_before(self, storage: int, elements: int, element_bytes: int) -> Value:
-        recipe = self.kept.recipes.get(storage)
-        if recipe is not None:
-            reads = frozenset(
-                Read(
-                    self._take((item.region, item.read.buffer), item.elements, item.element_bytes),
-                    item.read.elements,
-                    item.read.part,
-                )
-                for item in recipe.leaves
-            )
-            return Value(elements, element_bytes, ops=recipe.ops, reads=reads, size=recipe.size)
         if storage in self.kept.buffers:
             buffer = self._take(self.kept.buffers[storage], elements, element_bytes)
             return Value(elements, element_bytes, buffer=buffer)
@@ -106,15 +89,6 @@ class LoopValues:
         if key not in self.taken:
             self.taken[key] = self.graph.add_buffer(elements, element_bytes)
         return self.taken[key]
-
-    def recipe_of(self, value: Value) -> Recomputation:
-        """Return how another graph computes an expression anew."""
-        graph = self.graph
-        leaves = (
-            Leaf(graph.region, item, graph.elements[item.buffer], graph.element_bytes[item.buffer])
-            for item in value.reads
-        )
-        return Recomputation(value.ops, value.size, tuple(leaves))
 
     def given(self, elements: int, element_bytes: int) -> Value:
         """Return a value that is in memory from the start."""
@@ -128,9 +102,9 @@ class LoopValues:
                 self.store(value)  # each of its elements would be computed several times
             if value.buffer is not None:
                 is_part = count < self.graph.elements[value.buffer]
-                reads |= {Read(value.buffer, count, part if is_part else 0)}
+                reads |= {Read(value.buffer, count, part if is_part or part < 0 else 0)}
             else:
-                ops, reads, total = ops | value.ops, reads | value.reads, total + value.size
+                ops, reads, total = ops | value.ops, reads | _walked(value, part), total + value.size
         return Value(elements, element_bytes, ops=ops, reads=reads, size=total)
 
     def settle(self, value: Value, users: int, *, is_needed: bool) -> None:

@@ -78,7 +78,7 @@ def test_a_faster_host_saves_what_idles() -> None:
 
 
 def test_merged_kernels_move_less() -> None:
-    trace = SAMPLES / "vit_b16-training-fp32-b32-shapes.json.gz"
+    trace = SAMPLES / "resnet50-inference-fp32-b32-shapes.json.gz"
     plain, merged = (
         wavecast.analyze(trace, to="A100 SXM4 80GB", fuse_elementwise=fuses).report.predictions[0]
         for fuses in (False, True)

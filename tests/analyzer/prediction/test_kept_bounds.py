@@ -85,7 +85,7 @@ def under_unsaid(trace: Trace, targets: Sequence[Gpu], scenario: Scenario) -> li
     return [
         (gpu.name, op)
         for column, gpu in enumerate(result.prediction.fleet.gpus)
-        for op in list_ops(result.trace, result.workload, result.prediction, column, limit=None)
+        for op in list_ops(result.trace, result.run, column, limit=None)
         if op.bound_ns is not None and op.predicted_ns < op.bound_ns * (1 - 1e-9) and BROKEN_BOUND not in op.reason
     ]
 

@@ -57,7 +57,7 @@ def toy_result(trace: Trace, source: Gpu, *targets: Gpu) -> Analysis:
 
 def ops_of(result: Analysis) -> dict[str, OpPrediction]:
     """The first target's ops."""
-    return {item.op: item for item in list_ops(result.trace, result.workload, result.prediction, 0, limit=None)}
+    return {item.op: item for item in list_ops(result.trace, result.run, 0, limit=None)}
 
 
 def busy_low_ns(result: Analysis) -> Floats:

@@ -305,6 +305,31 @@ def test_merging_everything_merges_as_in_a_region(root_dir: Path, gpu: Callable[
     assert merged == pytest.approx(predict(insert_regions(eager, Phase.FORWARD), slow).forecast.busy_ns[0])
 
 
+@pytest.mark.parametrize("name", ["resnet50-training-fp32-b32", "gpt2_small-inference-bf16-b4"])
+def test_listed_kernels_add_up_to_the_busy_time_and_are_named_by_their_ops(
+    root_dir: Path, name: str, gpu: Callable[..., Gpu]
+) -> None:
+    trace = load_trace(root_dir / "samples" / f"{name}-shapes.json.gz")
+    result = predict(trace, gpu(), Scenario(fuse_elementwise=True))
+    ops = report_on(result, op_limit=None).ops
+    assert sum(op.predicted_ns for op in ops) == pytest.approx(result.forecast.busy_ns[0], rel=1e-3)
+    assert sum(op.share for op in ops) == pytest.approx(1.0)
+    assert any(" + " in op.op for op in ops)
+    alone = {op.op for op in report_on(predict(trace, gpu()), op_limit=None).ops}
+    assert alone.isdisjoint(op.op for op in ops if " + " in op.op)
+    assert sum(op.count for op in ops) < result.workload.count.sum()
+
+
+def test_listed_chains_of_a_recording_add_up_to_the_busy_time(root_dir: Path) -> None:
+    trace = load_trace(root_dir / "samples" / "vit_small-inference-bf16-b4-h100.json.gz")
+    result = run_analysis(trace, load_catalog(), scenario=Scenario(fuse_elementwise=True))
+    column = [gpu.name for gpu in result.prediction.fleet.gpus].index("H100 SXM5 80GB")
+    ops = report_on(result, op_limit=None).ops
+    assert any(" + " in op.op for op in ops)
+    assert sum(op.predicted_ns for op in ops) == pytest.approx(result.forecast.busy_ns[column], rel=0.02)
+    assert sum(op.count for op in ops) == len(result.window.kernel_rows) - 25
+
+
 def test_nothing_is_merged_where_a_cpu_or_a_gpu_ran_the_compiled_code(data_dir: Path, gpu: Callable[..., Gpu]) -> None:
     measured = load_trace(data_dir / "traces" / "mi300x_torch_compile_triton.json.gz")
     assert any(name.startswith("Torch-Compiled Region") for name in measured.strings)
