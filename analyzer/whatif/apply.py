@@ -22,6 +22,7 @@ from .axis.change import change_batch, change_cached_tokens, change_sequence_len
 from .change import Casts, ChangedGraph, Whatif
 from .cuda_graph.capture import capture
 from .fusion.fusion import fuse
+from .fusion.layouts import with_compiled_layouts
 from .precision.precision import change_precision
 from .precision.support import explain_missing_units
 from .retiming.casts import cast_times_ns
@@ -71,6 +72,7 @@ def change_trace(
         elif origin is not None:
             changed = retime(before, changed, origin, library)
         found = replace(changed, warnings=(*found.warnings, *changed.warnings))
+    found = replace(found, trace=with_compiled_layouts(found.trace, scenario))
     return replace(found, warnings=(*found.warnings, *explain_missing_units(scenario.precision, gpus)))
 
 

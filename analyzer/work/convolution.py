@@ -135,6 +135,7 @@ def forward_work(signature: Signature, layout: _Layout) -> Work:
         dilation=_dilation(signature, layout.dilation, len(weight.shape) - 2),
         is_transposed=transposed,
         is_channels_last=_is_channels_last(x, weight),
+        copied_elements=_copied_elements(x, weight),
         added_tensors=int(layout.addend is not None),
     )
     return Work(
@@ -173,6 +174,7 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
         dilation=_dilation(signature, layout.dilation, len(weight.shape) - 2),
         is_transposed=transposed,
         is_channels_last=_is_channels_last(x, grad, weight),
+        copied_elements=_copied_elements(x, grad, weight),
         direction=direction or Direction.FORWARD,
     )
     product = 2 * x.shape[0] * prod(spatial) * weight.element_count
@@ -249,10 +251,22 @@ def _is_channels_last(*tensors: TensorSpec) -> bool:
     return any(_has_innermost_channels(tensor) for tensor in tensors)
 
 
+def _copied_elements(*tensors: TensorSpec) -> int:
+    """Return the elements of operands that are copied where another one has channels innermost."""
+    if not _is_channels_last(*tensors):
+        return 0
+    others = (tensor for tensor in tensors if _has_layout(tensor) and not _has_innermost_channels(tensor))
+    return sum(tensor.element_count for tensor in others)
+
+
 def _has_innermost_channels(tensor: TensorSpec) -> bool:
-    if tensor.strides is None or len(tensor.strides) != len(tensor.shape):
-        return False
-    return tensor.strides[1] == 1 and tensor.shape[1] > 1 and prod(tensor.shape[2:]) > 1
+    return _has_layout(tensor) and tensor.strides is not None and tensor.strides[1] == 1
+
+
+def _has_layout(tensor: TensorSpec) -> bool:
+    """Say whether strides were recorded, of a tensor whose layouts differ."""
+    is_known = tensor.strides is not None and len(tensor.strides) == len(tensor.shape)
+    return is_known and tensor.shape[1] > 1 and prod(tensor.shape[2:]) > 1
 
 
 def _out_spatial(

@@ -110,6 +110,8 @@ class ConvolutionDims:
     is_transposed: bool = False
     is_channels_last: bool = False
     """Whether tensors lie with channels innermost; not where strides were not recorded."""
+    copied_elements: int = 0
+    """Of operands in the other layout, which PyTorch copies to channels innermost before it runs the op there."""
     added_tensors: int = 0
     """Tensors of the output's size that a fused epilogue reads beside the bias."""
     direction: Direction = Direction.FORWARD

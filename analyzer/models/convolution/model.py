@@ -87,6 +87,9 @@ PARAMETERS: Final = (
     Parameter(name="direct_tap_cycles", prior=20.0, spread=0.4),
     Parameter(name="tensorrt_direct_ratio", prior=0.4, spread=0.6),
     Parameter(name="direct_dram_ratio", prior=0.55, spread=0.3),
+    # cuDNN's depthwise kernels: both read off an RTX 3090's networks (half precision, 3x3 and 7x7).
+    Parameter(name="library_tap_cycles", prior=6.5, spread=0.0),
+    Parameter(name="library_dram_ratio", prior=0.9, spread=0.0),
     Parameter(name="direct_data_ratio", prior=0.8, spread=0.0),
     Parameter(name="direct_weights_ratio", prior=0.3, spread=0.0),
     # MIOpen's solvers: forms chosen while reading MI100's and MI250X's errors.
@@ -159,7 +162,8 @@ def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
     columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
     columns.append(np.log2(problems.batch * problems.output_pixels))
     columns += [problems.direction == code for code in list(Direction)[:3]]
-    columns += [problems.spatial == VOLUME, problems.is_dilated, problems.is_channels_last, problems.tiles > 0]
+    is_last = np.where(is_of_amd, problems.is_channels_last > 0, problems.element_bytes == 2)
+    columns += [problems.spatial == VOLUME, problems.is_dilated, is_last, problems.tiles > 0]
     columns += [problems.element_bytes == 2, problems.rate == RATES.index(Rate.MATRIX_BF16)]
     columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)

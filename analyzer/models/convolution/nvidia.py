@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,11 +12,12 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_async, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
+from ...work.work import Direction
 from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.units import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems, ConvolutionTiming, tensor_elements
-from .products import Product, Tile, Unit, best_tile, product_of, resident_blocks, split_product, tile_time
+from .products import Product, Tile, Unit, best_tile, filled, product_of, resident_blocks, split_product, tile_time
 
 IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
 SEPARATE_TILES: Final = ((64.0, 64.0), (32.0, 128.0), (128.0, 64.0))
@@ -42,6 +43,10 @@ VOLUME_EFFICIENCY: Final = 0.5
 took 1.3 to 1.7 times as long as with one efficiency for both, and slowed all images where they trained (chosen with
 these in sight)."""
 NEVER_NS: Final = 1e30
+LEAST_RATE: Final = 0.01
+FOUR_CHANNELS: Final = 4.0
+CHANNEL_BYTES: Final = 16.0
+"""What a thread loads at once; kernels on matrix units take channels, or pixels, by so many."""
 HALF_BYTES, VOLUME = 2.0, 3.0
 """Bytes of an element of 16 bits; dimensions of a 3-D convolution."""
 HOT_TRANSFORM_RATIO: Final = 0.3
@@ -95,7 +100,7 @@ def nvidia_time(
         tile = tile + TILE_CODES**2 * matrix_tile
     if (problems.groups > 1).any():
         time_ns = np.minimum(time_ns, direct_time(setting))
-    return time_ns + 1e3 * values["launch_us"], tile
+    return time_ns + 1e3 * values["launch_us"] + copy_time(setting), tile
 
 
 def _has_matrix_units(problems: ConvolutionProblems, fleet: Fleet) -> Mask:
@@ -179,7 +184,8 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product on matrix units in its best tile, with what changing the layout costs."""
     problems, values, fleet = setting.problems, setting.values, setting.fleet
-    product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"])
+    is_half = problems.element_bytes == HALF_BYTES
+    product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"], is_half & has_tf32(fleet))
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
     efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
@@ -191,6 +197,8 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     scarce = np.minimum(SCARCE_L2_BYTES * fleet.sm_count / fleet.l2_cache_bytes, 1.0)
     again = np.where(fleet.has_hbm, 0.0, scarce * (values["gddr_weights_reads"] - 1.0))
     reads = 1.0 + np.where(product.is_weights, again, 0.0)
+
+    conversion_ns, plain = conversion_time(setting), plain_rate(problems)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted = fleet.sm_count * resident_blocks(rows * columns)
@@ -206,24 +214,54 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
             epilogue_k=values["matrix_epilogue_k"],
             dram_bytes=(product.moved_bytes + missed) * reads,
         )
-        return tile_time(unit, fleet, values, tile) + added_ns
+        time_ns = tile_time(unit, fleet, values, tile) + conversion_ns
+        if plain.any():
+            as_is = replace(tile, efficiency=efficiency * np.maximum(plain, LEAST_RATE))
+            as_is_ns = np.where(plain > 0.0, tile_time(unit, fleet, values, as_is), NEVER_NS)
+            time_ns = np.minimum(time_ns, as_is_ns)
+        return time_ns + added_ns
 
-    time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
-    return time_ns + conversion_time(setting), tile
+    return best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
 
 
 def conversion_time(setting: Setting) -> Floats:
-    """Return the kernels that change NCHW to NHWC and back, ns: TF32 and 3-D kernels take channels innermost.
+    """Return the kernels that change NCHW to NHWC and back, ns: matrix units' kernels take channels innermost.
 
-    2-D kernels of 16 bits are taken to read either layout: with conversions the median of 112 timm networks came out
-    28 % too slow on RTX 4090, without them 2 % (chosen with these in sight; nothing measured alone has fp16 in NCHW).
+    Two passes over each tensor, and a launch: what a gradient or the forward pass reads, before, and its result after.
+    Recorded names show both (an A100's TF32, an H100's bf16); TF32 kernels of the forward pass write NCHW themselves
+    where channels come by fours (`nhwckrsc_nchw`, `alignc4` in their names). Single pixels of stride 1 are products of
+    the weights with each image, whose rows are its pixels, and need no change.
     """
     problems, values = setting.problems, setting.values
-    moved = 2.0 * problems.element_bytes * sum(tensor_elements(problems))
+    x, y, weights = tensor_elements(problems)
+    x = x * (1.0 + filled(problems.c_in, CHANNEL_BYTES / problems.element_bytes) / problems.c_in) / 2.0
+    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
+    is_kept = is_tf32 & (problems.direction == Direction.FORWARD) & (problems.spatial != VOLUME)
+    is_kept = is_kept & (problems.c_in % FOUR_CHANNELS == 0)
+    moved = 2.0 * problems.element_bytes * (x + np.where(is_kept, 0.0, y) + weights)
     time_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]) * 1e9
+    launches = np.where(is_kept, 2e3, 3e3) * values["launch_us"]
     is_needed = (problems.is_channels_last == 0) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_needed = is_needed & ((problems.element_bytes > HALF_BYTES) | (problems.spatial == VOLUME))
-    return np.where(is_needed, time_ns + 3e3 * values["launch_us"], 0.0)
+    return np.where(is_needed, time_ns + launches, 0.0)
+
+
+def copy_time(setting: Setting) -> Floats:
+    """Return PyTorch's own copies of operands to channels innermost, ns: two passes, and a launch."""
+    problems, values = setting.problems, setting.values
+    rate = dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]
+    time_ns = 2.0 * problems.element_bytes * problems.copied_elements / rate * 1e9
+    return time_ns + np.where(problems.copied_elements > 0, 1e3 * values["launch_us"], 0.0)
+
+
+def plain_rate(problems: ConvolutionProblems) -> Floats:
+    """Return the rate of a product on NCHW images themselves over that of one in NHWC; 0: it cannot be.
+
+    The pixels of an image are a row, which kernels load by 16 bytes, or by 8 at half the rate (an assumption).
+    """
+    row_bytes = problems.output_pixels * problems.element_bytes
+    is_plain = (problems.taps <= 1.0) & (problems.stride <= 1.0) & (problems.groups <= 1.0)
+    aligned = np.where(row_bytes % CHANNEL_BYTES == 0, 1.0, np.where(row_bytes % (CHANNEL_BYTES / 2) == 0, 0.5, 0.0))
+    return np.where(is_plain & (problems.is_channels_last == 0), aligned, 0.0)
 
 
 def best_fused(setting: Setting) -> Floats:
@@ -280,19 +318,42 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 def direct_time(setting: Setting) -> Floats:
     """Return the time of kernels without tiles, ns, which few channels per group (depthwise) run; else never.
 
-    A thread makes one output: its address, and one product per position and channel, in instructions.
+    A thread makes one output: its address, and one product per position and channel, in instructions. cuDNN's kernels
+    for depthwise convolutions make several, so that a value loaded serves all of them.
     """
     problems, values, fleet, product = setting.problems, setting.values, setting.fleet, setting.vector_product
     outputs = product.m * product.n * product.groups
+    factor = _direction_factor(product, values, "direct")
     instructions = outputs * (values["direct_output_cycles"] + values["direct_tap_cycles"] * product.k)
     instructions = np.where(product.is_weights, outputs * values["direct_tap_cycles"] * product.k, instructions)
-    instructions = instructions / _direction_factor(product, values, "direct")
     instructions = instructions * np.where(
         problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_direct_ratio"], 1.0
     )
-    compute_ns = instructions / (0.5 * fleet.flops_per_s[Rate.FP32]) * 1e9
-    dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["direct_dram_ratio"]) * 1e9
-    return np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)
+    issued_per_s, dram = 0.5 * fleet.flops_per_s[Rate.FP32] * factor, dram_bytes_per_s(fleet, values)
+    compute_ns = instructions / issued_per_s * 1e9
+    dram_ns = product.moved_bytes / (dram * values["direct_dram_ratio"]) * 1e9
+    own_ns = np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)
+    library_ns = outputs * values["library_tap_cycles"] * product.k / issued_per_s * 1e9
+    library_ns = library_ns + product.moved_bytes / (dram * values["library_dram_ratio"]) * 1e9
+    return np.where(runs_library_depthwise(problems), np.minimum(library_ns, own_ns), own_ns)
+
+
+def runs_library_depthwise(problems: ConvolutionProblems) -> Mask:
+    """Say where PyTorch leaves a depthwise convolution to cuDNN: NHWC always, NCHW in fp16 for usual filters.
+
+    After `use_cudnn_depthwise` of aten/src/ATen/native/Convolution.cpp (cuDNN 8.2 and later): squares of 1, 3 or 5,
+    undilated, 32 channels, 7 pixels; of stride 2 many channels.
+    """
+    channels, width = problems.groups, np.sqrt(problems.input_pixels)
+    is_depthwise = (problems.groups > 1) & (problems.c_in == 1) & (problems.timing != ConvolutionTiming.TENSORRT)
+    is_square = np.isin(problems.taps, (1.0, 9.0, 25.0)) & (problems.is_dilated == 0) & (problems.spatial == 2.0)
+    is_wide = (channels >= 32) & (width >= 7)
+    is_strided = (
+        (problems.stride == 4) & (problems.taps > 1) & ((channels >= 512) | ((channels >= 256) & (width >= 28)))
+    )
+    is_half = problems.rate == RATES.index(Rate.MATRIX_FP16)
+    is_taken = is_half & is_square & is_wide & ((problems.stride == 1) | is_strided)
+    return np.asarray(is_depthwise & ((problems.is_channels_last > 0) | is_taken))
 
 
 def _average(times: Sequence[Floats], values: Values) -> Floats:

@@ -63,6 +63,8 @@ class ConvolutionProblems:
     spatial: Floats
     """Dimensions of the op: 1, 2 or 3, also where a depth is 1."""
     is_channels_last: Floats
+    copied_elements: Floats
+    """Of operands that lie otherwise, and are copied to channels innermost first."""
     added_tensors: Floats
     """Tensors of the output's size that a fused epilogue reads."""
     direction: Codes
@@ -132,7 +134,7 @@ def kernel_kind(problems: ConvolutionProblems) -> Codes:
 
 SIZE_NAMES: Final = (
     *("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride"),
-    *("is_dilated", "spatial", "is_channels_last", "added_tensors"),
+    *("is_dilated", "spatial", "is_channels_last", "copied_elements", "added_tensors"),
 )
 MIRRORED: Final = {
     Direction.FORWARD: Direction.INPUT_GRADIENT,
@@ -171,7 +173,8 @@ def _sizes(dims: ConvolutionDims) -> tuple[float, ...]:
     return (
         *(max(dims.batch, 1), groups, max(dims.c_in / groups, 1), max(dims.c_out / groups, 1)),
         *(max(prod(dims.input_size), 1), max(prod(dims.output_size), 1), prod(dims.kernel_size), prod(dims.stride)),
-        *(max(dims.dilation, default=1) > 1, len(dims.kernel_size), dims.is_channels_last, dims.added_tensors),
+        *(max(dims.dilation, default=1) > 1, len(dims.kernel_size)),
+        *(dims.is_channels_last, dims.copied_elements, dims.added_tensors),
     )
 
 

@@ -27,6 +27,11 @@ PARTIAL_BYTES: Final = 8.0
 CHUNK_BYTES: Final = 64.0
 """Of channels that one trip of the main loop sums at one position of the kernel: 32 in half precision, as V100's and
 T4's times of 8 channels against 32 show."""
+FEW_BYTES, FEW_TAPS = 8.0, 49.0
+"""Of the channels of an image, and the most positions, that kernels for a network's first layer take: they fill
+channels up to four of 16 bits and sum positions and channels together, so that 7 x 7 x 3 products take 7 of the main
+loop's trips and not 49. Larger filters (patches of 14 or 16 pixels) run as others do: an H100's bf16 kernel took 98 us
+for four images of a ViT, 256 trips (its recorded name and grid)."""
 FUSED_FEED_RATIO: Final = 10.0
 """Bytes that a fused Winograd block loads per channel, over those of a 32x32 tile of a product: 180 pixels of
 patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
@@ -49,23 +54,31 @@ class Product:
 
 
 def product_of(
-    problems: ConvolutionProblems, waste: Floats | float, chunk_waste: Floats | float | None = None
+    problems: ConvolutionProblems,
+    waste: Floats | float,
+    chunk_waste: Floats | float | None = None,
+    has_first: Mask | bool = False,
 ) -> Product:
     """Return the products; both gradients count as that of the data.
 
     A pixel of x meets only 1 / stride of the kernel's positions: a data gradient of stride above 1 is as many products
     over fewer positions, of which a kernel that does not part them wastes the rest: positions * stride^waste.
     `chunk_waste`: of kernels on matrix units, which take channels by 16 bytes, and where the kernel has several
-    positions sum them by chunks: channels * (filled up / channels)^waste.
+    positions sum them by chunks: channels * (filled up / channels)^waste. `has_first`: where the library has kernels
+    for the few channels of a network's first layer.
     """
     is_data = (problems.direction == Direction.INPUT_GRADIENT) | (problems.direction == Direction.BOTH_GRADIENTS)
     is_weights = problems.direction == Direction.WEIGHT_GRADIENT
     c_in, c_out = problems.c_in, problems.c_out
     summed = np.where(is_data, c_out, c_in)
+    is_first = has_first & (c_in * problems.element_bytes <= FEW_BYTES) & (problems.taps <= FEW_TAPS)
+    is_first = is_first & (problems.direction == Direction.FORWARD) & (problems.groups == 1)
     if chunk_waste is not None:
-        c_in, c_out, summed = (_filled(channels, 16.0 / problems.element_bytes) for channels in (c_in, c_out, summed))
+        c_in, c_out, summed = (filled(channels, 16.0 / problems.element_bytes) for channels in (c_in, c_out, summed))
         chunk = np.where(problems.taps > 1, CHUNK_BYTES / problems.element_bytes, 1.0)
-        summed = summed * (_filled(summed, chunk) / summed) ** chunk_waste
+        summed = summed * (filled(summed, chunk) / summed) ** chunk_waste
+        together = filled(problems.taps * FEW_BYTES, CHUNK_BYTES) / (problems.taps * problems.element_bytes)
+        summed = np.where(is_first, together, summed)
     wide, narrow = np.maximum(summed * problems.taps, c_out), np.minimum(summed * problems.taps, c_out)
     made = problems.batch * np.where(is_data, problems.input_pixels, problems.output_pixels)
     part = np.where(is_data, (problems.output_pixels / problems.input_pixels) ** (1.0 - waste), 1.0)
@@ -82,7 +95,8 @@ def product_of(
     )
 
 
-def _filled(channels: Floats, step: Floats | float) -> Floats:
+def filled(channels: Floats, step: Floats | float) -> Floats:
+    """Return channels filled up to whole steps."""
     return np.asarray(np.ceil(channels / step) * step)
 
 

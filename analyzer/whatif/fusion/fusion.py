@@ -11,7 +11,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....formats.column import MISSING, row_count
-from ....formats.trace import Phase, Trace
+from ....formats.trace import Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
 from ...prediction.workload import GpuWorkload
@@ -22,6 +22,7 @@ from ..edges import keep_edges
 from ..scenario import Scenario
 from .chains import describe_nodes, find_links, is_training, launches_of
 from .kernels import generate_kernels
+from .layouts import region_per_op
 from .pricing import GeneratedNodes
 from .traffic import NamedTensors, ShapedTensors
 
@@ -57,9 +58,7 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
     if everywhere and (trace.meta.capture != "shapes" or not row_count(trace.operands)):
         found = with_fused_elementwise(changed.graph, trace, workload)
     else:
-        region, phase = compiled.region, trace.ops.phase.astype(np.int64)
-        if everywhere:
-            region = np.where((region < 0) & (phase != Phase.OPTIMIZER), len(region) + phase, region)
+        region = region_per_op(trace, compiled, is_everywhere=everywhere)
         found = with_compiled_regions(changed.graph, trace, workload, region)
     nothing = (
         "--fuse-elementwise changes nothing: no pointwise kernel reads what the one before it wrote, as far as shapes "

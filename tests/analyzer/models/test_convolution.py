@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.convolution.model import MODEL, simulate
-from wavecast.analyzer.models.convolution.nvidia import best_fused, setting_of
+from wavecast.analyzer.models.convolution.nvidia import best_fused, runs_library_depthwise, setting_of
 from wavecast.analyzer.models.convolution.problems import (
     ConvolutionProblems,
     ConvolutionTiming,
@@ -126,13 +126,88 @@ def test_few_channels_are_filled_up_on_matrix_units() -> None:
     assert product(few).k < product(few, chunk_waste=0.5).k < product(whole).k
 
 
-def test_channels_last_spares_the_change_of_layout() -> None:
-    dims = convolution(batch=64, size=56)
+def on(name: str) -> Fleet:
+    return build_fleet([find_gpu(CATALOG, name)])
+
+
+@pytest.mark.parametrize("rate", [Rate.MATRIX_TF32, Rate.MATRIX_FP16, Rate.MATRIX_BF16])
+def test_channels_last_spares_the_change_of_layout(rate: Rate) -> None:
+    dims, a100 = convolution(batch=64, size=56), on("A100 SXM4 40GB")
     last = replace(dims, is_channels_last=True)
-    a100 = [gpu.name for gpu in FLEET.gpus].index("A100 SXM4 40GB")
-    assert times(last, FLEET, Rate.MATRIX_TF32)[a100] < 0.8 * times(dims, FLEET, Rate.MATRIX_TF32)[a100]
-    assert times(last, V100, Rate.MATRIX_FP16)[0] == times(dims, V100, Rate.MATRIX_FP16)[0]
-    assert times(last, V100)[0] == times(dims, V100)[0]
+    assert times(last, a100, rate)[0] < 0.8 * times(dims, a100, rate)[0]
+
+
+def test_vector_units_read_either_layout() -> None:
+    dims = convolution(batch=64, size=56)
+    assert times(replace(dims, is_channels_last=True), V100)[0] == times(dims, V100)[0]
+
+
+def test_single_pixels_are_multiplied_as_they_lie_where_rows_of_pixels_are_whole_loads() -> None:
+    def extra(size: int, stride: int = 1) -> float:
+        dims, gpu = convolution(batch=64, kernel=1, size=size, stride=stride), on("GeForce RTX 3090")
+        last = times(replace(dims, is_channels_last=True), gpu, Rate.MATRIX_FP16)
+        return float((times(dims, gpu, Rate.MATRIX_FP16) / last)[0])
+
+    assert extra(56) == 1.0
+    assert 1.0 <= extra(14) < extra(57)
+    assert extra(56, stride=2) > 1.2
+
+
+def test_tf32_kernels_write_nchw_themselves_where_channels_come_by_fours() -> None:
+    gpu = on("A100 SXM4 40GB")
+
+    def extra(c_in: int) -> float:
+        dims = convolution(batch=64, c_in=c_in, c_out=256, size=56)
+        last = times(replace(dims, is_channels_last=True), gpu, Rate.MATRIX_TF32)
+        return float((times(dims, gpu, Rate.MATRIX_TF32) - last)[0])
+
+    assert extra(36) < 0.5 * extra(37)
+
+
+def test_first_layers_sum_positions_and_few_channels_together() -> None:
+    gpu = on("GeForce RTX 3090")
+    stem, patch = (
+        convolution(batch=64, c_in=3, c_out=64, size=224, kernel=kernel, stride=kernel // 3) for kernel in (7, 14)
+    )
+    problems = problems_of_dims([stem, patch, replace(stem, c_in=8)], [Rate.MATRIX_FP16] * 3)
+    assert product_of(problems, 0.0, 1.0, has_first=True).k.tolist() == [224.0, 196 * 32.0, 49 * 32.0]
+    wider = replace(stem, c_in=8, is_channels_last=True)
+    assert times(replace(stem, is_channels_last=True), gpu, Rate.MATRIX_FP16) < times(wider, gpu, Rate.MATRIX_FP16)
+
+
+def depthwise(size: int, kernel: int, stride: int = 1, channels: int = 256) -> ConvolutionDims:
+    return convolution(64, channels, channels, size, kernel, stride, groups=channels)
+
+
+@pytest.mark.parametrize(
+    ("dims", "rate", "is_taken"),
+    [
+        (depthwise(28, 3), Rate.MATRIX_FP16, True),
+        (depthwise(28, 5, stride=2), Rate.MATRIX_FP16, True),
+        (depthwise(28, 3, stride=2, channels=128), Rate.MATRIX_FP16, False),
+        (depthwise(28, 7), Rate.MATRIX_FP16, False),
+        (depthwise(4, 3), Rate.MATRIX_FP16, False),
+        (depthwise(28, 3), Rate.MATRIX_BF16, False),
+        (replace(depthwise(28, 3), dilation=(2, 2)), Rate.MATRIX_FP16, False),
+        (replace(depthwise(28, 7), is_channels_last=True), Rate.MATRIX_BF16, True),
+        (replace(convolution(groups=32), is_channels_last=True), Rate.MATRIX_FP16, False),
+    ],
+)
+def test_whose_depthwise_kernel_runs(dims: ConvolutionDims, rate: Rate, is_taken: bool) -> None:
+    assert runs_library_depthwise(problems_of_dims([dims], [rate])).tolist() == [is_taken]
+
+
+def test_large_depthwise_filters_are_faster_with_channels_last() -> None:
+    dims, gpu = depthwise(28, 7), on("GeForce RTX 3090")
+    last = replace(dims, is_channels_last=True)
+    assert times(last, gpu, Rate.MATRIX_FP16)[0] < 0.5 * times(dims, gpu, Rate.MATRIX_FP16)[0]
+
+
+def test_operands_in_the_other_layout_are_copied_first() -> None:
+    last = replace(convolution(batch=64, size=56), is_channels_last=True)
+    elements = 64 * 128 * 56 * 56
+    added = times(replace(last, copied_elements=elements), V100, Rate.MATRIX_FP16) - times(last, V100, Rate.MATRIX_FP16)
+    assert added[0] > 4 * elements / V100.bandwidth_bytes_per_s[0] * 1e9
 
 
 def test_a_tensor_that_the_epilogue_adds_is_read() -> None:

@@ -66,20 +66,23 @@ def test_dilation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "weight", "is_last"),
+    ("x", "weight", "is_last", "copied"),
     [
-        ((256, 64, 8, 1), (18, 9, 3, 1), False),
-        ((256, 1, 32, 4), (18, 9, 3, 1), True),
-        ((256, 64, 8, 1), (18, 1, 6, 2), True),
-        (None, None, False),
+        ((256, 64, 8, 1), (18, 9, 3, 1), False, 0),
+        ((256, 1, 32, 4), (18, 9, 3, 1), True, 6 * 2 * 3 * 3),
+        ((256, 64, 8, 1), (18, 1, 6, 2), True, 2 * 4 * 8 * 8),
+        ((256, 1, 32, 4), (18, 1, 6, 2), True, 0),
+        ((256, 1, 32, 4), None, True, 0),
+        (None, None, False, 0),
     ],
 )
 def test_channels_last_in_either_operand(
-    x: tuple[int, ...] | None, weight: tuple[int, ...] | None, *, is_last: bool
+    x: tuple[int, ...] | None, weight: tuple[int, ...] | None, *, is_last: bool, copied: int
 ) -> None:
     operands = (TensorSpec("float16", (2, 4, 8, 8), x), TensorSpec("float16", (6, 2, 3, 3), weight))
     arguments = (*operands, None, (2, 2), (1, 1), (1, 1), False, (0, 0), 2)
-    assert dims_of("convolution", *arguments).is_channels_last is is_last
+    dims = dims_of("convolution", *arguments)
+    assert (dims.is_channels_last, dims.copied_elements) == (is_last, copied)
 
 
 def test_a_fused_addition_reads_one_more_tensor() -> None:
