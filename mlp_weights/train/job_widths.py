@@ -144,7 +144,7 @@ def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
     total = 0.0
     for name, jobs in groups.items():
         ratios, shared = np.array([job.log_ratio for job in jobs]), values["without"].get(name, values["every"])
-        held = np.mean([job.is_held(shared) for job in jobs])
+        held = float(np.mean([job.is_held(shared) for job in jobs]))
         total += held * len(jobs)
         width = np.median([job.log_width(shared) for job in jobs])
         click.echo(

@@ -219,9 +219,9 @@ def kernels_of(row: IterationRow) -> Kernels:
     before PyTorch had cuDNN's: FlashAttention-2. llm-foundry's benchmarks (`scripts/train/benchmarking`, 2023) run
     MPT's own Triton kernel (`--attn_impl`, default `triton`), of the first FlashAttention: FlashAttention-2 is 1.3 to
     2.5 times as fast as that on A100 (Dao, arXiv 2307.08691, section 4.1), as it is beside the memory-efficient kernels
-    (figure 5), which stand for it here. Their loss is flash-attn's (`fused_crossentropy`), their optimizer `decoupled_adamw`;
-    gradients are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the A100 40GB in bfloat16
-    (`PURE`).
+    (figure 5), which stand for it here. Their loss is flash-attn's (`fused_crossentropy`), their optimizer
+    `decoupled_adamw`; gradients are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the
+    A100 40GB in bfloat16 (`PURE`).
     """
     is_foundry, is_torch = row.source == LLM_FOUNDRY, row.source in (LLM_FOUNDRY, "fms-fsdp")
     is_wide = row.source.startswith(MEGATRON_SOURCES) or (is_foundry and not row.gpu.endswith("40GB"))
