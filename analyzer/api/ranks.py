@@ -20,6 +20,8 @@ _NAMED: Final = 3
 if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
+    from ...specs.gpu import Catalog
+    from ..analysis.ranks.links import OtherMachine
     from ..analysis.ranks.report import RanksReport
     from ..rendering.page.page import Page
     from .report import Tables
@@ -81,13 +83,14 @@ class JobReport(Report):
 
 
 @speaks_keywords
-def ranks(
+def ranks(  # noqa: PLR0913 (all that one may ask, by name)
     traces: str | Path | Sequence[str | Path | Trace],
     *,
     to: str | Sequence[str] = (),
     source: str | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
+    to_node: str | Sequence[str] = (),
     iteration: int | str | None = None,
     recover: bool = False,
     progress: Progress | None = None,
@@ -127,10 +130,21 @@ def ranks(
         source=named.source,
         iteration=asked,
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
+        machines=[_other_machine(name, named.catalog) for name in as_names(to_node)],
     )
     if passed_over:
         report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))
     return JobReport(report=report, traces=tuple(read), asked=asked)
+
+
+def _other_machine(text: str, catalog: Catalog) -> OtherMachine:
+    """Return a machine by its name, or those of a TOML file."""
+    from ...specs.cluster import Cluster, find_node, load_cluster
+    from ..analysis.ranks.links import OtherMachine
+
+    is_file = text.lower().endswith(".toml")
+    cluster = load_cluster(Path(text), catalog) if is_file else Cluster().placed(find_node(text, catalog))
+    return OtherMachine(asked=f"--to-node {clean_text(text)}", cluster=cluster)
 
 
 def _read_files(places: Sequence[str], *, recover: bool, progress: Progress | None) -> tuple[list[Trace], str]:

@@ -40,6 +40,7 @@ class RanksRequest:
     output: Path | None
     recover: bool
     timeline: Path | None
+    to_nodes: tuple[str, ...]
     cluster: Machines
 
 
@@ -56,6 +57,14 @@ class RanksRequest:
 @source_option()
 @gpu_file_option
 @cluster_options
+@click.option(
+    "--to-node",
+    "to_nodes",
+    metavar="NODE|FILE",
+    multiple=True,
+    help="Predict the job on its own GPUs in this machine, too: one of 'wavecast nodes', or that of a TOML file as "
+    "--cluster-file takes; repeat for several.",
+)
 @iteration_option()
 @click.option(
     "--timeline",
@@ -77,6 +86,7 @@ def ranks(**options: Any) -> None:
       wavecast ranks traces/
       wavecast ranks traces/ --timeline ranks.json.gz
       wavecast ranks rank0.json.gz rank1.json.gz --to h100 -o ranks.json
+      wavecast ranks traces/ --to-node p4d.24xlarge --to-node my-cluster.toml
     """
     cluster = take_cluster(options)
     request = RanksRequest(**options, cluster=cluster)
@@ -109,6 +119,7 @@ def _compare(request: RanksRequest) -> JobReport:
             source=request.source,
             gpu_file=request.gpu_file,
             machines=request.cluster,
+            to_node=request.to_nodes,
             iteration=request.iteration,
             recover=request.recover,
             progress=progress,

@@ -22,6 +22,7 @@ from ..work import Family
 from .workload import GpuWorkload
 
 CONSTANTS: Final = "network_widths"
+JOBS: Final = "job_widths"
 TRAINING: Final = "training"
 _PRODUCTS: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT, Family.EXPERTS})
 _WIDE: Final = (Rate.FP64, Rate.MATRIX_FP64, Rate.FP32, Rate.MATRIX_FP32, Rate.MATRIX_TF32)
@@ -71,6 +72,26 @@ def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu]) -> Floats:
     return np.array(
         [widest if why_untested(gpu) is not None else float(without.get(chip_of(gpu), every)) for gpu in gpus]
     )
+
+
+def job_half_widths(
+    kind: IterationKind, families: Sequence[Family | None], gpus: Sequence[Gpu], *, without: str | None = None
+) -> Floats:
+    """Return the same for an iteration under a parallel plan, [m].
+
+    Jobs that trained in 16 bits or fewer without convolutions were measured (mlp_weights/train/job_widths.py): their
+    half-width is that of jobs, of all sources but `without` where one is named. That of other iterations is as on one
+    GPU.
+
+    >>> job_half_widths(kind, [Family.MATMUL], [h100]).shape
+    (1,)
+    """
+    widths = shared_half_widths(kind, gpus)
+    if not (kind.is_half and kind.is_training) or Family.CONVOLUTION in families:
+        return widths
+    known: Mapping[str, Any] = read_constants(JOBS)
+    found = float(known["without"].get(without, known["every"]))
+    return np.array([width if why_untested(gpu) else found for gpu, width in zip(gpus, widths, strict=True)])
 
 
 def _widest(constants: Mapping[str, Any]) -> float:

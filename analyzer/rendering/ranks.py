@@ -27,7 +27,7 @@ RANKS_FORMAT: Final = "wavecast.ranks"
 _ALIKE: Final = 2e-3
 """Times that differ by less are told as one."""
 _SHOWN_RANKS: Final = 64
-RANKS_VERSION: Final = "2.1"
+RANKS_VERSION: Final = "2.2"
 
 
 def describe_ranks(report: RanksReport) -> Page:
@@ -165,7 +165,7 @@ def _job_sheet(report: RanksReport) -> Sheet:
     return Sheet(
         title=f"The job on GPUs, {unit.name}",
         columns=(
-            text_column("GPU", (clean_text(row.gpu) + (" ◀" if row.is_source else "") for row in rows)),
+            text_column("GPU", (clean_text(row.place) + (" ◀" if row.is_source else "") for row in rows)),
             time_column("iteration", (row.iteration_ns for row in rows), unit),
             number_column("90 % interval", ranges, rank=1),
             count_column("slowest\nrank", (row.slowest_rank for row in rows), rank=2),

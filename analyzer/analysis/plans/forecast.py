@@ -245,6 +245,7 @@ def _log_width(
     straggle are independent of them.
     """
     kernels = np.max([_known(piece.compute_log_width, _NO_INTERVAL_LOG_WIDTH) for piece in pieces], axis=0)
+    kernels = np.hypot(kernels, np.max([piece.shared_log_width for piece in pieces], axis=0))
     links = np.max([_known(piece.link_log_width, _NO_MODEL_LOG_WIDTH) for piece in pieces], axis=0)
     if anchor is not None and anchor.log_width is not None:
         kernels = np.broadcast_to(anchor.log_width, kernels.shape)

@@ -22,7 +22,7 @@ from ...host.timeline import synthesize_timeline
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.prediction import Prediction
-from ...prediction.shared_error import iteration_kind
+from ...prediction.shared_error import iteration_kind, job_half_widths
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
 from ...recorded.window import select_window
@@ -56,7 +56,10 @@ class PieceTimes:
     parts: Mapping[str, Mapping[PlanPart, Floats]]
     """By pass (`PASSES`), what its time goes to, [m] each; they add up to it."""
     compute_log_width: Floats
-    """Half-width of the 90 % interval of its kernels' time together, natural log, [m]; NaN where nothing tells."""
+    """Half-width of the 90 % interval of its kernels' time together, natural log, [m]; NaN where nothing tells.
+    Without the error that all of them share."""
+    shared_log_width: Floats
+    """The same of that error."""
     link_log_width: Floats
     """The same of its collectives."""
     power: PiecePower | None = None
@@ -88,7 +91,9 @@ def replay_piece(
     window = select_window(trace)
     workload = shape_workload(trace, window)
     kind = iteration_kind(workload, trace.meta, is_compiled=False)
+    shared = job_half_widths(kind, workload.family, gpus)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
+    prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
         prediction = replace(prediction, time_ns=prediction.time_ns * row_factors(anchor, rank, workload, len(gpus)))
     graph = build_graph(trace)
@@ -115,6 +120,7 @@ def replay_piece(
         lead_ns=lead,
         parts=parts,
         compute_log_width=compute,
+        shared_log_width=shared,
         link_log_width=link,
         power=piece_power(workload, prediction, library, is_once),
     )

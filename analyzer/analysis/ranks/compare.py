@@ -8,13 +8,16 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Floats
 from ....errors import InputError
 from ....formats.trace import KernelKind, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
+from ....specs.nodes import Node
 from ...models.library import Library, load_library
 from ...recorded.host_ranks import is_host_rank
 from ...recorded.waiting import align_ranks
+from ...replay.joint import JointReplay
 from .causes import explain_straggler
 from .hosts import compare_hosts
 from .job import (
@@ -27,6 +30,7 @@ from .job import (
     replay_job,
     spans_of,
 )
+from .links import MovedTransfers, OtherMachine, find_machine, move_transfers
 from .report import JobRow, RankRow, RanksReport, Straggler
 from .rows import (
     SharedTimes,
@@ -53,15 +57,17 @@ def compare_ranks(
     iteration: int | str | None = None,
     library: Library | None = None,
     cluster: Cluster = USUAL,
+    machines: Sequence[OtherMachine] = (),
 ) -> RanksReport:
     """Say who waits for whom among ranks of one job, and how long its iteration takes on `targets`.
 
-    `traces` are measured, one of each rank; ranks that are missing are waited for as in the recording. Raises
-    InputError where they are not of one job, or hold no kernels of collectives that two of them share.
+    `traces` are measured, one of each rank; ranks that are missing are waited for as in the recording. `cluster` says
+    in which machines GPUs stand, the ranks' own as well, `machines` where else the ranks' own are to stand. Raises
+    InputError where traces are not of one job, or hold no kernels of collectives that two of them share.
     """
     order = np.argsort([at if trace.meta.rank is None else trace.meta.rank for at, trace in enumerate(traces)])
     traces = [traces[at] for at in order.tolist()]
-    _check_backends(traces, targets)
+    _check_backends(traces, "--to" if targets else machines[0].asked if machines else None)
     if is_host_rank(traces[0]):
         return compare_hosts(traces, iteration)
     aligned = align_ranks(traces)
@@ -74,9 +80,11 @@ def compare_ranks(
         cluster=cluster,
     )
     job = analyse_job(traces, aligned, asked)
+    nodes = [find_machine(job, other) for other in machines]
     spans = spans_of(job, replay_job(job))
     world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
     shared = part_shared(aligned, world, modelled_transfer(job))
+    elsewhere = [(node, move_transfers(job, node, shared.transfer_ns)) for node in nodes]
     rows = _rank_rows(job, shared)
     iteration_ns = max(row.iteration_ns for row in rows)
     error = max(abs(span / row.iteration_ns - 1.0) for span, row in zip(spans.tolist(), rows, strict=True))
@@ -94,14 +102,17 @@ def compare_ranks(
         more_straggler_count=more,
         collectives=collective_rows(aligned, job.inside, shared),
         waits=wait_rows(aligned, job.inside, shared, end_ns),
-        jobs=_job_rows(job),
+        jobs=_job_rows(job) + tuple(_moved_row(job, node, moved) for node, moved in elsewhere),
         is_on_hosts=False,
-        warnings=check_clocks(aligned, iteration_ns) + _warnings(job),
+        warnings=check_clocks(aligned, iteration_ns) + _warnings(job) + _unmoved([moved for _, moved in elsewhere]),
     )
 
 
-def _check_backends(traces: Sequence[Trace], targets: Sequence[Gpu]) -> None:
-    """Raise InputError unless all ranks are of one size of job, and their collectives timed, on GPUs or on hosts."""
+def _check_backends(traces: Sequence[Trace], predicted: str | None) -> None:
+    """Raise InputError unless all ranks are of one size of job, and their collectives timed, on GPUs or on hosts.
+
+    `predicted` is the option, if any, that asks for a job on GPUs.
+    """
     worlds = sorted({trace.meta.world_size for trace in traces if trace.meta.world_size is not None})
     if len(worlds) > 1:
         raise InputError(f"the files are of jobs of {' and '.join(map(str, worlds))} ranks: give those of one job")
@@ -116,9 +127,9 @@ def _check_backends(traces: Sequence[Trace], targets: Sequence[Gpu]) -> None:
     if any(on_hosts) and not all(on_hosts):
         one, other = traces[on_hosts.index(True)], traces[on_hosts.index(False)]
         raise InputError(f"{_name(one)} computed on its CPU, {_name(other)} on a GPU: they are not of one job")
-    if any(on_hosts) and targets:
+    if any(on_hosts) and predicted is not None:
         raise InputError(
-            "the ranks computed on CPUs: what their collectives take on GPUs is not known; leave --to out "
+            f"the ranks computed on CPUs: what their collectives take on GPUs is not known; leave {predicted} out "
             "('wavecast analyze FILE --to GPU' predicts the ops of one rank)"
         )
 
@@ -186,10 +197,7 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
     Where ranks ran on unequal GPUs, some are predicted and some are not: it is the widest of the ranks'.
     """
     joint = replay_job(job, column)
-    spans = spans_of(job, joint)
-    waited = np.nansum(joint.waiting_ns[job.inside], axis=0)
-    is_last = spans >= (1.0 - _SAME_SPAN) * spans.max()
-    slowest = int(np.where(is_last, waited, np.inf).argmin())
+    spans, waited, slowest = _slowest_of(job, joint)
     columns = job.sources if column is None else (column,) * len(spans)
     doubtful = range(len(spans)) if job.is_mixed else (slowest,)
     sides = np.array(
@@ -212,6 +220,44 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
         slowest_rank=job.aligned.ranks[slowest],
         waiting_share=float(np.mean(waited / spans)),
         is_source=column is None or set(job.sources) == {column},
+    )
+
+
+def _slowest_of(job: RankJob, joint: JointReplay) -> tuple[Floats, Floats, int]:
+    """Return each rank's iteration in a replay and how long it waits in it, [r], and which rank is the slowest."""
+    spans = spans_of(job, joint)
+    waited = np.nansum(joint.waiting_ns[job.inside], axis=0)
+    is_last = spans >= (1.0 - _SAME_SPAN) * spans.max()
+    return spans, waited, int(np.where(is_last, waited, np.inf).argmin())
+
+
+def _moved_row(job: RankJob, node: Node, moved: MovedTransfers) -> JobRow:
+    """Predict the job on its own GPUs in another machine: kernels and hosts as recorded, what links move as there."""
+    joint = replay_job(job, transfer_ns=moved.usual_ns)
+    spans, waited, slowest = _slowest_of(job, joint)
+    low, high = (
+        float(spans_of(job, replay_job(job, transfer_ns=item)).max()) for item in (moved.low_ns, moved.high_ns)
+    )
+    return JobRow(
+        gpu=job.gpus[job.sources[0]].name,
+        node=node.name,
+        iteration_ns=float(spans[slowest]),
+        low_ns=low,
+        high_ns=high,
+        slowest_rank=job.aligned.ranks[slowest],
+        waiting_share=float(np.mean(waited / spans)),
+        is_source=False,
+    )
+
+
+def _unmoved(moved: Sequence[MovedTransfers]) -> tuple[str, ...]:
+    """Return what to warn of collectives that stay as recorded in another machine."""
+    count = max((item.unknown_count for item in moved), default=0)
+    if not count:
+        return ()
+    return (
+        f"{count:,} collectives that ranks share do not say how much they move: in another machine they take as long "
+        "as recorded",
     )
 
 

@@ -134,15 +134,21 @@ def _check_gpus(aligned: AlignedRanks, results: Sequence[Analysis]) -> None:
         )
 
 
-def replay_job(job: RankJob, column: int | None = None, heeded: Mask | None = None) -> JointReplay:
-    """Replay all ranks on one of the GPUs; None: each on its own, as recorded."""
+def replay_job(
+    job: RankJob, column: int | None = None, heeded: Mask | None = None, transfer_ns: Floats | None = None
+) -> JointReplay:
+    """Replay all ranks on one of the GPUs; None: each on its own, as recorded.
+
+    `transfer_ns` are other times of what the shared collectives move, [c].
+    """
     columns = job.sources if column is None else (column,) * len(job.results)
     timings = [
         on_gpus(result.forecast.timing, slice(at, at + 1)) for result, at in zip(job.results, columns, strict=True)
     ]
-    ratio = np.ones(len(job.aligned.name)) if column is None else _transfer_ratio(job, column)
-    transfer = job.aligned.transfer_ns * np.where(np.isnan(ratio), 1.0, ratio)
-    return replay_jointly(job.joined, timings, transfer, job.aligned.clock_ns, heeded)
+    if transfer_ns is None:
+        ratio = np.ones(len(job.aligned.name)) if column is None else _transfer_ratio(job, column)
+        transfer_ns = job.aligned.transfer_ns * np.where(np.isnan(ratio), 1.0, ratio)
+    return replay_jointly(job.joined, timings, transfer_ns, job.aligned.clock_ns, heeded)
 
 
 def _nodes_of(graph: Graph, kernel: Rows) -> Rows:

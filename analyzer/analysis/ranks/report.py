@@ -95,6 +95,13 @@ class JobRow:
     waiting_share: float
     """Of the ranks' time, mean."""
     is_source: bool
+    node: str = ""
+    """The machine that the ranks' own GPUs are moved to; empty: not moved."""
+
+    @property
+    def place(self) -> str:
+        """Return the GPU, and the machine that it is moved to."""
+        return f"{self.gpu} in {self.node}" if self.node else self.gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

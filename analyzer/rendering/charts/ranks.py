@@ -255,7 +255,7 @@ def _job_chart(report: RanksReport) -> Chart | None:
     shown = found[:MOST_RANKS]
     rows = [
         {
-            "gpu": row.gpu,
+            "gpu": row.place,
             "kind": "recorded" if row.is_source else "predicted",
             "time_ms": row.iteration_ns / 1e6,
             "low_ms": None if row.is_source or row.low_ns is None else row.low_ns / 1e6,

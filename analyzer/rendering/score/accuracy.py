@@ -256,9 +256,11 @@ def _iteration_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
         "From `distributed/iterations.parquet`: MLPerf training, Megatron-Bridge, NeMo, dgxc, llm-foundry and "
         "fms-fsdp, on 1 to 11,616 GPUs. Each model is written as a recording of one GPU from its sizes, with the "
         "kernels that its framework runs; what each rank of the plan runs is derived from that, and an iteration "
-        "predicted as `wavecast scale` does. Nothing was fitted on these rows. Attention is an input: cuDNN's under "
-        "Transformer Engine on Hopper, FlashAttention-2 elsewhere (llm-foundry's tables are of 2023). Rows whose plan "
-        "or sizes are not given are left out."
+        "predicted as `wavecast scale` does. No time was fitted on these rows; the half-width of the error that "
+        "kernels share was, without the publisher that is scored (docs/many-gpus.md). Attention is an input: cuDNN's "
+        "under Transformer Engine on Hopper, FlashAttention-2 elsewhere, at llm-foundry (2023) MPT's Triton kernel, "
+        "for which memory-efficient attention stands. That, and what else llm-foundry's software does in an "
+        "iteration, was looked up after its errors were seen. Rows whose plan or sizes are not given are left out."
     )
     yield (
         "Baselines: a utilisation of 40 %; the median utilisation of the same model on other GPUs, and under other "

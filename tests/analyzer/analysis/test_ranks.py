@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.analysis.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.analysis.ranks.compare import compare_ranks
+from wavecast.analyzer.analysis.ranks.links import OtherMachine
 from wavecast.analyzer.analysis.ranks.report import RanksReport
 from wavecast.analyzer.analysis.ranks.rows import interval_of
 from wavecast.analyzer.analysis.ranks.timeline import rank_events
@@ -23,8 +24,11 @@ from wavecast.formats.kineto import import_kineto
 from wavecast.formats.perfetto import encode_events
 from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.cluster import Cluster
+from wavecast.specs.fabric import usual_node
 from wavecast.specs.match import find_gpu
 
+A100 = find_gpu(load_catalog(), "a100sxm80")
 STEPS = 4
 TRANSFER_US = 300
 USUAL_US = 2000
@@ -132,6 +136,46 @@ def test_all_ranks_together_replay_as_recorded_whatever_their_clocks_say() -> No
     assert report.replay_error < 1e-3
     assert report.clock_error_ns == 0
     assert sum(row.last_count for row in report.ranks) == STEPS
+
+
+def elsewhere(**changes: Any) -> OtherMachine:
+    """The A100's usual machine with something else about it."""
+    node = replace(usual_node(A100), **changes)
+    return OtherMachine(asked="--to-node other", cluster=Cluster(nodes={node.gpu: node}))
+
+
+def test_in_another_machine_transfers_alone_change() -> None:
+    job = build_job([[USUAL_US] * STEPS, [USUAL_US + 700] * STEPS])
+    bandwidth = usual_node(A100).link_bandwidth_bytes_per_s
+    machines = [elsewhere(), elsewhere(link_bandwidth_bytes_per_s=bandwidth / 4), elsewhere(link_latency_ratio=1.5)]
+    report = compare(job, machines=machines)
+    recorded, same, slow, latent = report.jobs
+    assert (recorded.is_source, same.is_source, same.node) == (True, False, usual_node(A100).name)
+    assert same.iteration_ns == same.low_ns == same.high_ns == pytest.approx(recorded.iteration_ns, rel=1e-6)
+    assert recorded.iteration_ns + 3e3 < latent.iteration_ns < slow.iteration_ns
+    transfers = slow.iteration_ns - recorded.iteration_ns + STEPS * TRANSFER_US * 1e3
+    assert 2.5 < transfers / (STEPS * TRANSFER_US * 1e3) <= 4.0
+    assert slow.low_ns is not None
+    assert slow.high_ns is not None
+    assert slow.low_ns < slow.iteration_ns < slow.high_ns
+    assert slow.slowest_rank == recorded.slowest_rank
+
+
+def test_what_was_waiting_for_unseen_ranks_stays_so_in_another_machine() -> None:
+    job = build_job([[USUAL_US] * STEPS] * 2, world=4)
+    bandwidth = usual_node(A100).link_bandwidth_bytes_per_s
+    report = compare(job, machines=[elsewhere(link_bandwidth_bytes_per_s=8 * bandwidth)])
+    recorded, fast = report.jobs
+    unseen_ns = sum(row.unseen_ns or 0.0 for row in report.collectives)
+    saved = recorded.iteration_ns - fast.iteration_ns
+    assert 0.0 < saved <= STEPS * TRANSFER_US * 1e3 - unseen_ns
+
+
+def test_a_machine_of_other_gpus_is_refused() -> None:
+    node = usual_node(find_gpu(load_catalog(), "h100sxm"))
+    other = OtherMachine(asked="--to-node DGX", cluster=Cluster(nodes={node.gpu: node}))
+    with pytest.raises(InputError, match=r"^--to-node DGX holds H100 SXM5 80GB, the ranks ran on A100 SXM4 80GB: "):
+        compare(build_job([[USUAL_US] * STEPS] * 2), machines=[other])
 
 
 def test_on_another_gpu_the_rank_with_more_to_compute_still_holds_the_job() -> None:

@@ -6,7 +6,13 @@ from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Variable
 from .products import Writer, linear
 
-CUDNN, FLASH = "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_flash_attention"
+FUSED = {
+    AttentionKernel.CUDNN: "aten::_scaled_dot_product_cudnn_attention",
+    AttentionKernel.FLASH2: "aten::_scaled_dot_product_flash_attention",
+    AttentionKernel.EFFICIENT: "aten::_scaled_dot_product_efficient_attention",
+}
+ALL = (True, True, True, False)
+"""Whose gradients are asked for: those of queries, keys and values, not of a bias."""
 VALUE = 2
 """Position of the values, after queries and keys."""
 
@@ -108,12 +114,13 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     turned = [_swap(writer, item) for item in operands]
     out = _heads_first(writer, batch, tokens, sizes.heads)
     spread = tape.tensor(FLOAT, batch, sizes.heads, tokens)
-    is_cudnn, scale = kernels.attention is AttentionKernel.CUDNN, sizes.head_dim**-0.5
-    if is_cudnn:
-        arguments = (*turned, None, True, 0.0, sizes.is_causal, False, scale)
-    else:
-        arguments = (*turned, 0.0, sizes.is_causal, False, scale)
-    row = tape.op(CUDNN if is_cudnn else FLASH, arguments, out, spread)
+    kind, causal, scale = kernels.attention, sizes.is_causal, sizes.head_dim**-0.5
+    arguments = {
+        AttentionKernel.CUDNN: (*turned, None, True, 0.0, causal, False, scale),
+        AttentionKernel.FLASH2: (*turned, 0.0, causal, False, scale),
+        AttentionKernel.EFFICIENT: (*turned, None, True, 0.0, causal, scale),
+    }
+    row = tape.op(FUSED[kind], arguments[kind], out, spread)
     plain = _swap(writer, out)
     result = writer.view(plain, batch, tokens, sizes.heads * sizes.head_dim)
 
@@ -121,10 +128,13 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
         grad = tape.gradient[result.row]
         grad = _swap(writer, writer.view(grad, batch, tokens, sizes.heads, sizes.head_dim))
         found = [_heads_first(writer, batch, tokens, item.shape[1]) for item in turned]
-        head = (grad, *turned, out, spread)
-        flags = (None, None, tokens, tokens, 0.0, sizes.is_causal)
-        tail = (None, None, None, *flags, scale) if is_cudnn else (*flags, None, None, scale)
-        tape.op(f"{CUDNN if is_cudnn else FLASH}_backward", (*head, *tail), *found)
+        flags = (None, None, tokens, tokens, 0.0, causal)
+        backward = {
+            AttentionKernel.CUDNN: (grad, *turned, out, spread, None, None, None, *flags, scale),
+            AttentionKernel.FLASH2: (grad, *turned, out, spread, *flags, None, None, scale),
+            AttentionKernel.EFFICIENT: (grad, *turned, None, out, spread, None, None, 0.0, ALL, causal, scale),
+        }
+        tape.op(f"{FUSED[kind]}_backward", backward[kind], *found)
         for item, gradient in zip(operands, found, strict=True):
             tape.add_gradient(item, _swap(writer, gradient))
 

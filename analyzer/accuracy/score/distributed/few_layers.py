@@ -97,6 +97,7 @@ def draw_line(few: PieceTimes, more: PieceTimes, layers: int) -> PieceTimes:
         lead_ns=more.lead_ns,
         parts=parts,
         compute_log_width=off_ns / np.maximum(_compute_ns(parts), 1.0),
+        shared_log_width=more.shared_log_width,
         link_log_width=more.link_log_width,
     )
 

@@ -6,19 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from .....errors import InputError
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
 from ....analysis.plans.forecast import Pipeline, PlanForecast, schedule_pieces
 from ....analysis.plans.parts import PlanPart
 from ....models.library import Library
+from ....prediction.shared_error import IterationKind, job_half_widths
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.plan import ParallelPlan
 from .few_layers import Known, replay_layers
 from .plans import node_of, plan_of
-from .rows import IterationRow, kernels_of, sizes_of
+from .rows import IterationRow, kernels_of, publisher_of, sizes_of
 from .sizes import Kernels, TransformerSizes
 
+JOB: Final = IterationKind(is_half=True, is_training=True, is_compiled=False)
+"""What all measured iterations are."""
 COMPUTING: Final = (PlanPart.COMPUTE, PlanPart.OPTIMIZER, PlanPart.BUBBLE)
 """Parts that go with the speed of kernels; a bubble is other stages' work."""
 
@@ -44,9 +49,13 @@ class RowForecast:
         return max((measured_ns / self.step_ns - rest) / max(self._computing, 1e-9), 0.1)
 
     @property
+    def computing_share(self) -> float:
+        """Return the share of the step that goes with the speed of kernels."""
+        return sum(self.shares.get(part, 0.0) for part in COMPUTING)
+
+    @property
     def _computing(self) -> float:
-        straggling = self.shares.get(PlanPart.STRAGGLERS, 0.0)
-        return sum(self.shares.get(part, 0.0) for part in COMPUTING) / max(1.0 - straggling, 1e-9)
+        return self.computing_share / max(1.0 - self.shares.get(PlanPart.STRAGGLERS, 0.0), 1e-9)
 
 
 def forecast_row(row: IterationRow, gpu: Gpu, library: Library, known: Known) -> RowForecast | str:
@@ -55,12 +64,23 @@ def forecast_row(row: IterationRow, gpu: Gpu, library: Library, known: Known) ->
 
 
 def forecast_iteration(
-    sizes: TransformerSizes, kernels: Kernels, row: IterationRow, gpu: Gpu, library: Library, known: Known
+    sizes: TransformerSizes,
+    kernels: Kernels,
+    row: IterationRow,
+    gpu: Gpu,
+    library: Library,
+    known: Known,
+    *,
+    shared_log_width: float | None = None,
 ) -> RowForecast | str:
-    """Return the same with the model and its kernels given."""
+    """Return the same with the model and its kernels given.
+
+    `shared_log_width` is the half-width of the error that all kernels share, natural log; None: what the jobs of all
+    other sources show.
+    """
     plan, node = plan_of(row, gpu), node_of(row, gpu)
     try:
-        found = _predict(sizes, kernels, row, plan, (gpu, node), library, known)
+        found = _predict(sizes, kernels, row, plan, (gpu, node), library, known, shared_log_width)
     except InputError as error:
         return str(error).split("\n", 1)[0]
     step = float(found.step_ns[0])
@@ -81,16 +101,23 @@ def _predict(
     where: tuple[Gpu, Node],
     library: Library,
     known: Known,
+    shared_log_width: float | None,
 ) -> PlanForecast:
     gpu, node = where
+    shared = job_half_widths(JOB, (), [gpu], without=publisher_of(row))
+    if shared_log_width is not None:
+        shared = np.full(1, shared_log_width)
     shape = (sizes, kernels, row.micro_batch, row.seq_len, replace(plan, micro_batches=None))
     place = (gpu.name, node.nic_bandwidth_bytes_per_s, node.link, node.gpu_count)
-    key = (*shape, row.microbatches, *place)
+    key = (*shape, row.microbatches, *place, float(shared[0]))
     if key not in known:
         if (*shape, *place) not in known:
             trunk = (sizes, kernels, row.micro_batch, row.seq_len)
             known[*shape, *place] = replay_layers(trunk, plan, where, library, known)
         pipeline: Pipeline = known[*shape, *place]
-        known[key] = schedule_pieces(pipeline, plan, [gpu], library, micro_batches=row.microbatches, nodes=[node])
+        pieces = tuple(replace(piece, shared_log_width=shared) for piece in pipeline.pieces)
+        known[key] = schedule_pieces(
+            replace(pipeline, pieces=pieces), plan, [gpu], library, micro_batches=row.microbatches, nodes=[node]
+        )
     found: PlanForecast = known[key]
     return found

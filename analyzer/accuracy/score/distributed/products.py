@@ -71,8 +71,9 @@ class Writer:
         return self.casts[x.row]
 
     def product(self, a: Variable, b: Variable, dtype: str, addend: Variable | None = None) -> Variable:
-        """Write [m, k] @ [k, n] of 16-bit or fp8 operands, into the addend where there is one."""
-        found = self.tape.tensor(dtype, a.shape[0], b.shape[1], view_of=addend)
+        """Write [m, k] @ [k, n] of 16-bit or fp8 operands, into the addend where there is one; a bias [n] is added."""
+        is_bias = addend is not None and len(addend.shape) == 1
+        found = self.tape.tensor(dtype, a.shape[0], b.shape[1], view_of=None if is_bias else addend)
         if a.spec.dtype.startswith("float8"):
             one = self.tape.tensor(FLOAT)
             self.tape.op("aten::_scaled_mm", (a, b, one, one, addend, None, dtype, False), found)
@@ -92,11 +93,14 @@ def linear(
     with tape.module(name):
         if weight is None:
             weight = writer.parameter(out, inner, dtype=FORWARD_FP8 if is_fp8 else None)
+        bias = writer.parameter(out) if writer.sizes.has_bias and not is_wide else None
         turned, flat = writer.turn(weight), writer.view(x, rows, inner)
         flat = writer.cast_once(x, flat) if is_fp8 else flat
-        y = writer.product(flat, turned, kernels.dtype)
+        y = writer.product(flat, turned, kernels.dtype, bias)
         row = tape.last
         result = writer.view(y, *x.shape[:-1], out, name="aten::_unsafe_view")
+        if bias is not None:
+            _differentiate_bias(writer, row, bias, result)
         _differentiate(writer, row, (x, weight, turned, flat, result), is_fp8=is_fp8)
         if kernels.lora_rank and not is_wide and name in kernels.lora_products:
             return _adapted(writer, x, result, out)
@@ -121,6 +125,20 @@ def _differentiate(
             tape.add_gradient(weight, writer.product(writer.turn(grad), flat, kernels.gradient_dtype, known))
         found = writer.product(grad, writer.turn(turned), kernels.dtype)
         tape.add_gradient(x, writer.view(found, *x.shape))
+
+    tape.differentiate(row, undo)
+
+
+def _differentiate_bias(writer: Writer, row: int, bias: Variable, result: Variable) -> None:
+    """Remember a bias's gradient: its output's, summed over tokens in a pass of its own, as torch does."""
+    tape = writer.tape
+
+    def undo() -> None:
+        if result.row in tape.gradient and any(bias is item for item in writer.trained):
+            grad = writer.view(tape.gradient[result.row], prod(result.shape[:-1]), result.shape[-1])
+            found = writer.activation(1, result.shape[-1])
+            tape.op("aten::sum", (grad, (0,), True, None), found)
+            tape.add_gradient(bias, writer.view(found, *bias.shape))
 
     tape.differentiate(row, undo)
 

@@ -19,7 +19,10 @@ OVERLAPS: Final = "overlap_moe_expert_parallel_comm"
 """Megatron-Core's switch."""
 LLM_FOUNDRY: Final = "llm-foundry"
 MEGATRON_SOURCES: Final = ("megatron-bridge", "nemo", "dgxc", "mlperf")
-GELU_FAMILIES: Final = ("gpt3", "mpt", "bert")
+MPT: Final = "mpt"
+COMPOSER_METRICS: Final = 2
+"""Cross entropy and perplexity, each taken from the logits of every micro batch."""
+GELU_FAMILIES: Final = ("gpt3", MPT, "bert")
 SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 """Their papers: GPT-3 and MPT (Brown et al. 2020; MosaicML 2023), Nemotron-4 (Parmar et al. 2024)."""
 PAX: Final = "PaxML"
@@ -164,8 +167,21 @@ def _clean(name: str, value: Any) -> Any:
     return int(value)
 
 
+def publisher_of(row: IterationRow) -> str:
+    """Return who published a row: one name for all rounds of MLPerf, one for all pages of NeMo.
+
+    >>> publisher_of(row)
+    'mlperf'
+    """
+    return next((name for name in ("mlperf", "nemo") if row.source.startswith(name)), row.source)
+
+
 def sizes_of(row: IterationRow) -> TransformerSizes:
-    """Return the transformer that a row trained; what the table does not say by its family's paper."""
+    """Return the transformer that a row trained; what the table does not say by its family's paper.
+
+    MPT's numbers of parameters in llm-foundry's tables say that products have biases and positions are learned:
+    1,315,950,592 of `mpt-1b` for 2,048 tokens, 33,554,432 more for 16,384 more.
+    """
     is_old = row.model.startswith(GELU_FAMILIES)
     activation = (
         Activation.SQUARED_RELU
@@ -189,8 +205,9 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
         activation=activation,
         has_rms_norm=activation is Activation.SWIGLU,
         has_rotary=not is_old,
-        learned_positions=row.seq_len if row.model.startswith("gpt3") else 0,
-        is_tied=row.model.startswith("mpt"),
+        learned_positions=row.seq_len if row.model.startswith(("gpt3", MPT)) else 0,
+        has_bias=row.model.startswith(MPT),
+        is_tied=row.model.startswith(MPT),
     )
 
 
@@ -198,17 +215,25 @@ def kernels_of(row: IterationRow) -> Kernels:
     """Return the kernels that the row's framework runs.
 
     Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
-    selection); MaxText and PaxML take cuDNN's through XLA; llm-foundry's tables are of 2023, before FlashAttention-3
-    and before PyTorch had cuDNN's: FlashAttention-2; fms-fsdp is of early 2024, the same.
+    selection); MaxText and PaxML take cuDNN's through XLA; fms-fsdp is of early 2024, before FlashAttention-3 and
+    before PyTorch had cuDNN's: FlashAttention-2. llm-foundry's benchmarks (`scripts/train/benchmarking`, 2023) run
+    MPT's own Triton kernel (`--attn_impl`, default `triton`), of the first FlashAttention: FlashAttention-2 is 1.3 to
+    2.5 times as fast as that on A100 (Dao, arXiv 2307.08691, section 4.1), as it is beside the memory-efficient kernels
+    (figure 5), which stand for it here. Their loss is flash-attn's (`fused_crossentropy`), their optimizer
+    `decoupled_adamw`; gradients are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the
+    A100 40GB in bfloat16 (`PURE`).
     """
-    is_torch = row.source in (LLM_FOUNDRY, "fms-fsdp")
+    is_foundry, is_torch = row.source == LLM_FOUNDRY, row.source in (LLM_FOUNDRY, "fms-fsdp")
+    is_wide = row.source.startswith(MEGATRON_SOURCES) or (is_foundry and not row.gpu.endswith("40GB"))
     attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
     is_lora, benchmark = row.task.endswith("lora"), "mlperf" if row.source.startswith("mlperf") else ""
     return Kernels(
         is_fp8=row.is_fp8,
-        attention=attention,
-        is_loss_fused=not is_torch,
-        gradient_dtype="float32" if row.source.startswith(MEGATRON_SOURCES) else "bfloat16",
+        attention=AttentionKernel.EFFICIENT if is_foundry else attention,
+        is_loss_fused=is_foundry or not is_torch,
+        reported_losses=COMPOSER_METRICS if is_foundry else 0,
+        is_optimizer_fused=not is_foundry,
+        gradient_dtype="float32" if is_wide else "bfloat16",
         accumulates=row.source.startswith(MEGATRON_SOURCES) and not row.framework.startswith(XLA) and not is_lora,
         lora_products=LORA_PRODUCTS[benchmark],
         lora_rank=LORA_RANK[benchmark] if is_lora else 0,

@@ -41,7 +41,7 @@ class TransformerSizes:
     has_rms_norm: bool = True
     has_rotary: bool = True
     has_bias: bool = False
-    """Of every product and norm."""
+    """Of every product of a layer."""
     has_dropout: bool = False
     is_causal: bool = True
     learned_positions: int = 0
@@ -63,6 +63,10 @@ class Kernels:
     else as transformers writes them."""
     is_loss_fused: bool = False
     """Whether the loss is taken from 16-bit logits in one kernel each way."""
+    reported_losses: int = 0
+    """Cross entropies of the logits that are taken beside the loss, to be reported (Composer's training metrics)."""
+    is_optimizer_fused: bool = True
+    """Whether AdamW is one kernel, else an operation of its own for each step of its formula (Composer's)."""
     gradient_dtype: str = "bfloat16"
     accumulates: bool = False
     """Whether a product adds a weight's gradient to that of earlier micro batches, in `gradient_dtype` (Megatron's

@@ -82,11 +82,33 @@ def _layer(writer: Writer, x: Variable) -> Variable:
 
 
 def _optimize(writer: Writer) -> None:
-    """Write a fused AdamW step over all that was trained, moments in float32."""
+    """Write an AdamW step over all that was trained, moments in float32: fused, or as Composer writes its formula."""
     tape = writer.tape
     stepped = [item for item in writer.trained if item.row in tape.gradient]
     grads = [tape.gradient[item.row] for item in stepped]
     moments = [[tape.tensor(FLOAT, *item.shape) for item in stepped] for _ in range(2)]
+    if not writer.kernels.is_optimizer_fused:
+        _step_by_step(writer, stepped, grads, moments)
+        return
     steps = [tape.tensor(FLOAT) for _ in stepped]
     arguments = (stepped, grads, *moments, [], steps)
     tape.op("aten::_fused_adamw_", (*arguments, 1e-4, 0.9, 0.95, 0.1, 1e-8, False, False))
+
+
+def _step_by_step(
+    writer: Writer, stepped: list[Variable], grads: list[Variable], moments: list[list[Variable]]
+) -> None:
+    """Write m = 0.9 m + 0.1 g, v = 0.95 v + 0.05 g g, p = p - s m / (sqrt(v) / c + eps), an op per operation.
+
+    Lists stand for the few flat parameters that FSDP has for each layer.
+    """
+    tape, (mean, square) = writer.tape, moments
+    root = [tape.tensor(FLOAT, *item.shape) for item in stepped]
+    tape.op("aten::_foreach_mul_", (mean, 0.9), *mean)
+    tape.op("aten::_foreach_add_", (mean, grads, 0.1), *mean)
+    tape.op("aten::_foreach_mul_", (square, 0.95), *square)
+    tape.op("aten::_foreach_addcmul_", (square, grads, grads, 0.05), *square)
+    tape.op("aten::_foreach_sqrt", (square,), *root)
+    tape.op("aten::_foreach_div_", (root, 1.0), *root)
+    tape.op("aten::_foreach_add_", (root, 1e-8), *root)
+    tape.op("aten::_foreach_addcdiv_", (stepped, mean, root, -1e-4), *stepped)

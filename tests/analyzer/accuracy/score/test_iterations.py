@@ -30,6 +30,7 @@ from wavecast.analyzer.rendering.score.iterations import iteration_sheet, worst_
 from wavecast.analyzer.rendering.score.json import draw_score_json, read_score_json
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
 from wavecast.formats.validate import validate
+from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 
@@ -83,17 +84,54 @@ def test_adapters_leave_the_weights_gradients_out() -> None:
         {"activation": Activation.SQUARED_RELU},
         {"experts": 4, "top_k": 2, "moe_ffn": 256},
         {"is_tied": True},
+        {"has_bias": True},
     ],
 )
-@pytest.mark.parametrize("is_fp8", [False, True])
-def test_recordings_are_valid_and_every_op_is_known(changes: dict[str, Any], is_fp8: bool) -> None:
-    trace = synthesise(replace(SMALL, **changes), Kernels(is_fp8=is_fp8), 2, 256)
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        Kernels(),
+        Kernels(is_fp8=True),
+        Kernels(attention=AttentionKernel.CUDNN),
+        Kernels(attention=AttentionKernel.EFFICIENT, reported_losses=2, is_optimizer_fused=False),
+    ],
+)
+def test_recordings_are_valid_and_every_op_is_known(changes: dict[str, Any], kernels: Kernels) -> None:
+    trace = synthesise(replace(SMALL, **changes), kernels, 2, 256)
     validate(trace)
     workload = shape_workload(trace, select_window(trace))
     unknown = {trace.strings[trace.ops.name[op]] for op in workload.op[~workload.has_work].tolist()}
     assert not unknown
     backward = trace.ops.phase == 1
     assert (trace.ops.forward[backward] >= 0).all()
+
+
+def moved_bytes(sizes: TransformerSizes, kernels: Kernels, name: str) -> float:
+    """Bytes that all ops of a name move in an iteration of one sample of 256 tokens."""
+    trace = synthesise(sizes, kernels, 1, 256)
+    workload = shape_workload(trace, select_window(trace))
+    chosen = [trace.strings[trace.ops.name[op]] == name for op in workload.op.tolist()]
+    return float((workload.work.moved_bytes * workload.count)[chosen].sum())
+
+
+def test_biases_gradients_read_every_output_of_a_layers_products_once() -> None:
+    outputs = 2 * 256 * ((8 + 2 * 4) * 64 + 512 + 2 * 1408 + 512)
+    assert moved_bytes(SMALL, Kernels(), "aten::sum") == 0.0
+    assert moved_bytes(replace(SMALL, has_bias=True), Kernels(), "aten::sum") == pytest.approx(2 * outputs, rel=0.01)
+
+
+def test_reported_losses_are_taken_in_float32_and_learned_from_by_nothing() -> None:
+    plain, reporting = (Kernels(is_loss_fused=True, reported_losses=count) for count in (0, 2))
+    for name in ("aten::_log_softmax_backward_data", "aten::nll_loss_backward"):
+        assert moved_bytes(SMALL, plain, name) == moved_bytes(SMALL, reporting, name) > 0.0
+    more = moved_bytes(SMALL, reporting, "aten::_log_softmax") - moved_bytes(SMALL, plain, "aten::_log_softmax")
+    assert more == pytest.approx(2 * 2 * 4 * 256 * 1024, rel=0.01)
+
+
+def test_an_optimizer_in_steps_moves_more_than_a_fused_one() -> None:
+    names = ("mul_", "add_", "addcmul_", "sqrt", "div_", "addcdiv_")
+    steps = sum(moved_bytes(SMALL, Kernels(is_optimizer_fused=False), f"aten::_foreach_{name}") for name in names)
+    assert 3.0 < steps / moved_bytes(SMALL, Kernels(), "aten::_fused_adamw_") < 5.0
 
 
 @pytest.mark.parametrize(

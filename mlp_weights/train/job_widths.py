@@ -1,0 +1,158 @@
+"""Learn from measured jobs the error that all their kernels' times share under a parallel plan.
+
+    python -m wavecast.mlp_weights.train.job_widths DATA [--write]
+
+Reads the iterations of language models without experts that `wavecast score` reads, and predicts each as it does, with
+the GPU's chip left out and without a shared error: its interval is then that of what kernels, links and the host err by
+each on their own.
+
+A prediction's half-width is hypot(own, c * shared), c the share of the step that kernels take. The shared half-width
+is the least that holds 90 % of the jobs, who published them counting alike, times sqrt(1 + 1 / n) for n publishers:
+another one's jobs (their software, what their iteration does beside the model) are as far from the mean of these as one
+of them. `without` holds it for each publisher from the others' jobs: so a score judges it on jobs that it was not
+learned from.
+
+`bias` is the mean of log(measured / predicted), `spread` its root mean square about that, `held` the share of a
+publisher's jobs inside the intervals that the others' jobs give, `width` their median half-width.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from ...analyzer.accuracy.score.distributed.few_layers import Known
+from ...analyzer.accuracy.score.distributed.forecast import forecast_iteration
+from ...analyzer.accuracy.score.distributed.rows import (
+    ITERATIONS,
+    kernels_of,
+    publisher_of,
+    read_iterations,
+    sizes_of,
+)
+from ...analyzer.accuracy.score.weights import Weights, Withheld, choose_weights
+from ...specs.catalog import load_catalog
+from ...specs.match import find_gpu
+from .calibrate import COVERAGE
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+
+NAME: Final = "job_widths"
+ABOUT: Final = (
+    "90 % half-widths, natural log, of the error that all kernels of a job share under a parallel plan, as measured "
+    "iterations of language models show it on chips left out: from every publisher's jobs, and without each. counts: "
+    "jobs by publisher."
+)
+STEP: Final = 0.01
+WIDEST: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobError:
+    """Compare a measured iteration with its prediction."""
+
+    publisher: str
+    log_ratio: float
+    """log(measured / predicted)."""
+    own_log_width: float
+    """Half-width of its interval without a shared error."""
+    computing_share: float
+    """Of its time, what goes with the speed of kernels."""
+
+    def log_width(self, shared: float) -> float:
+        """Return the half-width of its interval with a shared error of this one."""
+        return float(np.hypot(self.own_log_width, self.computing_share * shared))
+
+    def is_held(self, shared: float) -> bool:
+        """Say whether the measurement is inside that."""
+        return abs(self.log_ratio) <= self.log_width(shared)
+
+
+Groups = Mapping[str, Sequence[JobError]]
+"""Jobs by publisher."""
+
+
+@click.command(cls=Program, help=__doc__)
+@data_argument
+@write_options
+def main(data: Path, write: bool, keep: str | None) -> None:
+    """Print a line per publisher, and the half-widths."""
+    groups = by_publisher(read_errors(data, choose_weights(left_out=Withheld.CHIPS)))
+    values = widths_of(groups)
+    print_groups(groups, values)
+    if write:
+        counts = {name: len(jobs) for name, jobs in groups.items()}
+        fitted = FittedConstants(values=values, counts=counts, inputs=hash_files(data, [data / ITERATIONS]))
+        save_constants(NAME, ABOUT, fitted, keep=keep)
+
+
+def read_errors(data: Path, weights: Weights) -> list[JobError]:
+    """Return the errors of all jobs that can be predicted."""
+    known: Known = {}
+    found = []
+    for row in read_iterations(data):
+        if not (row.is_language_model and row.has_plan) or row.experts:
+            continue
+        gpu = find_gpu(load_catalog(), row.gpu)
+        models = weights.library_for(gpu)
+        forecast = forecast_iteration(
+            sizes_of(row), kernels_of(row), row, gpu, models, known, shared_log_width=0.0
+        )  # fmt: skip
+        if not isinstance(forecast, str):
+            found.append(
+                JobError(
+                    publisher=publisher_of(row),
+                    log_ratio=float(np.log(row.step_ns / forecast.step_ns)),
+                    own_log_width=float(np.log(forecast.high_ns / forecast.step_ns)),
+                    computing_share=forecast.computing_share,
+                )
+            )
+    return found
+
+
+def by_publisher(jobs: Iterable[JobError]) -> Groups:
+    """Return jobs by who published them, sorted."""
+    groups: dict[str, list[JobError]] = defaultdict(list)
+    for job in jobs:
+        groups[job.publisher].append(job)
+    return dict(sorted(groups.items()))
+
+
+def widths_of(groups: Groups) -> dict[str, Any]:
+    """Return the shared half-widths: from every publisher's jobs, and without each."""
+    rest = {name: {other: jobs for other, jobs in groups.items() if other != name} for name in groups}
+    without = {name: half_width_of(others) for name, others in rest.items() if others}
+    return {"every": half_width_of(groups), "without": without}
+
+
+def half_width_of(groups: Groups) -> float:
+    """Return the half-width for jobs of a publisher that is not among these."""
+    widths = np.arange(0.0, WIDEST, STEP)
+    held = [np.mean([np.mean([job.is_held(width) for job in jobs]) for jobs in groups.values()]) for width in widths]
+    least = widths[min(int(np.searchsorted(held, COVERAGE)), len(widths) - 1)]
+    return round(float(least * np.sqrt(1.0 + 1.0 / len(groups))), 3)
+
+
+def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
+    """Print each publisher's jobs and what the others' half-width holds of them."""
+    click.echo(f"{'':16} {'jobs':>5} {'bias':>7} {'spread':>7} {'shared':>7} {'held':>7} {'width':>7}")
+    total = 0.0
+    for name, jobs in groups.items():
+        ratios, shared = np.array([job.log_ratio for job in jobs]), values["without"].get(name, values["every"])
+        held = float(np.mean([job.is_held(shared) for job in jobs]))
+        total += held * len(jobs)
+        width = np.median([job.log_width(shared) for job in jobs])
+        click.echo(
+            f"{name:16} {len(jobs):5} {ratios.mean():7.3f} {ratios.std():7.3f} {shared:7.3f} {held:7.1%} {width:7.3f}"
+        )
+    count = sum(map(len, groups.values()))
+    click.echo(f"{'all':16} {count:5} {values['every']:23.3f} {total / count:7.1%}")
+
+
+if __name__ == "__main__":
+    main()
