@@ -13,6 +13,7 @@ from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     PowerLimits,
+    boosted_clock_hz,
     dram_bytes_per_s,
     l2_bytes_per_s,
     launch_s,
@@ -96,7 +97,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
     flops_per_s = np.maximum(peak_flops_per_s(problems.rate, fleet), fleet.flops_per_s[Rate.FP32])
     return Machine(
         sm_count=fleet.sm_count,
-        clock_hz=fleet.clock_hz,
+        clock_hz=boosted_clock_hz(fleet, values),
         bandwidth_bytes_per_s=dram_bytes_per_s(fleet, values),
         l2_bytes=fleet.l2_cache_bytes,
         l2_bytes_per_s=l2_bytes_per_s(fleet, values),
