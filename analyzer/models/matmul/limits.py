@@ -168,7 +168,7 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     allocators hand out the same block again. Where the cache is in two halves, each holds what its half of the
     multiprocessors touches.
     """
-    operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
+    operands = p.distinct * p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
     out = p.batch * p.m * p.n * p.out_bytes
     hit = cache_hit(p.copies * operands + out, machine, values)
     out_hit = cache_hit((operands + out) * values["out_pressure"], machine, values)

@@ -13,11 +13,13 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.units import RATES
 from wavecast.analyzer.models.matmul.limits import REDUCTION_BYTES_PER_CLOCK, limits_of, machine_of
 from wavecast.analyzer.models.matmul.model import MODEL
-from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, problems_of
+from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, least_work, problems_of
 from wavecast.analyzer.models.matmul.quantized import QUANTIZED
 from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
+from wavecast.analyzer.work.registry import work_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Codes, Floats
+from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Rate
@@ -47,6 +49,7 @@ def products(*sizes: tuple[int, int, int, int], dtype: str = "bf16") -> MatmulPr
         kind=np.full(count, int(kind.kind)),
         quantized=np.full(count, int(kind.is_quantized)),
         copies=np.full(count, 6.0),
+        distinct=np.ones(count),
     )
 
 
@@ -126,6 +129,18 @@ def test_no_tile_is_repeated_along_a_side_that_it_is_made_short_for() -> None:
     choice = run(problems, fleet).choice
     assert choice is not None
     assert (TILES[choice % len(TILES)] >= 64).all()
+
+
+def test_batches_that_share_a_weight_read_it_once() -> None:
+    weight = TensorSpec("bfloat16", (1024, 64, 4096), (0, 4096, 1))
+    own = replace(weight, strides=(64 * 4096, 4096, 1))
+    rows = TensorSpec("bfloat16", (1024, 16, 64), (1024, 64, 1))
+    works = [work_of("aten::bmm", Signature((rows, item))) for item in (weight, own)]
+    problems = problems_of([work for work in works if work], [Rate.MATRIX_BF16] * 2)
+    shared_bytes, own_bytes = least_work(problems).moved_bytes
+    assert own_bytes - shared_bytes == 1023 * 64 * 4096 * 2
+    shared_ns, own_ns = run(column(problems), fleet_of("H100 SXM")).time_ns[:, 0]
+    assert shared_ns < own_ns
 
 
 def test_half_rate_cards_run_above_the_stated_clock() -> None:
