@@ -93,6 +93,7 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
                 kind=np.full(count, int(MatmulKernel.PLAIN)),
                 quantized=np.zeros(count, dtype=np.int64),
                 copies=np.ones(count),
+                distinct=np.ones(count),
             ),
             gpus=gpus,
             gpu=gpu,

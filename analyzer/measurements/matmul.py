@@ -208,4 +208,5 @@ def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] 
         kind=np.array([int(item.kind) for item in formats])[index],
         quantized=np.array(is_wrapped, dtype=np.int64)[index],
         copies=np.full(len(m), COLD_COPIES),
+        distinct=np.ones(len(m)),
     )

@@ -19,7 +19,7 @@ from .arguments import (
     tensors_at,
 )
 from .registry import register
-from .traffic import broadcast_shape, bytes_of, total_bytes
+from .traffic import broadcast_shape, bytes_of, distinct_count, total_bytes
 from .work import Family, MatmulDims, Work
 
 _PAIRS = frozenset({"float4_e2m1fn_x2"})
@@ -187,7 +187,12 @@ def _product(
     products = prod(a.shape[:-1]) * b.shape[-1]
     written = _out_bytes(signature, products if out_count is None else out_count, out_dtype or a.dtype)
     dims = MatmulDims(
-        batch=prod(a.shape[:-2]), m=a.shape[-2], n=b.shape[-1], k=a.shape[-1], is_k_contiguous=_is_k_contiguous(a, b)
+        batch=prod(a.shape[:-2]),
+        m=a.shape[-2],
+        n=b.shape[-1],
+        k=a.shape[-1],
+        is_k_contiguous=_is_k_contiguous(a, b),
+        distinct_ratio=(distinct_count(a) + distinct_count(b)) / max(1, a.element_count + b.element_count),
     )
     return _work(2 * products * dims.k * _numbers(a), (a, b, *extras), written, a.dtype, dims=dims)
 

@@ -65,6 +65,8 @@ class MatmulDims:
     k: int
     is_k_contiguous: bool | None = None
     """Whether k is contiguous in both operands, as in x @ weightᵀ; None where strides were not recorded."""
+    distinct_ratio: float = 1.0
+    """Of the operands' elements, those in places of their own: less where a batch shares an operand (stride 0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

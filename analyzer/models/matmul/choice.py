@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Codes, Rows, Singles
+from ....arrays import Codes, Floats, Mask, Rows, Singles
 from ..frame.parameters import Values
 from .limits import (
     L1_BYTES_PER_CLOCK,
@@ -102,6 +102,7 @@ def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> Sequence[Colu
     found = []
     for (height, width), resident in zip(TILES.tolist(), RESIDENT.tolist(), strict=True):
         is_wasted = ((height > WASTED_SIDE) & (p.m <= height / 2.0)) | ((width > WASTED_SIDE) & (p.n <= width / 2.0))
+        is_wasted |= _is_skinny(p.m, height) | _is_skinny(p.n, width)
         cycles, step, epilogue = tile_cycles(p, height, width, machine, values)
         columns = {
             "blocks": np.where(is_wasted, NEVER, 1.0) * np.ceil(p.m / height) * np.ceil(p.n / width) * p.batch,
@@ -115,6 +116,11 @@ def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> Sequence[Colu
         }
         found.append({name: _single(column) for name, column in columns.items()})
     return found
+
+
+def _is_skinny(size: Floats, side: float) -> Mask:
+    """Say where so short a side would be repeated more than twice: such tiles are for problems as short as they are."""
+    return (side < WASTED_SIDE) & (size > 2.0 * side)
 
 
 def _split(tile: Columns, fixed: Columns) -> Columns:

@@ -133,7 +133,7 @@ def _sizes(p: MatmulProblems) -> Floats:
 
 def compact(problems: MatmulProblems) -> MatmulProblems:
     """Return the problems with columns of one value shortened to one element, which broadcasts."""
-    formats = ("left_bytes", "right_bytes", "out_bytes", "rate", "kind", "quantized", "copies", "batch")
+    formats = ("left_bytes", "right_bytes", "out_bytes", "rate", "kind", "quantized", "copies", "batch", "distinct")
     same = {name: column[:1] for name in formats if _is_constant(column := getattr(problems, name))}
     return replace(problems, **same)
 

@@ -65,6 +65,8 @@ class MatmulProblems:
     """1 where the time includes the activations' conversion from 2-byte floats; 0 where they come in the format."""
     copies: Floats
     """Working sets of this size between two uses of the same one; 1: the same operands again and again."""
+    distinct: Floats
+    """Share of the operands' bytes in places of their own: less than 1 where a batch shares an operand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         kind=np.array([kernel_of(work, rate) for work, rate in zip(works, rates, strict=True)], dtype=np.int64),
         quantized=np.zeros(len(works), dtype=np.int64),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
+        distinct=np.array([item.distinct_ratio for item in dims]),
     )
 
 
@@ -128,7 +131,8 @@ _LEAST_ADDEND_BYTES: Final = 1.9
 def least_work(problems: MatmulProblems) -> WorkTable:
     """Return the products' operations, with each operand and the result moved once."""
     m, n, k = problems.m, problems.n, problems.k
-    moved = m * k * problems.left_bytes + k * n * problems.right_bytes + m * n * problems.out_bytes
+    operands = problems.distinct * (m * k * problems.left_bytes + k * n * problems.right_bytes)
+    moved = operands + m * n * problems.out_bytes
     return WorkTable(
         flops=2.0 * problems.batch * m * n * k, moved_bytes=problems.batch * moved, rate=rates_of(problems.rate)
     )
@@ -168,6 +172,6 @@ def _out_bytes(work: Work, dims: MatmulDims) -> float:
     An addend as large as the result, such as a gradient that further ones are added to, is read beside.
     """
     results = max(1, dims.batch * dims.m * dims.n)
-    operands = _width(work) * dims.batch * (dims.m * dims.k + dims.k * dims.n)
+    operands = _width(work) * dims.distinct_ratio * dims.batch * (dims.m * dims.k + dims.k * dims.n)
     addend = (work.read_bytes - operands) / results
     return work.written_bytes / results + (addend if addend >= _LEAST_ADDEND_BYTES else 0.0)

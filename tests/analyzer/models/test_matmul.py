@@ -13,11 +13,13 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.units import RATES
 from wavecast.analyzer.models.matmul.limits import REDUCTION_BYTES_PER_CLOCK, limits_of, machine_of
 from wavecast.analyzer.models.matmul.model import MODEL
-from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, problems_of
+from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, least_work, problems_of
 from wavecast.analyzer.models.matmul.quantized import QUANTIZED
 from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
+from wavecast.analyzer.work.registry import work_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Codes, Floats
+from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Rate
@@ -47,6 +49,7 @@ def products(*sizes: tuple[int, int, int, int], dtype: str = "bf16") -> MatmulPr
         kind=np.full(count, int(kind.kind)),
         quantized=np.full(count, int(kind.is_quantized)),
         copies=np.full(count, 6.0),
+        distinct=np.ones(count),
     )
 
 
@@ -68,10 +71,10 @@ def run(
 
 
 def bound_ns(problems: MatmulProblems, fleet: Fleet) -> Floats:
-    """Return the time of the arithmetic at the peak of the faster of the format's unit and FP32's."""
+    """Return the time of the arithmetic at the peak of the faster of the format's unit and FP32's, at full clock."""
     table = np.stack([fleet.flops_per_s[rate] for rate in RATES])
     peak = np.maximum(table[problems.rate, np.arange(table.shape[1])], fleet.flops_per_s[Rate.FP32])
-    return np.asarray(2.0 * problems.batch * problems.m * problems.n * problems.k / peak * 1e9)
+    return np.asarray(2.0 * problems.batch * problems.m * problems.n * problems.k / (peak * fleet.clock_headroom) * 1e9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -110,9 +113,41 @@ def test_the_cheap_score_finds_about_the_least_time(m: int, n: int, k: int, batc
     problems = column(products((batch, m, n, k)))
     fleet = fleet_of("H100 SXM", "L40S", "Tesla T4", "RTX A6000", "Instinct MI355X")
     chosen = run(problems, fleet).time_ns
-    tiles = [index for index, sides in enumerate(TILES) if all(side <= 64 for side in sides)]
+    pairs = [list(zip(sides.tolist(), (m, n), strict=True)) for sides in TILES]
+    tiles = [
+        i for i, both in enumerate(pairs) if all(side == 64 or (side < 64 and size <= 2 * side) for side, size in both)
+    ]
     every = [run(problems, fleet, np.full(chosen.shape, tile)).time_ns for tile in tiles]
     assert (chosen <= 1.15 * np.min(every, axis=0)).all()
+
+
+def test_no_tile_is_repeated_along_a_side_that_it_is_made_short_for() -> None:
+    problems, fleet = (
+        column(products((1, 97, 65536, 4096), (1, 786432, 196, 384))),
+        fleet_of("RTX 3090", "A100 SXM4 80GB"),
+    )
+    choice = run(problems, fleet).choice
+    assert choice is not None
+    assert (TILES[choice % len(TILES)] >= 64).all()
+
+
+def test_batches_that_share_a_weight_read_it_once() -> None:
+    weight = TensorSpec("bfloat16", (1024, 64, 4096), (0, 4096, 1))
+    own = replace(weight, strides=(64 * 4096, 4096, 1))
+    rows = TensorSpec("bfloat16", (1024, 16, 64), (1024, 64, 1))
+    works = [work_of("aten::bmm", Signature((rows, item))) for item in (weight, own)]
+    problems = problems_of([work for work in works if work], [Rate.MATRIX_BF16] * 2)
+    shared_bytes, own_bytes = least_work(problems).moved_bytes
+    assert own_bytes - shared_bytes == 1023 * 64 * 4096 * 2
+    shared_ns, own_ns = run(column(problems), fleet_of("H100 SXM")).time_ns[:, 0]
+    assert shared_ns < own_ns
+
+
+def test_half_rate_cards_run_above_the_stated_clock() -> None:
+    problems, fleet = column(products((1, 65536, 4096, 4096))), fleet_of("RTX 3090", "RTX 3090@1695MHz", "RTX A6000")
+    free, locked, professional = run(problems, fleet).time_ns[0]
+    assert free < 0.95 * locked
+    assert professional < free
 
 
 def test_frozen_choice_repeats_the_chosen_launch() -> None:

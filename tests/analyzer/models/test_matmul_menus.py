@@ -23,7 +23,7 @@ SIZES = st.tuples(*(st.integers(1, 40_000) for _ in range(3)))
 
 def product(dtype: str, m: float, n: float, k: float) -> MatmulProblems:
     form = FORMATS[dtype]
-    sizes = {"batch": 1.0, "m": m, "n": n, "k": k, "copies": COLD_COPIES, "out_bytes": 2.0}
+    sizes = {"batch": 1.0, "m": m, "n": n, "k": k, "copies": COLD_COPIES, "out_bytes": 2.0, "distinct": 1.0}
     return MatmulProblems(
         **{name: np.array([float(value)]) for name, value in sizes.items()},
         left_bytes=np.array([form.left_bytes]),
