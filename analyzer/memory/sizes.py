@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from ..work.traffic import tensor_bytes
 
 _GIB = 2**30
 _LONGEST_WRITTEN = 10**15
+_MOST_ELEMENT_BYTES = max(DTYPE_BYTES.values())
+"""A tensor whose elements would not fill a GPU at this size is not looked at further: its strides cost more time."""
 
 
 class _Tensor(NamedTuple):
@@ -79,8 +82,9 @@ def _larger_tensors(trace: Trace, op_rows: Rows, most_bytes: float) -> Iterator[
 
 def _larger(trace: Trace, number: int, most_bytes: float) -> TensorSpec | None:
     signature = trace.signatures[number]
-    tensors = (*signature.tensors(), *flatten_tensors(signature.results))
-    return next((spec for spec in tensors if spec.element_count > MAX_INTEGER or tensor_bytes(spec) > most_bytes), None)
+    small = min(MAX_INTEGER, most_bytes / _MOST_ELEMENT_BYTES)
+    large = [spec for spec in (*signature.tensors(), *flatten_tensors(signature.results)) if prod(spec.shape) > small]
+    return next((spec for spec in large if spec.element_count > MAX_INTEGER or tensor_bytes(spec) > most_bytes), None)
 
 
 def _larger_storages(trace: Trace, op_rows: Rows, most_bytes: float) -> Iterator[_Tensor]:

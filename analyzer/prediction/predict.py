@@ -107,6 +107,8 @@ def _hold_bounds(time: Floats, width: Floats, lower_ns: Floats, share: Floats) -
 
 def _add_waiting(time: Floats, width: Floats, waiting_ns: Floats) -> Floats:
     """Add to times [n, m] what other ranks were waited for [n], which no link shortens; return their half-widths."""
+    if not np.any(waiting_ns):
+        return width
     moved = time.copy()
     time += waiting_ns[:, None]
     share = np.divide(moved, time, out=np.ones_like(time), where=time > 0)

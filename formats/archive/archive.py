@@ -101,6 +101,10 @@ class Archive:
         ids = ", ".join(entry.short_id for entry in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
         raise InputError(f"{self.location}: {name[:80]!r} means {len(found)} traces ({ids}); name one by its id")
 
+    def unpacked_bytes(self) -> dict[str, int]:
+        """Return the unpacked size of every entry, by id: all that `verify` needs of them."""
+        return self._guarded(self._unpacked_bytes)
+
     def names(self, beginning: str = "") -> list[str]:
         """Return the ids and tags that begin so, at most 200, for completion."""
         return self._index.names(beginning)
@@ -281,6 +285,9 @@ class Archive:
         """Return a time that is later than all that this writer has seen, whatever the clocks of others say."""
         self._last_us = max(time.time_ns() // 1000, self._index.last_us + 1, self._last_us + 1)
         return self._last_us
+
+    def _unpacked_bytes(self) -> dict[str, int]:
+        return self._index.unpacked_bytes()  # of the index that is open when it is asked: `_guarded` may replace it
 
     def _select(self, condition: Condition) -> list[Entry]:
         return self._guarded(lambda: self._index.select(condition))

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,9 @@ SCHEMA_VERSION: Final = "1"
 BUSY_TIMEOUT_S: Final = 60.0
 """How long to wait for another writer of the index, who needs milliseconds, or seconds to make it anew."""
 _COLUMNS: Final = tuple(item.name for item in fields(Entry) if item.name not in ("tags", "note"))
+_values_of: Final = attrgetter(*_COLUMNS)
+_NEWEST_FIRST: Final = "ORDER BY COALESCE(recorded, added) DESC, added DESC, id"
+Values = tuple[str | int | float | None, ...]
 _SCHEMA: Final = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE entries (stamp INTEGER NOT NULL, {", ".join(_COLUMNS)}, PRIMARY KEY (id));
@@ -112,12 +116,16 @@ class Index:
             elif self.archive_id != archive_id or self.position != after:
                 return False
             position, last_us, unread = self.position, self.last_us, self.unread
+            rows: dict[str, list[Values]] = {}
             for position, change in changes:  # noqa: B007 - the last one is kept
                 if change is None:
                     unread += 1
                     continue
                 last_us = max(last_us, change.time_us)
-                self._apply(change)
+                if (found := _row_of(change)) is not None:
+                    rows.setdefault(found[0], []).append(found[1])
+            for statement, values in rows.items():  # later times win, so that their order does not matter
+                self._database.executemany(statement, values)
             facts = {"archive": archive_id, "position": position, "last_us": str(last_us), "unread": str(unread)}
             self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
         return True
@@ -125,9 +133,8 @@ class Index:
     def select(self, condition: Condition) -> list[Entry]:
         """Return the entries that a condition holds for, the newest first."""
         where = f"WHERE {condition.sql} " if condition.sql else ""
-        order = "ORDER BY COALESCE(recorded, added) DESC, added DESC, id"
         names = (*_COLUMNS, "note")
-        query = f"SELECT {', '.join(names)} FROM live {where}{order}"  # noqa: S608 - values are parameters
+        query = f"SELECT {', '.join(names)} FROM live {where}{_NEWEST_FIRST}"  # noqa: S608 - values are parameters
         with closing(self._database.execute(query, condition.parameters)) as rows:
             found = [dict(zip(names, row, strict=True)) for row in rows]
         tags = self._tags(found[0]["id"] if len(found) == 1 else None) if found else {}
@@ -142,6 +149,12 @@ class Index:
         """Return the ids of all entries."""
         with closing(self._database.execute("SELECT id FROM live")) as rows:
             return {row[0] for row in rows}
+
+    def unpacked_bytes(self) -> dict[str, int]:
+        """Return the unpacked size of every entry by id, the newest first."""
+        query = f"SELECT id, unpacked_bytes FROM live {_NEWEST_FIRST}"  # noqa: S608 - our own words
+        with closing(self._database.execute(query)) as rows:
+            return dict(rows)
 
     def names(self, beginning: str) -> list[str]:
         """Return ids and tags that begin so."""
@@ -161,17 +174,6 @@ class Index:
             for tagged, tag in rows:
                 found.setdefault(tagged, []).append(tag)
         return {tagged: tuple(tags) for tagged, tags in found.items()}
-
-    def _apply(self, change: Change) -> None:
-        run, stamp = self._database.execute, change.time_us
-        if change.kind == "add" and change.entry is not None:
-            run(_SET_ENTRY, (stamp, *(getattr(change.entry, name) for name in _COLUMNS)))
-        elif change.kind in ("tag", "untag"):
-            run(_SET_TAG, (change.id, change.tag, int(change.kind == "tag"), stamp))
-        elif change.kind == "note":
-            run(_SET_NOTE, (change.id, change.note, stamp))
-        elif change.kind == "remove":
-            run(_SET_REMOVAL, (change.id, stamp))
 
     def _prepare(self) -> None:
         """Make the tables; those of another version are dropped."""
@@ -208,3 +210,17 @@ class Index:
                 self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+
+def _row_of(change: Change) -> tuple[str, Values] | None:
+    """Return the statement that takes a change over, and its values; None where nothing is to be kept."""
+    stamp = change.time_us
+    if change.kind == "add" and change.entry is not None:
+        return _SET_ENTRY, (stamp, *_values_of(change.entry))
+    if change.kind in ("tag", "untag"):
+        return _SET_TAG, (change.id, change.tag, int(change.kind == "tag"), stamp)
+    if change.kind == "note":
+        return _SET_NOTE, (change.id, change.note, stamp)
+    if change.kind == "remove":
+        return _SET_REMOVAL, (change.id, stamp)
+    return None

@@ -66,25 +66,26 @@ def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int
     True
     """
     archive.reindex()
-    entries = {entry.id: entry for entry in archive.entries()}
+    entries = archive.unpacked_bytes()
     sizes = dict(archive.store.sizes())
-    total = sum(sizes.get(entry.key, 0) for entry in entries.values())
-    read = unpacked = 0
+    keys = {trace_id: key_of(trace_id) for trace_id in entries}
+    total = sum(sizes.get(key, 0) for key in keys.values())
+    read = 0
     findings = [*_journal(archive), *_strangers(sizes, set(entries))]
-    for trace_id, entry in entries.items():
-        fault = _check(archive, trace_id, is_listed=entry.key in sizes, deep=deep)
+    for trace_id, key in keys.items():
+        fault = _check(archive, trace_id, key, is_listed=key in sizes, deep=deep)
         if fault is not None:
             findings.append(fault)
-        read += sizes.get(entry.key, 0)
-        unpacked += entry.unpacked_bytes
+        read += sizes.get(key, 0)
         if progress is not None:
             progress(read, total)
-    return Verification(trace_count=len(entries), packed_bytes=read, unpacked_bytes=unpacked, findings=tuple(findings))
+    return Verification(
+        trace_count=len(entries), packed_bytes=read, unpacked_bytes=sum(entries.values()), findings=tuple(findings)
+    )
 
 
-def _check(archive: Archive, trace_id: str, *, is_listed: bool, deep: bool) -> Finding | None:
+def _check(archive: Archive, trace_id: str, key: str, *, is_listed: bool, deep: bool) -> Finding | None:
     """Return what is wrong with a trace's file, which is opened and read once; `is_listed`: it was there just now."""
-    key = key_of(trace_id)
     try:
         if not is_listed and not archive.store.exists(key):
             return _missing(trace_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import lru_cache
@@ -67,6 +67,10 @@ class PriceBook:
     """The only cloud that counts, by its plain name; None: all."""
     notes: tuple[str, ...] = ()
     """What is to be said of how they were read, a sentence each."""
+    _of_gpu: dict[str, dict[PriceOrigin, list[Listing]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The listings of each GPU, filled when the first is asked for: reports ask for all."""
 
     def price_of(self, gpu: Gpu) -> Price | None:
         """Return the price of a GPU; one that runs under a cap or a locked clock costs what the card does."""
@@ -79,12 +83,24 @@ class PriceBook:
         Who is nearer to the user goes first: what was given for this GPU, then the user's files, then the shipped
         table. There, dated listings go before undated ones: these count only where no dated one exists.
         """
-        return self._first(lambda item: gpu_name in item.gpus)
+        if not self._of_gpu:
+            for origin, group in self.listings.items():
+                for item in group:
+                    for name in dict.fromkeys(item.gpus):
+                        self._of_gpu.setdefault(name, {}).setdefault(origin, []).append(item)
+        return self._first(self._of_gpu.get(gpu_name, {}))
 
     def price_of_instance(self, name: str) -> Price | None:
         """Return the price of one GPU in a cloud's instance (`p5.48xlarge`), or None where nobody lists it."""
         wanted = plain_instance(name)
-        return self._first(lambda item: item.instance is not None and plain_instance(item.instance) == wanted)
+        return self._first(
+            {
+                origin: [
+                    item for item in group if item.instance is not None and plain_instance(item.instance) == wanted
+                ]
+                for origin, group in self.listings.items()
+            }
+        )
 
     def with_listings(self, origin: PriceOrigin, listings: Iterable[Listing], notes: Sequence[str] = ()) -> PriceBook:
         """Return the book with more listings, and what is to be said of them."""
@@ -109,10 +125,10 @@ class PriceBook:
             dict.fromkeys(item.cloud for group in self.listings.values() for item in group if item.cloud is not None)
         )
 
-    def _first(self, is_meant: Callable[[Listing], bool]) -> Price | None:
+    def _first(self, meant: Mapping[PriceOrigin, Sequence[Listing]]) -> Price | None:
         """Return what the listings that are meant say, of whoever is nearest to the user."""
         for origin in PriceOrigin:
-            found = [item for item in self.listings.get(origin, ()) if is_meant(item) and self._counts(item)]
+            found = [item for item in meant.get(origin, ()) if self._counts(item)]
             for kind in (self.kind,) if self.kind is not None else tuple(PriceKind):
                 price = _summary([item for item in found if item.kind is kind], origin)
                 if price is not None:

@@ -61,9 +61,9 @@ def find_tokens(trace: Trace) -> int | None:
     1024
     """
     batch, sizes = trace.meta.workload.batch_size, Counter[int]()
-    for name, layout, count in _forward_calls(trace):
+    for _, layout, count in _forward_calls(trace, _LOOKUPS):
         for spec, position in zip(layout.inputs, layout.input_positions, strict=True):
-            if name in _LOOKUPS and position == 1 and len(spec.shape) == 2 and batch in (None, spec.shape[0]):
+            if position == 1 and len(spec.shape) == 2 and batch in (None, spec.shape[0]):
                 sizes[spec.shape[1]] += count
     longer = Counter({size: count for size, count in sizes.items() if size > 1})
     return longer.most_common(1)[0][0] if longer else 1 if sizes[1] else None
@@ -100,9 +100,11 @@ def _appended(first: TensorSpec, second: TensorSpec) -> Iterator[tuple[int, int]
             yield first.shape[differing[0]], second.shape[differing[0]]
 
 
-def _forward_calls(trace: Trace) -> Iterator[tuple[str, SignatureLayout, int]]:
-    """Yield each distinct call of the forward pass: short name, tensors, and how often it is made."""
+def _forward_calls(trace: Trace, wanted: tuple[str, ...] = ()) -> Iterator[tuple[str, SignatureLayout, int]]:
+    """Yield each distinct call of the forward pass, or of `wanted` ops: short name, tensors, how often it is made."""
     forward = np.isin(trace.ops.phase, (Phase.FORWARD, Phase.OTHER)) & (trace.ops.signature >= 0)
+    if wanted:
+        forward &= np.array([short_name(text) in wanted for text in trace.strings], dtype=bool)[trace.ops.name]
     names, signatures = trace.ops.name[forward], trace.ops.signature[forward]
     pairs, counts = np.unique(np.stack([names, signatures]), axis=1, return_counts=True)
     for name, signature, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
