@@ -46,7 +46,7 @@ def workload_power(
     """Return what one GPU draws that runs a workload, on each type; `kept` is what merged kernels leave of switching.
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
-    [1.3, 1.6]
+    [1.4, 2.3]
     """
     power = board_power_of(prediction, library, constants)
     joules = kernel_joules(workload, prediction, power)
