@@ -57,7 +57,7 @@ def workload_power(
         np.einsum("i,ij->j", count, joules) * kept,
         power.idle_w + power.switching_w,
         power_half_width(fleet),
-        count[rows] @ sending_joules(dims, fleet.fabric),
+        (count * workload.op_share)[rows] @ sending_joules(dims, fleet.fabric),
         network_w(dims, fleet.fabric),
     )
     return tuple(
