@@ -41,7 +41,7 @@ def workload_power(
     """Return what one GPU draws that runs a workload, on each type.
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
-    [1.3, 1.6]
+    [1.4, 2.3]
     """
     power = board_power_of(prediction, library, constants)
     joules = kernel_joules(workload, prediction, power)
@@ -52,7 +52,7 @@ def workload_power(
         np.einsum("i,ij->j", count, joules),
         power.idle_w + power.switching_w,
         power_half_width(fleet),
-        count[rows] @ sending_joules(dims, fleet.fabric),
+        (count * workload.op_share)[rows] @ sending_joules(dims, fleet.fabric),
         network_w(dims, fleet.fabric),
     )
     return tuple(

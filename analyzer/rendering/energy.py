@@ -90,27 +90,26 @@ def describe_energy(energy: JobEnergy) -> str:
     >>> from wavecast.analyzer.analysis.decision.electricity import PowerDraw
     >>> draw = PowerDraw(idle_w=60.0, work_j=3.0, limit_w=400.0, half_width=0.25).of_job(8)
     >>> describe_energy(JobEnergy(power=draw, time_ns=1e7, low_ns=9e6, high_ns=1.2e7, gpu_count=8, host_gpu_count=8))
-    '28.80 J per iteration (22.36–37.57), 2.88 kW on average, 69.12 kWh a day'
+    '28.80 J per iteration (22.42–37.06), 69.12 kWh a day; boards and links draw 2.88 kW on average'
     """
     watts = energy.mean_power_w
     power = f"{format_number(watts / _KILO)} kW" if watts >= _KILO else f"{format_number(watts)} W"
     parts = [
         f"{format_number(energy.billed_j)} J per iteration ({_interval(energy)})",
-        f"{power} on average",
         f"{format_number(energy.kwh_per_day)} kWh a day",
     ]
     if energy.electricity_usd_per_day is not None:
         parts.append(f"{format_money(energy.electricity_usd_per_day)} of electricity a day")
     if energy.co2_kg_per_day is not None:
         parts.append(f"{format_number(energy.co2_kg_per_day)} kg of CO2 a day")
-    return ", ".join(parts)
+    return f"{', '.join(parts)}; boards and links draw {power} on average"
 
 
 def energy_note(electricity: Electricity | None) -> str:
     """Say what the figures hold.
 
     >>> energy_note(Electricity(usd_per_kwh=0.12, pue=1.2)).split(". ")[2]
-    'A kWh costs $0.12'
+    'A kWh costs $0.120'
     """
     parts = [
         "Energy: boards while they compute and while they wait, links between GPUs, and between machines their NICs "

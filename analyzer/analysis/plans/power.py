@@ -56,8 +56,8 @@ def piece_power(workload: GpuWorkload, prediction: Prediction, library: Library,
         half_width=power_half_width(prediction.fleet),
         each_j=(count - once) @ joules,
         once_j=once @ joules,
-        each_link_j=(count - once)[rows] @ sent,
-        once_link_j=once[rows] @ sent,
+        each_link_j=((count - once) * workload.op_share)[rows] @ sent,
+        once_link_j=(once * workload.op_share)[rows] @ sent,
         network_w=network_w(dims, prediction.fleet.fabric),
     )
 

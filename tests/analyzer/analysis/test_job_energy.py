@@ -105,3 +105,14 @@ def test_plans_are_listed_by_energy_where_that_is_asked() -> None:
     assert "Least energy per sample: " in found.draw("markdown")
     with pytest.raises(wavecast.InputError, match="sort='speed': expected one of time, cost, memory, energy"):
         wavecast.scale(GPT, to=GPU, gpus=8, plan="dp=8", sort="speed")
+
+
+@pytest.mark.parametrize(("sample", "leaves"), [("fsdp8-rank0of8", False), ("fsdp8-tp2-rank0of16", True)])
+def test_a_recorded_rank_counts_what_its_collectives_send(sample: str, *, leaves: bool) -> None:
+    trace = SAMPLES / f"llama_block-training-bf16-b1-{sample}-shapes.json.gz"
+    row = wavecast.analyze(trace, to=GPU).report.predictions[0]
+    assert row.power is not None
+    assert row.energy_j is not None
+    assert row.power.link_j > 0
+    assert (row.power.network_w > 0) is leaves
+    assert 0 < row.power.sending_j(row.iteration_ns) < 0.5 * row.energy_j
