@@ -21,8 +21,10 @@ from .inductor_ops import (
     CHANNEL_GRADIENTS,
     DIMS_AT,
     FUSED,
+    GATHERS,
     GENERATED,
     LARGE,
+    LOSSES,
     NOT_AGAIN,
     NOT_FUSED,
     ROW_GRADIENTS,
@@ -150,8 +152,21 @@ class _Lowering:
         parts = self.stored(call) if call.name in WINDOWED else self.parts(call)
         if call.name == "copy_" and len(parts) > 1:
             parts = parts[1:]
+        if call.name in GATHERS:  # no more of the table than there are results
+            most = call.outputs[0][1]
+            parts = [(value, min(count, most), part) for value, count, part in parts]
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
             self.assign(call, at, self.express(call, parts, elements, element_bytes))
+
+    def loss(self, call: Call) -> None:
+        """Lower a loss: each element's, and their mean or sum."""
+        parts = self.parts(call)
+        _, elements, element_bytes, _ = call.outputs[0]
+        count = max(item[1] for item in call.inputs)
+        whole = self.express(call, parts, count, element_bytes)
+        if elements < count:
+            whole = self._values.reduce(call.row, [(whole, count, 0)], 1, count, (element_bytes,), is_rows=True)[0]
+        self.assign(call, 0, whole)
 
     def library(self, call: Call) -> None:
         """Lower an op that is not generated."""
@@ -379,6 +394,7 @@ _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
     (frozenset(("cumsum", "cumprod")), _Lowering.scan),
     (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), _Lowering.scatter),
     (frozenset(DIMS_AT), _Lowering.reduction),
+    (LOSSES, _Lowering.loss),
 )
 
 
