@@ -165,7 +165,9 @@ class _Lowering:
         count = max(item[1] for item in call.inputs)
         whole = self.express(call, parts, count, element_bytes)
         if elements < count:
-            whole = self._values.reduce(call.row, [(whole, count, 0)], 1, count, (element_bytes,), is_rows=True)[0]
+            whole = self._values.reduce(
+                frozenset((call.row,)), [(whole, count, 0)], 1, count, (element_bytes,), is_rows=True
+            )[0]
         self.assign(call, 0, whole)
 
     def library(self, call: Call) -> None:
@@ -189,7 +191,7 @@ class _Lowering:
             return
         is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name])
         found = self._values.reduce(
-            call.row, parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
+            frozenset((call.row,)), parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
         )
         for at, value in enumerate(found):
             self.assign(call, at, value)
@@ -231,7 +233,7 @@ class _Lowering:
             self._normalise_again(call, parts, rows, elements, element_bytes)
             return
         moments = self._values.reduce(
-            call.row,
+            frozenset((call.row,)),
             parts[:1],
             rows,
             max(elements // rows, 1),
@@ -281,7 +283,7 @@ class _Lowering:
         if call.row in self._again:
             found = [self._values.read(normalised_of(call.row), 2 * rows, 4)]
         else:
-            found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
+            found = self._values.reduce(frozenset((call.row,)), parts, rows, columns, (4, 4), is_rows=True)
         stats = [(value, rows, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
 
@@ -290,7 +292,7 @@ class _Lowering:
         _, elements, element_bytes, _ = call.outputs[0]
         columns = last_size(call.signature)
         parts, rows = self.parts(call), max(elements // columns, 1)
-        found = self._values.reduce(call.row, parts, rows, columns, (4,), is_rows=True)
+        found = self._values.reduce(frozenset((call.row,)), parts, rows, columns, (4,), is_rows=True)
         self.assign(
             call, 0, self.express(call, [*parts, *((value, rows, 0) for value in found)], elements, element_bytes)
         )
@@ -339,7 +341,7 @@ class _Lowering:
         stats = [(value, images * channels, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
-            value = self._values.reduce(call.row, stats, channels, images, (4,), is_rows=False)[0]
+            value = self._values.reduce(frozenset((call.row,)), stats, channels, images, (4,), is_rows=False)[0]
             self.assign(call, at, value)
 
     def _sums(
@@ -348,9 +350,8 @@ class _Lowering:
         """Return one sum of each choice of operands."""
         found = []
         for each in chosen:
-            found += self._values.reduce(call.row, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
-            if len(each) > 1:
-                self._graph.loops[-1].ops |= self.tagged(call)
+            ops = self.tagged(call) if len(each) > 1 else frozenset((call.row,))
+            found += self._values.reduce(ops, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
         return found
 
     def scatter(self, call: Call) -> None:
