@@ -36,7 +36,7 @@ from .inductor_ops import (
     WINDOWED,
 )
 from .loops import Loop, LoopGraph, Read
-from .partition import Partition, normalised_of, partition, rows_again
+from .partition import Partition, normalised_of, partition, rows_again, storages_read
 from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
 from .values import Kept, LoopValues, Part, Value
 
@@ -69,7 +69,7 @@ class _Lowering:
         self, reading: OpReading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
     ) -> None:
         self._reading, self._readers, self._rows = reading, readers, rows
-        self._again = rows_again(reading, rows, kept.writer)
+        self._again = rows_again(reading, rows, kept.writer, kept.normalised)
         self._members = self._again.union(rows)
         self._graph = LoopGraph(region=region)
         self._values = LoopValues(self._graph, kept)
@@ -91,7 +91,7 @@ class _Lowering:
     def _lower(self, row: int) -> None:
         """Lower an op, behind what an earlier graph had of its operands and did not keep."""
         call = self._reading.call(row)
-        for storage, *_ in call.inputs:
+        for storage in storages_read(self._reading, row, self._kept.normalised, is_again=row in self._again):
             writer = self._kept.writer.get(storage, MISSING)
             if writer in self._again and storage not in self._values.current:
                 self._lower(writer)

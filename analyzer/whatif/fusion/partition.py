@@ -9,7 +9,7 @@ needs in the backward pass, nor what is used on both sides of a library's kernel
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,18 +79,32 @@ def partition(
     )
 
 
-def rows_again(reading: OpReading, rows: Sequence[int], writer: Mapping[Storage, int]) -> frozenset[int]:
+def rows_again(
+    reading: OpReading, rows: Sequence[int], writer: Mapping[Storage, int], normalised: Collection[int]
+) -> frozenset[int]:
     """Return the ops that a region, `rows`, computes anew: of what it reads, and of what they read."""
     found: set[int] = set()
     waiting = list(rows)
     own = frozenset(rows)
     while waiting:
-        for item in reading.inputs[waiting.pop()]:
-            row = writer.get(reading.storage[item])
+        user = waiting.pop()
+        for storage in storages_read(reading, user, normalised, is_again=user in found):
+            row = writer.get(storage)
             if row is not None and row not in own and row not in found:
                 found.add(row)
                 waiting.append(row)
     return frozenset(found)
+
+
+def storages_read(
+    reading: OpReading, row: int, normalised: Collection[int], *, is_again: bool = False
+) -> list[Storage]:
+    """Return what an op of a backward pass reads: of a norm whose normalised rows are kept, not what was normalised."""
+    found = [reading.storage[item] for item in reading.inputs[row]]
+    if is_again and row in normalised:
+        return found[1:]
+    is_gradient = reading.name(row) in ROW_GRADIENTS and int(reading.trace.ops.forward[row]) in normalised
+    return found[:1] + found[2:] if is_gradient else found
 
 
 def normalised_of(row: int) -> Storage:
