@@ -20,13 +20,10 @@ from .inductor_ops import (
     BATCH_NORMS,
     CHANNEL_GRADIENTS,
     DIMS_AT,
-    FUSED,
     GATHERS,
     GENERATED,
     LARGE,
     LOSSES,
-    NOT_AGAIN,
-    NOT_FUSED,
     ROW_GRADIENTS,
     ROW_NORMS,
     SHARES,
@@ -51,11 +48,10 @@ def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
         if reading.family(row) is not Family.VIEW:
             calls.setdefault(int(region[row]), []).append(row)
     readers, kept = readers_of(reading), Kept()
-    fuses = [_fuses(reading, row) for row in range(row_count(trace.ops))]
     graphs = []
     for at, rows in calls.items():
         is_forward = trace.ops.phase[rows[0]] != Phase.BACKWARD
-        cut = partition(reading, rows, readers, fuses) if is_forward else Partition()
+        cut = partition(reading, rows, readers) if is_forward else Partition()
         kept.writer.update(cut.writer)
         kept.normalised |= cut.normalised
         graphs.append(_Lowering(reading, readers, kept, at, rows).run())
@@ -99,8 +95,7 @@ class _Lowering:
 
     def _is_output(self, storage: int) -> bool:
         """Say whether a storage is read after the region, was there before, or is read by nobody: a result."""
-        readers = self._readers.get(storage, ())
-        if not readers or storage in self._values.given_storages:
+        if not (readers := self._readers.get(storage, ())) or storage in self._values.given_storages:
             return True
         return storage not in self._kept.writer and any(row not in self._members for row in readers)
 
@@ -138,8 +133,8 @@ class _Lowering:
         forward = int(self._reading.trace.ops.forward[call.row])
         shared = SHARES.get(call.name)
         is_same = forward != MISSING and shared == self._reading.names[self._reading.trace.ops.name[forward]]
-        is_kept = forward in self._kept.normalised
-        return frozenset((call.row, forward)) if is_same and not is_kept else frozenset((call.row,))
+        is_anew = is_same and forward not in self._kept.normalised
+        return frozenset((call.row, forward)) if is_anew else frozenset((call.row,))
 
     def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
         """Return an expression of the op."""
@@ -153,8 +148,7 @@ class _Lowering:
         if call.name == "copy_" and len(parts) > 1:
             parts = parts[1:]
         if call.name in GATHERS:  # no more of the table than there are results
-            most = call.outputs[0][1]
-            parts = [(value, min(count, most), part) for value, count, part in parts]
+            parts = [(value, min(count, call.outputs[0][1]), part) for value, count, part in parts]
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
             self.assign(call, at, self.express(call, parts, elements, element_bytes))
 
@@ -203,9 +197,8 @@ class _Lowering:
         columns = last_size(call.signature)
         whole = self._values.expression(call.row, parts, elements, element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=max(elements // columns, 1), reduced=columns, reads=whole.reads)
-        self.assign(
-            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
-        )
+        buffer = self._values.add_loop(loop, elements, element_bytes)
+        self.assign(call, 0, Value(elements, element_bytes, buffer=buffer))
 
     def dropout(self, call: Call) -> None:
         """Lower a dropout: random numbers make a mask, which a backward pass needs again."""
@@ -362,9 +355,8 @@ class _Lowering:
         empty = self._values.store(zeros)
         whole = self._values.expression(call.row, parts, max(count for _, count, _ in parts), element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=whole.elements, reads=whole.reads, after=frozenset((empty,)))
-        self.assign(
-            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
-        )
+        buffer = self._values.add_loop(loop, elements, element_bytes)
+        self.assign(call, 0, Value(elements, element_bytes, buffer=buffer))
 
 
 _Rule = Callable[[_Lowering, Call], None]
@@ -397,14 +389,6 @@ _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
     (frozenset(DIMS_AT), _Lowering.reduction),
     (LOSSES, _Lowering.loss),
 )
-
-
-def _fuses(reading: OpReading, row: int) -> bool:
-    """Say whether functorch's partitioner has an op fuse with others."""
-    name = reading.name(row)
-    if name in NOT_FUSED:
-        return not reading.is_once_only(row) and name not in NOT_FUSED - NOT_AGAIN
-    return name in GENERATED or name in FUSED or reading.family(row) is Family.ELEMENTWISE
 
 
 def _needs_memory(reading: OpReading, row: int) -> bool:

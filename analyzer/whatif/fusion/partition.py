@@ -14,7 +14,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ....formats.trace import Phase
-from .inductor_ops import MASKS, NORMS, RANDOM, ROW_GRADIENTS, ROW_NORMS, SOFTMAXES
+from ...work import Family
+from .inductor_ops import (
+    FUSED,
+    GENERATED,
+    MASKS,
+    NORMS,
+    NOT_AGAIN,
+    NOT_FUSED,
+    RANDOM,
+    ROW_GRADIENTS,
+    ROW_NORMS,
+    SOFTMAXES,
+)
 from .min_cut import UNCUTTABLE, Edge, reachable_side
 from .reading import OpReading
 
@@ -61,14 +73,9 @@ class _Node:
     """Ops to the backward pass."""
 
 
-def partition(
-    reading: OpReading, rows: Sequence[int], readers: Mapping[Storage, Sequence[int]], is_fusible: Sequence[bool]
-) -> Partition:
-    """Cut a region's forward pass, `rows` in order, from the backward pass.
-
-    `is_fusible` says of each op whether it is on functorch's list of ops that fuse and may be computed anew.
-    """
-    joint = _JointGraph(reading, rows, readers, is_fusible)
+def partition(reading: OpReading, rows: Sequence[int], readers: Mapping[Storage, Sequence[int]]) -> Partition:
+    """Cut a region's forward pass, `rows` in order, from the backward pass."""
+    joint = _JointGraph(reading, rows, readers)
     nodes = joint.nodes
     is_kept = joint.cut()
     anew = {node.storage: node.row for node, kept in zip(nodes, is_kept, strict=True) if node.storage is not None}
@@ -120,9 +127,8 @@ class _JointGraph:
         reading: OpReading,
         rows: Sequence[int],
         readers: Mapping[Storage, Sequence[int]],
-        is_fusible: Sequence[bool],
     ) -> None:
-        self._reading, self._readers, self._is_fusible = reading, readers, is_fusible
+        self._reading, self._readers = reading, readers
         self.nodes: list[_Node] = []
         self.normalised: dict[int, int] = {}
         """By the row of a norm: its node of normalised rows."""
@@ -154,7 +160,7 @@ class _JointGraph:
     def _add_op(self, row: int) -> None:
         call, name = self._reading.call(row), self._reading.name(row)
         reads = list(dict.fromkeys(self._given(item[0], item[1] * item[2]) for item in call.inputs))
-        fusible = self._is_fusible[row]
+        fusible = _fuses(self._reading, row)
         if not fusible:
             for item in reads:
                 self.nodes[item].is_used_unfused |= name != "cat"
@@ -196,7 +202,7 @@ class _JointGraph:
                     self.nodes[hat].is_needed = True
                     continue
                 node.is_needed = True
-                node.is_fixed |= not self._is_fusible[user] and name != "cat"
+                node.is_fixed |= not _fuses(self._reading, user) and name != "cat"
 
     def _normalised_by(self, user: int, storage: Storage) -> int | None:
         """Return the normalised rows that a gradient needs of a norm's input."""
@@ -261,3 +267,11 @@ class _JointGraph:
             edges.extend((2 * at + 1, 2 * user, UNCUTTABLE) for user in node.users)
         side = reachable_side(2 * count + 2, edges, source, sink)
         return [side[2 * at] and not side[2 * at + 1] for at in range(count)]
+
+
+def _fuses(reading: OpReading, row: int) -> bool:
+    """Say whether functorch's partitioner has an op fuse with others."""
+    name = reading.name(row)
+    if name in NOT_FUSED:
+        return not reading.is_once_only(row) and name not in NOT_FUSED - NOT_AGAIN
+    return name in GENERATED or name in FUSED or reading.family(row) is Family.ELEMENTWISE
