@@ -29,6 +29,7 @@ from torch import nn
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.scheduler import BaseSchedulerNode
 from torch.fx import traceback
 from wavecast.analyzer.prediction.workload import shape_workload
@@ -46,6 +47,10 @@ OpKey = tuple[str, int]
 """Which graph, forward or backward, and which recorded op: a backward graph computes some forward ops again."""
 TAG = "_numeric_debug_handle"
 """A field of a node's meta that graph passes copy and nothing else uses: the number of the aten call."""
+GPU = DeviceProperties(
+    type="cuda", index=0, multi_processor_count=132, cc=90, major=9, max_threads_per_multi_processor=2048, warp_size=32
+)
+"""What decides which reductions are cut in two: an H100's."""
 SHARED_NAMES = {
     "native_batch_norm": "batch_norm",
     "_native_batch_norm_legit": "batch_norm",
@@ -133,6 +138,7 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
         if scheduler == "triton":
             stack.enter_context(mock.patch.object(inductor_ir, "is_cpu", return_value=False))
             stack.enter_context(mock.patch.object(BaseSchedulerNode, "is_cpu", return_value=False))
+            stack.enter_context(mock.patch.object(DeviceProperties, "create", return_value=GPU))
             stack.enter_context(inductor.patch(force_pointwise_cat=True))
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(inductor.patch(settings))

@@ -55,6 +55,10 @@ GENERATED: Final = frozenset(
         *("upsample_nearest2d_backward", "where", "masked_fill", "lift_fresh", "lift_fresh_copy", "nll_loss_forward"),
     )
 )
+GATHERS: Final = frozenset(("embedding", "index", "gather", "index_select"))
+"""Read places of their first operand that indices choose."""
+LOSSES: Final = frozenset(("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"))
+"""Losses of each element, averaged or not; what others are made of is recorded."""
 WINDOWED: Final = frozenset(
     (
         *("avg_pool2d", "max_pool2d_with_indices", "avg_pool2d_backward", "upsample_bilinear2d", "upsample_nearest2d"),

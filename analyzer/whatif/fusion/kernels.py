@@ -18,6 +18,8 @@ from .scheduling import schedule
 
 _COUNTED: Final = frozenset({Family.ELEMENTWISE, Family.NORMALIZATION, Family.SOFTMAX, Family.LOSS})
 """Families whose arithmetic a generated kernel repeats."""
+_CACHED_ROW_BYTES: Final = 128 * 1024
+"""From here on the rows in flight outgrow the cache of an A100, and a second reading goes to memory."""
 _FLOATS: Final = {1: "int8", 2: "float16", 4: "float32", 8: "float64"}
 """A dtype of each size, which is all that a model of kernels bound by bytes asks of it."""
 
@@ -83,6 +85,7 @@ def _work_of(graph: LoopGraph, loops: Sequence[Loop], kept: set[int], works: Seq
     for read in reads:
         read_of[read.buffer] = read_of.get(read.buffer, 0) + graph.read_bytes(read)
     read_bytes = sum(min(size, graph.written_bytes(buffer)) for buffer, size in read_of.items())
+    read_bytes += _read_again_bytes(graph, loops, own)
     written_bytes = sum(graph.written_bytes(buffer) for buffer in kept)
     widest = max(loops, key=lambda loop: loop.elements)
     sizes = [graph.element_bytes[item] for item in (*kept, *read_of) if graph.elements[item] >= widest.elements // 2]
@@ -96,6 +99,15 @@ def _work_of(graph: LoopGraph, loops: Sequence[Loop], kept: set[int], works: Seq
         dims=_dims_of(loops, read_bytes + written_bytes),
         moved_since_bytes=max(since, default=None),
     )
+
+
+def _read_again_bytes(graph: LoopGraph, loops: Sequence[Loop], own: set[int]) -> int:
+    """Return what a kernel reads twice: rows too long for the cache, to reduce them, and to go on with each element."""
+    reduced = {read for loop in loops if loop.is_reduction for read in loop.reads if read.buffer not in own}
+    longest = max((loop.reduced for loop in loops), default=1)
+    walked = {read for loop in loops if not loop.is_reduction for read in loop.reads}
+    row_bytes = sum(graph.element_bytes[read.buffer] for read in reduced) * longest
+    return sum(map(graph.read_bytes, reduced & walked)) if row_bytes >= _CACHED_ROW_BYTES else 0
 
 
 def _dims_of(loops: Sequence[Loop], moved_bytes: float) -> RowDims | None:

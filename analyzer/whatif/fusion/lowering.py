@@ -20,11 +20,10 @@ from .inductor_ops import (
     BATCH_NORMS,
     CHANNEL_GRADIENTS,
     DIMS_AT,
-    FUSED,
+    GATHERS,
     GENERATED,
     LARGE,
-    NOT_AGAIN,
-    NOT_FUSED,
+    LOSSES,
     ROW_GRADIENTS,
     ROW_NORMS,
     SHARES,
@@ -34,7 +33,7 @@ from .inductor_ops import (
     WINDOWED,
 )
 from .loops import Loop, LoopGraph, Read
-from .partition import Partition, normalised_of, partition, rows_again
+from .partition import Partition, normalised_of, partition, rows_again, storages_read
 from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
 from .values import Kept, LoopValues, Part, Value
 
@@ -49,11 +48,10 @@ def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
         if reading.family(row) is not Family.VIEW:
             calls.setdefault(int(region[row]), []).append(row)
     readers, kept = readers_of(reading), Kept()
-    fuses = [_fuses(reading, row) for row in range(row_count(trace.ops))]
     graphs = []
     for at, rows in calls.items():
         is_forward = trace.ops.phase[rows[0]] != Phase.BACKWARD
-        cut = partition(reading, rows, readers, fuses) if is_forward else Partition()
+        cut = partition(reading, rows, readers) if is_forward else Partition()
         kept.writer.update(cut.writer)
         kept.normalised |= cut.normalised
         graphs.append(_Lowering(reading, readers, kept, at, rows).run())
@@ -67,7 +65,7 @@ class _Lowering:
         self, reading: OpReading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
     ) -> None:
         self._reading, self._readers, self._rows = reading, readers, rows
-        self._again = rows_again(reading, rows, kept.writer)
+        self._again = rows_again(reading, rows, kept.writer, kept.normalised)
         self._members = self._again.union(rows)
         self._graph = LoopGraph(region=region)
         self._values = LoopValues(self._graph, kept)
@@ -89,7 +87,7 @@ class _Lowering:
     def _lower(self, row: int) -> None:
         """Lower an op, behind what an earlier graph had of its operands and did not keep."""
         call = self._reading.call(row)
-        for storage, *_ in call.inputs:
+        for storage in storages_read(self._reading, row, self._kept.normalised, is_again=row in self._again):
             writer = self._kept.writer.get(storage, MISSING)
             if writer in self._again and storage not in self._values.current:
                 self._lower(writer)
@@ -97,8 +95,7 @@ class _Lowering:
 
     def _is_output(self, storage: int) -> bool:
         """Say whether a storage is read after the region, was there before, or is read by nobody: a result."""
-        readers = self._readers.get(storage, ())
-        if not readers or storage in self._values.given_storages:
+        if not (readers := self._readers.get(storage, ())) or storage in self._values.given_storages:
             return True
         return storage not in self._kept.writer and any(row not in self._members for row in readers)
 
@@ -136,8 +133,8 @@ class _Lowering:
         forward = int(self._reading.trace.ops.forward[call.row])
         shared = SHARES.get(call.name)
         is_same = forward != MISSING and shared == self._reading.names[self._reading.trace.ops.name[forward]]
-        is_kept = forward in self._kept.normalised
-        return frozenset((call.row, forward)) if is_same and not is_kept else frozenset((call.row,))
+        is_anew = is_same and forward not in self._kept.normalised
+        return frozenset((call.row, forward)) if is_anew else frozenset((call.row,))
 
     def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
         """Return an expression of the op."""
@@ -150,8 +147,22 @@ class _Lowering:
         parts = self.stored(call) if call.name in WINDOWED else self.parts(call)
         if call.name == "copy_" and len(parts) > 1:
             parts = parts[1:]
+        if call.name in GATHERS:  # no more of the table than there are results
+            parts = [(value, min(count, call.outputs[0][1]), part) for value, count, part in parts]
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
             self.assign(call, at, self.express(call, parts, elements, element_bytes))
+
+    def loss(self, call: Call) -> None:
+        """Lower a loss: each element's, and their mean or sum."""
+        parts = self.parts(call)
+        _, elements, element_bytes, _ = call.outputs[0]
+        count = max(item[1] for item in call.inputs)
+        whole = self.express(call, parts, count, element_bytes)
+        if elements < count:
+            whole = self._values.reduce(
+                frozenset((call.row,)), [(whole, count, 0)], 1, count, (element_bytes,), is_rows=True
+            )[0]
+        self.assign(call, 0, whole)
 
     def library(self, call: Call) -> None:
         """Lower an op that is not generated."""
@@ -174,7 +185,7 @@ class _Lowering:
             return
         is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name])
         found = self._values.reduce(
-            call.row, parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
+            frozenset((call.row,)), parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
         )
         for at, value in enumerate(found):
             self.assign(call, at, value)
@@ -186,9 +197,8 @@ class _Lowering:
         columns = last_size(call.signature)
         whole = self._values.expression(call.row, parts, elements, element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=max(elements // columns, 1), reduced=columns, reads=whole.reads)
-        self.assign(
-            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
-        )
+        buffer = self._values.add_loop(loop, elements, element_bytes)
+        self.assign(call, 0, Value(elements, element_bytes, buffer=buffer))
 
     def dropout(self, call: Call) -> None:
         """Lower a dropout: random numbers make a mask, which a backward pass needs again."""
@@ -216,7 +226,7 @@ class _Lowering:
             self._normalise_again(call, parts, rows, elements, element_bytes)
             return
         moments = self._values.reduce(
-            call.row,
+            frozenset((call.row,)),
             parts[:1],
             rows,
             max(elements // rows, 1),
@@ -266,7 +276,7 @@ class _Lowering:
         if call.row in self._again:
             found = [self._values.read(normalised_of(call.row), 2 * rows, 4)]
         else:
-            found = self._values.reduce(call.row, parts, rows, columns, (4, 4), is_rows=True)
+            found = self._values.reduce(frozenset((call.row,)), parts, rows, columns, (4, 4), is_rows=True)
         stats = [(value, rows, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
 
@@ -275,7 +285,7 @@ class _Lowering:
         _, elements, element_bytes, _ = call.outputs[0]
         columns = last_size(call.signature)
         parts, rows = self.parts(call), max(elements // columns, 1)
-        found = self._values.reduce(call.row, parts, rows, columns, (4,), is_rows=True)
+        found = self._values.reduce(frozenset((call.row,)), parts, rows, columns, (4,), is_rows=True)
         self.assign(
             call, 0, self.express(call, [*parts, *((value, rows, 0) for value in found)], elements, element_bytes)
         )
@@ -324,7 +334,7 @@ class _Lowering:
         stats = [(value, images * channels, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
-            value = self._values.reduce(call.row, stats, channels, images, (4,), is_rows=False)[0]
+            value = self._values.reduce(frozenset((call.row,)), stats, channels, images, (4,), is_rows=False)[0]
             self.assign(call, at, value)
 
     def _sums(
@@ -333,9 +343,8 @@ class _Lowering:
         """Return one sum of each choice of operands."""
         found = []
         for each in chosen:
-            found += self._values.reduce(call.row, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
-            if len(each) > 1:
-                self._graph.loops[-1].ops |= self.tagged(call)
+            ops = self.tagged(call) if len(each) > 1 else frozenset((call.row,))
+            found += self._values.reduce(ops, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
         return found
 
     def scatter(self, call: Call) -> None:
@@ -346,9 +355,8 @@ class _Lowering:
         empty = self._values.store(zeros)
         whole = self._values.expression(call.row, parts, max(count for _, count, _ in parts), element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=whole.elements, reads=whole.reads, after=frozenset((empty,)))
-        self.assign(
-            call, 0, Value(elements, element_bytes, buffer=self._values.add_loop(loop, elements, element_bytes))
-        )
+        buffer = self._values.add_loop(loop, elements, element_bytes)
+        self.assign(call, 0, Value(elements, element_bytes, buffer=buffer))
 
 
 _Rule = Callable[[_Lowering, Call], None]
@@ -379,15 +387,8 @@ _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
     (frozenset(("cumsum", "cumprod")), _Lowering.scan),
     (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), _Lowering.scatter),
     (frozenset(DIMS_AT), _Lowering.reduction),
+    (LOSSES, _Lowering.loss),
 )
-
-
-def _fuses(reading: OpReading, row: int) -> bool:
-    """Say whether functorch's partitioner has an op fuse with others."""
-    name = reading.name(row)
-    if name in NOT_FUSED:
-        return not reading.is_once_only(row) and name not in NOT_FUSED - NOT_AGAIN
-    return name in GENERATED or name in FUSED or reading.family(row) is Family.ELEMENTWISE
 
 
 def _needs_memory(reading: OpReading, row: int) -> bool:

@@ -9,12 +9,24 @@ needs in the backward pass, nor what is used on both sides of a library's kernel
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ....formats.trace import Phase
-from .inductor_ops import MASKS, NORMS, RANDOM, ROW_GRADIENTS, ROW_NORMS, SOFTMAXES
+from ...work import Family
+from .inductor_ops import (
+    FUSED,
+    GENERATED,
+    MASKS,
+    NORMS,
+    NOT_AGAIN,
+    NOT_FUSED,
+    RANDOM,
+    ROW_GRADIENTS,
+    ROW_NORMS,
+    SOFTMAXES,
+)
 from .min_cut import UNCUTTABLE, Edge, reachable_side
 from .reading import OpReading
 
@@ -61,14 +73,9 @@ class _Node:
     """Ops to the backward pass."""
 
 
-def partition(
-    reading: OpReading, rows: Sequence[int], readers: Mapping[Storage, Sequence[int]], is_fusible: Sequence[bool]
-) -> Partition:
-    """Cut a region's forward pass, `rows` in order, from the backward pass.
-
-    `is_fusible` says of each op whether it is on functorch's list of ops that fuse and may be computed anew.
-    """
-    joint = _JointGraph(reading, rows, readers, is_fusible)
+def partition(reading: OpReading, rows: Sequence[int], readers: Mapping[Storage, Sequence[int]]) -> Partition:
+    """Cut a region's forward pass, `rows` in order, from the backward pass."""
+    joint = _JointGraph(reading, rows, readers)
     nodes = joint.nodes
     is_kept = joint.cut()
     anew = {node.storage: node.row for node, kept in zip(nodes, is_kept, strict=True) if node.storage is not None}
@@ -79,18 +86,32 @@ def partition(
     )
 
 
-def rows_again(reading: OpReading, rows: Sequence[int], writer: Mapping[Storage, int]) -> frozenset[int]:
+def rows_again(
+    reading: OpReading, rows: Sequence[int], writer: Mapping[Storage, int], normalised: Collection[int]
+) -> frozenset[int]:
     """Return the ops that a region, `rows`, computes anew: of what it reads, and of what they read."""
     found: set[int] = set()
     waiting = list(rows)
     own = frozenset(rows)
     while waiting:
-        for item in reading.inputs[waiting.pop()]:
-            row = writer.get(reading.storage[item])
+        user = waiting.pop()
+        for storage in storages_read(reading, user, normalised, is_again=user in found):
+            row = writer.get(storage)
             if row is not None and row not in own and row not in found:
                 found.add(row)
                 waiting.append(row)
     return frozenset(found)
+
+
+def storages_read(
+    reading: OpReading, row: int, normalised: Collection[int], *, is_again: bool = False
+) -> list[Storage]:
+    """Return what an op of a backward pass reads: of a norm whose normalised rows are kept, not what was normalised."""
+    found = [reading.storage[item] for item in reading.inputs[row]]
+    if is_again and row in normalised:
+        return found[1:]
+    is_gradient = reading.name(row) in ROW_GRADIENTS and int(reading.trace.ops.forward[row]) in normalised
+    return found[:1] + found[2:] if is_gradient else found
 
 
 def normalised_of(row: int) -> Storage:
@@ -106,9 +127,8 @@ class _JointGraph:
         reading: OpReading,
         rows: Sequence[int],
         readers: Mapping[Storage, Sequence[int]],
-        is_fusible: Sequence[bool],
     ) -> None:
-        self._reading, self._readers, self._is_fusible = reading, readers, is_fusible
+        self._reading, self._readers = reading, readers
         self.nodes: list[_Node] = []
         self.normalised: dict[int, int] = {}
         """By the row of a norm: its node of normalised rows."""
@@ -140,7 +160,7 @@ class _JointGraph:
     def _add_op(self, row: int) -> None:
         call, name = self._reading.call(row), self._reading.name(row)
         reads = list(dict.fromkeys(self._given(item[0], item[1] * item[2]) for item in call.inputs))
-        fusible = self._is_fusible[row]
+        fusible = _fuses(self._reading, row)
         if not fusible:
             for item in reads:
                 self.nodes[item].is_used_unfused |= name != "cat"
@@ -182,7 +202,7 @@ class _JointGraph:
                     self.nodes[hat].is_needed = True
                     continue
                 node.is_needed = True
-                node.is_fixed |= not self._is_fusible[user] and name != "cat"
+                node.is_fixed |= not _fuses(self._reading, user) and name != "cat"
 
     def _normalised_by(self, user: int, storage: Storage) -> int | None:
         """Return the normalised rows that a gradient needs of a norm's input."""
@@ -247,3 +267,11 @@ class _JointGraph:
             edges.extend((2 * at + 1, 2 * user, UNCUTTABLE) for user in node.users)
         side = reachable_side(2 * count + 2, edges, source, sink)
         return [side[2 * at] and not side[2 * at + 1] for at in range(count)]
+
+
+def _fuses(reading: OpReading, row: int) -> bool:
+    """Say whether functorch's partitioner has an op fuse with others."""
+    name = reading.name(row)
+    if name in NOT_FUSED:
+        return not reading.is_once_only(row) and name not in NOT_FUSED - NOT_AGAIN
+    return name in GENERATED or name in FUSED or reading.family(row) is Family.ELEMENTWISE

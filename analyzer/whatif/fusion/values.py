@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .loops import Buffer, Loop, LoopGraph, OpRow, Read
+from .splits import split_count
 
 _MOST_SHARED_READS: Final = 4
 """Of an expression that several readers compute: inductor's `realize_reads_threshold`."""
@@ -133,9 +134,30 @@ class LoopValues:
         return buffer
 
     def reduce(
-        self, op: OpRow, parts: Iterable[Part], outer: int, reduced: int, results: Iterable[int], *, is_rows: bool
+        self,
+        ops: frozenset[OpRow],
+        parts: Iterable[Part],
+        outer: int,
+        reduced: int,
+        results: Sequence[int],
+        *,
+        is_rows: bool,
     ) -> list[Value]:
-        """Return what one reduction leaves, a value in memory per size of an element in `results`."""
-        whole = self.expression(op, parts, outer * reduced, 4, 1)
+        """Return what one reduction leaves, a value in memory per size of an element in `results`.
+
+        It is computed for `ops`, the last of which it is of. Where a few results are cut into parts, a second loop
+        reduces those.
+        """
+        whole = self.expression(min(ops), parts, outer * reduced, 4, 1)
+        whole.ops |= ops
+        if (splits := split_count(outer, reduced, is_rows=is_rows)) > 1:
+            first = Loop(
+                ops=whole.ops, outer=outer * splits, reduced=-(-reduced // splits), is_rows=is_rows, reads=whole.reads
+            )
+            partial = [self.add_loop(first, outer * splits, 4) for _ in results]
+            whole = Value(
+                outer, 4, ops=frozenset((max(ops),)), reads=frozenset(Read(item, outer * splits) for item in partial)
+            )
+            reduced = splits
         loop = Loop(ops=whole.ops, outer=outer, reduced=max(reduced, 1), is_rows=is_rows, reads=whole.reads)
         return [Value(outer, size, buffer=self.add_loop(loop, outer, size)) for size in results]
