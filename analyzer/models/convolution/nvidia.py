@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -43,7 +43,6 @@ VOLUME_EFFICIENCY: Final = 0.5
 took 1.3 to 1.7 times as long as with one efficiency for both, and slowed all images where they trained (chosen with
 these in sight)."""
 NEVER_NS: Final = 1e30
-LEAST_RATE: Final = 0.01
 FOUR_CHANNELS: Final = 4.0
 CHANNEL_BYTES: Final = 16.0
 """What a thread loads at once; kernels on matrix units take channels, or pixels, by so many."""
@@ -198,8 +197,6 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     again = np.where(fleet.has_hbm, 0.0, scarce * (values["gddr_weights_reads"] - 1.0))
     reads = 1.0 + np.where(product.is_weights, again, 0.0)
 
-    conversion_ns, plain = conversion_time(setting), plain_rate(problems)
-
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted = fleet.sm_count * resident_blocks(rows * columns)
         blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
@@ -214,14 +211,10 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
             epilogue_k=values["matrix_epilogue_k"],
             dram_bytes=(product.moved_bytes + missed) * reads,
         )
-        time_ns = tile_time(unit, fleet, values, tile) + conversion_ns
-        if plain.any():
-            as_is = replace(tile, efficiency=efficiency * np.maximum(plain, LEAST_RATE))
-            as_is_ns = np.where(plain > 0.0, tile_time(unit, fleet, values, as_is), NEVER_NS)
-            time_ns = np.minimum(time_ns, as_is_ns)
-        return time_ns + added_ns
+        return tile_time(unit, fleet, values, tile) + added_ns
 
-    return best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
+    time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
+    return time_ns + conversion_time(setting), tile
 
 
 def conversion_time(setting: Setting) -> Floats:
@@ -229,8 +222,7 @@ def conversion_time(setting: Setting) -> Floats:
 
     Two passes over each tensor, and a launch: what a gradient or the forward pass reads, before, and its result after.
     Recorded names show both (an A100's TF32, an H100's bf16); TF32 kernels of the forward pass write NCHW themselves
-    where channels come by fours (`nhwckrsc_nchw`, `alignc4` in their names). Single pixels of stride 1 are products of
-    the weights with each image, whose rows are its pixels, and need no change.
+    where channels come by fours (`nhwckrsc_nchw`, `alignc4` in their names).
     """
     problems, values = setting.problems, setting.values
     x, y, weights = tensor_elements(problems)
@@ -242,6 +234,7 @@ def conversion_time(setting: Setting) -> Floats:
     time_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]) * 1e9
     launches = np.where(is_kept, 2e3, 3e3) * values["launch_us"]
     is_needed = (problems.is_channels_last == 0) & (problems.timing != ConvolutionTiming.TENSORRT)
+    is_needed = is_needed & ~multiplies_images(problems)
     return np.where(is_needed, time_ns + launches, 0.0)
 
 
@@ -253,15 +246,10 @@ def copy_time(setting: Setting) -> Floats:
     return time_ns + np.where(problems.copied_elements > 0, 1e3 * values["launch_us"], 0.0)
 
 
-def plain_rate(problems: ConvolutionProblems) -> Floats:
-    """Return the rate of a product on NCHW images themselves over that of one in NHWC; 0: it cannot be.
-
-    The pixels of an image are a row, which kernels load by 16 bytes, or by 8 at half the rate (an assumption).
-    """
-    row_bytes = problems.output_pixels * problems.element_bytes
-    is_plain = (problems.taps <= 1.0) & (problems.stride <= 1.0) & (problems.groups <= 1.0)
-    aligned = np.where(row_bytes % CHANNEL_BYTES == 0, 1.0, np.where(row_bytes % (CHANNEL_BYTES / 2) == 0, 0.5, 0.0))
-    return np.where(is_plain & (problems.is_channels_last == 0), aligned, 0.0)
+def multiplies_images(problems: ConvolutionProblems) -> Mask:
+    """Say where NCHW images are operands as they lie: weights times pixels, whose rows are whole loads of a thread."""
+    is_single = (problems.taps <= 1.0) & (problems.stride <= 1.0) & (problems.groups <= 1.0)
+    return np.asarray(is_single & (problems.output_pixels * problems.element_bytes % CHANNEL_BYTES == 0))
 
 
 def best_fused(setting: Setting) -> Floats:

@@ -149,8 +149,7 @@ def test_single_pixels_are_multiplied_as_they_lie_where_rows_of_pixels_are_whole
         return float((times(dims, gpu, Rate.MATRIX_FP16) / last)[0])
 
     assert extra(56) == 1.0
-    assert 1.0 <= extra(14) < extra(57)
-    assert extra(56, stride=2) > 1.2
+    assert min(extra(14), extra(57), extra(56, stride=2)) > 1.2
 
 
 def test_tf32_kernels_write_nchw_themselves_where_channels_come_by_fours() -> None:
