@@ -40,7 +40,7 @@ class RanksRequest:
     output: Path | None
     recover: bool
     timeline: Path | None
-    to_nodes: tuple[str, ...]
+    to_node: tuple[str, ...]
     cluster: Machines
 
 
@@ -59,7 +59,7 @@ class RanksRequest:
 @cluster_options
 @click.option(
     "--to-node",
-    "to_nodes",
+    "to_node",
     metavar="NODE|FILE",
     multiple=True,
     help="Predict the job on its own GPUs in this machine, too: one of 'wavecast nodes', or that of a TOML file as "
@@ -119,7 +119,7 @@ def _compare(request: RanksRequest) -> JobReport:
             source=request.source,
             gpu_file=request.gpu_file,
             machines=request.cluster,
-            to_node=request.to_nodes,
+            to_node=request.to_node,
             iteration=request.iteration,
             recover=request.recover,
             progress=progress,

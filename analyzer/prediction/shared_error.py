@@ -83,7 +83,8 @@ def job_half_widths(
     half-width is that of jobs, of all sources but `without` where one is named. That of other iterations is as on one
     GPU.
 
-    >>> job_half_widths(kind, [Family.MATMUL], [h100]).shape
+    >>> kind = IterationKind(is_half=True, is_training=True, is_compiled=False)
+    >>> job_half_widths(kind, [], [h100]).shape
     (1,)
     """
     widths = shared_half_widths(kind, gpus)

@@ -106,7 +106,7 @@ def read_errors(data: Path, weights: Weights) -> list[JobError]:
         if not isinstance(forecast, str):
             found.append(
                 JobError(
-                    publisher=publisher_of(row),
+                    publisher=publisher_of(row.source),
                     log_ratio=float(np.log(row.step_ns / forecast.step_ns)),
                     own_log_width=float(np.log(forecast.high_ns / forecast.step_ns)),
                     computing_share=forecast.computing_share,

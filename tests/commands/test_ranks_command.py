@@ -109,3 +109,15 @@ def test_a_file_that_lacks_its_rank_has_the_one_of_its_name(run: Run, job: Path)
     found = json.loads(run("ranks", job, "--format", "json").stdout)
     assert [row["rank"] for row in found["ranks"]] == [2, 10]
     assert [item["rank"] for item in found["stragglers"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("machine", "reason"),
+    [
+        ("no such machine", "no node is called 'no such machine'"),
+        ("missing.toml", "missing.toml"),
+        ("p4d.24xlarge", "what their collectives take on GPUs is not known; leave --to-node"),
+    ],
+)
+def test_another_machine_that_cannot_be_is_refused_in_one_line(run: Run, job: Path, machine: str, reason: str) -> None:
+    assert reason in refusal(run("ranks", job, "--to-node", machine))

@@ -104,7 +104,7 @@ def _predict(
     shared_log_width: float | None,
 ) -> PlanForecast:
     gpu, node = where
-    shared = job_half_widths(JOB, (), [gpu], without=publisher_of(row))
+    shared = job_half_widths(JOB, (), [gpu], without=publisher_of(row.source))
     if shared_log_width is not None:
         shared = np.full(1, shared_log_width)
     shape = (sizes, kernels, row.micro_batch, row.seq_len, replace(plan, micro_batches=None))

@@ -167,13 +167,13 @@ def _clean(name: str, value: Any) -> Any:
     return int(value)
 
 
-def publisher_of(row: IterationRow) -> str:
-    """Return who published a row: one name for all rounds of MLPerf, one for all pages of NeMo.
+def publisher_of(source: str) -> str:
+    """Return who published the rows of a source: one name for all rounds of MLPerf, one for all pages of NeMo.
 
-    >>> publisher_of(row)
+    >>> publisher_of("mlperf-training-v4.0")
     'mlperf'
     """
-    return next((name for name in ("mlperf", "nemo") if row.source.startswith(name)), row.source)
+    return next((name for name in ("mlperf", "nemo") if source.startswith(name)), source)
 
 
 def sizes_of(row: IterationRow) -> TransformerSizes:
