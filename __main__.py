@@ -53,6 +53,17 @@ class LazyGroup(click.Group):
         command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
         return command if isinstance(command, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; name one that is spelt alike where there is none."""
+        from difflib import get_close_matches
+
+        near = get_close_matches(args[0], COMMANDS, n=1) if args[0] not in COMMANDS else []
+        if near:
+            ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
+
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Read the command line up to the command."""
         from .analyzer.commands.command import usage_errors_cleaned

@@ -24,6 +24,7 @@ from .command import (
     gpu_file_option,
     iteration_option,
     output_options,
+    read_gpu_names,
     recover_option,
     run_program,
     source_option,
@@ -112,11 +113,12 @@ class _AnalyzeCommand(WavecastCommand):
 @click.option(
     "--to",
     "targets",
-    metavar="GPU",
+    metavar="GPU,…",
     multiple=True,
+    callback=read_gpu_names,
     shell_complete=complete_gpu_names,
-    help="Predict for this GPU only ('h100': all its variants; 'p4d.24xlarge': one of the instance's); repeat for "
-    "several. Default: every catalogued GPU.",
+    help="Predict for this GPU only ('h100': all its variants; 'p4d.24xlarge': one of the instance's); several "
+    "with commas, or repeat. Default: every catalogued GPU.",
 )
 @source_option()
 @gpu_file_option

@@ -11,7 +11,7 @@ import click
 
 from ..api.prices import Prices
 from .analyze import PRECISIONS
-from .command import FAILED_EXIT_CODE, WavecastCommand, complete_gpu_names, gpu_file_option
+from .command import FAILED_EXIT_CODE, WavecastCommand, complete_gpu_names, gpu_file_option, read_gpu_names
 from .output import OutputPath, screen_for, write_result
 from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
@@ -54,10 +54,11 @@ class BatchRequest:
 @click.option(
     "--to",
     "targets",
-    metavar="GPU",
+    metavar="GPU,…",
     multiple=True,
+    callback=read_gpu_names,
     shell_complete=complete_gpu_names,
-    help="Predict for this GPU only; repeat for several. Default: every catalogued GPU.",
+    help="Predict for this GPU only; several with commas, or repeat. Default: every catalogued GPU.",
 )
 @click.option(
     "-o",

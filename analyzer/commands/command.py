@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ _CAPTURE_HELP: Final = (
 )
 _MOST_DIGITS: Final = 18
 """More are no row of any file; the first ones are as wrong as all."""
+_BETWEEN_NAMES: Final = re.compile(r",(?![^(]*\))")
+"""A comma between names, and none of `B200 SXM (HGX, 180GB)`."""
 _ENDINGS: Final = ", ".join(suffix for form, suffix in SUFFIXES.items() if form != DEFAULT_FORMAT)
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -215,6 +218,17 @@ def name_of_trace(path: Path) -> str:
     from ..api.report import trace_name
 
     return trace_name(path)
+
+
+def read_gpu_names(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of GPUs, each given once or in a list with commas; those in brackets belong to a name."""
+    found = (_BETWEEN_NAMES.split(text.strip().strip(",")) for text in texts)
+    return tuple(dict.fromkeys(word.strip() for words in found for word in words))
+
+
+def complete_gpu_equals(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return `GPU=` for the catalogued GPUs that hold what was typed; what follows the sign is the user's."""
+    return [f"{name}=" for name in complete_gpu_names(context, parameter, incomplete)] if "=" not in incomplete else []
 
 
 def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

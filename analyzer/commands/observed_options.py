@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..api.observed import split_observed
-from .command import FunctionT
+from .command import FunctionT, complete_gpu_equals
 
 
 def observed_option(function: FunctionT) -> FunctionT:
@@ -16,6 +16,7 @@ def observed_option(function: FunctionT) -> FunctionT:
         "--observed",
         metavar="GPU=TIME",
         multiple=True,
+        shell_complete=complete_gpu_equals,
         help="You measured this iteration there ('L40S=212ms'; s, ms or us): correct that GPU by it, and others as far "
         "as they share its errors; repeat for several.",
     )(function)

@@ -55,11 +55,6 @@ def read_counts(_context: click.Context, _parameter: click.Parameter, texts: tup
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def read_names(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of GPUs, each given once or in a list with commas."""
-    return tuple(dict.fromkeys(word.strip() for text in texts for word in text.split(",") if word.strip()))
-
-
 def check_size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """Return the text of a size: 70GiB, 70 (GiB), 80GB."""
     if text is not None and parse_bytes(text) is None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..api.prices import Prices
-from .command import FunctionT
+from .command import FunctionT, complete_gpu_equals
 
 
 def price_options(function: FunctionT) -> FunctionT:
@@ -18,6 +18,7 @@ def price_options(function: FunctionT) -> FunctionT:
         "given_prices",
         metavar="GPU=USD",
         multiple=True,
+        shell_complete=complete_gpu_equals,
         help="What a GPU costs per hour ('H100=1.99', 'p5.48xlarge=55.04', 'L40S=0.79 spot'); repeat for several.",
     )
     file = click.option(

@@ -17,6 +17,7 @@ from .command import (
     gpu_file_option,
     iteration_option,
     output_options,
+    read_gpu_names,
     recover_option,
     source_option,
 )
@@ -49,10 +50,11 @@ class RanksRequest:
 @click.option(
     "--to",
     "targets",
-    metavar="GPU",
+    metavar="GPU,…",
     multiple=True,
+    callback=read_gpu_names,
     shell_complete=complete_gpu_names,
-    help="Predict the job on this GPU, too; repeat for several.",
+    help="Predict the job on this GPU, too; several with commas, or repeat.",
 )
 @source_option()
 @gpu_file_option

@@ -9,7 +9,7 @@ import click
 
 from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
-from .command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options
+from .command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options, read_gpu_names
 from .energy_options import energy_options, take_electricity
 from .indices_options import indices_option
 from .output import OutputPath, choose_format, screen_for, write_result
@@ -19,11 +19,12 @@ from .output import OutputPath, choose_format, screen_for, write_result
 @click.argument("description", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
     "--to",
-    metavar="GPU",
+    metavar="GPU,…",
     multiple=True,
+    callback=read_gpu_names,
     required=True,
     shell_complete=complete_gpu_names,
-    help="The type of the GPUs; repeat for several.",
+    help="The type of the GPUs; several with commas, or repeat.",
 )
 @click.option("--gpus", type=click.IntRange(1, 1024), metavar="N", help="How many GPUs. Default: what FILE says.")
 @click.option(

@@ -20,6 +20,7 @@ from .command import (
     gpu_file_option,
     iteration_option,
     output_options,
+    read_gpu_names,
     recover_option,
     source_option,
     trace_argument,
@@ -27,7 +28,7 @@ from .command import (
 from .energy_options import energy_options, take_electricity
 from .indices_options import indices_option
 from .output import OutputPath, write_result
-from .plan_options import check_size, check_time, draw_plans, plan_options, read_names
+from .plan_options import check_size, check_time, draw_plans, plan_options
 from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 from .what_if_options import host_option
@@ -74,7 +75,7 @@ class ScaleRequest:
     "targets",
     metavar="GPU,…",
     multiple=True,
-    callback=read_names,
+    callback=read_gpu_names,
     shell_complete=complete_gpu_names,
     help="GPU types, names as for 'analyze --to', with commas or repeated. Default: the one that was measured.",
 )

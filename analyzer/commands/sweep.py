@@ -38,6 +38,15 @@ if TYPE_CHECKING:
 _ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}
 
 
+def _complete_parameters(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return what can be varied that holds what was typed, each with the sign that values follow."""
+    from ..analysis.sweep.axes import known_names
+
+    if "=" in incomplete:
+        return []
+    return [f"{name}=" for name in known_names() if incomplete.casefold() in name.casefold()]
+
+
 @click.command("sweep", cls=WavecastCommand, short_help="Vary figures of a GPU, or the iteration's sizes.")
 @trace_argument
 @click.option(
@@ -50,6 +59,7 @@ _ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}
     "--vary",
     metavar="NAME=VALUES",
     multiple=True,
+    shell_complete=_complete_parameters,
     help="What varies, and how; twice for two. Default: 1 % more of each figure of the GPU in turn.",
 )
 @click.option("--plan", metavar="PLAN", help="How GPUs share the iteration, for --vary gpus=8..512; see 'scale'.")

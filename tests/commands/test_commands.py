@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from wavecast import __version__
 from wavecast.__main__ import COMMANDS, wavecast
-from wavecast.analyzer.commands.command import complete_gpu_names
+from wavecast.analyzer.commands.command import complete_gpu_names, read_gpu_names
 from wavecast.formats.files import load_trace
 from wavecast.specs.catalog import load_catalog
 
@@ -317,3 +317,45 @@ def test_a_batch_beyond_every_gpu_is_refused_in_one_line(size: int, run: Run, ro
     assert result.exit_code == 2
     assert "more than any GPU holds" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "typed", "expected"),
+    [
+        ("analyze", "given_prices", "l40s", ["L40S="]),
+        ("analyze", "observed", "h200 n", ["H200 NVL 141GB="]),
+        ("sweep", "vary", "memory.b", ["memory.bandwidth="]),
+        ("sweep", "vary", "batc", ["batch="]),
+        ("analyze", "given_prices", "L40S=0.7", []),
+        ("sweep", "vary", "batch=1", []),
+    ],
+)
+def test_completion_offers_names_with_the_sign_that_a_value_follows(
+    name: str, option: str, typed: str, expected: list[str]
+) -> None:
+    found = next(item for item in command(name).params if item.name == option)
+    assert isinstance(found, click.Option)
+    completions = [item.value for item in found.shell_complete(click.Context(command(name)), typed)]
+    assert set(expected) <= set(completions)
+    assert bool(completions) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (("h100,l40s", "mi300x"), ("h100", "l40s", "mi300x")),
+        (("B200 SXM (HGX, 180GB), h100,",), ("B200 SXM (HGX, 180GB)", "h100")),
+        (("h100", "h100"), ("h100",)),
+        (("",), ("",)),
+    ],
+)
+def test_names_of_gpus_are_parted_by_commas_outside_of_brackets(texts: tuple[str, ...], names: tuple[str, ...]) -> None:
+    to = next(item for item in command("analyze").params if item.name == "targets")
+    assert read_gpu_names(click.Context(command("analyze")), to, texts) == names
+
+
+def test_a_command_that_is_spelt_otherwise_is_named() -> None:
+    result = CliRunner().invoke(wavecast, ["anlyze"])
+    assert result.exit_code == 2
+    assert result.output.endswith("Error: No such command 'anlyze'; did you mean analyze?\n")
+    assert "did you mean" not in CliRunner().invoke(wavecast, ["qqq"]).output

@@ -18,10 +18,10 @@ from ..page.quantity import (
     MINUTES,
     TimeUnit,
     common_time_unit,
+    digits_within,
     format_count,
     format_money,
     format_number,
-    format_time,
 )
 from .energy import least_energy
 from .gpu_sheet import interval_words, run_unit, usd_per_million_samples
@@ -53,7 +53,7 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
             yield " ".join(part for part in (least_energy(rows[choice.best]), _ties(report, choice, rows)) if part)
         lines = [_fastest(report, choice, rows), _cheapest(report, choice, rows)]
         first, second = reversed(lines) if choice.sort == COST else lines
-        ties = "" if choice.sort == ENERGY else _ties(report, choice, rows)
+        ties = "" if choice.sort == ENERGY or ties_for_first(choice, rows) else _ties(report, choice, rows)
         yield " ".join(part for part in (first, ties) if part)
         said = (choice.fastest,) if choice.sort == COST else (choice.fastest, choice.cheapest_tied)
         if second and choice.cheapest not in said:
@@ -184,8 +184,9 @@ def _run_facts(row: GpuPrediction, unit: TimeUnit) -> str:
         return _name(row)
     interval = interval_words(total.time_low_ns, total.time_high_ns, unit.length_ns)
     between = f" ({interval})" if interval and total.time_low_ns is not None else ""
+    time = format_number(total.time_ns / unit.length_ns, digits_within(total.time_low_ns, total.time_high_ns))
     cost = "" if total.cost_usd is None else f", {format_money(total.cost_usd)}"
-    return f"{_name(row)}, {format_number(total.time_ns / unit.length_ns)} {unit.name}{between}{cost}"
+    return f"{_name(row)}, {time} {unit.name}{between}{cost}"
 
 
 def _single(row: GpuPrediction, report: AnalysisReport) -> str:
@@ -201,7 +202,14 @@ def _iteration_facts(row: GpuPrediction, report: AnalysisReport) -> str:
     interval = interval_words(row.iteration_low_ns, row.iteration_high_ns, unit.length_ns)
     between = f" ({interval})" if interval and row.iteration_low_ns is not None else ""
     measured = ", as measured" if row.is_source and not report.scenario.changes_anything else ""
-    return f"{format_time(row.iteration_ns, unit)}{between} per iteration{measured}"
+    return f"{_iteration(row)}{between} per iteration{measured}"
+
+
+def _iteration(row: GpuPrediction) -> str:
+    """Write how long an iteration takes, to the digits that its interval leaves a meaning."""
+    unit = common_time_unit([row.iteration_ns])
+    digits = digits_within(row.iteration_low_ns, row.iteration_high_ns)
+    return f"{format_number(row.iteration_ns / unit.length_ns, digits)} {unit.name}"
 
 
 def _misfits(report: AnalysisReport, choice: GpuChoice) -> Iterator[str]:
@@ -222,7 +230,27 @@ def _fastest(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPr
     if row.batches is not None and row.batches.best_batch is not None:
         rate = format_number(row.batches.best_samples_per_s)
         return f"Most samples per second: {_name(row)}, {rate} at a batch of {row.batches.best_batch:,}."
+    if ties_for_first(choice, rows):
+        return f"Fastest: {_tied_together(row, report, choice, rows)}"
     return f"Fastest: {_name(row)}, {_iteration_facts(row, report)}."
+
+
+def ties_for_first(choice: GpuChoice, rows: Mapping[str, GpuPrediction]) -> bool:
+    """Say whether so many GPUs are equally fast that the first of them is not named as the fastest."""
+    if choice.sort in (COST, ENERGY) or choice.best != choice.fastest or choice.fastest is None:
+        return False
+    return choice.tied_count > SHORT_LIST and rows[choice.fastest].batches is None
+
+
+def _tied_together(
+    row: GpuPrediction, report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPrediction]
+) -> str:
+    """Say how long the GPUs take that tie, with the interval of the first of them; and which is the cheapest."""
+    unit = common_time_unit([row.iteration_ns])
+    interval = interval_words(row.iteration_low_ns, row.iteration_high_ns, unit.length_ns)
+    between = f" ({interval} on {_name(row)})" if interval and row.iteration_low_ns is not None else ""
+    found = f"{choice.tied_count:,} GPUs, all within 1 % of {_iteration(row)}{between} per iteration"
+    return f"{found}{_cheapest_of_ties(report, choice, rows)}."
 
 
 def _cheapest(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPrediction]) -> str:
@@ -235,8 +263,7 @@ def _cheapest(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuP
         cost_words = f"{format_money(usd_per_million_samples(row))} per million samples"
         return f"Cheapest{that_fits}: {_name(row)}, {cost_words} at a batch of {row.batches.best_batch or 0:,}."
     cost = row.usd_per_1000_iterations or 0.0
-    time = format_time(row.iteration_ns)
-    return f"Cheapest{that_fits}: {_name(row)}, {format_money(cost)} per 1,000 iterations ({time} each)."
+    return f"Cheapest{that_fits}: {_name(row)}, {format_money(cost)} per 1,000 iterations ({_iteration(row)} each)."
 
 
 def _ties(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPrediction]) -> str:
@@ -245,14 +272,19 @@ def _ties(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPredi
         return ""
     best = "cheapest" if choice.sort == COST else "best"
     found = f"{choice.tied_count:,} GPUs lie within 1 % of {'it' if choice.sort == THROUGHPUT else f'the {best}'}"
+    return f"{found}{_cheapest_of_ties(report, choice, rows)}."
+
+
+def _cheapest_of_ties(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPrediction]) -> str:
+    """Go on with the cheapest of those that tie; nothing where no price is known."""
     if choice.cheapest_tied is None or choice.sort == COST:
-        return f"{found}."
-    if choice.cheapest_tied == choice.best:
-        return f"{found}; none of them is cheaper."
+        return ""
+    if choice.cheapest_tied == choice.best and not ties_for_first(choice, rows):
+        return "; none of them is cheaper"
     fits = " that fits" if report.memory is not None else ""
     price = f"{format_money(rows[choice.cheapest_tied].price_usd_per_hour)}/h"
     of_all = ", and no GPU costs less per iteration" if choice.cheapest_tied == choice.cheapest else ""
-    return f"{found}; the cheapest of them{fits} is {_name(rows[choice.cheapest_tied])} ({price}){of_all}."
+    return f"; the cheapest of them{fits} is {_name(rows[choice.cheapest_tied])} ({price}){of_all}"
 
 
 def _name(row: GpuPrediction) -> str:

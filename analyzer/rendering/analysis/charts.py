@@ -19,20 +19,20 @@ from ..page.chart import Chart
 from ..page.page import Line, Page, Passage, Tone
 from ..page.quantity import (
     common_time_unit,
+    digits_within,
     format_bytes,
     format_count,
     format_money,
     format_number,
     format_time,
-    format_time_range,
 )
 from ..page.sheet import Sheet
 from .alternatives_chart import chart_alternatives
-from .answer import hidden_line
+from .answer import hidden_line, ties_for_first
 from .cost_chart import chart_cost, pareto_front
 from .energy import least_energy_words
 from .energy_chart import chart_energy
-from .gpu_sheet import gpu_sheet, run_unit, usd_per_million_samples
+from .gpu_sheet import gpu_sheet, interval_words, run_unit, usd_per_million_samples
 from .memory_chart import chart_memory
 from .parts_chart import chart_parts
 from .roofline_chart import chart_roofline
@@ -138,7 +138,8 @@ def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
         if choice.sort == ENERGY and choice.best is not None:
             yield f"Least energy{fitting}", least_energy_words(rows[choice.best])
         fastest = rows[choice.fastest]
-        yield f"Fastest{fitting}", f"{clean_text(fastest.gpu)} · {_time_words(fastest, report)}"
+        tied = f"{choice.tied_count:,} GPUs within 1 %" if ties_for_first(choice, rows) and report.run is None else ""
+        yield f"Fastest{fitting}", f"{tied or clean_text(fastest.gpu)} · {_time_words(fastest, report)}"
         if choice.cheapest is not None and choice.priced_count > 1:
             cheapest = rows[choice.cheapest]
             words = f"{_cost_words(cheapest)}, {_time_words(cheapest, report)}"
@@ -174,8 +175,9 @@ def _time_words(row: GpuPrediction, report: AnalysisReport) -> str:
     else:
         time, low, high = row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns
         unit, what = common_time_unit([time]), "an iteration"
-    interval = "" if low is None or high is None or row.is_source else f" ({format_time_range(low, high, unit)})"
-    return f"{format_time(time, unit)} {what}{interval}"
+    within = interval_words(low, high, unit.length_ns)
+    interval = "" if low is None or high is None or row.is_source else f" ({within} {unit.name})"
+    return f"{format_number(time / unit.length_ns, digits_within(low, high))} {unit.name} {what}{interval}"
 
 
 def _provenance(report: AnalysisReport, analysis: Analysis, name: str) -> Passage:

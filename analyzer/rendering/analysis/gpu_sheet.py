@@ -21,6 +21,7 @@ from ..page.quantity import (
     SECONDS,
     TimeUnit,
     common_time_unit,
+    digits_within,
     format_factor,
     format_money,
     format_number,
@@ -60,8 +61,8 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
         text_column("memory", _memory_cells(report, rows), rank=2),
         number_column("speed", (format_factor(row.speedup) for row in rows), rank=4),
         *_busy_columns(rows),
-        number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=6),
-        number_column("tokens/s", (format_number(row.tokens_per_s) for row in rows), rank=5),
+        number_column("samples/s", (_rate(row, row.samples_per_s) for row in rows), rank=6),
+        number_column("tokens/s", (_rate(row, row.tokens_per_s) for row in rows), rank=5),
         *chance_columns(rows),
         *_method_columns(rows),
     )
@@ -89,7 +90,14 @@ def interval_words(low: float | None, high: float | None, unit_length: float) ->
     if low is None or high is None:
         limits = (("≥", low), ("≤", high))
         return next((f"{sign} {format_number(end / unit_length)}" for sign, end in limits if end is not None), ABSENT)
-    return "" if low == high else f"{format_number(low / unit_length)}–{format_number(high / unit_length)}"
+    digits = digits_within(low, high)
+    ends = [format_number(end / unit_length, digits) for end in (low, high)]
+    return "" if low == high else "–".join(ends)
+
+
+def _rate(row: GpuPrediction, value: float | None) -> str:
+    """Write a rate to the digits that the iteration's interval leaves a meaning."""
+    return format_number(value, digits_within(row.iteration_low_ns, row.iteration_high_ns))
 
 
 def _main_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
@@ -113,8 +121,11 @@ def _main_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iter
 
 
 def _time_columns(title: str, ends: Sequence[Ends], unit: TimeUnit, *, rank: int) -> Iterator[SheetColumn]:
-    values = (None if value is None else value / unit.length_ns for value, _, _ in ends)
-    yield number_column(title, map(format_number, values), rank=rank)
+    values = (
+        format_number(None if value is None else value / unit.length_ns, digits_within(low, high))
+        for value, low, high in ends
+    )
+    yield number_column(title, values, rank=rank)
     intervals = (interval_words(low, high, unit.length_ns) for _, low, high in ends)
     yield number_column("interval", intervals, rank=rank)
 

@@ -31,24 +31,37 @@ BINARY_UNITS: Final = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("K
 DECIMAL_PREFIXES: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 LEAST_IN_UNIT: Final = 1e-3
 """Of a unit: times below are written with one digit."""
+WIDE_RATIO: Final = 1.1
+"""Between an interval's ends: within a wider one the fourth digit of a value says nothing."""
 WHOLE_USD: Final = 99.995
 ABSENT: Final = "–"
 """Stands in a column that has data for other rows only."""
 
 
-def format_number(value: float | None) -> str:
-    """Write a number with three to four significant digits: 0.0123, 1.23, 12.34, 123.4, 1,234."""
+def format_number(value: float | None, digits: int = 4) -> str:
+    """Write a number with three significant digits, four from ten on: 0.0123, 1.23, 12.34, 123.4, 1,234.
+
+    With `digits` 3 it is three throughout: 12.3, 123, 1,230.
+    """
     if value is None or not isfinite(value):
         return ABSENT
-    value = float(f"{value:.4g}")
+    value = float(f"{value:.{digits}g}")
     magnitude = abs(value)
     if magnitude == 0:
         return "0"
-    if magnitude >= 1:
-        decimals = 0 if magnitude >= 1000 else 1 if magnitude >= 100 else 2
-    else:
-        decimals = 2 - floor(log10(magnitude))
+    decimals = max(0, min(2, digits - 1 - floor(log10(magnitude)))) if magnitude >= 1 else 2 - floor(log10(magnitude))
     return f"{value:,.{decimals}f}"
+
+
+def digits_within(low: float | None, high: float | None) -> int:
+    """Return how many significant digits an interval leaves a meaning: four where its ends are within a tenth, else 3.
+
+    >>> format_number(16.02, digits_within(8.02, 40.06)), format_number(16.02, digits_within(15.9, 16.2))
+    ('16.0', '16.02')
+    """
+    if low is None or high is None or low <= 0:
+        return 4
+    return 3 if high > WIDE_RATIO * low else 4
 
 
 def common_time_unit(values_ns: Iterable[float | None]) -> TimeUnit:

@@ -14,8 +14,13 @@
   });
 
   // Views above one another cannot ask for the page's width: they are told what axes and legends leave of it.
-  const fitted = (spec, width) =>
-    spec.vconcat ? { ...spec, vconcat: spec.vconcat.map((view) => ({ width: Math.max(180, width - 190), ...view })) } : spec;
+  const fitted = (spec, width) => {
+    if (spec.vconcat) return { ...spec, vconcat: spec.vconcat.map((view) => ({ width: Math.max(180, width - 190), ...view })) };
+    return spec.height?.step ? { ...spec, width } : spec;
+  };
+
+  // Charts as high as their rows: Vega-Lite warns where these ask for the page's width, Vega takes it without a word.
+  const asWide = (spec) => (spec.height?.step ? { patch: (drawn) => ({ ...drawn, autosize: { type: "fit-x", contains: "padding" } }) } : {});
 
   // Texts only, and nothing of what is not known.
   const formatTooltip = (value, sanitize) => {
@@ -50,7 +55,7 @@
         { ...fitted(spec, width), data: { values: records(data) } },
         {
           mode: "vega-lite", ast: true, actions: false, renderer: "svg", config: themeAt(width), defaultStyle: false, logLevel: 1,
-          tooltip: { formatTooltip },
+          tooltip: { formatTooltip }, ...asWide(spec),
           bind: controls,
         },
       );
@@ -81,14 +86,15 @@
     document.documentElement.dataset.charts = "drawn";
   };
 
-  // Views follow their width by themselves; labels and legends are laid out anew where it changes much.
+  // Views follow their width by themselves, but for those as high as their rows; labels and legends are laid out anew
+  // where it changes much.
   let later;
   window.addEventListener("resize", () => {
     clearTimeout(later);
     later = setTimeout(async () => {
       for (const [id, { width }] of [...drawn]) {
         const now = document.getElementById(id).clientWidth;
-        if (now && Math.abs(Math.log(now / width)) > 0.2) await drawAnew(id);
+        if (now && Math.abs(Math.log(now / width)) > (charts[id].spec.height?.step ? 0 : 0.2)) await drawAnew(id);
       }
     }, 250);
   });

@@ -9,6 +9,7 @@ from wavecast.analyzer.rendering.page.quantity import (
     MILLISECONDS,
     TimeUnit,
     common_time_unit,
+    digits_within,
     format_bytes,
     format_change,
     format_count,
@@ -110,3 +111,23 @@ def test_sizes_and_rates() -> None:
 @given(st.floats(min_value=1e-12, max_value=1e15))
 def test_a_number_keeps_three_digits(value: float) -> None:
     assert float(format_number(value).replace(",", "")) == pytest.approx(value, rel=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (16.02, 8.02, 40.06, "16.0"),
+        (249.7, 100.0, 400.0, "250"),
+        (255_612.0, 1e5, 4e5, "256,000"),
+        (9.996, 5.0, 20.0, "10.0"),
+        (1.234, 0.8, 2.0, "1.23"),
+        (0.04567, 0.02, 0.1, "0.0457"),
+        (16.02, 15.8, 16.3, "16.02"),
+        (16.02, None, None, "16.02"),
+        (16.02, 16.02, 16.02, "16.02"),
+    ],
+)
+def test_a_value_within_a_wide_interval_keeps_three_digits(
+    value: float, low: float | None, high: float | None, text: str
+) -> None:
+    assert format_number(value, digits_within(low, high)) == text
