@@ -184,9 +184,15 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     return Estimate(
         time_ns=time,
         features=_features(p, fleet, shape, rows, time, slow, shares),
-        sizes=sizes_of(problems),
+        sizes=_corrected_sizes(problems),
         choice=choice,
     )
+
+
+def _corrected_sizes(p: AttentionProblems) -> Floats:
+    """Return what the correction sees; NaN, so none, of encoders by kernels that no table has them of."""
+    is_measured = (p.is_causal == 1) | is_trtllm(p) | (p.kernel == AttentionKernel.CUDNN)
+    return np.where(is_measured[..., None], sizes_of(p), np.nan)
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:

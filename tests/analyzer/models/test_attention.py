@@ -113,6 +113,13 @@ def test_half_rate_units_hide_more_of_what_is_not_a_product(kernel: AttentionKer
     assert 1.0 < half < 0.8 * full
 
 
+def test_the_correction_speaks_of_measured_kinds_alone() -> None:
+    kernels = np.array([AttentionKernel.FLASH2, AttentionKernel.FLASH2, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
+    sizes = run(PREFILL, problems(kernel=kernels, is_causal=np.array([1, 0, 0])), FLEET).sizes
+    assert sizes is not None
+    assert np.isnan(sizes).all(axis=-1).reshape(3, -1)[:, 0].tolist() == [False, True, False]
+
+
 def test_no_higher_matrix_rate_is_slower() -> None:
     base = build_fleet([find_gpu(CATALOG, "RTX 3090")])
     factors = (1.0, 1.1, 1.5, 2.0, 4.0)
