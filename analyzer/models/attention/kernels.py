@@ -18,6 +18,8 @@ from .problems import ArithmeticFormat, AttentionProblems, Dispatch
 HALF_ONLY: Final = (AttentionKernel.FLASH2, AttentionKernel.FLASH3, AttentionKernel.CUDNN, AttentionKernel.CK)
 OWN_INSTRUCTIONS: Final = (AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
 """Compiled for Ampere's matrix instructions, whatever GPU they run on."""
+HALF_BYTES: Final = 2.0
+"""Of a 16-bit operand."""
 MATH_LAUNCH_COUNT: Final = 4.0
 """Two products, the scaling and the softmax; a mask adds to the traffic only."""
 PARAMETERS: Final = (
@@ -73,14 +75,35 @@ def as_run(p: AttentionProblems, fleet: Fleet) -> AttentionProblems:
     return replace(p, kernel=kernel, is_causal=np.where(kernel == AttentionKernel.MATH, 0, p.is_causal))
 
 
-def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values) -> Floats:
-    """Return what share of the products' rate each kernel reaches of the one that was fitted on a GPU of its class."""
+def flash_efficiency(fleet: Fleet, v: Values) -> Floats:
+    """Return the share of the matrix units' rate that FlashAttention reaches where nothing else limits it."""
+    own = v["matrix_efficiency"] * v["flash_matrix_ratio"]
+    return np.where(is_async(fleet) | is_amd(fleet), own, v["register_flash_efficiency"])
+
+
+def fed_flops_per_cycle(kernel: Codes, element_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
+    """Return the FLOP per clock that operands on their way through registers feed; inf where that is not known apart.
+
+    Instructions of Hopper and later take operands from shared memory; what older ones lose there is in `speed_ratio`,
+    what TensorRT-LLM's kernels lose in their efficiency.
+    """
+    ratio = np.where(kernel == AttentionKernel.EFFICIENT, v["efficient_ratio"], 1.0)
+    fed = v["fed_flops_per_cycle"] * ratio * (HALF_BYTES / element_bytes)
+    return np.where(is_async(fleet) | is_amd(fleet) | (kernel == AttentionKernel.TENSORRT_LLM), np.inf, fed)
+
+
+def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values, is_fed: Mask | bool = False) -> Floats:
+    """Return what share of the products' rate each kernel reaches of the one that was fitted on a GPU of its class.
+
+    `is_fed`: where memory-efficient kernels lose theirs in `fed_flops_per_cycle`.
+    """
     efficient, triton = kernel == AttentionKernel.EFFICIENT, kernel == AttentionKernel.TRITON
     older = np.where(has_tensor_memory(fleet), 1.0 / v["legacy_ratio"], v["older_instructions_ratio"])
     ratio = np.where(is_async(fleet) & np.isin(kernel, OWN_INSTRUCTIONS), older, 1.0)
     ratio = np.where(is_async(fleet) & (kernel == AttentionKernel.CUDNN), v["async_cudnn_ratio"], ratio)
     wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
-    ratio = ratio * np.where(efficient, v["efficient_ratio"], 1.0) / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
+    less = np.where(efficient & ~np.asarray(is_fed), v["efficient_ratio"], 1.0)
+    ratio = ratio * less / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
     amd = np.where(kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
     return np.asarray(np.where(is_amd(fleet), amd, ratio * np.where(triton, v["triton_ratio"], 1.0)))
 

@@ -1,15 +1,19 @@
 """Attention of many queries: causal prefill, encoders, and training's forward.
 
 A CTA takes a tile of query rows of one head (64 or 128, the faster) and walks over the keys that they see:
-    key  = ((4 * rows * dim / (FLOP per cycle * e))^3 + (rows / exponentials per cycle)^3)^(1/3) + overhead
+    key  = (matrix^3 + loads^3 + exponentials^3)^(1/3) + overhead
+           matrix = 4 * rows * dim / (FLOP per cycle * e), loads = 4 * rows * dim / (FLOP per cycle that they feed)
+           exponentials = rows / exponentials per cycle
     work = seen keys * key + fix * (share of rows filled)             cycles of a CTA
     Tc   = sqrt((CTAs / SM * work)^2 + (longest CTA)^2) where causal: long CTAs go first and the tail overlaps;
            rounds * work where all are alike
     Tm   = miss * bytes / DRAM rate
     t    = floor + (Tc'^p + Tm^p)^(1/p) + extra passes
 Tc' is Tc slowed to the power that the board sustains (`frame/gpu_physics.py`); the rate of the products depends on
-whose kernel runs (`kernels.py`). Extra passes are kernels of their own beside the attention, which
-write the cache (TensorRT-LLM also rotates queries and keys): they stream tensors that are partly in L2.
+whose kernel runs (`kernels.py`). Before Hopper's instructions operands go from shared memory through registers, at the
+same rate on every multiprocessor: half-rate units (GeForce) hide these loads, those of A100 do not. Extra passes are
+kernels of their own beside the attention, which write the cache (TensorRT-LLM also rotates queries and keys): they
+stream tensors that are partly in L2.
 """
 
 from __future__ import annotations
@@ -33,13 +37,14 @@ from ....specs.generations import (
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     POWER_PARAMETERS,
+    boosted_clock_hz,
     matrix_joule_per_flop,
     slow_down,
 )
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
-from .kernels import as_run, is_trtllm, speed_ratio
+from .kernels import as_run, fed_flops_per_cycle, flash_efficiency, is_trtllm, speed_ratio
 from .limits import (
     CLASS_NAMES,
     KILO,
@@ -71,7 +76,9 @@ PARAMETERS: Final = (
     Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
     Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
     Parameter(name="matrix_efficiency", prior=0.75, spread=0.2, class_spread=0.1),
+    Parameter(name="register_flash_efficiency", prior=0.92, spread=0.04),
     Parameter(name="flash_matrix_ratio", prior=1.0, spread=0.1),
+    Parameter(name="fed_flops_per_cycle", prior=1450.0, spread=0.05),
     Parameter(name="fp8_efficiency_ratio", prior=0.85, spread=0.15),
     Parameter(name="fallback_ratio", prior=1.5, spread=0.3),
     Parameter(name="fallback_dim_exponent", prior=0.2, spread=0.5),
@@ -104,7 +111,12 @@ PARAMETERS: Final = (
     Parameter(name="sharpness", prior=3.0, spread=0.3),
     *KERNEL_PARAMETERS,
 )
-"""`fallback_ratio` and its exponent: FP8 kernels that widen before Hopper, over bf16's (L40S and RTX PRO 6000 agree
+"""`register_flash_efficiency`: FlashAttention-2 on an RTX 5090, whose matrix units have half the rate, makes 187 of
+209.5 TFLOP/s at 400 W, cuDNN's 204 (gau-nernst, "Writing Speed-of-Light Flash Attention for 5090 in CUDA C++").
+`fed_flops_per_cycle`: what it makes of full-rate units, where its operands' way from shared memory limits it: 225
+TFLOP/s on A100 (Dao, arXiv 2307.08691), 370 on H100 (FlashAttention-3, arXiv 2407.08608, figure 5), are both 1,480 to
+1,600 FLOP per clock and multiprocessor; the form was chosen with timm's networks on RTX 3090 in sight.
+`fallback_ratio` and its exponent: FP8 kernels that widen before Hopper, over bf16's (L40S and RTX PRO 6000 agree
 within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a window; `wide_head_fix_ratio` has a prior
 of 1, as if nothing were known of the one chip that shows it; `emulated_exponentials_ratio`: cuDNN on Blackwell of data
 centres, whose kernels compute a part of the exponentials on the vector units (what FlashAttention-4's authors describe
@@ -124,6 +136,8 @@ class _Unit:
 
     flops_per_cycle: Floats
     """Of one SM, at the efficiency that kernels reach."""
+    fed_flops_per_cycle: Floats
+    """Of one SM, that loads of operands into registers feed."""
     peak_flops_per_s: Floats
     """Of the GPU, without it."""
     dim: Floats
@@ -170,9 +184,15 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     return Estimate(
         time_ns=time,
         features=_features(p, fleet, shape, rows, time, slow, shares),
-        sizes=sizes_of(problems),
+        sizes=_corrected_sizes(problems),
         choice=choice,
     )
+
+
+def _corrected_sizes(p: AttentionProblems) -> Floats:
+    """Return what the correction sees; NaN, so none, of encoders by kernels that no table has them of."""
+    is_measured = (p.is_causal == 1) | is_trtllm(p) | (p.kernel == AttentionKernel.CUDNN)
+    return np.where(is_measured[..., None], sizes_of(p), np.nan)
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
@@ -187,18 +207,21 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     peak = np.where(widened | windowed, fleet.flops_per_s[Rate.MATRIX_BF16] / fallback, peak)
     legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
     peak = peak / np.where(legacy, v["legacy_ratio"], 1.0)
-    efficiency = v["matrix_efficiency"] * np.where(trtllm, 1.0, v["flash_matrix_ratio"])
-    efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v)
+    element_bytes = np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p))
+    efficiency = np.where(trtllm, v["matrix_efficiency"], flash_efficiency(fleet, v))
+    fed = fed_flops_per_cycle(p.kernel, element_bytes, fleet, v)
+    efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v, np.isfinite(fed))
     efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
     return _Unit(
         flops_per_cycle=peak * efficiency / (fleet.sm_count * fleet.clock_hz),
+        fed_flops_per_cycle=fed,
         peak_flops_per_s=peak,
         dim=_padded_dim(p, fleet),
         exponentials_per_cycle=v["exponentials_per_cycle"] * np.where(emulates, v["emulated_exponentials_ratio"], 1.0),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
-        element_bytes=np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p)),
+        element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
         fix_ratio=np.where(widened, v["widened_fix_ratio"], np.where(wide, v["wide_head_fix_ratio"], 1.0)),
     )
@@ -233,9 +256,11 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     expand = np.asarray if rows is not TILE_ROWS else lift
     shape = _shape(p, fleet, unit, rows, is_lifted=rows is TILE_ROWS)
     penalty = 1.0 + np.where(rows < TILE_ROWS[-1], expand(v["small_tile_penalty"]), 0.0)
-    matrix = 4.0 * rows * unit.dim / unit.flops_per_cycle * penalty
+    flops = 4.0 * rows * unit.dim * penalty
+    matrix, loads = flops / unit.flops_per_cycle, flops / unit.fed_flops_per_cycle
     exponentials = rows / unit.exponentials_per_cycle
-    key = np.cbrt(matrix * matrix * matrix + exponentials * exponentials * exponentials) + expand(v["key_cycles"])
+    cubes = matrix * matrix * matrix + loads * loads * loads + exponentials * exponentials * exponentials
+    key = np.cbrt(cubes) + expand(v["key_cycles"])
     fix = unit.fix_ratio * expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)
@@ -244,7 +269,7 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
     cycles = np.where(expand(p.is_causal) == 1, np.sqrt((rounds * work) ** 2 + longest**2), alike)
     cycles = np.maximum(cycles, shape.ctas * expand(v["dispatch_cycles"]))
-    return cycles / expand(fleet.clock_hz / 1e9), shape
+    return cycles / expand(boosted_clock_hz(fleet, v) / 1e9), shape
 
 
 def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_lifted: bool) -> _Shape:

@@ -102,6 +102,32 @@ def test_prefill_stays_above_its_bound(kernel: AttentionKernel, queries: float, 
     assert (run(PREFILL, given_problems, FLEET).time_ns >= bounds.lower_ns).all()
 
 
+@pytest.mark.parametrize("kernel", [AttentionKernel.FLASH2, AttentionKernel.EFFICIENT])
+@pytest.mark.parametrize("dim", [64.0, 128.0])
+def test_half_rate_units_hide_more_of_what_is_not_a_product(kernel: AttentionKernel, dim: float) -> None:
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in ("RTX 3090@1695MHz", "A100 SXM4 80GB")])
+    columns = {"queries": 8192.0, "keys": 8192.0, "query_dim": dim, "value_dim": dim, "is_causal": 0}
+    time = times(PREFILL, fleet, kernel=int(kernel), **columns)
+    bound = bound_ops(least_work(problems(kernel=int(kernel), **columns)), fleet).lower_ns[0]
+    half, full = time / bound
+    assert 1.0 < half < 0.8 * full
+
+
+def test_the_correction_speaks_of_measured_kinds_alone() -> None:
+    kernels = np.array([AttentionKernel.FLASH2, AttentionKernel.FLASH2, AttentionKernel.TENSORRT_LLM], dtype=np.int64)
+    sizes = run(PREFILL, problems(kernel=kernels, is_causal=np.array([1, 0, 0])), FLEET).sizes
+    assert sizes is not None
+    assert np.isnan(sizes).all(axis=-1).reshape(3, -1)[:, 0].tolist() == [False, True, False]
+
+
+def test_no_higher_matrix_rate_is_slower() -> None:
+    base = build_fleet([find_gpu(CATALOG, "RTX 3090")])
+    factors = (1.0, 1.1, 1.5, 2.0, 4.0)
+    rates = [{rate: flops * factor for rate, flops in base.flops_per_s.items()} for factor in factors]
+    time = np.array([times(PREFILL, replace(base, flops_per_s=item), is_causal=0)[0] for item in rates])
+    assert (time[1:] <= time[:-1]).all()
+
+
 @pytest.mark.parametrize("model", [PREFILL, DECODE], ids=lambda model: model.name)
 def test_every_catalogued_gpu_gets_a_sane_time(model: Model[AttentionProblems]) -> None:
     fleet = build_fleet(CATALOG.gpus)
