@@ -126,11 +126,12 @@ def repeat_interleave(signature: Signature) -> Work:
     return _work(read, x.size_bytes * repeats, x.dtype)
 
 
-def pad(signature: Signature) -> Work:
+def pad(signature: Signature, *, is_filled: bool = False) -> Work:
     """Extend a tensor at its edges, innermost dim first; negative sizes crop."""
     x, result = tensor_at(signature, 0), result_at(signature)
     if result is not None:
-        return _work(tensor_bytes(x), result.size_bytes, x.dtype, access=_filled_access(x, result))
+        access = _filled_access(x, result) if is_filled else None
+        return _work(tensor_bytes(x), result.size_bytes, x.dtype, access=access)
     sides = argument_at(signature, 1)
     if not isinstance(sides, tuple) or len(sides) % 2 or len(sides) > 2 * len(x.shape):
         raise LackingArgumentError("padding")
@@ -214,8 +215,7 @@ _CLONES = names(
     "view_as_real_copy view_as_complex_copy _saturate_weight_to_fp16"
 )
 _PADS = names(
-    "pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
-    "replication_pad3d"
+    "pad reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
 )
 _PAD_BACKWARDS = [f"{kind}_pad{rank}d_backward" for kind in ("reflection", "replication") for rank in (1, 2, 3)]
 _INTO_ZEROS = names("slice_backward select_backward unfold_backward diagonal_backward")
@@ -235,6 +235,7 @@ _TABLE: dict[Formula, Sequence[str]] = {
     split: names("split_copy split_with_sizes_copy unbind_copy"),
     repeat: ["repeat", "tile"],
     pad: _PADS,
+    partial(pad, is_filled=True): ["constant_pad_nd"],
     pad_backward: _PAD_BACKWARDS,
     scatter_into_zeros: _INTO_ZEROS,
     place: names("slice_scatter select_scatter diagonal_scatter as_strided_scatter"),

@@ -90,6 +90,7 @@ def test_padding_fills_its_result_before() -> None:
     assert access is not None
     assert access.before_bytes == result.size_bytes
     assert found("aten::constant_pad_nd", (FIRST, (0, 0), 0.0), FIRST).access is None
+    assert found("aten::reflection_pad2d", (FIRST, (1, 1, 1, 1)), result).access is None
 
 
 def test_a_layer_norm_makes_its_input_contiguous_before() -> None:
