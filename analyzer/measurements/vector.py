@@ -155,6 +155,10 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         moved_since_bytes=np.zeros(len(op)),
         host_floor_ns=np.where(is_event, np.nan, 0.0),
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
+        index_operations=np.zeros(len(op)),
+        sector_bytes=np.zeros(len(op)),
+        before_bytes=np.zeros(len(op)),
+        before_sector_bytes=np.zeros(len(op)),
         is_stand_in=np.zeros(len(op)),
     )
 

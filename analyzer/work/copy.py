@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 
 from ...formats.signature import Signature, TensorSpec
+from .access import Access, access_of, joined_access
 from .arguments import (
     LackingArgumentError,
     argument_at,
@@ -47,7 +49,7 @@ def created_tensor(
 def copy(signature: Signature) -> Work:
     """Overwrite a tensor with another, broadcast and cast."""
     target, source = tensor_at(signature, 0), tensor_at(signature, 1)
-    return _work(tensor_bytes(source), tensor_bytes(target), target.dtype)
+    return _work(tensor_bytes(source), tensor_bytes(target), target.dtype, access=access_of((source,), target))
 
 
 def clone(signature: Signature, *, dtype: int | None = None) -> Work:
@@ -57,7 +59,7 @@ def clone(signature: Signature, *, dtype: int | None = None) -> Work:
     named = None if dtype is None else argument_at(signature, dtype)
     out_dtype = named.removeprefix("torch.") if isinstance(named, str) else x.dtype
     written = bytes_of(x.element_count, out_dtype) if result is None else result.size_bytes
-    return _work(tensor_bytes(x), written, x.dtype)
+    return _work(tensor_bytes(x), written, x.dtype, access=access_of((x,), result))
 
 
 def fill(signature: Signature) -> Work:
@@ -95,7 +97,8 @@ def join(signature: Signature) -> Work:
     tensors = tensor_list_at(signature, 0)
     dtype, result = promote(tensors), result_at(signature)
     count = sum(tensor.element_count for tensor in tensors) if result is None else result.element_count
-    return _work(total_bytes(tensors), bytes_of(count, dtype), dtype)
+    access = joined_access(max(len(tensor.shape) for tensor in tensors))
+    return _work(total_bytes(tensors), bytes_of(count, dtype), dtype, access=access)
 
 
 def split(signature: Signature) -> Work:
@@ -123,11 +126,12 @@ def repeat_interleave(signature: Signature) -> Work:
     return _work(read, x.size_bytes * repeats, x.dtype)
 
 
-def pad(signature: Signature) -> Work:
+def pad(signature: Signature, *, is_filled: bool = False) -> Work:
     """Extend a tensor at its edges, innermost dim first; negative sizes crop."""
     x, result = tensor_at(signature, 0), result_at(signature)
     if result is not None:
-        return _work(tensor_bytes(x), result.size_bytes, x.dtype)
+        access = _filled_access(x, result) if is_filled else None
+        return _work(tensor_bytes(x), result.size_bytes, x.dtype, access=access)
     sides = argument_at(signature, 1)
     if not isinstance(sides, tuple) or len(sides) % 2 or len(sides) > 2 * len(x.shape):
         raise LackingArgumentError("padding")
@@ -183,8 +187,24 @@ def pack(signature: Signature) -> Work:
     return _work(min(total_bytes(tensors), result.size_bytes), result.size_bytes, tensors[0].dtype)
 
 
-def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0) -> Work:
-    return Work(family=Family.COPY, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+def _filled_access(x: TensorSpec, result: TensorSpec) -> Access | None:
+    """Return how a tensor gets into a larger one: another kernel fills that before."""
+    if result.element_count <= x.element_count:
+        return access_of((x,), result)
+    part = TensorSpec(result.dtype, x.shape, result.strides)
+    found = access_of((x,), part) or Access()
+    return replace(found, before_bytes=result.size_bytes)
+
+
+def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0, access: Access | None = None) -> Work:
+    return Work(
+        family=Family.COPY,
+        flops=flops,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        dtype=dtype,
+        access=access,
+    )
 
 
 _CLONES = names(
@@ -195,8 +215,7 @@ _CLONES = names(
     "view_as_real_copy view_as_complex_copy _saturate_weight_to_fp16"
 )
 _PADS = names(
-    "pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
-    "replication_pad3d"
+    "pad reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
 )
 _PAD_BACKWARDS = [f"{kind}_pad{rank}d_backward" for kind in ("reflection", "replication") for rank in (1, 2, 3)]
 _INTO_ZEROS = names("slice_backward select_backward unfold_backward diagonal_backward")
@@ -216,6 +235,7 @@ _TABLE: dict[Formula, Sequence[str]] = {
     split: names("split_copy split_with_sizes_copy unbind_copy"),
     repeat: ["repeat", "tile"],
     pad: _PADS,
+    partial(pad, is_filled=True): ["constant_pad_nd"],
     pad_backward: _PAD_BACKWARDS,
     scatter_into_zeros: _INTO_ZEROS,
     place: names("slice_scatter select_scatter diagonal_scatter as_strided_scatter"),

@@ -6,10 +6,12 @@ FLOPs per element count the defining formula: each arithmetic operation, compari
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from ...formats.signature import Signature, TensorSpec
+from .access import access_of
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
 from .registry import Formula, names, register
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
@@ -106,7 +108,8 @@ def pointwise(
     result = result_at(signature)
     if result is None:
         result = TensorSpec(out_dtype or dtype, broadcast_shape(*[tensor.shape for tensor in inputs]))
-    return _work(flops * result.element_count, total_bytes(inputs), tensor_bytes(result), dtype)
+    work = _work(flops * result.element_count, total_bytes(inputs), tensor_bytes(result), dtype)
+    return replace(work, access=access_of(inputs, result_at(signature)))
 
 
 def sum_of_two(signature: Signature) -> Work:
@@ -132,7 +135,8 @@ def where(signature: Signature) -> Work:
     dtype = promote(chosen) if chosen else "float32"
     shape = broadcast_shape(condition.shape, *[tensor.shape for tensor in chosen])
     result = result_at(signature) or TensorSpec(dtype, shape)
-    return _work(result.element_count, total_bytes((condition, *chosen)), tensor_bytes(result), dtype)
+    work = _work(result.element_count, total_bytes((condition, *chosen)), tensor_bytes(result), dtype)
+    return replace(work, access=access_of((condition, *chosen), result_at(signature)))
 
 
 @register("aten::glu", family=Family.ELEMENTWISE)

@@ -7,9 +7,11 @@ Softmax: maximum, difference, exponential, sum, quotient.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ...formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from .access import contiguous_copy
 from .arguments import (
     LackingArgumentError,
     argument_at,
@@ -51,7 +53,7 @@ def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
     rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
-    return by_row(work, x, rows, row_kernel(x, rows))
+    return by_row(replace(work, access=contiguous_copy(x)), x, rows, row_kernel(x, rows))
 
 
 def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:

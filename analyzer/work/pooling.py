@@ -20,6 +20,7 @@ from .arguments import (
 from .registry import Formula, register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .walks import run_of
 from .work import Family, RowDims, Work
 
 # Per result element: weights times neighbours, summed. Nearest copies.
@@ -37,6 +38,9 @@ _INTERPOLATION_FLOPS: Final = {
     "_bilinear2d_aa": 7,
     "_bicubic2d_aa": 31,
 }
+
+_LAST_AWARE: Final = "bilinear2d"
+"""The one that has a kernel of its own for channels last (`upsample_bilinear2d_nhwc_out_frame`)."""
 
 
 def pool(signature: Signature, *, rank: int, has_dilation: bool, has_indices: bool) -> Work:
@@ -79,8 +83,11 @@ def adaptive_pool_backward(signature: Signature, *, has_indices: bool) -> Work:
     return _by_gradient(_work(count, total_bytes((grad, *saved)), x.size_bytes, grad.dtype), x.element_count)
 
 
-def upsample(signature: Signature, *, flops: int) -> Work:
-    """Interpolate to an output size (or by scale factors, which need the recorded result)."""
+def upsample(signature: Signature, *, flops: int, is_last_aware: bool = False) -> Work:
+    """Interpolate to an output size (or by scale factors, which need the recorded result).
+
+    Copies of the nearest, and with `is_last_aware` what lies with channels last, run a thread per element.
+    """
     x = tensor_at(signature, 0)
     result = result_at(signature)
     if result is not None:
@@ -89,7 +96,12 @@ def upsample(signature: Signature, *, flops: int) -> Work:
         count = _scaled_count(signature, x)
     else:
         count = prod(x.shape[:2]) * prod(_per_dim(signature, 1, len(x.shape) - 2, None))
-    return _work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
+    work = _work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
+    images = prod(x.shape[:2])
+    if flops == 0 or images == 0 or (is_last_aware and run_of(x) == 1):
+        return work
+    dims = RowDims(rows=count // images, columns=images, kernel=RowKernel.INTERPOLATE)
+    return replace(work, dims=dims)
 
 
 def upsample_backward(signature: Signature, *, flops: int) -> Work:
@@ -245,5 +257,6 @@ for _name, _formula in _FORMULAS.items():
     register(f"aten::{_name}", family=Family.POOLING)(_formula)
 for _mode, _flops in _INTERPOLATION_FLOPS.items():
     _stem = f"_upsample{_mode}" if _mode.startswith("_") else f"upsample_{_mode}"
-    register(f"aten::{_stem}", family=Family.POOLING)(partial(upsample, flops=_flops))
+    _upsample = partial(upsample, flops=_flops, is_last_aware=_mode == _LAST_AWARE)
+    register(f"aten::{_stem}", family=Family.POOLING)(_upsample)
     register(f"aten::{_stem}_backward", family=Family.POOLING)(partial(upsample_backward, flops=_flops))

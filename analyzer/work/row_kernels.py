@@ -56,3 +56,6 @@ class RowKernel(IntEnum):
     COMPILED_POOL = 20
     COLUMN_ELEMENTS = 21
     """One pass with a scale and a shift per column: the channels-last forms of `CHANNEL_ELEMENTS`."""
+    INTERPOLATE = 22
+    """A thread per pixel of the result, which walks over batch and channels (UpSampleBilinear2d.cu and its kin): images
+    of few pixels are one block's, however many channels they have."""

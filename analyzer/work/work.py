@@ -8,6 +8,7 @@ from typing import Final
 
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
+from .access import Access
 from .communication import CollectiveDims
 from .embedding_dims import DrawnRows, EmbeddingDims
 from .row_kernels import RowKernel
@@ -334,6 +335,8 @@ class Work:
     """What the GPU moved between the last touch of the operands and this op; None: not known."""
     drawn: DrawnRows | None = None
     """Its sizes are of as many rows as were looked up, of which nobody counted the different ones."""
+    access: Access | None = None
+    """How an elementwise kernel or a copy reaches its operands; None: as they lie, or not known."""
 
     @property
     def least_flops(self) -> float:

@@ -35,6 +35,8 @@ VECTOR: Final = 4.0
 ROW_THREADS: Final = 128.0
 FUSED_THREADS: Final = 256.0
 POOL_THREADS: Final = 256.0
+PIXEL_THREADS: Final = 1024.0
+"""The most threads of a block, which resampling kernels take."""
 SCAN_THREADS: Final = 512.0
 REDUCED_PER_BLOCK: Final = 8192.0
 """Elements of a reduction that a block of 512 threads takes at least, sixteen each."""
@@ -149,6 +151,12 @@ def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     return problems.rows * wide / SCAN_THREADS, SCAN_THREADS, np.ceil(problems.columns / (2.0 * wide))
 
 
+def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """A thread per pixel, for all images."""
+    threads = np.clip(problems.rows, WARP, PIXEL_THREADS)
+    return np.ceil(problems.rows / threads), threads, problems.columns
+
+
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """One block (`nll_loss_threads`)."""
     rows = problems.rows
@@ -177,6 +185,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.REDUCE, RowKernel.COMPILED_REDUCE), _reduce),
     ((RowKernel.SCAN,), _scan),
     ((RowKernel.PICK,), _pick),
+    ((RowKernel.INTERPOLATE,), _interpolate),
 )
 
 

@@ -70,8 +70,9 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.STREAM: (0.01, 1.0, 1.0),
     RowKernel.COMPILED_REDUCE: (8.0, 3000.0, 600.0),
     RowKernel.COMPILED_POOL: (40.0, 2000.0, 600.0),
+    RowKernel.INTERPOLATE: (40.0, 2000.0, 550.0),
 }
-_FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM})
+_FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM, RowKernel.INTERPOLATE})
 """Nothing was measured of them alone."""
 _FIXED_CHAINS: Final = _FIXED | {
     RowKernel.REDUCE,

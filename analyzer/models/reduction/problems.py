@@ -59,6 +59,7 @@ _GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
     **dict.fromkeys((RowKernel.POOL, RowKernel.COMPILED_POOL), 3),
     RowKernel.SCAN: 4,
     RowKernel.POOL_BACKWARD: 5,
+    RowKernel.INTERPOLATE: 5,
 }
 _GROUPS: Final = np.array([_GROUP_OF_KERNEL[kernel] for kernel in RowKernel], dtype=np.int64)
 

@@ -89,6 +89,8 @@ class VectorLaunch:
 
     blocks: Floats
     threads: Floats
+    start_cycles: Floats
+    """Of the first blocks alone, whose instructions and parameters no cache holds yet."""
     latency_cycles: Floats
     """Of one block, from its first load to its last store."""
     instructions: Floats
@@ -134,8 +136,9 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     return VectorLaunch(
         blocks=blocks,
         threads=threads,
+        start_cycles=np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_start_cycles"], 0.0),
         latency_cycles=latency,
-        instructions=work,
+        instructions=work + shared["index_instructions"] * problems.index_operations * problems.elements,
         flops=np.where(is_by_row, 0.0, problems.flops),
         row_steps=np.where(is_again, np.inf, passed),
         rereads=np.where(is_warp, 0.0, _REREADS[kind]),
@@ -155,14 +158,16 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     vector = np.clip(VECTOR_BYTES * problems.elements / np.maximum(problems.read_bytes, 1.0), 1.0, 8.0)
     threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns / vector, warp)), threads)
     steps = np.where(_IS_BY_ROW[kind] > 0, np.ceil(columns / (threads * span)), 1.0)
-    is_ragged = is_norm & ((columns / VECTOR_ELEMENTS) % warp != 0.0)
+    vectors = columns / VECTOR_ELEMENTS
+    is_ragged = is_norm & (steps > 1.0) & (vectors % warp != 0.0)
     again = np.where(is_ragged & (steps % UNROLLED_STEPS == 0.0), UNROLLED_STEPS - 1.0, 0.0)
     whole = np.floor(columns / (vector * threads))
     tail = np.ceil(columns / threads - vector * whole)
     passed = columns / (threads * np.where(is_softmax, vector, span))
     padded = _next_power(columns)
     row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
-    worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
+    held = np.where(is_norm, problems.rows * VECTOR_ELEMENTS * warp * np.ceil(vectors / warp), problems.elements)
+    worked = held * (1.0 + again / np.maximum(steps, 1.0))
     steps = np.where(is_softmax, np.where(is_warp, padded / WARP, whole + tail), steps + again)
     return BlockShape(
         threads=threads,

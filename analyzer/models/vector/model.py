@@ -5,8 +5,9 @@ A kernel's time is a soft maximum of four resources, each used at its own pace, 
     t = (Td^4 + Tl^4 + Ti^4 + Tw^4)^(1/4) + launches * (t0 + c0/clk)
 
 Td: bytes that miss L2, because of what was moved since their last use or because a row's second reading comes late,
-over the DRAM rate that kernels reach; Tl: all bytes over the L2 rate; Ti: instructions over
-the SMs' issue rate; Tw: waves of blocks, each as long as one block's chain of dependent loads and reductions.
+over the DRAM rate that kernels reach; Tl: all bytes, and whole sectors of scattered reads, over the L2 rate; Ti:
+instructions over the SMs' issue rate; Tw: waves of blocks, each as long as one block's chain of dependent loads and
+reductions. What another kernel of the op moves before comes on top.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 # Prior per kind: instructions per element, cycles of a block before its steps, and of each step.
 _PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
     VectorKernel.ELEMENTWISE: (4.0, 1000.0, 100.0),
-    VectorKernel.ROW_NORM: (40.0, 6000.0, 300.0),
+    VectorKernel.ROW_NORM: (40.0, 2500.0, 300.0),
     VectorKernel.SOFTMAX: (30.0, 4000.0, 2500.0),
     VectorKernel.REDUCTION: (6.0, 2500.0, 250.0),
     VectorKernel.GATHER: (200.0, 2000.0, 500.0),
@@ -64,8 +65,9 @@ _PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
 }
 
 
-_LATENCY_SPREADS: Final = {VectorKernel.ELEMENTWISE: 0.1, VectorKernel.QUANTIZE: 0.1}
-"""One load and one store: hundreds of cycles each, as `membench` has them (500-650 from DRAM)."""
+_LATENCY_SPREADS: Final = {VectorKernel.ELEMENTWISE: 0.1, VectorKernel.QUANTIZE: 0.1, VectorKernel.ROW_NORM: 0.2}
+"""One load and one store: hundreds of cycles each, as `membench` has them (500-650 from DRAM); a layer norm's block
+merges seven times too, some 200 cycles each."""
 
 
 def _kind_parameters() -> tuple[Parameter, ...]:
@@ -100,8 +102,10 @@ PARAMETERS: Final = (
     Parameter(name="quantize_floor_us", prior=0.2, spread=0.7),
     Parameter(name="fp32_share", prior=0.22, spread=0.1),
     Parameter(name="flop_instructions", prior=1.5, spread=0.15, class_spread=0.1),
+    Parameter(name="index_instructions", prior=2.0, spread=0.0),
     Parameter(name="amd_flop_ratio", prior=2.5, spread=0.2),
-    Parameter(name="row_norm_row_instructions", prior=10000.0, spread=1.0),
+    Parameter(name="row_norm_start_cycles", prior=4000.0, spread=0.5),
+    Parameter(name="row_norm_row_instructions", prior=40000.0, spread=0.5),
     Parameter(name="ragged_row_instructions", prior=30000.0, spread=1.0),
     Parameter(name="warp_softmax_latency_cycles", prior=1500.0, spread=0.7),
     Parameter(name="warp_softmax_step_cycles", prior=30.0, spread=0.7),
@@ -114,8 +118,9 @@ PARAMETERS: Final = (
     *_kind_parameters(),
 )
 """Chosen with a chip in sight, beside what functions say of theirs: the floors of small kernels (the shortest in traces
-of H100, 1.5 us, and of MI300X, 1.9 us); hosts' floors where a table has no short rows (the mean of NeuSight's five
-NVIDIA hosts, and MI100's); the steps of a softmax (A100)."""
+of H100, 1.5 us, and of MI300X, 1.9 us); a layer norm's instructions per row and cycles per block (networks on RTX
+3090); hosts' floors where a table has no short rows (the mean of NeuSight's five NVIDIA hosts, and MI100's); the
+steps of a softmax (A100)."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -127,7 +132,8 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     shared = {name: float(value.flat[0]) for name, value in values.items()}
     launch = launch_of(problems, fleet, shared)
     cycle_us = 1e6 / fleet.clock_hz
-    moved, again = _single(problems.read_bytes + problems.written_bytes), _single(launch.rereads * problems.read_bytes)
+    moved = _single(problems.read_bytes + problems.written_bytes)
+    again, sectors = _single(launch.rereads * problems.read_bytes), _single(problems.sector_bytes)
     per_hot_byte = _single(1.0 / _hot_bytes(fleet, shared))
     own = moved * per_hot_byte
     cold = _cold((moved + _single(problems.moved_since_bytes)) * per_hot_byte)
@@ -136,17 +142,20 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     first = resident * _single(launch.first_level_bytes) * _single(1.0 / _first_level_bytes(fleet, shared))
     late = np.minimum(_single(launch.row_steps) * _single(_row_pressure(fleet, shared)), first)
     miss = _miss(np.minimum(late, own))
-    dram_us = (moved + again * miss) * cold * _single(1e6 / _dram_bytes_per_s(fleet, values))
-    l2_us = (moved + again) * _single(1e6 / _l2_bytes_per_s(fleet, values))
+    dram, cached = _single(1e6 / _dram_bytes_per_s(fleet, values)), _single(1e6 / _l2_bytes_per_s(fleet, values))
+    dram_us, l2_us = (moved + again * miss) * cold * dram, (moved + again + sectors) * cached
     issue_us = _single(launch.instructions) + _single(launch.flops) * _single(_flop_instructions(fleet, values))
     issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
-    wave_us = waves * (_single(launch.latency_cycles) * _single(cycle_us))
+    wave_us = (_single(launch.start_cycles) + waves * _single(launch.latency_cycles)) * _single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
+    before = _single(problems.before_bytes)
+    if before.any():
+        busy_us = busy_us + _joined(before * cold * dram, (before + _single(problems.before_sector_bytes)) * cached)
     own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
     floor_us = _single(fleet.launch_ratio * (launch_us + shared["floor_cycles"] * cycle_us)) + _single(own_us)
-    floor_us = _single(launch.launches) * floor_us
+    floor_us = (_single(launch.launches) + (before > 0)) * floor_us
     time_ns = (_single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return Estimate(time_ns=_event(problems, time_ns, fleet, shared), features=np.empty((*time_ns.shape, 0)))
 

@@ -12,8 +12,11 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
+from ...work.access import Access
 from ...work.table import WorkTable
 from ...work.work import Family, RowDims, Work
+
+_PLAIN: Final = Access()
 
 
 class VectorKernel(IntEnum):
@@ -66,6 +69,14 @@ class VectorProblems:
     """What events around an empty launch read; 0: kernel time; NaN: unknown."""
     host_ratio: Floats
     """The op's own floor over that of a plain elementwise op."""
+    index_operations: Floats
+    """Integer operations per element, by which operands are found that do not lie as the result does."""
+    sector_bytes: Floats
+    """What caches move of whole sectors beyond the elements that were asked for."""
+    before_bytes: Floats
+    """What another kernel of the op moved before: one that fills the result, or makes the input contiguous."""
+    before_sector_bytes: Floats
+    """As `sector_bytes`, of that other kernel."""
     is_stand_in: Floats
     """1: nothing was measured of the op, another kernel's model stands in for its own; 0: the kind's own op."""
 
@@ -120,6 +131,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
     sizes = [_sizes(work) for work in works]
     launches = np.array([_launches(work) for work in works], dtype=np.float64)
     moved = np.array([work.moved_bytes for work in works], dtype=np.float64)
+    accesses = [work.access or _PLAIN for work in works]
     since = np.array([work.moved_since_bytes or 0.0 for work in works], dtype=np.float64)
     return VectorProblems(
         kind=np.array([_kind(work) for work in works], dtype=np.int64),
@@ -133,6 +145,10 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
         moved_since_bytes=since + moved * (1.0 - 1.0 / launches),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
+        index_operations=np.array([item.operations for item in accesses], dtype=np.float64),
+        sector_bytes=np.array([item.sector_bytes for item in accesses], dtype=np.float64),
+        before_bytes=np.array([item.before_bytes for item in accesses], dtype=np.float64),
+        before_sector_bytes=np.array([item.before_sector_bytes for item in accesses], dtype=np.float64),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
     )
 

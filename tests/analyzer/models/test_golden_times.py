@@ -174,6 +174,10 @@ def moves() -> VectorProblems:
         moved_since_bytes=turns(0.0, 30e6, np.inf),
         host_floor_ns=turns(0.0, 0.0, 0.0, 30e3, np.nan),
         host_ratio=turns(1.0, 1.4, of=4),
+        index_operations=turns(0.0, 0.0, 18.0),
+        sector_bytes=read * turns(0.0, 0.0, 3.0, of=3),
+        before_bytes=read * turns(0.0, 0.0, 0.0, 1.0, of=2),
+        before_sector_bytes=np.zeros(COUNT),
         is_stand_in=turns(0.0, 0.0, 1.0),
     )
 

@@ -81,6 +81,13 @@ def test_larger_windows_take_longer() -> None:
     assert time_on(large) > 5.0 * time_on(small)
 
 
+def test_images_of_few_pixels_are_resampled_by_one_block() -> None:
+    """Whatever their number; of many pixels the bytes count, or at least what all multiprocessors do."""
+    few, many = (problem(RowKernel.INTERPOLATE, 14 * 14 * more, (1 << 20) // more) for more in (1, 1 << 12))
+    assert time_on(few) > 20.0 * time_on(many)
+    assert time_on(few, sm_count=2.0) == pytest.approx(time_on(few), rel=0.01)
+
+
 def test_one_block_picks_all_targets() -> None:
     picked = problem(RowKernel.PICK, 1 << 20, 1, moved_bytes=1e6)
     assert time_on(picked, sm_count=2.0) == pytest.approx(time_on(picked), rel=0.01)

@@ -31,6 +31,9 @@ def problem(
     floor_ns: float = 0.0,
     moved_since: float = 0.0,
     launches: float = 1.0,
+    operations: float = 0.0,
+    sectors: float = 0.0,
+    before: float = 0.0,
 ) -> VectorProblems:
     elements = float(rows * columns)
     return VectorProblems(
@@ -45,6 +48,10 @@ def problem(
         moved_since_bytes=np.array([moved_since]),
         host_floor_ns=np.array([floor_ns]),
         host_ratio=np.array([1.0]),
+        index_operations=np.array([operations]),
+        sector_bytes=np.array([sectors]),
+        before_bytes=np.array([before]),
+        before_sector_bytes=np.zeros(1),
         is_stand_in=np.array([0.0]),
     )
 
@@ -121,6 +128,45 @@ def test_lanes_that_leave_an_unrolled_loop_early_cost_time() -> None:
     """1,920 columns are fifteen whole warps of four elements; 1,908 leave a warp divided."""
     whole, divided = (time_on(problem(VectorKernel.ROW_NORM, 13_000, n), "A100 SXM4 40GB") for n in (1920, 1908))
     assert divided > whole
+
+
+@pytest.mark.parametrize("name", ["GeForce RTX 3090", "A100 SXM4 80GB", "H100 SXM5 80GB"])
+def test_rows_of_few_columns_are_bound_by_what_a_block_does_whatever_they_hold(name: str) -> None:
+    """Four warps merge whether they hold elements or not; 32 vectors of four are one warp's."""
+    few, more, many = (time_on(problem(VectorKernel.ROW_NORM, 3_000_000, n), name) for n in (16, 64, 1024))
+    moved_ns = 2 * 3e6 * 64 / find_gpu(load_catalog(), name).memory_bandwidth_bytes_per_s * 1e9
+    assert few == pytest.approx(more, rel=0.1)
+    assert few > 4.0 * moved_ns
+    assert many < 8.0 * few
+
+
+def test_a_row_of_one_step_pays_no_divided_warp() -> None:
+    whole, divided = (time_on(problem(VectorKernel.ROW_NORM, 500_000, n), "Tesla T4") for n in (384, 380))
+    assert divided == pytest.approx(whole, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["GeForce RTX 3090", "H100 SXM5 80GB"])
+def test_scattered_reads_take_the_second_levels_time(name: str) -> None:
+    plain, sectors = (time_on(problem(rows=1 << 15, width=2, sectors=more), name) for more in (0.0, 30.0 * (1 << 27)))
+    assert 2.0 * plain < sectors < 10.0 * plain
+
+
+def test_index_arithmetic_counts_where_memory_is_fast() -> None:
+    ratios = [
+        time_on(problem(rows=1 << 15, width=2, operations=45.0), name) / time_on(problem(rows=1 << 15, width=2), name)
+        for name in ("Tesla P100 PCIe 16GB", "L40S", "H100 SXM5 80GB")
+    ]
+    assert min(ratios) >= 1.0
+    assert ratios[2] > ratios[1]
+
+
+def test_what_ran_before_in_the_same_op_comes_on_top() -> None:
+    alone = problem(VectorKernel.ROW_NORM, 1 << 20, 64, moved_since=float("inf"))
+    moved = float(alone.read_bytes[0] + alone.written_bytes[0])
+    copied = problem(VectorKernel.ROW_NORM, 1 << 20, 64, moved_since=float("inf"), before=moved)
+    least_ns = moved / find_gpu(load_catalog(), "GeForce RTX 3090").memory_bandwidth_bytes_per_s * 1e9
+    more_ns = time_on(copied, "GeForce RTX 3090") - time_on(alone, "GeForce RTX 3090")
+    assert least_ns < more_ns < 1.5 * least_ns
 
 
 def test_events_read_the_host_where_the_kernel_is_short() -> None:

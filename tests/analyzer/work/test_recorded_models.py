@@ -284,10 +284,12 @@ def test_every_call_has_work_of_its_family(calls: list[Any]) -> None:
 
 
 def test_inferred_results_equal_recorded_ones(calls: list[Any]) -> None:
+    """But for how operands are reached, which only the strides of a recorded result tell."""
     for call in calls:
         if call.name.startswith("aten::") and call.name not in NEEDS_RESULTS:
             inferred = work_of(call.name, replace(call.signature, results=()))
-            assert inferred == work_of(call.name, call.signature), call
+            assert inferred is not None
+            assert replace(inferred, access=None) == replace(known(call), access=None), call
 
 
 def test_flops_equal_torchs_counter(calls: list[Any]) -> None:

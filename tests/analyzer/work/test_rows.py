@@ -62,6 +62,7 @@ def test_recorded_results_tell_the_rows_of_a_reduction() -> None:
     [
         ("aten::native_batch_norm", (*BATCH, False, 0.1, 1e-5)),
         ("aten::upsample_nearest2d", (tensor(2, 3, 8, 8), (16, 16))),
+        ("aten::upsample_bilinear2d", (TensorSpec("float32", (2, 3, 8, 8), (192, 1, 24, 3)), (16, 16), False)),
         ("aten::embedding_dense_backward", (tensor(7, 64), tensor(7, dtype="int64"), 100, -1, False)),
     ],
 )
@@ -123,6 +124,8 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 0), RowKernel.STREAM),
         ("aten::nll_loss_forward", (tensor(40, 9), tensor(40, dtype="int64"), None, 1, -100), RowKernel.PICK),
         ("aten::median", (tensor(4, 9), 1), None),
+        ("aten::upsample_bilinear2d", (tensor(2, 3, 8, 8), (16, 16), False), RowKernel.INTERPOLATE),
+        ("aten::upsample_bicubic2d", (LAST, (16, 16), False), RowKernel.INTERPOLATE),
     ],
 )
 def test_an_op_names_the_kernel_that_walks(

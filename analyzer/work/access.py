@@ -1,0 +1,123 @@
+"""How elementwise kernels and copies reach their operands: by index arithmetic, and in whole sectors of the cache.
+
+Operands that lie as the result does are taken sixteen bytes at a time. Others are found by dividing each element's
+number by the sizes of the dims (`OffsetCalculator` in PyTorch's OffsetCalculator.cuh), and where neighbours of the
+result are no neighbours of an operand, a warp's load takes a sector per element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...formats.signature import DTYPE_BYTES, TensorSpec
+
+SECTOR_BYTES: Final = 32.0
+"""What a cache moves at least (CUDA C Programming Guide, compute capability 5.x and later)."""
+BLOCK_ELEMENTS: Final = 512
+"""Results of a block of the kernel without vectors, four of each of 128 threads; its first level keeps sectors."""
+DIVISION_OPERATIONS: Final = 5
+"""Of a division by a size known at launch and its remainder (IntegerDivider.cuh): multiply-high, which counts twice,
+add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
+TRUE_DIVISION_OPERATIONS: Final = 15
+"""Of a division by a size that the kernel reads, as concatenation does (`CatArrIndexToOffset` in Shape.cu): some twenty
+instructions, conversions and a reciprocal at a quarter of the rate among them. Chosen with networks in sight that
+concatenate on RTX 3090."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Say what a kernel that moves elements does beyond moving each tensor once."""
+
+    operations: float = 0.0
+    """Integer operations per element of the result by which operands are found; 0: they lie as the result does."""
+    sector_bytes: float = 0.0
+    """What caches move of sectors beyond the elements that were asked for."""
+    before_bytes: float = 0.0
+    """What another kernel of the op moved before it: one that fills the result, or makes the input contiguous."""
+    before_sector_bytes: float = 0.0
+    """As `sector_bytes`, of that other kernel."""
+
+
+def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Access | None:
+    """Return how an elementwise op or a copy reaches its operands; None: as they lie, or strides were not recorded.
+
+    >>> across = TensorSpec("float32", (64, 32), (1, 64))
+    >>> access_of((across,), TensorSpec("float32", (64, 32), (32, 1)))
+    Access(operations=14, sector_bytes=0.0, before_bytes=0.0, before_sector_bytes=0.0)
+    """
+    if result is None or result.element_count < 2 or not _has_strides(result):
+        return None
+    operands = [item for item in tensors if item.element_count > 1]
+    if any(not _has_strides(item) or len(item.shape) > len(result.shape) for item in operands):
+        return None
+    dims = sorted((at for at, size in enumerate(result.shape) if size > 1), key=lambda at: abs(_strides(result)[at]))
+    sizes = [result.shape[at] for at in dims]
+    steps = [[_step(item, at - len(result.shape)) for at in dims] for item in (result, *operands)]
+    count = _merged_count(sizes, steps)
+    if count == 1 and all(step[0] == 1 for step in steps):
+        return None
+    operations = count * (DIVISION_OPERATIONS + len(steps))
+    sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
+    return Access(operations=operations, sector_bytes=sectors)
+
+
+def joined_access(rank: int) -> Access:
+    """Return how a concatenation of tensors of so many dims reaches its elements."""
+    return Access(operations=float(max(rank - 1, 0) * TRUE_DIVISION_OPERATIONS))
+
+
+def contiguous_copy(tensor: TensorSpec) -> Access | None:
+    """Return what a kernel that needs its input contiguous makes another do before; None: nothing.
+
+    >>> contiguous_copy(TensorSpec("float32", (64, 32), (1, 64))).before_bytes
+    16384.0
+    """
+    strides, step = [], 1
+    for size in reversed(tensor.shape):
+        strides.append(step)
+        step *= size
+    found = access_of((tensor,), TensorSpec(tensor.dtype, tensor.shape, tuple(reversed(strides))))
+    if found is None:
+        return None
+    return Access(before_bytes=2.0 * tensor.size_bytes, before_sector_bytes=found.sector_bytes)
+
+
+def _has_strides(tensor: TensorSpec) -> bool:
+    return tensor.strides is not None and len(tensor.strides) == len(tensor.shape)
+
+
+def _strides(tensor: TensorSpec) -> tuple[int, ...]:
+    return tensor.strides or ()
+
+
+def _step(tensor: TensorSpec, place: int) -> int:
+    """Return the stride along a dim counted from the last; 0 where the tensor is broadcast."""
+    if -place > len(tensor.shape) or tensor.shape[place] == 1:
+        return 0
+    return _strides(tensor)[place]
+
+
+def _merged_count(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
+    """Return the dims that are left when neighbours are one wherever all operands allow it."""
+    inner = range(len(sizes) - 1)
+    return 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
+
+
+def _sector_bytes(tensor: TensorSpec, sizes: Sequence[int], steps: Sequence[int]) -> float:
+    """Return what whole sectors move beyond the elements of one operand.
+
+    Innermost first: along the result's innermost dim neighbours lie `steps[0]` apart. A sector's other elements are
+    used by the same block where those of the operand's own innermost dim lie within a block's elements of the result.
+    """
+    if 0 <= steps[0] <= 1:
+        return 0.0
+    width = DTYPE_BYTES.get(tensor.dtype, 4)
+    held = max(SECTOR_BYTES / width, 1.0)
+    used, apart = held / steps[0], 1
+    for size, step in zip(sizes, steps, strict=True):
+        if step == 1:
+            used = max(used, min(BLOCK_ELEMENTS / apart, size))
+        apart *= size
+    return tensor.element_count * width * (held / min(max(used, 1.0), held) - 1.0)

@@ -1,0 +1,129 @@
+"""How elementwise ops and copies reach operands that do not lie as their result does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wavecast.analyzer.work import Work, work_of
+from wavecast.analyzer.work.access import SECTOR_BYTES, access_of, contiguous_copy
+from wavecast.formats.signature import Argument, Signature, TensorSpec
+
+
+def laid(*shape: int, order: tuple[int, ...] = (), dtype: str = "float16") -> TensorSpec:
+    """Return a tensor whose dims lie in this order, outermost first; default: as in its shape."""
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order or tuple(range(len(shape)))):
+        strides[dim] = step
+        step *= shape[dim]
+    return TensorSpec(dtype, shape, tuple(strides))
+
+
+def found(name: str, arguments: tuple[Argument, ...], result: TensorSpec) -> Work:
+    work = work_of(name, Signature(arguments, (result,)))
+    assert work is not None
+    return work
+
+
+FIRST, LAST = laid(64, 96, 56, 56), laid(64, 96, 56, 56, order=(0, 2, 3, 1))
+COUNT = 64 * 96 * 56 * 56
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("aten::relu", (FIRST,), FIRST),
+        ("aten::add", (LAST, LAST), LAST),
+        ("aten::mul", (FIRST, laid(1)), FIRST),
+        ("aten::clone", (LAST,), LAST),
+        ("aten::clone", (laid(8, 16),), laid(8, 16)),
+        ("aten::clone", (TensorSpec("float16", (8, 16)),), laid(8, 16)),
+    ],
+)
+def test_operands_that_lie_as_the_result_need_no_arithmetic(
+    name: str, arguments: tuple[Argument, ...], result: TensorSpec
+) -> None:
+    assert found(name, arguments, result).access is None
+
+
+def test_a_transposed_read_takes_whole_sectors() -> None:
+    """Neighbours along channels lie an image of 3,136 elements apart in the result: no block uses a sector twice."""
+    access = found("aten::clone", (LAST, "contiguous_format"), FIRST).access
+    assert access is not None
+    assert access.sector_bytes == COUNT * (SECTOR_BYTES - 2.0)
+    assert access.operations > 0
+
+
+def test_a_block_uses_a_sector_again_where_the_other_dim_is_short() -> None:
+    short, long = (access_of((laid(64, size, 32, order=(0, 2, 1)),), laid(64, size, 32)) for size in (16, 4096))
+    assert short is not None
+    assert long is not None
+    assert short.sector_bytes == 0.0
+    near, far = (access_of((laid(64, 96, size, order=(0, 2, 1)),), laid(64, 96, size)) for size in (128, 4096))
+    assert near is not None
+    assert far is not None
+    assert 0.0 < near.sector_bytes / 128 < far.sector_bytes / 4096
+
+
+def test_runs_are_read_whole_but_found_by_division() -> None:
+    """Heads and tokens change places, what a head holds stays together."""
+    heads = laid(64, 12, 197, 64, order=(0, 2, 1, 3))
+    access = found("aten::clone", (heads, "contiguous_format"), laid(64, 12, 197, 64)).access
+    assert access is not None
+    assert access.sector_bytes == 0.0
+    assert access.operations > found_operations(laid(64, 12, 197 * 64, order=(1, 0, 2)), laid(64, 12, 197 * 64))
+
+
+def found_operations(operand: TensorSpec, result: TensorSpec) -> float:
+    access = access_of((operand,), result)
+    assert access is not None
+    return access.operations
+
+
+def test_a_bias_is_found_by_division() -> None:
+    assert found("aten::add", (laid(64, 197, 384), laid(384)), laid(64, 197, 384)).access is not None
+
+
+def test_padding_fills_its_result_before() -> None:
+    result = laid(64, 96, 58, 58)
+    access = found("aten::constant_pad_nd", (FIRST, (1, 1, 1, 1), 0.0), result).access
+    assert access is not None
+    assert access.before_bytes == result.size_bytes
+    assert found("aten::constant_pad_nd", (FIRST, (0, 0), 0.0), FIRST).access is None
+    assert found("aten::reflection_pad2d", (FIRST, (1, 1, 1, 1)), result).access is None
+
+
+def test_a_layer_norm_makes_its_input_contiguous_before() -> None:
+    x = TensorSpec("float32", (64, 56, 56, 96), (301056, 56, 1, 3136))
+    arguments = (x, (96,), None, None, 1e-5)
+    access = found("aten::native_layer_norm", arguments, x).access
+    assert access is not None
+    assert access == contiguous_copy(x)
+    assert access.before_bytes == 2.0 * x.size_bytes
+    assert 0.0 < access.before_sector_bytes < x.size_bytes
+    plain = laid(64, 56, 56, 96, dtype="float32")
+    assert found("aten::native_layer_norm", (plain, *arguments[1:]), plain).access is None
+
+
+def test_joining_divides_by_every_size_but_one() -> None:
+    flat, deep = (
+        found("aten::cat", ((laid(*shape), laid(*shape)), 0), laid(2 * shape[0], *shape[1:])).access
+        for shape in ((8, 64), (8, 4, 4, 4))
+    )
+    assert flat is not None
+    assert deep is not None
+    assert deep.operations == 3 * flat.operations
+
+
+@given(
+    shape=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    data=st.data(),
+    dtype=st.sampled_from(["float32", "float16", "int64", "bool"]),
+)
+def test_no_read_moves_more_than_a_sector_per_element(shape: list[int], data: st.DataObject, dtype: str) -> None:
+    order = tuple(data.draw(st.permutations(range(len(shape)))))
+    operand = laid(*shape, order=order, dtype=dtype)
+    access = access_of((operand,), laid(*shape, dtype=dtype))
+    if access is not None:
+        assert 0.0 <= access.sector_bytes <= operand.element_count * SECTOR_BYTES
+        assert access.operations > 0
