@@ -41,7 +41,7 @@ from wavecast.formats.trace import OpTable, Trace
 
 SCRIPTS = Path(__file__).parent / "python_scripts"
 NAMES = ("plain", "tokenizing", "beam_search", "logging_metrics", "graph_sampling")
-UNSEEN: tuple[str, ...] = ()
+UNSEEN = ("policy_gradient", "augmentation")
 MARK = "end of an iteration"
 WARM_UP = 5
 TO_GPU = "aten::_to_copy"
@@ -89,9 +89,7 @@ def profile_script(path: Path) -> Measured:
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         profiled = run()
     bare = min(bare, run())
-    events = [
-        (item.start_ns(), -item.duration_ns(), item.name()) for item in profiler.profiler.kineto_results.events()
-    ]
+    events = [(item.start_ns(), -item.duration_ns(), item.name()) for item in profiler.profiler.kineto_results.events()]
     return without_profiler(list(split(sorted(events)))[WARM_UP:], bare, profiled)
 
 
