@@ -80,7 +80,8 @@ def test_views_launch_nothing_and_unknown_ops_one_kernel() -> None:
         ("aten::add.Tensor", 1_000.0),
         ("aten::add_", 1_000.0),
         ("aten::mm", 3_000.0),
-        ("mine::op", 2_000.0),
+        ("mine::op", 9_000.0),
+        ("aten::mystery", 2_000.0),
     ],
 )
 def test_a_cost_is_found_by_name_then_family_then_overall(name: str, cost: float) -> None:
