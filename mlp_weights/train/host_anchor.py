@@ -83,21 +83,21 @@ def main(write: bool, keep: str | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratios:
+class AnchorRatios:
     """Say how fast the machine of REFERENCE_HOST is beside the reference host of the costs, by one round of a model."""
 
     families: Mapping[Family, float]
     lead: float
 
 
-def round_of(model: nn.Module, data: torch.Tensor, costs: HostCosts) -> Ratios:
+def round_of(model: nn.Module, data: torch.Tensor, costs: HostCosts) -> AnchorRatios:
     """Run a model under the profiler between two measurements of this host."""
     before, (recorded, sample), after = measure_host(_HOST_S), record(model, data), measure_host(_HOST_S)
     ops, python = (mean_slowness((before, after), kinds) for kinds in (("dispatch",), ("python", "module", "autograd")))
     listed = np.where(np.isnan(sample.lead_ns), 0.0, leads_of(sample.trace, costs)).sum()
     took = np.nansum(sample.lead_ns) * profiler_shares(sample.mode.value).lead
     families = {family: ratio * ops for family, ratio in ratios_by_family(recorded, costs).items()}
-    return Ratios(families=families, lead=float(listed / took) * python)
+    return AnchorRatios(families=families, lead=float(listed / took) * python)
 
 
 def mean_slowness(hosts: Sequence[HostTimes], kinds: Sequence[str]) -> float:

@@ -28,7 +28,8 @@ from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
-from ..meta.script_clock import ClockedFunctions, ClockedModulePaths, ScriptClock, is_of_gpu, lesser_leads
+from ..meta.script_clock import ClockedFunctions, ClockedModulePaths, ScriptClock, is_of_gpu
+from ..meta.script_times import lesser_leads
 from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, asked_in_backward, modules_on_meta

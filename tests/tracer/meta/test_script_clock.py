@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from wavecast.formats.trace import Trace, Workload
 from wavecast.tracer.fake_cuda.session import ScriptShapes
 from wavecast.tracer.meta import script_clock
-from wavecast.tracer.meta.script_clock import RecordingCost, ScriptTime, ScriptTimes, Stretch, lesser_leads
+from wavecast.tracer.meta.script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes, lesser_leads
 
 MS = 1_000_000
 
@@ -128,24 +128,27 @@ def test_work_on_tensors_of_the_host_counts(spend: Callable[[int], None]) -> Non
 def test_what_recording_adds_is_taken_off_each_stretch() -> None:
     cost = RecordingCost(after_call_ns=2.0, after_op_ns=10.0)
     assert cost.own_ns([]) == (0.0, 0.0)
-    assert cost.own_ns([Stretch(15.0, True), Stretch(3.0, False)]) == (6.0, 0.0)
-    assert cost.own_ns([Stretch(15.0, True), Stretch(4.0, True)]) == (5.0, 0.0)  # less than nothing is nothing
-    assert cost.own_ns([Stretch(15.0, True, True), Stretch(17.0, False)]) == (20.0, 5.0)
+    assert cost.own_ns([ScriptStretch(15.0, True), ScriptStretch(3.0, False)]) == (6.0, 0.0)
+    assert cost.own_ns([ScriptStretch(15.0, True), ScriptStretch(4.0, True)]) == (
+        5.0,
+        0.0,
+    )  # less than nothing is nothing
+    assert cost.own_ns([ScriptStretch(15.0, True, True), ScriptStretch(17.0, False)]) == (20.0, 5.0)
 
 
 def test_code_is_slower_once_where_the_recorder_took_its_place_in_the_caches() -> None:
     cost = RecordingCost(after_op_ns=10.0, usual_ns=30.0, cold_ns=40.0)
-    assert cost.own_ns([Stretch(30.0, True)])[0] == pytest.approx(15.0)  # 20 ns of three quarters the speed
-    assert cost.own_ns([Stretch(50.0, True)])[0] == pytest.approx(30.0)
-    assert cost.own_ns([Stretch(510.0, True)])[0] == pytest.approx(490.0)  # it takes 10 ns and no more
-    assert cost.own_ns([Stretch(30.0, True), Stretch(20.0, False)])[0] == pytest.approx(30.0)
-    assert cost.own_ns([Stretch(30.0, True), Stretch(30.0, True)])[0] == pytest.approx(30.0)
+    assert cost.own_ns([ScriptStretch(30.0, True)])[0] == pytest.approx(15.0)  # 20 ns of three quarters the speed
+    assert cost.own_ns([ScriptStretch(50.0, True)])[0] == pytest.approx(30.0)
+    assert cost.own_ns([ScriptStretch(510.0, True)])[0] == pytest.approx(490.0)  # it takes 10 ns and no more
+    assert cost.own_ns([ScriptStretch(30.0, True), ScriptStretch(20.0, False)])[0] == pytest.approx(30.0)
+    assert cost.own_ns([ScriptStretch(30.0, True), ScriptStretch(30.0, True)])[0] == pytest.approx(30.0)
     warmer = RecordingCost(usual_ns=40.0, cold_ns=30.0)
-    assert warmer.own_ns([Stretch(10.0, True)])[0] == pytest.approx(10.0)
+    assert warmer.own_ns([ScriptStretch(10.0, True)])[0] == pytest.approx(10.0)
 
 
 def test_calls_of_modules_take_what_three_of_four_take_at_least() -> None:
-    calls = [[Stretch(12.0 + extra, True, opens_module=True)] for extra in (0.0, 10.0, 20.0, 30.0, 1000.0)]
+    calls = [[ScriptStretch(12.0 + extra, True, opens_module=True)] for extra in (0.0, 10.0, 20.0, 30.0, 1000.0)]
     times = ScriptTimes(before_op=[ScriptTime(stretches=item) for item in calls])
     limit = RecordingCost(after_op_ns=2.0, module_ns=100.0)
     assert times.usual_module_ns(limit) == pytest.approx(20.0)
@@ -156,7 +159,10 @@ def test_calls_of_modules_take_what_three_of_four_take_at_least() -> None:
 
 def test_work_on_the_host_counts_beside_the_stretches() -> None:
     times = ScriptTimes(
-        before_op=[ScriptTime(stretches=[Stretch(10.0, True, True)], host_ns=7.0, host_loading_ns=3.0), ScriptTime()]
+        before_op=[
+            ScriptTime(stretches=[ScriptStretch(10.0, True, True)], host_ns=7.0, host_loading_ns=3.0),
+            ScriptTime(),
+        ]
     )
     assert times.settled(RecordingCost(after_op_ns=4.0)) == [(13, 9), (0, 0)]
 
