@@ -44,6 +44,7 @@ NAMES = ("plain", "tokenizing", "beam_search", "logging_metrics", "graph_samplin
 UNSEEN = ("policy_gradient", "augmentation")
 MARK = "end of an iteration"
 WARM_UP = 5
+TURNS = 6
 TO_GPU = "aten::_to_copy"
 
 
@@ -60,7 +61,7 @@ class Measured:
 
 
 def profile_script(path: Path) -> Measured:
-    """Run a script without the profiler, with it, and without it again."""
+    """Run a script without the profiler and with it, in turns; the quickest turn of each counts."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -85,11 +86,15 @@ def profile_script(path: Path) -> Measured:
         torch.nn.modules.module.register_module_forward_hook(
             lambda module, *_arguments: mark() if type(module).__name__ == "Writer" else None
         )
-    bare = run()
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        profiled = run()
-    bare = min(bare, run())
-    events = [(item.start_ns(), -item.duration_ns(), item.name()) for item in profiler.profiler.kineto_results.events()]
+    bare, profiled, kept = run(), float("inf"), None
+    for _ in range(TURNS):
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            taken = run()
+        if taken < profiled:
+            profiled, kept = taken, profiler
+        bare = min(bare, run())
+    assert kept is not None
+    events = [(item.start_ns(), -item.duration_ns(), item.name()) for item in kept.profiler.kineto_results.events()]
     return without_profiler(list(split(sorted(events)))[WARM_UP:], bare, profiled)
 
 
