@@ -215,7 +215,7 @@ class ScriptClock:
 
     def calibrate(self) -> None:
         """Find what the recorder adds, with its modes entered, to stretches and to an op on the host's tensors."""
-        x, weight, module = torch.ones(2, 4, 8, device="cpu"), torch.ones(8, 8, device="cpu"), torch.nn.Identity()
+        x, weight = torch.ones(2, 4, 8, device="cpu"), torch.ones(8, 8, device="cpu")
         rows = []
         for _ in range(_ROUNDS):
             _small_ops(x, weight)
@@ -224,13 +224,10 @@ class ScriptClock:
             host_op_ns = self._last_host_op_ns
             x.dim()
             x.dim()
-            module(1)
-            x.dim()
-            _, after_op, after_call, *around = (item.time_ns for item in self._before.stretches)
-            rows.append((host_op_ns, after_op, after_call, sum(around) - len(around) * after_call))
-        host_op, after_op, after_call, in_module = (median(column) for column in zip(*rows, strict=True))
-        self._host_op_ns = host_op
-        self._cost = replace(self._cost, after_call_ns=after_call, after_op_ns=after_op, module_ns=max(in_module, 0.0))
+            after_op, after_call = (item.time_ns for item in self._before.stretches[-2:])
+            rows.append((host_op_ns, after_op, after_call))
+        self._host_op_ns, after_op, after_call = (median(column) for column in zip(*rows, strict=True))
+        self._cost = replace(self._cost, after_call_ns=after_call, after_op_ns=after_op)
         self.start_anew()
 
 

@@ -46,7 +46,7 @@ class RecordingCost:
     after_call_ns: float = 0.0
     after_op_ns: float = 0.0
     module_ns: float = 0.0
-    """Per call of a module: torch takes a longer way where hooks are set. At most."""
+    """Per call of a module: torch takes a longer way where hooks are set."""
     usual_ns: float = 0.0
     cold_ns: float = 0.0
 
@@ -88,7 +88,7 @@ class ScriptTimes:
     """What the known piece of Python took amid recording."""
 
     def usual_module_ns(self, cost: RecordingCost) -> float:
-        """Return what the call of a module takes here, the recorder's way included, at most what `cost` says of it.
+        """Return what the call of a module takes here, the recorder's way included, at most what the known piece does.
 
         Three of four take longer. What a script's usual modules take is in the usual lead.
         """
@@ -98,7 +98,7 @@ class ScriptTimes:
             if count:
                 plain = replace(cost, module_ns=0.0)
                 found.append(sum(item.time_ns - plain.reached_ns(item) for item in group) / count)
-        return float(np.clip(np.percentile(found, _QUARTER), 0.0, cost.module_ns)) if found else 0.0
+        return float(np.clip(np.percentile(found, _QUARTER), 0.0, max(cost.usual_ns, cost.cold_ns))) if found else 0.0
 
     def settled(self, cost: RecordingCost) -> list[tuple[int, int]]:
         """Return the script's own time before each op, and what of it loaded data, ns."""

@@ -150,9 +150,9 @@ def test_code_is_slower_once_where_the_recorder_took_its_place_in_the_caches() -
 def test_calls_of_modules_take_what_three_of_four_take_at_least() -> None:
     calls = [[ScriptStretch(12.0 + extra, True, opens_module=True)] for extra in (0.0, 10.0, 20.0, 30.0, 1000.0)]
     times = ScriptTimes(before_op=[ScriptTime(stretches=item) for item in calls])
-    limit = RecordingCost(after_op_ns=2.0, module_ns=100.0)
+    limit = RecordingCost(after_op_ns=2.0, usual_ns=10.0, cold_ns=100.0)
     assert times.usual_module_ns(limit) == pytest.approx(20.0)
-    assert times.usual_module_ns(RecordingCost(after_op_ns=2.0, module_ns=15.0)) == pytest.approx(15.0)
+    assert times.usual_module_ns(RecordingCost(after_op_ns=2.0, usual_ns=15.0)) == pytest.approx(15.0)
     assert ScriptTimes().usual_module_ns(limit) == 0.0
     assert times.settled(RecordingCost(after_op_ns=2.0, module_ns=20.0)) == [(0, 0), (0, 0), (10, 0), (20, 0), (990, 0)]
 
