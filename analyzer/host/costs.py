@@ -15,6 +15,7 @@ from ..work import family_of
 
 CONSTANTS: Final = "host_costs"
 SPEEDS: Final = "host_speeds"
+ATEN: Final = "aten::"
 LEAD_PHASES: Final = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.OPTIMIZER: "optimizer"}
 """Phases whose leads differ; any other phase counts as forward."""
 LEAD_PLACES: Final = ("inside", "opens", "any")
@@ -45,6 +46,9 @@ class HostCosts:
     family_op_ns: Mapping[str, float]
     """By family, for names never seen."""
     other_op_ns: float
+    """For torch's own ops of no such family."""
+    custom_op_ns: float
+    """For ops that another library adds, never seen."""
     lead_ns: Mapping[str, float]
     """By the keys of `lead_keys`."""
     launch_ns: float
@@ -62,10 +66,15 @@ class HostCosts:
     """Of one generated kernel, its launch call included."""
 
     def op_cost_ns(self, name: str) -> float:
-        """Return the op's own time: by name, else its functional form, else its family, else the overall mean."""
+        """Return the op's own time: by name, else its functional form, else its family, else the overall mean.
+
+        The families are of torch's own ops; another library's are fused ones, which take longer.
+        """
         for known in spellings(name):
             if known in self.op_ns:
                 return self.op_ns[known]
+        if not name.startswith(ATEN):
+            return self.custom_op_ns
         family = family_of(name)
         return self.other_op_ns if family is None else self.family_op_ns.get(family.value, self.other_op_ns)
 
@@ -180,7 +189,7 @@ def host_names() -> Mapping[str, float]:
 def costs_of_table(table: Mapping[str, Any]) -> HostCosts:
     """Read the costs on the reference host from the layout of the file of constants; sample counts are left out."""
     op_ns, lead_ns = ({key: row[0] for key, row in table[part].items()} for part in ("op_ns", "lead_ns"))
-    names = ("other_op_ns", "launch_ns", "copy_ns", "sync_ns", "before_launch_ratio")
+    names = ("other_op_ns", "custom_op_ns", "launch_ns", "copy_ns", "sync_ns", "before_launch_ratio")
     return HostCosts(
         host=table["reference_host"],
         op_ns=MappingProxyType(op_ns),

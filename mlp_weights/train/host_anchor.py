@@ -3,16 +3,19 @@
     python -m wavecast.mlp_weights.train.host_anchor [--write]
 
 The times of `REFERENCE_HOST` in formats/host_speed.py were measured on this machine; the host of host_costs is known by
-recordings of GPU work alone. What ties the two together are CPU ops that are the same code with and without a GPU:
-views. Small models run here under the profiler, and their views are compared with those of the table of costs. They are
-a tenth of a host's time, and other ops differ by more than views do: half_width is the spread of the ratio over
-families of ops, and that is what the interval of a measured host rests on.
+recordings of GPU work alone. What ties the two together is what is the same code with and without a GPU: views among
+the ops, and all that runs between ops (Python, autograd, wrappers). Small models run here under the profiler, and their
+views, and the time between their ops, are compared with those of the table of costs. Other ops differ by more than
+views do: half_width is the spread of the ratio over families of ops, and that is what the interval of a measured host
+rests on. What `measure --host` says at that moment, beside REFERENCE_HOST, takes out how busy the machine is.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +25,19 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from ...analyzer.host.costs import HostCosts, load_host_costs
+from ...analyzer.host.costs import HostCosts, load_host_costs, profiler_shares
+from ...analyzer.host.kinds import speeds_between
 from ...analyzer.host.recorded_speed import kinds_of_ops
+from ...analyzer.host.timeline import leads_of
 from ...analyzer.work import VARYING_FAMILIES, Family, family_of
 from ...formats.files import load_trace
+from ...formats.host_speed import REFERENCE_HOST
+from ...formats.meta import HostTimes
 from ...formats.trace import Trace
+from ...tracer.host_times.measure import measure_host
 from .constants import FittedConstants, Program, save_constants, write_options
+from .host_samples import Sample, load_sample
+from .host_speeds import geometric_mean
 from .profiler_ratios import models, step
 
 NAME: Final = "host_anchor"
@@ -38,6 +48,7 @@ ABOUT: Final = (
 )
 ROUNDS: Final = 7
 _STEPS: Final = 10
+_HOST_S: Final = 0.3
 _LEAST_CALLS: Final = 20
 _NORMAL_90: Final = 1.645
 
@@ -49,12 +60,15 @@ def main(write: bool, keep: str | None) -> None:
     torch.set_num_threads(1)
     costs = load_host_costs()
     found: dict[Family, list[float]] = defaultdict(list)
+    leads = []
     for model, data in models():
-        rounds = [ratios_by_family(record(model, data), costs) for _ in range(ROUNDS)]
-        for family in {family for ratios in rounds for family in ratios}:
-            # Whatever else runs on the machine only ever slows an op down.
-            found[family].append(float(np.percentile([ratios[family] for ratios in rounds if family in ratios], 75)))
-    by_family = {family: float(np.exp(np.mean(np.log(ratios)))) for family, ratios in found.items()}
+        rounds = [round_of(model, data, costs) for _ in range(ROUNDS)]
+        leads.append(float(np.median([item.lead for item in rounds])))
+        for family in {family for item in rounds for family in item.families}:
+            ratios = [item.families[family] for item in rounds if family in item.families]
+            found[family].append(float(np.median(ratios)))
+        click.echo(f"{type(model).__name__:20} {leads[-1]:.2f} times as fast between ops as the reference host")
+    by_family = {family: geometric_mean(ratios) for family, ratios in found.items()}
     for family, ratio in sorted(by_family.items()):
         click.echo(f"{family:16} {ratio:.2f} times as fast as on the reference host")
     spread = float(np.std([np.log(ratio / by_family[Family.VIEW]) for ratio in by_family.values()]))
@@ -68,8 +82,32 @@ def main(write: bool, keep: str | None) -> None:
         save_constants(NAME, ABOUT, FittedConstants(values=values, counts=counts, inputs={}), keep=keep)
 
 
-def record(model: nn.Module, data: torch.Tensor) -> Trace:
-    """Return some steps of a model under the profiler, on the CPU."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorRatios:
+    """Say how fast the machine of REFERENCE_HOST is beside the reference host of the costs, by one round of a model."""
+
+    families: Mapping[Family, float]
+    lead: float
+
+
+def round_of(model: nn.Module, data: torch.Tensor, costs: HostCosts) -> AnchorRatios:
+    """Run a model under the profiler between two measurements of this host."""
+    before, (recorded, sample), after = measure_host(_HOST_S), record(model, data), measure_host(_HOST_S)
+    ops, python = (mean_slowness((before, after), kinds) for kinds in (("dispatch",), ("python", "module", "autograd")))
+    listed = np.where(np.isnan(sample.lead_ns), 0.0, leads_of(sample.trace, costs)).sum()
+    took = np.nansum(sample.lead_ns) * profiler_shares(sample.mode.value).lead
+    families = {family: ratio * ops for family, ratio in ratios_by_family(recorded, costs).items()}
+    return AnchorRatios(families=families, lead=float(listed / took) * python)
+
+
+def mean_slowness(hosts: Sequence[HostTimes], kinds: Sequence[str]) -> float:
+    """Return how much longer this machine takes at some kinds of work just now than REFERENCE_HOST."""
+    speeds = [speeds_between(host, REFERENCE_HOST) for host in hosts]
+    return geometric_mean([item.ratios[kind] for item in speeds if item is not None for kind in kinds])
+
+
+def record(model: nn.Module, data: torch.Tensor) -> tuple[Trace, Sample]:
+    """Return some steps of a model under the profiler, on the CPU, and what a recording of shapes holds of them."""
     step(model, data)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
         for _ in range(_STEPS):
@@ -77,7 +115,7 @@ def record(model: nn.Module, data: torch.Tensor) -> Trace:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))
-        return load_trace(path)
+        return load_trace(path), load_sample(path, "here")
 
 
 def ratios_by_family(trace: Trace, costs: HostCosts) -> dict[Family, float]:

@@ -29,6 +29,7 @@ from ...analyzer.host.timeline import synthesize_timeline
 from ...analyzer.work import Family, family_of
 from ...arrays import Floats
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .host_kinds import by_pairs, mean_costs, towards
 from .host_samples import HOSTS, Sample, load_sample
 from .profiler_ratios import Mode, profiler_ratios
 
@@ -156,18 +157,17 @@ def table_of(samples: list[Sample], factors: dict[str, float] | None = None) -> 
     by = factors or dict.fromkeys(PARTS, 1.0)
     own, _, own_count = fits["own"]
     lead, _, lead_count = fits["lead"]
+    lead = by_pairs(lead, lead_count)
     calls = fits["calls"][0]
     own_ns = {key: own[key] * by["own"] for key in sorted(own)}
-    families: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for key, cost in own_ns.items():
-        family = family_of(key)
-        families["other" if family is None else family.value].append((cost, own_count[key]))
-    overall = [row for rows in families.values() for row in rows]
+    kinds = mean_costs(own_ns, own_count)
+    own_ns = {key: towards(cost, own_count[key], kinds.of(key)) for key, cost in own_ns.items()}
     launched = [sample.before_launch_ratio for sample in samples]
     return {
         "op_ns": {key: [round(cost), own_count[key]] for key, cost in own_ns.items() if own_count[key] >= LEAST_CALLS},
-        "family_op_ns": {key: round(_mean(rows)) for key, rows in sorted(families.items()) if key != "other"},
-        "other_op_ns": round(float(np.median([cost for cost, _ in families.get("other") or overall]))),
+        "family_op_ns": {key: round(cost) for key, cost in sorted(kinds.families.items())},
+        "other_op_ns": round(kinds.all_ops),
+        "custom_op_ns": round(kinds.custom_ops),
         "lead_ns": {
             key: [round(lead[key] * by["lead"]), lead_count[key]]
             for key in sorted(lead)
@@ -179,10 +179,6 @@ def table_of(samples: list[Sample], factors: dict[str, float] | None = None) -> 
         "before_launch_ratio": round(float(np.clip(np.median(np.concatenate(launched)), 0.0, 1.0)), 2),
         "kernel_count": kernel_counts(samples),
     }
-
-
-def _mean(rows: list[tuple[float, int]]) -> float:
-    return float(np.average([cost for cost, _ in rows], weights=[count for _, count in rows]))
 
 
 def sync_ns(samples: list[Sample]) -> float:
@@ -278,6 +274,7 @@ def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
         op_ns={key: cost * own for key, cost in costs.op_ns.items()},
         family_op_ns={key: cost * own for key, cost in costs.family_op_ns.items()},
         other_op_ns=costs.other_op_ns * own,
+        custom_op_ns=costs.custom_op_ns * own,
     )
 
 

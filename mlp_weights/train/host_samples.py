@@ -37,7 +37,8 @@ _KEPT = ("ops", "tensors")
 _WRAPPERS = re.compile(r"^(?!\w+::)|^(autograd|torch|nccl|c10d|record_param_comms|prim|profiler|detach)")
 _GONE = {"aten::_batch_norm_impl_index", "aten::_convolution", "aten::to", "aten::_cat_impl"}
 """Composite ops of older releases that torch no longer knows as such."""
-_NOISE = {"aten::detach", "aten::lift_fresh", "aten::detach_"}
+NOISE: Final = {"aten::detach", "aten::lift_fresh", "aten::detach_"}
+"""Ops that a recording of shapes leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,7 +120,7 @@ def recorded_rows(trace: Trace) -> Rows:
             inside[row] = True
         elif is_seen[name]:
             inside[row] = True
-            if trace.strings[name] not in _NOISE:
+            if trace.strings[name] not in NOISE:
                 rows.append(row)
     return np.array(rows, dtype=np.int64)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,7 +28,8 @@ from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
-from ..meta.script_clock import ClockedFunctions, ClockedModulePaths, ScriptClock, is_of_gpu, lesser_leads
+from ..meta.script_clock import ClockedFunctions, ClockedModulePaths, ScriptClock, is_of_gpu
+from ..meta.script_times import lesser_leads
 from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, asked_in_backward, modules_on_meta
@@ -75,6 +75,7 @@ class ScriptShapes:
 
     def __enter__(self) -> Self:
         values = self._values
+        self._clock.calibrate_usual()
         with ExitStack() as entered:
             entered.enter_context(only_recording())
             entered.enter_context(cuda_stand_in(self.fake, self._place.node_size))
@@ -170,11 +171,12 @@ class ScriptShapes:
             recorder = None
         self.iteration_count = count
         if recorder is not None and count > _WARMUP_COUNT:
-            recorder.log.leads = lesser_leads(self._leads, self._clock.start_anew().settled())
+            recorder.log.leads = lesser_leads(self._leads, self._clock.settle())
             self.trace = self._describe(read_recorder(recorder, self._autocast.dtype if self._autocast else None))
             self._watch.stop()
         elif count >= _WARMUP_COUNT - 1:
-            self._leads = self._clock.start_anew().settled() if recorder is not None else []
+            self._leads = self._clock.settle() if recorder is not None else []
+            self._clock.is_probing = count < _WARMUP_COUNT
             if recorder is not None:
                 recorder.log.tensor_numbers.release()
             if count >= _WARMUP_COUNT:
@@ -229,9 +231,9 @@ class _Gate(TorchDispatchMode):
         if is_collective(func):
             return self._communicate(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # where tensors really are, not where the script believes them
-            start_ns = time.thread_time_ns()
+            start_ns = self._clock.now_ns()
             result = mode.__torch_dispatch__(func, types, args, kwargs)
-            taken_ns = time.thread_time_ns() - start_ns
+            taken_ns = self._clock.now_ns() - start_ns
             self._clock.note_op(taken_ns, is_of_gpu=is_of_gpu(tensors_in((*args, result))))
         return result
 

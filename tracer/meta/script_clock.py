@@ -12,7 +12,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
@@ -23,55 +23,14 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps
 from ..hooks.patches import patched
+from ..host_times.plain_python import PlainLayer
+from .script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes
 
 _ROUNDS: Final = 30
 _TELLING: Final = 3
 """An op on tensors of the host counts where it takes so often what the recorder adds to it."""
-_CLEAR: Final = 4
-"""Time before an op counts from so many times the usual stretch after another: less than that is the usual Python of
-modules, run with cold caches, which says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptTime:
-    """Hold what passed outside torch before one op, as the clock has it: with what recording adds."""
-
-    time_ns: float = 0.0
-    loading_ns: float = 0.0
-    """Of it while data was loaded."""
-    call_count: int = 0
-    """Stretches of it that followed a function of torch."""
-    op_count: int = 0
-    """Stretches that followed a function in which ops ran: the recorder has pushed the script out of the caches."""
-    host_ns: float = 0.0
-    """In functions on tensors of the host alone, beside it; and"""
-    host_loading_ns: float = 0.0
-    """of these while data was loaded."""
-
-
-@dataclass(slots=True)
-class ScriptTimes:
-    """Collect an iteration's times, op by op, and how long all stretches were."""
-
-    before_op: list[ScriptTime] = field(default_factory=list)
-    after_calls_ns: list[float] = field(default_factory=list)
-    after_ops_ns: list[float] = field(default_factory=list)
-
-    def settled(self) -> list[tuple[int, int]]:
-        """Return the script's own time before each op, and what of it loaded data, ns.
-
-        Most stretches hold next to nothing of a script's: the median one is what recording adds, as the machine and its
-        caches are at the moment. Time that is not clearly longer counts as none.
-        """
-        call_ns = median(self.after_calls_ns or [0.0])
-        op_ns = max(call_ns, median(self.after_ops_ns or [0.0]))
-        found = []
-        for item in self.before_op:
-            own_ns = item.time_ns - item.call_count * call_ns - item.op_count * op_ns
-            own_ns = (own_ns if own_ns > _CLEAR * op_ns else 0.0) + item.host_ns
-            loading_ns = min(own_ns, item.loading_ns + item.host_loading_ns)
-            found.append((round(own_ns), round(loading_ns)))
-        return found
+_EVERY: Final = 8
+"""The known piece of Python runs after every so many functions in which ops ran: the recorder is between them."""
 
 
 class ScriptClock:
@@ -85,24 +44,38 @@ class ScriptClock:
         self._optimizers = optimizers
         self._depth = 0
         self._resumed_ns: int | None = None
-        self._entered_ns = 0
         self._before = ScriptTime()
         self._is_loading = False
         self._garbage_ns = 0
+        self._collecting_since_ns: int | None = None
         self._host_op_count = 0
         self._is_of_gpu = self._has_run_op = False
         self._host_op_ns = self._host_ns = 0.0
         self._last_host_op_ns = 0
+        self._known = PlainLayer(8)
+        self._cost = RecordingCost()
+        self._op_stretch_count = 0
+        self.is_probing = False
+        """Whether the known piece of Python is run now and then, which takes time of the script's caches."""
+
+    def now_ns(self) -> int:
+        """Return the time of this thread without what the garbage collector took of it, of which recording makes more.
+
+        While it runs, the clock stands.
+        """
+        return (
+            time.thread_time_ns() if self._collecting_since_ns is None else self._collecting_since_ns
+        ) - self._garbage_ns
 
     def enter(self) -> None:
         """Stop: torch, or the recorder, is asked for something."""
         self._depth += 1
         if self._depth > 1:
             return
-        now = self._entered_ns = time.thread_time_ns()
+        now = self.now_ns()
         if self._resumed_ns is not None:
-            self._note_stretch(now - self._resumed_ns - self._garbage_ns)
-        self._garbage_ns = self._host_op_count = 0
+            self._note_stretch(now - self._resumed_ns)
+        self._host_op_count = 0
         self._host_ns, self._is_of_gpu = 0.0, False
 
     def leave(self) -> None:
@@ -110,12 +83,23 @@ class ScriptClock:
         self._depth -= 1
         if self._depth:
             return
-        now = time.thread_time_ns()
+        now = self.now_ns()
         if self._host_ns and not self._is_of_gpu:
             self._note_host(self._host_ns)
         self._has_run_op = self._host_op_count > 0 or self._is_of_gpu
-        self._garbage_ns = 0
+        if self._has_run_op and self.is_probing:
+            now = self._probe(now)
         self._resumed_ns = now
+
+    def _probe(self, now: int) -> int:
+        """Run the known piece of Python now and then, and return when the script goes on."""
+        self._op_stretch_count += 1
+        if self._optimizers.is_running or self._op_stretch_count % _EVERY != 1:
+            return now
+        self._known.call(self._op_stretch_count)
+        end = self.now_ns()
+        self.times.cold_ns.append(end - now)
+        return end
 
     def forget(self) -> None:
         """Do not count what has run since the script went on: something was asked that no function of torch told."""
@@ -141,28 +125,28 @@ class ScriptClock:
         found, self.times, self._before = self.times, ScriptTimes(), ScriptTime()
         return found
 
+    def settle(self) -> list[tuple[int, int]]:
+        """Return an iteration's times before each op, without what recording adds, and collect another's."""
+        times = self.start_anew()
+        if times.cold_ns:
+            self._cost = replace(self._cost, cold_ns=median(times.cold_ns))
+        return times.settled(replace(self._cost, module_ns=times.usual_module_ns(self._cost)))
+
     def _note_stretch(self, time_ns: float) -> None:
-        if self._optimizers.is_running:
-            return  # its loop is torch's own
-        before, is_after_op = self._before, self._has_run_op
-        (self.times.after_ops_ns if is_after_op else self.times.after_calls_ns).append(time_ns)
-        self._before = replace(
-            before,
-            time_ns=before.time_ns + time_ns,
-            loading_ns=before.loading_ns + self._is_loading * time_ns,
-            call_count=before.call_count + (not is_after_op),
-            op_count=before.op_count + is_after_op,
-        )
+        if not self._optimizers.is_running:  # its loop is torch's own
+            self._before.stretches.append(
+                ScriptStretch(time_ns=time_ns, is_after_op=self._has_run_op, is_loading=self._is_loading)
+            )
+
+    def note_module(self) -> None:
+        """Note that the stretch that has just ended did so because a module was called."""
+        if self._before.stretches and not self._optimizers.is_running:
+            self._before.stretches[-1] = replace(self._before.stretches[-1], opens_module=True)
 
     def _note_host(self, time_ns: float) -> None:
-        if self._optimizers.is_running:
-            return
-        before = self._before
-        self._before = replace(
-            before,
-            host_ns=before.host_ns + time_ns,
-            host_loading_ns=before.host_loading_ns + self._is_loading * time_ns,
-        )
+        if not self._optimizers.is_running:
+            self._before.host_ns += time_ns
+            self._before.host_loading_ns += self._is_loading * time_ns
 
     @contextmanager
     def stopped(self, *, keeps: bool = False) -> Iterator[None]:
@@ -192,7 +176,11 @@ class ScriptClock:
 
         def note_garbage(phase: str, _details: Any) -> None:
             now = time.thread_time_ns()
-            self._garbage_ns += now if phase == "stop" else -now
+            if phase == "start":
+                self._collecting_since_ns = now
+            elif self._collecting_since_ns is not None:
+                self._garbage_ns += now - self._collecting_since_ns
+                self._collecting_since_ns = None
 
         def clear(*arguments: Any, **options: Any) -> Any:
             with self.stopped(keeps=True):
@@ -213,15 +201,42 @@ class ScriptClock:
         self.enter()
         self.leave()
 
-    def calibrate(self) -> None:
-        """Find what the recorder adds, with its modes entered, to an op on the host's tensors."""
-        tensor = torch.ones(1, device="cpu")
+    def calibrate_usual(self) -> None:
+        """Find what the known piece of Python takes between eager ops; to be called before anything is patched."""
+        x, weight = torch.ones(2, 4, 8, device="cpu"), torch.ones(8, 8, device="cpu", requires_grad=True)
         found = []
+        for number in range(_ROUNDS):
+            with torch.enable_grad():
+                _small_ops(x, weight).backward()
+            start_ns = time.thread_time_ns()
+            self._known.call(number)
+            found.append(time.thread_time_ns() - start_ns)
+        self._cost = replace(self._cost, usual_ns=median(found))
+
+    def calibrate(self) -> None:
+        """Find what the recorder adds, with its modes entered, to stretches and to an op on the host's tensors."""
+        x, weight = torch.ones(2, 4, 8, device="cpu"), torch.ones(8, 8, device="cpu")
+        rows = []
         for _ in range(_ROUNDS):
-            tensor.add_(1)
-            found.append(self._last_host_op_ns)
-        self._host_op_ns = median(found)
+            _small_ops(x, weight)
+            self.start_anew()
+            x.neg_()
+            host_op_ns = self._last_host_op_ns
+            x.dim()
+            x.dim()
+            after_op, after_call = (item.time_ns for item in self._before.stretches[-2:])
+            rows.append((host_op_ns, after_op, after_call))
+        self._host_op_ns, after_op, after_call = (median(column) for column in zip(*rows, strict=True))
+        self._cost = replace(self._cost, after_call_ns=after_call, after_op_ns=after_op)
         self.start_anew()
+
+
+def _small_ops(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Run what small models run: enough code to take the caches."""
+    functional = torch.nn.functional
+    y = functional.relu(functional.linear(functional.layer_norm(x, (8,)), weight))
+    y = torch.cat((y, x), -1).transpose(0, 1).softmax(-1)
+    return (y[0] * 2 + y.sum(0)).square().mean()
 
 
 class ClockedFunctions(TorchFunctionMode):
@@ -250,6 +265,7 @@ class ClockedModulePaths(ModulePaths):
 
     def _push(self, module: torch.nn.Module, inputs: Any) -> None:
         self._clock.enter()
+        self._clock.note_module()
         try:
             super()._push(module, inputs)
         finally:
@@ -266,11 +282,3 @@ class ClockedModulePaths(ModulePaths):
 def is_of_gpu(tensors: Sequence[torch.Tensor]) -> bool:
     """Say whether an op has to do with a tensor that is on the GPU, as the script has it."""
     return any(item.is_meta for item in tensors)
-
-
-def lesser_leads(before: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return of two iterations' times the lesser before each op, where they ran as many; else those of the later one.
-
-    What else the machine does only ever adds.
-    """
-    return [min(pair) for pair in zip(before, now, strict=True)] if len(before) == len(now) else list(now)

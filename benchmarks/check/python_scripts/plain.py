@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-layers = [layer for _ in range(6) for layer in (nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU())]
+layers = [layer for _ in range(6) for layer in (nn.Linear(16, 16), nn.LayerNorm(16), nn.ReLU())]
 model = nn.Sequential(*layers, nn.Linear(16, 4)).to(device)
 adam = torch.optim.Adam(model.parameters(), foreach=True)
 x, labels = torch.randn(4, 16, device=device), torch.randint(0, 4, (4,), device=device)

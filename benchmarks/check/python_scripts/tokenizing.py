@@ -13,6 +13,7 @@ SYLLABLES = ["ba", "co", "du", "fe", "gi", "ho", "ju", "ka", "lo", "me", "na", "
 WORDS = ["".join(random.choices(SYLLABLES, k=1 + number % 4)) for number in range(500)]  # noqa: S311
 TEXT = [" ".join(random.choices(WORDS, k=24)) for _ in range(200)]  # noqa: S311
 PIECES = {piece: number for number, piece in enumerate(sorted({a + b for a in SYLLABLES for b in ["", *SYLLABLES]}), 1)}
+KINDS, LENGTH = 20, 12  # few, so that the tensors are tiny
 WORD = re.compile(r"\w+")
 
 
@@ -25,7 +26,7 @@ def tokenize(line: str) -> list[int]:
             end = min(len(word), at + 4)
             while word[at:end] not in PIECES:
                 end -= 1
-            found.append(PIECES[word[at:end]])
+            found.append(1 + PIECES[word[at:end]] % KINDS)
             at = end
     return found
 
@@ -33,9 +34,9 @@ def tokenize(line: str) -> list[int]:
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(len(PIECES) + 1, 16)
+        self.embedding = nn.Embedding(KINDS + 1, 16)
         self.block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-        self.head = nn.Linear(16, len(PIECES) + 1)
+        self.head = nn.Linear(16, KINDS + 1)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.head(self.block(self.embedding(tokens)))
@@ -46,9 +47,9 @@ model = Model().to(device)
 adamw = torch.optim.AdamW(model.parameters())
 seen: Counter[int] = Counter()
 for step in range(40):
-    batch = [tokenize(TEXT[(step * 4 + row) % len(TEXT)])[:32] for row in range(4)]
+    batch = [tokenize(TEXT[(step * 4 + row) % len(TEXT)])[:LENGTH] for row in range(4)]
     seen.update(token for row in batch for token in row)
-    padded = [row + [0] * (32 - len(row)) for row in batch]
+    padded = [row + [0] * (LENGTH - len(row)) for row in batch]
     tokens = torch.tensor(padded).to(device)
     logits = model(tokens[:, :-1])
     loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=0)

@@ -32,6 +32,7 @@ def build_costs(**changes: Any) -> HostCosts:
         "op_ns": {"aten::add": 1_000.0, "aten::addmm": 4_000.0, "aten::t": 500.0, "aten::linear": 6_000.0},
         "family_op_ns": {"matmul": 3_000.0},
         "other_op_ns": 2_000.0,
+        "custom_op_ns": 9_000.0,
         "lead_ns": {"forward": 100.0, "backward": 200.0, "optimizer": 300.0, "forward/any/aten::add>aten::add": 50.0},
         "launch_ns": 5_000.0,
         "copy_ns": 7_000.0,
@@ -79,7 +80,8 @@ def test_views_launch_nothing_and_unknown_ops_one_kernel() -> None:
         ("aten::add.Tensor", 1_000.0),
         ("aten::add_", 1_000.0),
         ("aten::mm", 3_000.0),
-        ("mine::op", 2_000.0),
+        ("mine::op", 9_000.0),
+        ("aten::mystery", 2_000.0),
     ],
 )
 def test_a_cost_is_found_by_name_then_family_then_overall(name: str, cost: float) -> None:

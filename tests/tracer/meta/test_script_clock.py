@@ -13,7 +13,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 from wavecast.formats.trace import Trace, Workload
 from wavecast.tracer.fake_cuda.session import ScriptShapes
-from wavecast.tracer.meta.script_clock import ScriptTime, ScriptTimes, lesser_leads
+from wavecast.tracer.meta import script_clock
+from wavecast.tracer.meta.script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes, lesser_leads
 
 MS = 1_000_000
 
@@ -124,19 +125,71 @@ def test_work_on_tensors_of_the_host_counts(spend: Callable[[int], None]) -> Non
     assert leads(record(iterate)) == {"aten::_to_copy": (4 * MS, 0)}
 
 
-def test_the_usual_stretch_is_what_recording_adds() -> None:
+def test_what_recording_adds_is_taken_off_each_stretch() -> None:
+    cost = RecordingCost(after_call_ns=2.0, after_op_ns=10.0)
+    assert cost.own_ns([]) == (0.0, 0.0)
+    assert cost.own_ns([ScriptStretch(15.0, True), ScriptStretch(3.0, False)]) == (6.0, 0.0)
+    assert cost.own_ns([ScriptStretch(15.0, True), ScriptStretch(4.0, True)]) == (
+        5.0,
+        0.0,
+    )  # less than nothing is nothing
+    assert cost.own_ns([ScriptStretch(15.0, True, True), ScriptStretch(17.0, False)]) == (20.0, 5.0)
+
+
+def test_code_is_slower_once_where_the_recorder_took_its_place_in_the_caches() -> None:
+    cost = RecordingCost(after_op_ns=10.0, usual_ns=30.0, cold_ns=40.0)
+    assert cost.own_ns([ScriptStretch(30.0, True)])[0] == pytest.approx(15.0)  # 20 ns of three quarters the speed
+    assert cost.own_ns([ScriptStretch(50.0, True)])[0] == pytest.approx(30.0)
+    assert cost.own_ns([ScriptStretch(510.0, True)])[0] == pytest.approx(490.0)  # it takes 10 ns and no more
+    assert cost.own_ns([ScriptStretch(30.0, True), ScriptStretch(20.0, False)])[0] == pytest.approx(30.0)
+    assert cost.own_ns([ScriptStretch(30.0, True), ScriptStretch(30.0, True)])[0] == pytest.approx(30.0)
+    warmer = RecordingCost(usual_ns=40.0, cold_ns=30.0)
+    assert warmer.own_ns([ScriptStretch(10.0, True)])[0] == pytest.approx(10.0)
+
+
+def test_calls_of_modules_take_what_three_of_four_take_at_least() -> None:
+    calls = [[ScriptStretch(12.0 + extra, True, opens_module=True)] for extra in (0.0, 10.0, 20.0, 30.0, 1000.0)]
+    times = ScriptTimes(before_op=[ScriptTime(stretches=item) for item in calls])
+    limit = RecordingCost(after_op_ns=2.0, usual_ns=10.0, cold_ns=100.0)
+    assert times.usual_module_ns(limit) == pytest.approx(20.0)
+    assert times.usual_module_ns(RecordingCost(after_op_ns=2.0, usual_ns=15.0)) == pytest.approx(15.0)
+    assert ScriptTimes().usual_module_ns(limit) == 0.0
+    assert times.settled(RecordingCost(after_op_ns=2.0, module_ns=20.0)) == [(0, 0), (0, 0), (10, 0), (20, 0), (990, 0)]
+
+
+def test_work_on_the_host_counts_beside_the_stretches() -> None:
     times = ScriptTimes(
         before_op=[
-            ScriptTime(time_ns=10_000.0, op_count=1),
-            ScriptTime(time_ns=35_000.0, op_count=2, call_count=1),
-            ScriptTime(time_ns=212_000.0, op_count=1, call_count=1, loading_ns=500_000.0),
-            ScriptTime(time_ns=10_000.0, op_count=1, host_ns=7_000.0, host_loading_ns=3_000.0),
-        ],
-        after_calls_ns=[2_000.0, 2_000.0, 90_000.0],
-        after_ops_ns=[10_000.0, 10_000.0, 11_000.0, 200_000.0, 9_000.0],
+            ScriptTime(stretches=[ScriptStretch(10.0, True, True)], host_ns=7.0, host_loading_ns=3.0),
+            ScriptTime(),
+        ]
     )
-    assert times.settled() == [(0, 0), (0, 0), (200_000, 200_000), (7_000, 3_000)]
-    assert ScriptTimes().settled() == []
+    assert times.settled(RecordingCost(after_op_ns=4.0)) == [(13, 9), (0, 0)]
+
+
+def test_known_python_is_run_amid_the_recording_alone(spend: Callable[[int], None], monkeypatch: Any) -> None:
+    """Its time counts for none of the script's, and tells how much slower code runs there."""
+    calls = []
+
+    class Known:
+        def __init__(self, _width: int) -> None:
+            pass
+
+        def call(self, position: int) -> None:
+            calls.append(position)
+            spend(40_000 if len(calls) > script_clock._ROUNDS else 20_000)
+
+    def iterate(model: nn.Module, _sgd: torch.optim.Optimizer) -> None:
+        out = model(torch.ones(2, 4, device="cuda"))
+        spend(30_000)
+        out = out * 2
+        spend(2 * MS)
+        out.sum().backward()
+
+    monkeypatch.setattr(script_clock, "PlainLayer", Known)
+    found = leads(record(iterate))
+    assert len(calls) > script_clock._ROUNDS
+    assert found == {"aten::mul": (15_000, 0), "aten::sum": (2 * MS - 20_000, 0)}
 
 
 def test_of_two_iterations_the_lesser_time_counts_where_both_ran_as_many_ops() -> None:

@@ -1,0 +1,127 @@
+"""What the script's own Python took, of what the clock saw amid a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+_QUARTER: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptStretch:
+    """Hold one stretch of time outside torch, as the clock has it: with what recording adds."""
+
+    time_ns: float
+    is_after_op: bool
+    """It followed a function in which ops ran: the recorder has pushed the script out of the caches."""
+    is_loading: bool = False
+    opens_module: bool = False
+    """A module was called at its end."""
+
+
+@dataclass(slots=True)
+class ScriptTime:
+    """Hold what passed outside torch before one op."""
+
+    stretches: list[ScriptStretch] = field(default_factory=list)
+    host_ns: float = 0.0
+    """In functions on tensors of the host alone, beside it; and"""
+    host_loading_ns: float = 0.0
+    """of these while data was loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingCost:
+    """Say what recording adds to the script's own Python: some time per stretch, and colder caches.
+
+    Between eager ops the same piece of Python takes about three times what it takes in a loop of its own, for torch's
+    code takes its place in the caches. The recorder's takes more of it: a known piece takes `cold_ns` after it instead
+    of `usual_ns`. Code runs slower the first time, and no slower from then on.
+    """
+
+    after_call_ns: float = 0.0
+    after_op_ns: float = 0.0
+    module_ns: float = 0.0
+    """Per call of a module: torch takes a longer way where hooks are set."""
+    usual_ns: float = 0.0
+    cold_ns: float = 0.0
+
+    def own_ns(self, stretches: Sequence[ScriptStretch]) -> tuple[float, float]:
+        """Return what the script's Python takes before an op where nothing is recorded, and what of it loads data.
+
+        >>> cost = RecordingCost(after_op_ns=1.0, usual_ns=10.0, cold_ns=20.0)
+        >>> cost.own_ns([ScriptStretch(11.0, True)]), cost.own_ns([ScriptStretch(111.0, True, is_loading=True)])
+        ((5.0, 0.0), (100.0, 100.0))
+        """
+        own = loading = 0.0
+        for group in _after_ops(stretches):
+            left = [(item.time_ns - self.reached_ns(item), item.is_loading) for item in group]
+            whole = sum(time_ns for time_ns, _ in left)
+            if whole > 0:
+                warm = self._warm_ns(whole)
+                own += warm
+                loading += warm * float(np.clip(sum(time_ns for time_ns, loads in left if loads) / whole, 0.0, 1.0))
+        return own, loading
+
+    def reached_ns(self, stretch: ScriptStretch) -> float:
+        """Return what passes of a stretch before the script goes on and after it asked for something."""
+        reached_ns = self.after_op_ns if stretch.is_after_op else self.after_call_ns
+        return reached_ns + stretch.opens_module * self.module_ns
+
+    def _warm_ns(self, time_ns: float) -> float:
+        """Return what so much time amid recording takes amid eager ops: longer by a part, at most by the piece's."""
+        if not 0 < self.usual_ns < self.cold_ns:
+            return time_ns
+        return max(time_ns * self.usual_ns / self.cold_ns, time_ns - (self.cold_ns - self.usual_ns))
+
+
+@dataclass(slots=True)
+class ScriptTimes:
+    """Collect an iteration's times, op by op."""
+
+    before_op: list[ScriptTime] = field(default_factory=list)
+    cold_ns: list[float] = field(default_factory=list)
+    """What the known piece of Python took amid recording."""
+
+    def usual_module_ns(self, cost: RecordingCost) -> float:
+        """Return what the call of a module takes here, the recorder's way included, at most what the known piece does.
+
+        Three of four take longer. What a script's usual modules take is in the usual lead.
+        """
+        found = []
+        for group in (group for item in self.before_op for group in _after_ops(item.stretches)):
+            count = sum(item.opens_module for item in group)
+            if count:
+                plain = replace(cost, module_ns=0.0)
+                found.append(sum(item.time_ns - plain.reached_ns(item) for item in group) / count)
+        return float(np.clip(np.percentile(found, _QUARTER), 0.0, max(cost.usual_ns, cost.cold_ns))) if found else 0.0
+
+    def settled(self, cost: RecordingCost) -> list[tuple[int, int]]:
+        """Return the script's own time before each op, and what of it loaded data, ns."""
+        found = []
+        for item in self.before_op:
+            own_ns, loading_ns = cost.own_ns(item.stretches)
+            found.append((round(own_ns + item.host_ns), round(loading_ns + item.host_loading_ns)))
+        return found
+
+
+def _after_ops(stretches: Sequence[ScriptStretch]) -> list[list[ScriptStretch]]:
+    """Part stretches where the recorder was between them."""
+    groups: list[list[ScriptStretch]] = []
+    for item in stretches:
+        if item.is_after_op or not groups:
+            groups.append([])
+        groups[-1].append(item)
+    return groups
+
+
+def lesser_leads(before: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return of two iterations' times the lesser before each op, where they ran as many; else those of the later one.
+
+    What else the machine does only ever adds.
+    """
+    return [min(pair) for pair in zip(before, now, strict=True)] if len(before) == len(now) else list(now)
