@@ -13,7 +13,8 @@ from ...analyzer.work import family_of
 
 PRIOR_CALLS: Final = 10
 """Calls after which an op's own mean counts as much as its family's: the first calls of an op take several times what
-later ones do, and what a trace holds three of is little else. Chosen before any error was looked at."""
+later ones do, and what a trace holds three of is little else. Ten was set once, before its errors were
+looked at; that rare ops need it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

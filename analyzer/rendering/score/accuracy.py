@@ -223,23 +223,20 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
     )
     yield (
         "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
-        "reparametrized models merged. Nothing here was trained or adjusted on these rows, and no time on any GeForce "
-        "board; how wide intervals are was learned on older ones, from other networks. "
-        "No model was trained on a convolution below float32, so convolutions on matrix units rest on the tile "
-        "model's physics alone, and nothing tells the two layouts apart: cuDNN's kernels there read NHWC and convert "
-        "NCHW before and after, at a cost that nothing here measured. An iteration's interval takes ops of a family to "
-        "err together and families independently, and beside that all of a GPU's times to share one error, whose size "
-        "those told ([method.md](method.md#5-intervals))."
+        "reparametrized models merged. No time of the RTX 4090 trained or chose anything. Rows of the RTX 3090 are "
+        "development data: no weight was trained on them, but forms of layer norm, strided copies, convolutions' "
+        "layouts, depthwise filters, products and attention were chosen with them in sight, and two values of "
+        "depthwise filters were read off them ([models.md](models.md)): its rows are no test of these. "
+        "How wide intervals are was learned on older boards, from other networks, before these forms. An iteration's "
+        "interval takes ops of a family to err together and families independently, and beside that all of a GPU's "
+        "times to share one error, whose size those told ([method.md](method.md#5-intervals))."
     )
     yield (
-        "Known causes of large errors: bilinear upsampling of few pixels runs one thread per output pixel, which loops "
-        "over batch and channels (efficientformer_v2), and is predicted by its traffic; batched products with one "
-        "weight for all are predicted as if each had its own (vision_transformer_relpos); transformers' products run "
-        "nearer to the datasheet's peak on these boards than on the data-centre parts that the weights saw; compiled "
-        "convolutional networks gain more than is predicted, because inductor makes their convolutions channels-last "
-        "and no model of ours knows layouts; attention on tensors of three or five dimensions, which no fused kernel "
+        "Known causes of large errors: attention on tensors of three or five dimensions, which no fused kernel "
         "takes (hiera, nest, vision_transformer_sam), runs in float32 since torch 2.5 and is recorded so: rows of "
-        "older versions, and compiled ones, come out too slow."
+        "older versions, and compiled ones, come out too slow; patches of 14 or 16 pixels are priced as slow as a "
+        "trace of an H100 shows, which nothing measured on GeForce boards; average pooling and casts of half "
+        "precision; grouped convolutions of channels-last tensors."
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
     yield family_sheet(rows)
