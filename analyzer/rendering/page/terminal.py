@@ -93,10 +93,7 @@ def _print_sheet(console: Console, width: int, sheet: Sheet) -> None:
     widths = share_width(fitted, width)
     plain = _plain_rows(fitted, widths)
     shown = _beginning(fitted, 1) if plain else fitted
-    table = _rich_table(shown, widths)
-    if (needed := sum(widths) + COLUMN_GAP * (len(widths) - 1)) > width:
-        table.width = needed  # where no column is left to leave out: lines are too long, but no number is cut
-    console.print(table, crop=False, overflow="ignore")
+    console.print(_rich_table(shown, widths), crop=False, overflow="ignore")
     console.file.writelines(f"{row}\n" for row in plain[1:])
     if dropped:
         left_out = f"Left out at this width: {', '.join(dropped)}. A wider terminal or a pipe shows all."

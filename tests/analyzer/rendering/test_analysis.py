@@ -172,9 +172,3 @@ def test_json_holds_the_corrections_where_there_are_any(measured_report: Analysi
         {"gpu": "L40S", "model": "convolution", "point_count": 9, "factor": None, "error_before": None,
          "error_after": None, "is_applied": False},
     ]  # fmt: skip
-
-
-def test_no_number_is_cut_where_the_terminal_is_too_narrow(measured_report: AnalysisReport) -> None:
-    text = draw_table(measured_report, Screen(width=30))
-    assert "5.90–9.12" in text
-    assert "Left out at this width" in " ".join(text.split())
