@@ -113,7 +113,6 @@ def test_what_was_asked_is_not_offered_again(gpt2: Trace) -> None:
         ({"cuda_graph": True}, "--cuda-graph changes nothing on Tesla T4: the GPU is busy for 100% of the iteration"),
         ({"cpu_speed": 3.0}, "--host 3 changes nothing on Tesla T4: the GPU is busy"),
         ({"cpu_speed": 1.0}, "it is as fast as the host that the replay has anyway"),
-        ({"fuse_elementwise": True}, "--fuse-elementwise changes nothing on Tesla T4"),
     ],
 )
 def test_a_change_that_changes_nothing_says_why(scenario: dict[str, Any], said: str, gpt2: Trace) -> None:
