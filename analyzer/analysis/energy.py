@@ -30,7 +30,7 @@ def draw_power(result: Analysis, constants: PowerConstants = FITTED) -> tuple[Po
     """Return what an iteration draws on each GPU.
 
     >>> [round(item.joule(5e6), 1) for item in draw_power(result)]
-    [1.9, 2.0]
+    [2.0, 2.0]
     """
     return workload_power(result.run.workload, result.run.prediction, result.library, constants)
 

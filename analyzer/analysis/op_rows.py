@@ -55,7 +55,7 @@ def row_name(trace: Trace, run: RunRows, row: int) -> str:
     """Return what a row is called: by the ops of a merged kernel, else its op, else its kernel.
 
     >>> row_name(result.trace, result.run, 0)
-    'aten::embedding'
+    'aten::arange'
     """
     op, label = int(run.workload.op[row]), run.label(row)
     if label is not None:

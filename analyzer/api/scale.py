@@ -128,7 +128,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     >>> sample = "samples/gpt2_small-training-bf16-b4-shapes.json.gz"
     >>> report = scale(sample, to="H100 SXM", gpus=8, plan=["dp=8", "fsdp=8"])
     >>> [(row["plan"], row["gpu_count"], row["fits"]) for row in report.to_records()]
-    [('dp=8', 8, True), ('fsdp=8', 8, True)]
+    [('fsdp=8', 8, True), ('dp=8', 8, True)]
     """
     from ..analysis.plans.report import RANK_BY
     from ..analysis.plans.scale import scale_trace

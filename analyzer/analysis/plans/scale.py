@@ -81,7 +81,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
 
     >>> report = scale_trace(trace, catalog, targets=[h100], gpu_counts=[8], plans=["dp=8", "pp=4"])
     >>> [(row.plan, row.global_batch, row.limit.value) for row in report.predictions]
-    [('dp=8', 32, 'host'), ('dp=2,pp=4', 32, 'bubble')]
+    [('dp=8', 32, 'compute'), ('dp=2,pp=4', 32, 'bubble')]
     """
     check_one_gpu(trace)
     _check_counts(gpu_counts)
