@@ -37,7 +37,7 @@ def predict_works(works: Sequence[Work], fleet: Fleet, library: Library) -> Gene
 
     Equal works are computed once.
 
-    >>> found = predict_works([work, work], fleet, library)
+    >>> found = predict_works(workload.works[:2], fleet, library)
     >>> found.time_ns.shape == (2, len(fleet.gpus))
     True
     """
