@@ -23,7 +23,8 @@ from ..scenario import Scenario
 _NODES_PER_CONVOLUTION: Final = 300
 """Graphs of as many nodes for each convolution keep their layouts."""
 _NODES: Final = {"_native_batch_norm_legit_no_training": 16, "native_batch_norm": 16, "native_layer_norm": 9, "gelu": 5}
-"""Nodes of ops that inductor takes apart; of others one."""
+"""Nodes of ops that inductor takes apart, by their decompositions and not counted in a graph of inductor's; of others
+one. The rule asks for their order of magnitude."""
 _SMALL_CHANNELS: Final = 64
 _GROUPED, _SMALL, _NARROWING, _OTHER = 1.358, 0.783, 0.725, 0.823
 """Time with channels innermost over that without, by kind of convolution, as inductor assumes it."""
