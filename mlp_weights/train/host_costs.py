@@ -13,7 +13,7 @@ profiler_ratios.py measured it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from ...analyzer.host.timeline import synthesize_timeline
 from ...analyzer.work import Family, family_of
 from ...arrays import Floats
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
-from .host_kinds import by_pairs, mean_costs, towards
+from .host_kinds import by_pairs, by_recordings, mean_costs, towards
 from .host_samples import HOSTS, Sample, load_sample
 from .profiler_ratios import Mode, profiler_ratios
 
@@ -157,7 +157,7 @@ def table_of(samples: list[Sample], factors: dict[str, float] | None = None) -> 
     by = factors or dict.fromkeys(PARTS, 1.0)
     own, _, own_count = fits["own"]
     lead, _, lead_count = fits["lead"]
-    lead = by_pairs(lead, lead_count)
+    lead = by_recordings(by_pairs(lead, lead_count), recordings_of(samples))
     calls = fits["calls"][0]
     own_ns = {key: own[key] * by["own"] for key in sorted(own)}
     kinds = mean_costs(own_ns, own_count)
@@ -179,6 +179,11 @@ def table_of(samples: list[Sample], factors: dict[str, float] | None = None) -> 
         "before_launch_ratio": round(float(np.clip(np.median(np.concatenate(launched)), 0.0, 1.0)), 2),
         "kernel_count": kernel_counts(samples),
     }
+
+
+def recordings_of(samples: list[Sample]) -> dict[str, int]:
+    """Return how many recordings hold each kind of lead."""
+    return Counter(key for sample in samples for key in cells_of(sample, "lead"))
 
 
 def sync_ns(samples: list[Sample]) -> float:

@@ -16,6 +16,9 @@ PRIOR_CALLS: Final = 10
 later ones do, and what a trace holds three of is little else. Ten was set once, before its errors were
 looked at; that rare ops need it was not."""
 
+PRIOR_RECORDINGS: Final = 1
+"""Recordings after which what passes between two ops counts as much as what passes before the second one elsewhere."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanCosts:
@@ -75,11 +78,25 @@ def by_pairs(lead_ns: dict[str, float], counts: dict[str, int]) -> dict[str, flo
     return found
 
 
-def towards(cost_ns: float, call_count: int, kind_ns: float) -> float:
+def by_recordings(lead_ns: dict[str, float], recording_count: dict[str, int]) -> dict[str, float]:
+    """Return the leads, of which those of a pair of ops are drawn to the op's own, the more the fewer recordings tell.
+
+    What one script does between two ops, two thousand times over, says no more of another script than what it does once.
+    """
+    found = dict(lead_ns)
+    for key, lead in lead_ns.items():
+        phase_and_place, pair, second = key.partition(">")
+        if pair:
+            wider = f"{phase_and_place.rpartition('/')[0]}/{second}"
+            found[key] = towards(lead, recording_count[key], lead_ns[wider], PRIOR_RECORDINGS)
+    return found
+
+
+def towards(cost_ns: float, count: int, kind_ns: float, prior_count: int = PRIOR_CALLS) -> float:
     """Return an op's cost, drawn to what its kind takes the more the fewer calls tell it.
 
     >>> round(towards(40.0, 10, 10.0), 6)
     20.0
     """
-    share = call_count / (call_count + PRIOR_CALLS)
+    share = count / (count + prior_count)
     return float(cost_ns**share * kind_ns ** (1 - share))

@@ -26,7 +26,8 @@ from .recurrent import (
     run_rnn_relu,
     run_rnn_tanh,
 )
-from .shape_rules import SHAPE_RULES
+from .recurrent_cells import run_gru_cell, run_lstm_cell
+from .shape_rules import FAILING_RULES, SHAPE_RULES
 
 
 def drop_out(data: Tensor, p: float, train: bool) -> Tensor:
@@ -81,6 +82,8 @@ STAND_INS: dict[str, Callable[..., Any]] = {
     "aten::gru.input": run_gru,
     "aten::rnn_tanh.input": run_rnn_tanh,
     "aten::rnn_relu.input": run_rnn_relu,
+    "aten::gru_cell": run_gru_cell,
+    "aten::lstm_cell": run_lstm_cell,
     "aten::lstm.data": run_packed_lstm,
     "aten::gru.data": run_packed_gru,
     "aten::rnn_tanh.data": run_packed_rnn_tanh,
@@ -98,7 +101,7 @@ def cuda_ops_on_meta() -> Iterator[None]:
         for name, function in STAND_INS.items():
             library.impl(name.removeprefix("aten::"), function, "AutogradMeta")
         for name, function in SHAPE_RULES.items():
-            if _is_missing(name):
+            if _is_missing(name) or name in FAILING_RULES:
                 # Library.impl refuses a meta kernel for an op that can also decompose, which is our purpose.
                 library.m.impl(name, "Meta", function, False)  # type: ignore[union-attr]
         yield

@@ -115,6 +115,10 @@ class ScriptClock:
             if taken_ns > _TELLING * self._host_op_ns:
                 self._host_ns += taken_ns - self._host_op_ns
 
+    def note_gpu(self) -> None:
+        """Note that a function of torch has to do with the GPU: what of it runs on the host does not count."""
+        self._is_of_gpu = True
+
     def take(self) -> None:
         """Put down what has passed since the last op, for the next one."""
         self.times.before_op.append(self._before)
@@ -251,6 +255,8 @@ class ClockedFunctions(TorchFunctionMode):
     ) -> Any:
         self._clock.enter()
         try:
+            if args and _is_on_gpu(args[0]):
+                self._clock.note_gpu()  # what it makes on the host stands in for values that are not there
             return func(*args, **(kwargs or {}))
         finally:
             self._clock.leave()
@@ -277,6 +283,13 @@ class ClockedModulePaths(ModulePaths):
             super()._pop(module, inputs, output)
         finally:
             self._clock.leave()
+
+
+def _is_on_gpu(argument: Any) -> bool:
+    if not isinstance(argument, torch.Tensor):
+        return False
+    with torch._C.DisableTorchFunction():
+        return argument.is_meta
 
 
 def is_of_gpu(tensors: Sequence[torch.Tensor]) -> bool:

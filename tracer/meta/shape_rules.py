@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .recurrent import shape_cudnn_rnn_backward
+from .recurrent_cells import shape_gru_cell, shape_gru_cell_backward, shape_lstm_cell, shape_lstm_cell_backward
 
 
 def shape_fused_rms_norm(
@@ -36,6 +37,10 @@ def change_in_place(*_arguments: Any, **_options: Any) -> None:
 
 SHAPE_RULES: dict[str, Callable[..., Any]] = {
     "aten::_cudnn_rnn_backward": shape_cudnn_rnn_backward,
+    "aten::_thnn_fused_gru_cell": shape_gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": shape_gru_cell_backward,
+    "aten::_thnn_fused_lstm_cell": shape_lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": shape_lstm_cell_backward,
     "aten::mish_backward": shape_like_first,
     "aten::_fused_rms_norm": shape_fused_rms_norm,
     "aten::_logcumsumexp": shape_like_first,
@@ -58,3 +63,5 @@ SHAPE_RULES: dict[str, Callable[..., Any]] = {
     "aten::_fused_adagrad_.tensor_lr": change_in_place,
 }
 """What gives an op its shapes where torch itself has no rule for the meta device."""
+FAILING_RULES = frozenset({"aten::_thnn_fused_lstm_cell"})
+"""Ops whose rule in torch fails: it asks for biases, which a cell need not have."""

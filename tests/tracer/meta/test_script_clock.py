@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 from wavecast.formats.trace import Trace, Workload
+from wavecast.tracer.fake_cuda import devices
 from wavecast.tracer.fake_cuda.session import ScriptShapes
 from wavecast.tracer.meta import script_clock
 from wavecast.tracer.meta.script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes, lesser_leads
@@ -123,6 +124,31 @@ def test_work_on_tensors_of_the_host_counts(spend: Callable[[int], None]) -> Non
         model(on_host.cuda()).sum().backward()
 
     assert leads(record(iterate)) == {"aten::_to_copy": (4 * MS, 0)}
+
+
+def test_what_stands_in_for_values_of_the_gpu_does_not_count(
+    spend: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = devices._ones_like
+
+    def make_slowly(*arguments: Any) -> torch.Tensor:
+        made = make(*arguments)
+        slow = torch.library.Library("wavecast_reads", "DEF")
+        slow.define("slow(Tensor x) -> Tensor")
+        slow.impl("slow", lambda x: (spend(4 * MS), x.clone())[1], "CPU")
+        filled: torch.Tensor = torch.ops.wavecast_reads.slow(made)
+        slow._destroy()
+        return filled
+
+    monkeypatch.setattr(devices, "_ones_like", make_slowly)
+
+    def iterate(model: nn.Module, _sgd: torch.optim.Optimizer) -> None:
+        loss = model(torch.ones(2, 4).cuda())
+        assert loss.tolist() == [[1.0] * 4] * 2
+        spend(3 * MS)
+        loss.sum().backward()
+
+    assert leads(record(iterate)) == {"aten::sum": (3 * MS, 0)}
 
 
 def test_what_recording_adds_is_taken_off_each_stretch() -> None:

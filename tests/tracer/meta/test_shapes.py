@@ -286,6 +286,8 @@ def test_optimizers_keep_their_counters_on_the_host(op_names: Callable[..., list
         (lambda x: torch.nn.GRU(8, 4, device="meta")(x)[0], "aten::_cudnn_rnn"),
         (lambda x: torch.nn.RNN(8, 4, device="meta")(x)[0], "aten::_cudnn_rnn"),
         (lambda x: torch.nn.LSTM(8, 4, proj_size=2, device="meta")(x)[0], "aten::_cudnn_rnn"),
+        (lambda x: torch.nn.GRUCell(8, 4, device="meta")(x[0]), "aten::_thnn_fused_gru_cell"),
+        (lambda x: torch.nn.LSTMCell(8, 4, bias=False, device="meta")(x[0])[0], "aten::_thnn_fused_lstm_cell"),
     ],
 )
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
@@ -305,6 +307,8 @@ def test_ops_that_cuda_runs_whole_are_whole(
         (functional.mish, "aten::mish_backward"),
         (functional.silu, "aten::silu_backward"),
         (lambda x: functional.rms_norm(x, (8,)), "aten::_fused_rms_norm_backward"),
+        (torch.nn.GRUCell(8, 4, device="meta"), "aten::_thnn_fused_gru_cell_backward"),
+        (lambda x: torch.nn.LSTMCell(8, 4, device="meta")(x)[0], "aten::_thnn_fused_lstm_cell_backward_impl"),
     ],
 )
 def test_backward_ops_that_cuda_runs_whole_are_whole(
@@ -312,6 +316,22 @@ def test_backward_ops_that_cuda_runs_whole_are_whole(
 ) -> None:
     names = op_names(record(lambda: run(torch.ones(3, 8, requires_grad=True)).sum().backward()))
     assert expected in names
+
+
+@pytest.mark.parametrize("cell", [torch.nn.GRUCell, torch.nn.LSTMCell])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_of_cells_are_shaped_like_what_they_are_of(cell: Any, bias: bool) -> None:
+    with torch.device("meta"):
+        module, x = cell(8, 4, bias=bias), torch.ones(3, 8, requires_grad=True)
+
+    def step() -> None:
+        states = module(x)
+        states = module(x, states)  # whose gradients come with the second one's
+        (sum(state.sum() for state in states) if isinstance(states, tuple) else states.sum()).backward()
+
+    record(step)
+    leaves = [x, *module.parameters()]
+    assert [leaf.grad.shape for leaf in leaves if leaf.grad is not None] == [leaf.shape for leaf in leaves]
 
 
 def test_wrapper_subclasses_show_the_ops_on_what_they_wrap(op_names: Callable[..., list[str]]) -> None:
