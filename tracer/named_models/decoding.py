@@ -12,8 +12,10 @@ from .library_kernels import kernels_for
 from .reading import Reading, first_number
 from .subject import Subject
 
-_STATES: Final = ("past_key_values", "cache_params", "state", "mems")
-"""What outputs and forward call what the next token needs: keys and values, or a state-space model's state."""
+_STATES: Final = ("cache", "past_key_values", "cache_params", "state", "mems")
+"""What outputs and forward call what the next token needs: keys and values, or a state-space model's state.
+
+Of transformers `cache` since 5.24, one of the others before."""
 
 
 def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
