@@ -268,7 +268,7 @@ def main() -> None:
     runs = [run_all((*NAMES, *UNSEEN)) for _ in range(options.runs)]
     report(NAMES, runs)
     if UNSEEN:
-        print("never looked at before:")
+        print("written afterwards:")
         report(UNSEEN, runs)
 
 
