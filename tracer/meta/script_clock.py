@@ -49,7 +49,7 @@ class ScriptClock:
         self._garbage_ns = 0
         self._collecting_since_ns: int | None = None
         self._host_op_count = 0
-        self._is_of_gpu = self._has_run_op = False
+        self._is_of_gpu = self._asks_gpu = self._has_run_op = False
         self._host_op_ns = self._host_ns = 0.0
         self._last_host_op_ns = 0
         self._known = PlainLayer(8)
@@ -76,7 +76,7 @@ class ScriptClock:
         if self._resumed_ns is not None:
             self._note_stretch(now - self._resumed_ns)
         self._host_op_count = 0
-        self._host_ns, self._is_of_gpu = 0.0, False
+        self._host_ns, self._is_of_gpu, self._asks_gpu = 0.0, False, False
 
     def leave(self) -> None:
         """Go on: the script has its answer."""
@@ -84,7 +84,7 @@ class ScriptClock:
         if self._depth:
             return
         now = self.now_ns()
-        if self._host_ns and not self._is_of_gpu:
+        if self._host_ns and not (self._is_of_gpu or self._asks_gpu):
             self._note_host(self._host_ns)
         self._has_run_op = self._host_op_count > 0 or self._is_of_gpu
         if self._has_run_op and self.is_probing:
@@ -115,9 +115,9 @@ class ScriptClock:
             if taken_ns > _TELLING * self._host_op_ns:
                 self._host_ns += taken_ns - self._host_op_ns
 
-    def note_gpu(self) -> None:
-        """Note that a function of torch has to do with the GPU: what of it runs on the host does not count."""
-        self._is_of_gpu = True
+    def note_question(self) -> None:
+        """Note that a tensor of the GPU is asked for something: what runs on the host for it does not count."""
+        self._asks_gpu = True
 
     def take(self) -> None:
         """Put down what has passed since the last op, for the next one."""
@@ -256,7 +256,7 @@ class ClockedFunctions(TorchFunctionMode):
         self._clock.enter()
         try:
             if args and _is_on_gpu(args[0]):
-                self._clock.note_gpu()  # what it makes on the host stands in for values that are not there
+                self._clock.note_question()  # what it makes on the host stands in for values that are not there
             return func(*args, **(kwargs or {}))
         finally:
             self._clock.leave()
