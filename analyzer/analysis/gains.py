@@ -48,7 +48,7 @@ def find_gains(result: Analysis, column: int) -> tuple[Gain, ...]:
     tried = _lengths(result, result.graph, _scaled(timing, host=(0.5, 1.0, 1.0), kernels=(1.0, 2.0, 0.5)))
     batch = scenario.batch_size or result.trace.meta.workload.batch_size
     larger_batch = "--batch" if batch is None else f"--batch {2 * batch}"
-    faster_host = f"--host {_TWICE * (scenario.cpu_speed or 1.0):g}"
+    faster_host = f"--host {_TWICE * (scenario.cpu_speed or 1.0):.3g}"
     gains = [
         Gain(change="a host twice as fast", option=faster_host, speedup=now_ns / float(tried[0])),
         Gain(change="a batch twice as large at least", option=larger_batch, speedup=_TWICE * now_ns / float(tried[1])),
