@@ -75,6 +75,15 @@ NOT_FUSED: Final = NOT_AGAIN | frozenset(
 )
 """What it takes to need its operands in memory."""
 NORMS: Final = ROW_NORMS | BATCH_NORMS | frozenset(("native_group_norm",))
+TWICE_READ: Final = (
+    NORMS | SOFTMAXES | ROW_GRADIENTS | CHANNEL_GRADIENTS | SOFTMAX_GRADIENTS | {"native_group_norm_backward"}
+) | frozenset(
+    (
+        *("gelu", "gelu_backward", "silu", "silu_backward", "hardswish", "hardswish_backward", "sigmoid_backward"),
+        *("tanh_backward", "logsumexp", "softplus", "mish", "std", "linalg_vector_norm"),
+    )
+)
+"""Are made of several nodes that read the same operand."""
 MASKS: Final = frozenset(("tril", "triu"))
 """Compare positions, of 8 bytes, where they are computed: a reduction to functorch's partitioner."""
 RANDOM: Final = frozenset(("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like"))

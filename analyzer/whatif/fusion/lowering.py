@@ -29,6 +29,7 @@ from .inductor_ops import (
     SHARES,
     SOFTMAX_GRADIENTS,
     SOFTMAXES,
+    TWICE_READ,
     UNROLLED,
     WINDOWED,
 )
@@ -53,6 +54,7 @@ def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
         is_forward = trace.ops.phase[rows[0]] != Phase.BACKWARD
         cut = partition(reading, rows, readers) if is_forward else Partition()
         kept.writer.update(cut.writer)
+        kept.storages |= cut.kept
         kept.normalised |= cut.normalised
         graphs.append(_Lowering(reading, readers, kept, at, rows).run())
     return graphs
@@ -97,7 +99,9 @@ class _Lowering:
         """Say whether a storage is read after the region, was there before, or is read by nobody: a result."""
         if not (readers := self._readers.get(storage, ())) or storage in self._values.given_storages:
             return True
-        return storage not in self._kept.writer and any(row not in self._members for row in readers)
+        if storage in self._kept.writer:
+            return False
+        return storage in self._kept.storages or any(row not in self._members for row in readers)
 
     def parts(self, call: Call, chosen: Sequence[int] | None = None) -> list[Part]:
         """Return what the op reads, and how many elements of each."""
@@ -122,9 +126,10 @@ class _Lowering:
             return  # statistics and masks that nobody asks for
         outside = [row for row in users if row not in self._members]
         is_needed = any(row in self._members and _needs_memory(self._reading, row) for row in users)
-        is_kept = bool(outside) and storage not in self._kept.writer
+        is_kept = (bool(outside) or storage in self._kept.storages) and storage not in self._kept.writer
         self._values.current[storage] = value
-        self._values.settle(value, sum(row in self._members for row in users), is_needed=is_needed or is_kept)
+        times = sum(1 + (self._reading.name(row) in TWICE_READ) for row in users if row in self._members)
+        self._values.settle(value, times, is_needed=is_needed or is_kept)
         if value.buffer is not None and is_kept:
             self._graph.outputs.add(value.buffer)
 
@@ -181,7 +186,7 @@ class _Lowering:
         reduced = max(read // outer, 1)
         parts = self.parts(call, (0,))
         if reduced < UNROLLED:
-            self.assign(call, 0, self.express(call, parts, outer, element_bytes))
+            self.assign(call, 0, self._values.unroll(call.row, parts, outer, reduced, element_bytes))
             return
         is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name])
         found = self._values.reduce(
@@ -318,7 +323,9 @@ class _Lowering:
         every = tuple(range(min(2, len(call.inputs)))), tuple(range(len(call.inputs)))
         found = self._sums(call, (every[0][:1], every[1]), channels, elements // max(channels, 1), is_rows=False)
         stats = [(value, channels, 0) for value in found]
-        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
+        inner = self.express(call, [*parts, *stats], elements, element_bytes)
+        self._values.settle(inner, 1, is_needed=False)
+        self.assign(call, 0, self.express(call, [(inner, elements, 0), *parts[2:]], elements, element_bytes))
         for at in range(1, len(call.outputs)):
             self.assign(call, at, found[at % len(found)])
 
@@ -329,12 +336,22 @@ class _Lowering:
         groups = max(min((item[1] for item in call.inputs[2:4]), default=1), 1)
         channels = max((item[1] for item in call.inputs[4:5]), default=groups)
         images = max(groups // max(groups_per_image(call), 1), 1)
-        chosen = ((0,), (0, 1))
-        found = self._sums(call, chosen, images * channels, max(elements // (images * channels), 1), is_rows=True)
-        stats = [(value, images * channels, 0) for value in found]
+        count = images * channels
+        found = self._sums(call, ((0,), (0, 1)), count, max(elements // count, 1), is_rows=True)
+        sums = [(value, count, 0) for value in found]
+        weights = self.parts(call, (4,))
+        row = frozenset((call.row,))
+        each = [
+            self._values.reduce(row, [item, *weights], groups, max(count // groups, 1), (4,), is_rows=True)[0]
+            for item in sums
+        ]
+        stats = [(value, groups, 0) for value in each]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
-            value = self._values.reduce(frozenset((call.row,)), stats, channels, images, (4,), is_rows=False)[0]
+            if images < UNROLLED:
+                value = self._values.unroll(call.row, sums, channels, images, 4)
+            else:
+                value = self._values.reduce(row, sums, channels, images, (4,), is_rows=False)[0]
             self.assign(call, at, value)
 
     def _sums(
@@ -344,6 +361,9 @@ class _Lowering:
         found = []
         for each in chosen:
             ops = self.tagged(call) if len(each) > 1 else frozenset((call.row,))
+            if reduced < UNROLLED:
+                found.append(self._values.unroll(call.row, self.parts(call, each), outer, reduced, 4))
+                continue
             found += self._values.reduce(ops, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
         return found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final
 
 from .loops import Loop, LoopGraph, Read
@@ -18,6 +18,8 @@ _MOST_NEIGHBOURS: Final = 64
 """Later loops on the same buffer that a loop is compared with: `max_fusion_buffer_group_pairwise_attempts`."""
 _LEAST_SHARED_BYTES: Final = 10
 """Of loops that do not need each other: `score_fusion_memory_threshold`."""
+_FARTHEST: Final = 64
+"""Places between loops that do not need each other: `are_long_distant_nodes`."""
 _ROUNDS: Final = 10
 _WINDOW: Final = 8192
 """Loops that are scheduled together; what must run before a loop takes a bit of each of these."""
@@ -55,6 +57,8 @@ class _Schedule:
     begin: int
     """The first of the loops that are scheduled together; what earlier ones wrote is there."""
     loops: list[Loop]
+    place: list[int]
+    """Of each loop among inductor's nodes: one per result of a reduction, and one per part of a library's results."""
     group_of: list[_Group] = field(default_factory=list)
     alive: dict[int, _Group] = field(default_factory=dict)
     """By the first loop that they were made of."""
@@ -82,8 +86,16 @@ class _Schedule:
             return False
         shared = self.shared_bytes(one, other)
         if not other.ancestors & one.members:
-            return shared >= _LEAST_SHARED_BYTES and _walks_alike(one, other)
+            is_near = self.distance(one, other) <= _FARTHEST
+            return is_near and shared >= _LEAST_SHARED_BYTES and _walks_alike(one, other)
         return self._feeds(one, other, shared)
+
+    def distance(self, one: _Group, other: _Group) -> int:
+        """Return the places between the loops of two groups that are farthest apart."""
+        place = self.place
+        return max(
+            abs(place[one.loops[0]] - place[other.loops[-1]]), abs(place[other.loops[0]] - place[one.loops[-1]])
+        )
 
     def _feeds(self, one: _Group, other: _Group, shared: int) -> bool:
         """Say whether what a group reads of another's results is there where it is needed, with no other in between."""
@@ -134,7 +146,8 @@ def schedule(graph: LoopGraph) -> list[list[Loop]]:
     """Return the loops of each generated kernel."""
     kernels = []
     for begin in range(0, len(graph.loops), _WINDOW):
-        state = _Schedule(graph, begin, graph.loops[begin : begin + _WINDOW])
+        loops = graph.loops[begin : begin + _WINDOW]
+        state = _Schedule(graph, begin, loops, list(accumulate(map(_node_count, loops), initial=0)))
         for at, loop in enumerate(state.loops):
             state.alive[at] = group = _group(state, at, loop)
             state.group_of.append(group)
@@ -143,6 +156,12 @@ def schedule(graph: LoopGraph) -> list[list[Loop]]:
                 break
         kernels += [[state.loops[at] for at in group.loops] for group in state.groups() if not group.is_library]
     return kernels
+
+
+def _node_count(loop: Loop) -> int:
+    """Return how many nodes a loop is to inductor's scheduler."""
+    results = len(loop.writes)
+    return max(results, 1) if not loop.is_library or results < 2 else 1 + results
 
 
 def _group(state: _Schedule, at: int, loop: Loop) -> _Group:
@@ -191,8 +210,7 @@ def _join_once(state: _Schedule) -> bool:
 def _rank(state: _Schedule, one: _Group, other: _Group) -> tuple[bool, int, int]:
     """Return inductor's score: two of a kind first, then what is saved, then what lies close."""
     shared = state.shared_bytes(one, other)
-    distance = max(abs(one.loops[0] - other.loops[-1]), abs(other.loops[0] - one.loops[-1]))
-    return (one.reduced > 1) == (other.reduced > 1) and shared > 0, shared, -distance
+    return (one.reduced > 1) == (other.reduced > 1) and shared > 0, shared, -state.distance(one, other)
 
 
 def _fit(one: _Group, other: _Group) -> bool:
