@@ -27,10 +27,13 @@ import torch._inductor.config as inductor
 import torch.fx.experimental.proxy_tensor as proxies
 from torch import nn
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._guards import TracingContext
 from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.scheduler import BaseSchedulerNode
+from torch._inductor.virtualized import V
+from torch._prims_common import suggest_memory_format
 from torch.fx import traceback
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import find_compiled
@@ -117,6 +120,7 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
             origins = {origin for part in parts for origin in computed[part.get_name()]}
             kernels.append(frozenset(item.meta[TAG] for item in origins if TAG in item.meta and not _is_constant(item)))
         found.graphs.append(kernels)
+        _report_strides()
         raise _ScheduledError
 
     def schedule_only(graph: Any, example_inputs: Any, **options: Any) -> Any:
@@ -141,10 +145,29 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
             stack.enter_context(mock.patch.object(DeviceProperties, "create", return_value=GPU))
             stack.enter_context(inductor.patch(force_pointwise_cat=True))
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+            stack.enter_context(
+                mock.patch.object(torch._C, "_conv_determine_backend_memory_format", side_effect=_memory_format)
+            )
         stack.enter_context(inductor.patch(settings))
         stack.enter_context(numbered_calls(found))
         _loss_of(torch.compile(network, backend=backend)(*inputs)).backward()
     return found
+
+
+def _report_strides() -> None:
+    """Tell how the forward pass lays out what it saves, as a compilation that ends would, for the backward pass."""
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    for result in V.graph.graph_outputs:
+        stride = result.maybe_get_stride()
+        context.output_strides.append(None if stride is None else tuple(map(int, stride)))
+
+
+def _memory_format(data: torch.Tensor, weight: torch.Tensor, _backend: Any) -> torch.memory_format:
+    """Return the layout of a convolution's results as cuDNN has it: channels innermost where an operand has it."""
+    is_last = any(suggest_memory_format(item) == torch.channels_last for item in (data, weight))
+    return torch.channels_last if is_last and data.dim() == 4 else torch.contiguous_format
 
 
 def _computed_nodes(nodes: Sequence[Any]) -> dict[str, set[Any]]:
