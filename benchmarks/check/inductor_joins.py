@@ -30,8 +30,9 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.dependencies import extract_read_writes
 from torch._inductor.runtime.hints import DeviceProperties
-from torch._inductor.scheduler import BaseSchedulerNode
+from torch._inductor.scheduler import BaseSchedulerNode, SchedulerNode
 from torch._inductor.virtualized import V
 from torch._prims_common import suggest_memory_format
 from torch.fx import traceback
@@ -40,6 +41,8 @@ from wavecast.analyzer.recorded.compiled import find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
+from wavecast.analyzer.whatif.fusion.layouts import with_compiled_layouts
+from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.analyzer.work import VARYING_FAMILIES, Family, family_of
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
@@ -63,6 +66,9 @@ SHARED_NAMES = {
     "native_batch_norm_backward": "batch_norm_backward",
     "cudnn_batch_norm_backward": "batch_norm_backward",
 }
+
+
+_compute_attributes = SchedulerNode._compute_attrs
 
 
 class _ScheduledError(Exception):
@@ -142,6 +148,9 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
         if scheduler == "triton":
             stack.enter_context(mock.patch.object(inductor_ir, "is_cpu", return_value=False))
             stack.enter_context(mock.patch.object(BaseSchedulerNode, "is_cpu", return_value=False))
+            stack.enter_context(mock.patch.object(BaseSchedulerNode, "is_gpu", return_value=True))
+            stack.enter_context(mock.patch.object(inductor_ir, "is_gpu", return_value=True))
+            stack.enter_context(mock.patch.object(SchedulerNode, "_compute_attrs", _unmerged_attributes))
             stack.enter_context(mock.patch.object(DeviceProperties, "create", return_value=GPU))
             stack.enter_context(inductor.patch(force_pointwise_cat=True))
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
@@ -152,6 +161,12 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
         stack.enter_context(numbered_calls(found))
         _loss_of(torch.compile(network, backend=backend)(*inputs)).backward()
     return found
+
+
+def _unmerged_attributes(node: SchedulerNode, *arguments: Any, **options: Any) -> None:
+    """Describe a loop nest as on a GPU, where loops are merged only once kernels are known."""
+    _compute_attributes(node, *arguments, **options)
+    node.set_read_writes(extract_read_writes(node._body, *node._sizes, normalize=False))
 
 
 def _report_strides() -> None:
@@ -216,6 +231,7 @@ def record_network(network: nn.Module, inputs: Inputs) -> Trace:
 
 def predicted_kernels(trace: Trace) -> list[frozenset[OpKey]]:
     """Return the ops of each kernel that the analyzer expects."""
+    trace = with_compiled_layouts(trace, Scenario())
     workload = shape_workload(trace, select_window(trace))
     return [
         frozenset((graph_of(trace, kernel.region), op) for op in kernel.ops)

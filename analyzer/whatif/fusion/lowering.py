@@ -35,7 +35,7 @@ from .inductor_ops import (
 )
 from .loops import Loop, LoopGraph, Read
 from .partition import Partition, normalised_of, partition, rows_again, storages_read
-from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
+from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_planes, reduces_rows, trains
 from .values import Kept, LoopValues, Part, Value
 
 
@@ -188,9 +188,16 @@ class _Lowering:
         if reduced < UNROLLED:
             self.assign(call, 0, self._values.unroll(call.row, parts, outer, reduced, element_bytes))
             return
-        is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name])
+        data = next(iter(self._reading.operands_in_memory(call.row)), None)
+        is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name], data)
         found = self._values.reduce(
-            frozenset((call.row,)), parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
+            frozenset((call.row,)),
+            parts,
+            outer,
+            reduced,
+            [item[2] for item in call.outputs],
+            is_rows=is_rows,
+            is_planes=not is_rows and call.signature is not None and reduces_planes(call.signature, DIMS_AT[call.name], data),
         )
         for at, value in enumerate(found):
             self.assign(call, at, value)
@@ -237,6 +244,7 @@ class _Lowering:
             max(elements // rows, 1),
             (4, 4)[: 1 if "rms" in call.name else 2],
             is_rows=is_rows,
+            is_planes=not is_rows and self._reading.has_planes(call.row),
         )
         stats = [(value, rows, 0) for value in moments]
         if call.row in self._kept.normalised:
@@ -364,7 +372,15 @@ class _Lowering:
             if reduced < UNROLLED:
                 found.append(self._values.unroll(call.row, self.parts(call, each), outer, reduced, 4))
                 continue
-            found += self._values.reduce(ops, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
+            found += self._values.reduce(
+                ops,
+                self.parts(call, each),
+                outer,
+                reduced,
+                (4,),
+                is_rows=is_rows,
+                is_planes=call.name in CHANNEL_GRADIENTS and self._reading.has_planes(call.row),
+            )
         return found
 
     def scatter(self, call: Call) -> None:

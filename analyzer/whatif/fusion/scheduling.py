@@ -34,6 +34,7 @@ class _Group:
     outer: int
     reduced: int
     is_rows: bool
+    is_planes: bool
     is_library: bool
     reads: set[Read]
     written: dict[int, int]
@@ -59,6 +60,8 @@ class _Schedule:
     loops: list[Loop]
     place: list[int]
     """Of each loop among inductor's nodes: one per result of a reduction, and one per part of a library's results."""
+    is_last: bool = False
+    """Whether loops may be reordered to go with others, which the last round tries."""
     group_of: list[_Group] = field(default_factory=list)
     alive: dict[int, _Group] = field(default_factory=dict)
     """By the first loop that they were made of."""
@@ -87,7 +90,8 @@ class _Schedule:
         shared = self.shared_bytes(one, other)
         if not other.ancestors & one.members:
             is_near = self.distance(one, other) <= _FARTHEST
-            return is_near and shared >= _LEAST_SHARED_BYTES and _walks_alike(one, other)
+            is_alike = _walks_alike(one, other) or (self.is_last and _can_turn(one, other))
+            return is_near and shared >= _LEAST_SHARED_BYTES and is_alike
         return self._feeds(one, other, shared)
 
     def distance(self, one: _Group, other: _Group) -> int:
@@ -100,7 +104,9 @@ class _Schedule:
     def _feeds(self, one: _Group, other: _Group, shared: int) -> bool:
         """Say whether what a group reads of another's results is there where it is needed, with no other in between."""
         read = [item for item in other.reads if item.buffer in one.written]
-        fits = all(_is_there(item, one, other) for item in read)
+        fits = all(_is_there(item, one, other) for item in read) or (
+            self.is_last and all(_is_turned_there(item, one, other) for item in read)
+        )
         if not fits or not (shared or read):
             return False
         own = one.written.keys() | other.written.keys()
@@ -128,7 +134,7 @@ class _Schedule:
     def join(self, one: _Group, other: _Group) -> None:
         """Make one group of two."""
         if other.reduced > one.reduced or (other.reduced == one.reduced and other.outer > one.outer):
-            one.outer, one.reduced, one.is_rows = other.outer, other.reduced, other.is_rows
+            one.outer, one.reduced, one.is_rows, one.is_planes = other.outer, other.reduced, other.is_rows, other.is_planes
         one.loops = sorted((*one.loops, *other.loops))
         one.reads |= other.reads
         one.written |= other.written
@@ -154,6 +160,8 @@ def schedule(graph: LoopGraph) -> list[list[Loop]]:
         for _ in range(_ROUNDS):
             if not _join_once(state):
                 break
+        state.is_last = True
+        _join_once(state)
         kernels += [[state.loops[at] for at in group.loops] for group in state.groups() if not group.is_library]
     return kernels
 
@@ -175,6 +183,7 @@ def _group(state: _Schedule, at: int, loop: Loop) -> _Group:
         outer=loop.outer,
         reduced=loop.reduced,
         is_rows=loop.is_rows,
+        is_planes=loop.is_planes,
         is_library=loop.is_library,
         reads=set(loop.reads),
         written={buffer: state.graph.elements[buffer] for buffer in loop.writes},
@@ -234,8 +243,8 @@ def _is_there(read: Read, writer: _Group, reader: _Group) -> bool:
     written = writer.written[read.buffer]
     if read.elements != written:
         return False
-    if read.part < 0:  # loops of pointwise kernels are reordered, those of reductions are not
-        return writer.reduced == 1 and reader.reduced == 1 and written == reader.outer
+    if read.part < 0:
+        return False
     if reader.reduced > 1 and not reader.is_rows:
         return written == reader.outer or (writer.reduced > 1 and written == writer.outer)
     if writer.reduced > 1:
@@ -243,3 +252,23 @@ def _is_there(read: Read, writer: _Group, reader: _Group) -> bool:
             written == writer.outer * writer.reduced and writer.is_rows
         )
     return written == reader.outer * reader.reduced or (reader.reduced > 1 and written == reader.outer)
+
+
+def _is_turned_there(read: Read, writer: _Group, reader: _Group) -> bool:
+    """Say the same where loops may be reordered: those of pointwise kernels, not those of reductions."""
+    written = writer.written[read.buffer]
+    if read.elements != written:
+        return False
+    if writer.reduced == 1 and reader.reduced == 1:
+        return written == reader.outer
+    reduction = writer if writer.reduced > 1 else reader
+    whole = reduction.outer * reduction.reduced
+    return read.part >= 0 and _can_turn(writer, reader) and written in ((whole, writer.outer) if reduction is writer else (whole,))
+
+
+def _can_turn(one: _Group, other: _Group) -> bool:
+    """Say whether a pointwise kernel can walk as a reduction does over planes."""
+    if (one.reduced > 1) == (other.reduced > 1):
+        return False
+    reduction, plain = (one, other) if one.reduced > 1 else (other, one)
+    return reduction.is_planes and plain.outer == reduction.outer * reduction.reduced

@@ -162,22 +162,31 @@ class LoopValues:
         results: Sequence[int],
         *,
         is_rows: bool,
+        is_planes: bool = False,
     ) -> list[Value]:
         """Return what one reduction leaves, a value in memory per size of an element in `results`.
 
-        It is computed for `ops`, the last of which it is of. Where a few results are cut into parts, a second loop
-        reduces those.
+        It is computed for `ops`, the last of which it is of. Planes are rows of which several have one result, as a
+        channel's of all images. Where a few results are cut into parts, a second loop reduces those.
         """
         whole = self.expression(min(ops), parts, outer * reduced, 4, 1)
         whole.ops |= ops
-        if (splits := split_count(outer, reduced, is_rows=is_rows)) > 1:
+        if (splits := split_count(outer, reduced, is_rows=is_rows or is_planes)) > 1:
             first = Loop(
                 ops=whole.ops, outer=outer * splits, reduced=-(-reduced // splits), is_rows=is_rows, reads=whole.reads
             )
+            is_planes = False
             partial = [self.add_loop(first, outer * splits, 4) for _ in results]
             whole = Value(
                 outer, 4, ops=frozenset((max(ops),)), reads=frozenset(Read(item, outer * splits) for item in partial)
             )
             reduced = splits
-        loop = Loop(ops=whole.ops, outer=outer, reduced=max(reduced, 1), is_rows=is_rows, reads=whole.reads)
+        loop = Loop(
+            ops=whole.ops,
+            outer=outer,
+            reduced=max(reduced, 1),
+            is_rows=is_rows,
+            is_planes=is_planes,
+            reads=whole.reads,
+        )
         return [Value(outer, size, buffer=self.add_loop(loop, outer, size)) for size in results]
