@@ -66,6 +66,10 @@ WINDOWED: Final = frozenset(
     )
 )
 """Read their input several times, or in another order: it has to be in memory (`realize_hint`)."""
+POOLS: Final = frozenset(("avg_pool2d", "avg_pool2d_backward", "max_pool2d_with_indices"))
+"""Read a window of their operand for each result."""
+MOST_READS: Final = 8
+"""Of any expression: its `realize_acc_reads_threshold`."""
 NOT_AGAIN: Final = WINDOWED | frozenset(
     ("embedding", "cat", "stack", "constant_pad_nd", "roll", "repeat", "cumsum", "cumprod")
 )
@@ -96,7 +100,6 @@ LARGE: Final[Mapping[str, int]] = {
 """Operations of an op's expression; others count 2."""
 SHARES: Final[Mapping[str, str]] = {
     "gelu_backward": "gelu",
-    "silu_backward": "silu",
     "native_layer_norm_backward": "native_layer_norm",
     "native_group_norm_backward": "native_group_norm",
     "native_batch_norm_backward": "native_batch_norm",

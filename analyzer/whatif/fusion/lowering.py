@@ -29,13 +29,12 @@ from .inductor_ops import (
     SHARES,
     SOFTMAX_GRADIENTS,
     SOFTMAXES,
-    TWICE_READ,
     UNROLLED,
     WINDOWED,
 )
 from .loops import Loop, LoopGraph, Read
 from .partition import Partition, normalised_of, partition, rows_again, storages_read
-from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_planes, reduces_rows, trains
+from .reading import Call, OpReading, groups_per_image, is_large_window, last_size, next_writes, readers_of, reduces_planes, reduces_rows, trains
 from .values import Kept, LoopValues, Part, Value
 
 
@@ -128,7 +127,7 @@ class _Lowering:
         is_needed = any(row in self._members and _needs_memory(self._reading, row) for row in users)
         is_kept = (bool(outside) or storage in self._kept.storages) and storage not in self._kept.writer
         self._values.current[storage] = value
-        times = sum(1 + (self._reading.name(row) in TWICE_READ) for row in users if row in self._members)
+        times = sum(self._reading.times_read(row, storage) for row in users if row in self._members)
         self._values.settle(value, times, is_needed=is_needed or is_kept)
         if value.buffer is not None and is_kept:
             self._graph.outputs.add(value.buffer)
@@ -154,8 +153,12 @@ class _Lowering:
             parts = parts[1:]
         if call.name in GATHERS:  # no more of the table than there are results
             parts = [(value, min(count, call.outputs[0][1]), part) for value, count, part in parts]
+        is_large = is_large_window(call)
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
-            self.assign(call, at, self.express(call, parts, elements, element_bytes))
+            value = self.express(call, parts, elements, element_bytes)
+            if is_large:
+                self._values.store(value)
+            self.assign(call, at, value)
 
     def loss(self, call: Call) -> None:
         """Lower a loss: each element's, and their mean or sum."""
@@ -244,7 +247,7 @@ class _Lowering:
             max(elements // rows, 1),
             (4, 4)[: 1 if "rms" in call.name else 2],
             is_rows=is_rows,
-            is_planes=not is_rows and self._reading.has_planes(call.row),
+            is_planes=call.name in BATCH_NORMS and self._reading.has_planes(call.row),
         )
         stats = [(value, rows, 0) for value in moments]
         if call.row in self._kept.normalised:
@@ -269,7 +272,8 @@ class _Lowering:
         """Lower a group norm: a row is a group's channels of an image."""
         _, elements, element_bytes, _ = call.outputs[0]
         rows = call.outputs[1][1] if len(call.outputs) > 1 else 1
-        self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes)
+        is_rows = self._reading.has_planes(call.row)
+        self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes, is_rows=is_rows)
 
     def batch_norm(self, call: Call) -> None:
         """Lower a batch norm: with fixed statistics pointwise, else moments of channels first."""
@@ -345,7 +349,8 @@ class _Lowering:
         channels = max((item[1] for item in call.inputs[4:5]), default=groups)
         images = max(groups // max(groups_per_image(call), 1), 1)
         count = images * channels
-        found = self._sums(call, ((0,), (0, 1)), count, max(elements // count, 1), is_rows=True)
+        is_rows = self._reading.has_planes(call.row)
+        found = self._sums(call, ((0,), (0, 1)), count, max(elements // count, 1), is_rows=is_rows)
         sums = [(value, count, 0) for value in found]
         weights = self.parts(call, (4,))
         row = frozenset((call.row,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec, flatten_te
 from ....formats.trace import Trace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
-from .inductor_ops import NOT_AGAIN
+from .inductor_ops import MOST_READS, NOT_AGAIN, POOLS, TWICE_READ
 from .orders import Planes, in_memory, is_channels_innermost, order_of, planes_of
 
 _CONVOLUTIONS: Final = frozenset(("convolution", "convolution_backward"))
@@ -136,6 +137,11 @@ class OpReading:
         """Return an op's short name."""
         return self.names[int(self.trace.ops.name[row])]
 
+    def times_read(self, row: int, storage: int) -> int:
+        """Return how many nodes of inductor's graph read a storage for an op: one per view, two where it is several."""
+        views = sum(self.storage[item] == storage for item in self.inputs[row])
+        return max(views, 2 if self.name(row) in TWICE_READ else 1)
+
     def is_once_only(self, row: int) -> bool:
         """Say whether no backward pass computes an op anew; a tensor joined to itself is a view with more elements."""
         name = self.name(row)
@@ -174,6 +180,15 @@ def trains(call: Call) -> bool:
         return False
     flags = [item for item in call.signature.arguments if isinstance(item, bool)] if call.signature else []
     return bool(flags and flags[0])
+
+
+def is_large_window(call: Call) -> bool:
+    """Say whether each result of an op is of so many elements of its operand that it is written at once."""
+    if call.name not in POOLS or call.signature is None:
+        return False
+    windows = [item for item in call.signature.arguments if isinstance(item, tuple) and item]
+    sizes = [item for item in windows[0] if isinstance(item, int)] if windows else []
+    return prod(sizes) ** (2 if len(sizes) == 1 else 1) > MOST_READS
 
 
 def last_size(signature: Signature | None) -> int:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from .inductor_ops import MOST_READS
 from .loops import Buffer, Loop, LoopGraph, OpRow, Read
 from .splits import split_count
 
 _MOST_SHARED_READS: Final = 4
 """Of an expression that several readers compute: inductor's `realize_reads_threshold`."""
-_MOST_READS: Final = 8
-"""Of any expression: its `realize_acc_reads_threshold`."""
 _UNROLLED: Final = -1 << 50
 """The order in which an expression reads what it adds up."""
 _LARGE: Final = 30
@@ -123,7 +122,7 @@ class LoopValues:
         reads, is_large = len(value.reads), self.size(value) > _LARGE
         if is_needed or (users > 1 and (is_large or reads > _MOST_SHARED_READS)):
             self.store(value)
-        elif reads > _MOST_READS or (is_large and reads > 1):
+        elif reads > MOST_READS or (is_large and reads > 1):
             self.store(value)
 
     def store(self, value: Value) -> Buffer:
@@ -149,7 +148,7 @@ class LoopValues:
         value.reads = frozenset(
             replace(read, part=_UNROLLED) if read.elements == outer * reduced else read for read in value.reads
         )
-        if len(value.reads) * reduced > _MOST_READS:
+        if len(value.reads) * reduced > MOST_READS:
             self.store(value)
         return value
 
