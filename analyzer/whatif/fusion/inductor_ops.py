@@ -84,7 +84,18 @@ TWICE_READ: Final = (
 ) | frozenset(
     (
         *("gelu", "gelu_backward", "silu", "silu_backward", "hardswish", "hardswish_backward", "sigmoid_backward"),
-        *("tanh_backward", "logsumexp", "softplus", "mish", "std", "linalg_vector_norm"),
+        *(
+            "tanh_backward",
+            "hardtanh_backward",
+            "leaky_relu",
+            "elu",
+            "elu_backward",
+            "logsumexp",
+            "softplus",
+            "mish",
+            "std",
+            "linalg_vector_norm",
+        ),
     )
 )
 """Are made of several nodes that read the same operand."""

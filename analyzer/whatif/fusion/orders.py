@@ -59,11 +59,11 @@ def in_memory(tensor: TensorSpec, planes: Planes | None) -> TensorSpec:
     >>> in_memory(TensorSpec("float32", (2, 3, 4, 5), (60, 20, 5, 1)), (3, 20)).strides
     (60, 1, 15, 3)
     """
-    if planes is None or tensor.strides is None:
+    if planes is None:
         return tensor
     channels, pixels = planes
     moved = []
-    for stride in tensor.strides:
+    for stride in tensor.strides or row_strides(tensor.shape):
         image, rest = divmod(stride, channels * pixels)
         channel, pixel = divmod(rest, pixels)
         moved.append(image * channels * pixels + pixel * channels + channel)
@@ -72,7 +72,7 @@ def in_memory(tensor: TensorSpec, planes: Planes | None) -> TensorSpec:
 
 def planes_of(tensor: TensorSpec) -> Planes | None:
     """Return channels and pixels of a tensor that is recorded as images, plane after plane."""
-    if len(tensor.shape) != _IMAGE_RANK or tensor.strides != row_strides(tensor.shape):
+    if len(tensor.shape) != _IMAGE_RANK or tensor.strides not in (None, row_strides(tensor.shape)):
         return None
     _, channels, height, width = tensor.shape
     return (channels, height * width) if channels > 1 and height * width > 1 else None

@@ -97,9 +97,7 @@ class _Schedule:
     def distance(self, one: _Group, other: _Group) -> int:
         """Return the places between the loops of two groups that are farthest apart."""
         place = self.place
-        return max(
-            abs(place[one.loops[0]] - place[other.loops[-1]]), abs(place[other.loops[0]] - place[one.loops[-1]])
-        )
+        return max(abs(place[one.loops[0]] - place[other.loops[-1]]), abs(place[other.loops[0]] - place[one.loops[-1]]))
 
     def _feeds(self, one: _Group, other: _Group, shared: int) -> bool:
         """Say whether what a group reads of another's results is there where it is needed, with no other in between."""
@@ -134,7 +132,12 @@ class _Schedule:
     def join(self, one: _Group, other: _Group) -> None:
         """Make one group of two."""
         if other.reduced > one.reduced or (other.reduced == one.reduced and other.outer > one.outer):
-            one.outer, one.reduced, one.is_rows, one.is_planes = other.outer, other.reduced, other.is_rows, other.is_planes
+            one.outer, one.reduced, one.is_rows, one.is_planes = (
+                other.outer,
+                other.reduced,
+                other.is_rows,
+                other.is_planes,
+            )
         one.loops = sorted((*one.loops, *other.loops))
         one.reads |= other.reads
         one.written |= other.written
@@ -263,7 +266,11 @@ def _is_turned_there(read: Read, writer: _Group, reader: _Group) -> bool:
         return written == reader.outer
     reduction = writer if writer.reduced > 1 else reader
     whole = reduction.outer * reduction.reduced
-    return read.part >= 0 and _can_turn(writer, reader) and written in ((whole, writer.outer) if reduction is writer else (whole,))
+    return (
+        read.part >= 0
+        and _can_turn(writer, reader)
+        and written in ((whole, writer.outer) if reduction is writer else (whole,))
+    )
 
 
 def _can_turn(one: _Group, other: _Group) -> bool:

@@ -120,9 +120,8 @@ class LoopValues:
         if value.buffer is not None:
             return
         reads, is_large = len(value.reads), self.size(value) > _LARGE
-        if is_needed or (users > 1 and (is_large or reads > _MOST_SHARED_READS)):
-            self.store(value)
-        elif reads > MOST_READS or (is_large and reads > 1):
+        is_too_much = reads > MOST_READS or (is_large and reads > 1)
+        if is_needed or is_too_much or (users > 1 and (is_large or reads > _MOST_SHARED_READS)):
             self.store(value)
 
     def store(self, value: Value) -> Buffer:
