@@ -6,7 +6,7 @@ Each network is compiled for real (torch.compile, forward and backward, float32)
 what one kernel is; every node of its graph carries the number of the aten call that it came from. The same network is
 recorded on the meta device by wavecast's tracer, and its calls are matched with those by name and order. Two ops agree
 where both say the same of them: that a kernel holds both, or that none does. `triton` runs the scheduler that GPUs have
-(inductor's own setting `cpu_backend`), `cpp` the one of CPUs. Nothing was adjusted on the networks of `check`.
+(inductor's own setting `cpu_backend`), `cpp` the one of CPUs. No kernel of the networks of `check` was looked at.
 """
 
 from __future__ import annotations
