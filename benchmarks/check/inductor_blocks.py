@@ -13,7 +13,7 @@ from torch.nn import functional
 class ConvBlocks(nn.Module):
     """Like ConvNeXt."""
 
-    def __init__(self, widths=(48, 96), depth=3):
+    def __init__(self, widths: Sequence[int] = (48, 96), depth: int = 3) -> None:
         super().__init__()
         self.enter = nn.Conv2d(3, widths[0], 4, 4)
         self.first = Norm2d(widths[0])
@@ -64,7 +64,7 @@ class ConvBlock(nn.Module):
 class Pyramid(nn.Module):
     """Like PVT v2: attention over strided keys, depthwise convolutions in the perceptron."""
 
-    def __init__(self, widths=(48, 80), depth=2):
+    def __init__(self, widths: Sequence[int] = (48, 80), depth: int = 2) -> None:
         super().__init__()
         self.stages = nn.ModuleList()
         before = 3
