@@ -6,7 +6,7 @@ Each network is compiled for real (torch.compile, forward and backward, float32)
 what one kernel is; every node of its graph carries the number of the aten call that it came from. The same network is
 recorded on the meta device by wavecast's tracer, and its calls are matched with those by name and order. Two ops agree
 where both say the same of them: that a kernel holds both, or that none does. `triton` runs the scheduler that GPUs have
-(inductor's own setting `cpu_backend`), `cpp` the one of CPUs. Nothing was adjusted on the networks of `check`.
+(inductor's own setting `cpu_backend`), `cpp` the one of CPUs. No kernel of the networks of `check` was looked at.
 """
 
 from __future__ import annotations
@@ -27,16 +27,22 @@ import torch._inductor.config as inductor
 import torch.fx.experimental.proxy_tensor as proxies
 from torch import nn
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._guards import TracingContext
 from torch._inductor import ir as inductor_ir
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.dependencies import extract_read_writes
 from torch._inductor.runtime.hints import DeviceProperties
-from torch._inductor.scheduler import BaseSchedulerNode
+from torch._inductor.scheduler import BaseSchedulerNode, SchedulerNode
+from torch._inductor.virtualized import V
+from torch._prims_common import suggest_memory_format
 from torch.fx import traceback
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
+from wavecast.analyzer.whatif.fusion.layouts import with_compiled_layouts
+from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.analyzer.work import VARYING_FAMILIES, Family, family_of
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
@@ -60,6 +66,9 @@ SHARED_NAMES = {
     "native_batch_norm_backward": "batch_norm_backward",
     "cudnn_batch_norm_backward": "batch_norm_backward",
 }
+
+
+_compute_attributes = SchedulerNode._compute_attrs
 
 
 class _ScheduledError(Exception):
@@ -117,6 +126,7 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
             origins = {origin for part in parts for origin in computed[part.get_name()]}
             kernels.append(frozenset(item.meta[TAG] for item in origins if TAG in item.meta and not _is_constant(item)))
         found.graphs.append(kernels)
+        _report_strides()
         raise _ScheduledError
 
     def schedule_only(graph: Any, example_inputs: Any, **options: Any) -> Any:
@@ -138,13 +148,41 @@ def compile_network(network: nn.Module, inputs: Inputs, scheduler: str) -> Compi
         if scheduler == "triton":
             stack.enter_context(mock.patch.object(inductor_ir, "is_cpu", return_value=False))
             stack.enter_context(mock.patch.object(BaseSchedulerNode, "is_cpu", return_value=False))
+            stack.enter_context(mock.patch.object(BaseSchedulerNode, "is_gpu", return_value=True))
+            stack.enter_context(mock.patch.object(inductor_ir, "is_gpu", return_value=True))
+            stack.enter_context(mock.patch.object(SchedulerNode, "_compute_attrs", _unmerged_attributes))
             stack.enter_context(mock.patch.object(DeviceProperties, "create", return_value=GPU))
             stack.enter_context(inductor.patch(force_pointwise_cat=True))
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+            stack.enter_context(
+                mock.patch.object(torch._C, "_conv_determine_backend_memory_format", side_effect=_memory_format)
+            )
         stack.enter_context(inductor.patch(settings))
         stack.enter_context(numbered_calls(found))
         _loss_of(torch.compile(network, backend=backend)(*inputs)).backward()
     return found
+
+
+def _unmerged_attributes(node: SchedulerNode, *arguments: Any, **options: Any) -> None:
+    """Describe a loop nest as on a GPU, where loops are merged only once kernels are known."""
+    _compute_attributes(node, *arguments, **options)
+    node.set_read_writes(extract_read_writes(node._body, *node._sizes, normalize=False))
+
+
+def _report_strides() -> None:
+    """Tell how the forward pass lays out what it saves, as a compilation that ends would, for the backward pass."""
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    for result in V.graph.graph_outputs:
+        stride = result.maybe_get_stride()
+        context.output_strides.append(None if stride is None else tuple(map(int, stride)))
+
+
+def _memory_format(data: torch.Tensor, weight: torch.Tensor, _backend: Any) -> torch.memory_format:
+    """Return the layout of a convolution's results as cuDNN has it: channels innermost where an operand has it."""
+    is_last = any(suggest_memory_format(item) == torch.channels_last for item in (data, weight))
+    return torch.channels_last if is_last and data.dim() == 4 else torch.contiguous_format
 
 
 def _computed_nodes(nodes: Sequence[Any]) -> dict[str, set[Any]]:
@@ -193,6 +231,7 @@ def record_network(network: nn.Module, inputs: Inputs) -> Trace:
 
 def predicted_kernels(trace: Trace) -> list[frozenset[OpKey]]:
     """Return the ops of each kernel that the analyzer expects."""
+    trace = with_compiled_layouts(trace, Scenario())
     workload = shape_workload(trace, select_window(trace))
     return [
         frozenset((graph_of(trace, kernel.region), op) for op in kernel.ops)

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.check.inductor_blocks import BLOCKS
+
 Inputs = tuple[torch.Tensor, ...]
 Builder = Callable[[], tuple[nn.Module, Inputs]]
 
@@ -179,5 +181,6 @@ NETWORKS: dict[str, dict[str, Builder]] = {
         "mixer": lambda: (Mixer(), (torch.randn(8, 64, 96),)),
         "unet": lambda: (Unet(), (torch.randn(4, 3, 32, 32),)),
         "written": lambda: (Written(), (torch.randn(8, 32, 64),)),
+        **BLOCKS,
     },
 }

@@ -66,6 +66,10 @@ WINDOWED: Final = frozenset(
     )
 )
 """Read their input several times, or in another order: it has to be in memory (`realize_hint`)."""
+POOLS: Final = frozenset(("avg_pool2d", "avg_pool2d_backward", "max_pool2d_with_indices"))
+"""Read a window of their operand for each result."""
+MOST_READS: Final = 8
+"""Of any expression: its `realize_acc_reads_threshold`."""
 NOT_AGAIN: Final = WINDOWED | frozenset(
     ("embedding", "cat", "stack", "constant_pad_nd", "roll", "repeat", "cumsum", "cumprod")
 )
@@ -75,6 +79,26 @@ NOT_FUSED: Final = NOT_AGAIN | frozenset(
 )
 """What it takes to need its operands in memory."""
 NORMS: Final = ROW_NORMS | BATCH_NORMS | frozenset(("native_group_norm",))
+TWICE_READ: Final = (
+    NORMS | SOFTMAXES | ROW_GRADIENTS | CHANNEL_GRADIENTS | SOFTMAX_GRADIENTS | {"native_group_norm_backward"}
+) | frozenset(
+    (
+        *("gelu", "gelu_backward", "silu", "silu_backward", "hardswish", "hardswish_backward", "sigmoid_backward"),
+        *(
+            "tanh_backward",
+            "hardtanh_backward",
+            "leaky_relu",
+            "elu",
+            "elu_backward",
+            "logsumexp",
+            "softplus",
+            "mish",
+            "std",
+            "linalg_vector_norm",
+        ),
+    )
+)
+"""Are made of several nodes that read the same operand."""
 MASKS: Final = frozenset(("tril", "triu"))
 """Compare positions, of 8 bytes, where they are computed: a reduction to functorch's partitioner."""
 RANDOM: Final = frozenset(("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like"))
@@ -87,7 +111,6 @@ LARGE: Final[Mapping[str, int]] = {
 """Operations of an op's expression; others count 2."""
 SHARES: Final[Mapping[str, str]] = {
     "gelu_backward": "gelu",
-    "silu_backward": "silu",
     "native_layer_norm_backward": "native_layer_norm",
     "native_group_norm_backward": "native_group_norm",
     "native_batch_norm_backward": "native_batch_norm",

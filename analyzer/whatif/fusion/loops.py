@@ -28,6 +28,8 @@ class Loop:
     reduced: int = 1
     is_rows: bool = True
     """Whether what is reduced lies together, so that elementwise loops over all of it run in the same order."""
+    is_planes: bool = False
+    """Whether each result is of several rows that lie apart, as a channel's of all images."""
     reads: frozenset[Read] = frozenset()
     writes: frozenset[Buffer] = frozenset()
     is_library: bool = False

@@ -7,7 +7,6 @@ libraries' ops need their operands in memory; reductions leave theirs there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from ....arrays import Rows
 from ....formats.column import MISSING, row_count
 from ....formats.trace import Phase, Trace
 from ...work import Family
+from .gradients import channel_gradient, group_gradient, row_gradient, softmax_gradient
 from .inductor_ops import (
     BATCH_NORMS,
     CHANNEL_GRADIENTS,
@@ -34,7 +34,17 @@ from .inductor_ops import (
 )
 from .loops import Loop, LoopGraph, Read
 from .partition import Partition, normalised_of, partition, rows_again, storages_read
-from .reading import Call, OpReading, groups_per_image, last_size, next_writes, readers_of, reduces_rows, trains
+from .reading import (
+    Call,
+    OpReading,
+    is_large_window,
+    last_size,
+    next_writes,
+    readers_of,
+    reduces_planes,
+    reduces_rows,
+    trains,
+)
 from .values import Kept, LoopValues, Part, Value
 
 
@@ -53,23 +63,24 @@ def lower_regions(trace: Trace, region: Rows) -> list[LoopGraph]:
         is_forward = trace.ops.phase[rows[0]] != Phase.BACKWARD
         cut = partition(reading, rows, readers) if is_forward else Partition()
         kept.writer.update(cut.writer)
+        kept.storages |= cut.kept
         kept.normalised |= cut.normalised
-        graphs.append(_Lowering(reading, readers, kept, at, rows).run())
+        graphs.append(Lowering(reading, readers, kept, at, rows).run())
     return graphs
 
 
-class _Lowering:
+class Lowering:
     """Lower the ops of one region."""
 
     def __init__(
         self, reading: OpReading, readers: Mapping[int, Sequence[int]], kept: Kept, region: int, rows: Sequence[int]
     ) -> None:
-        self._reading, self._readers, self._rows = reading, readers, rows
+        self.reading, self._readers, self._rows = reading, readers, rows
         self._again = rows_again(reading, rows, kept.writer, kept.normalised)
         self._members = self._again.union(rows)
         self._graph = LoopGraph(region=region)
-        self._values = LoopValues(self._graph, kept)
-        self._kept = kept
+        self.values = LoopValues(self._graph, kept)
+        self.kept = kept
         self._next_write = next_writes(reading, rows)
         self._seeds = MISSING
 
@@ -77,38 +88,40 @@ class _Lowering:
         """Return the region's loops."""
         for row in self._rows:
             self._lower(row)
-        for storage, value in [*self._values.current.items()]:
+        for storage, value in [*self.values.current.items()]:
             if self._is_output(storage) and (value.buffer is not None or value.ops & self._members):
-                self._graph.outputs.add(self._values.store(value))
+                self._graph.outputs.add(self.values.store(value))
             if value.buffer is not None:
-                self._kept.buffers.setdefault(storage, (self._graph.region, value.buffer))
+                self.kept.buffers.setdefault(storage, (self._graph.region, value.buffer))
         return self._graph
 
     def _lower(self, row: int) -> None:
         """Lower an op, behind what an earlier graph had of its operands and did not keep."""
-        call = self._reading.call(row)
-        for storage in storages_read(self._reading, row, self._kept.normalised, is_again=row in self._again):
-            writer = self._kept.writer.get(storage, MISSING)
-            if writer in self._again and storage not in self._values.current:
+        call = self.reading.call(row)
+        for storage in storages_read(self.reading, row, self.kept.normalised, is_again=row in self._again):
+            writer = self.kept.writer.get(storage, MISSING)
+            if writer in self._again and storage not in self.values.current:
                 self._lower(writer)
-        _rule_of(call.name, self._reading.family(row), call)(self, call)
+        _rule_of(call.name, self.reading.family(row), call)(self, call)
 
     def _is_output(self, storage: int) -> bool:
         """Say whether a storage is read after the region, was there before, or is read by nobody: a result."""
-        if not (readers := self._readers.get(storage, ())) or storage in self._values.given_storages:
+        if not (readers := self._readers.get(storage, ())) or storage in self.values.given_storages:
             return True
-        return storage not in self._kept.writer and any(row not in self._members for row in readers)
+        if storage in self.kept.writer:
+            return False
+        return storage in self.kept.storages or any(row not in self._members for row in readers)
 
     def parts(self, call: Call, chosen: Sequence[int] | None = None) -> list[Part]:
         """Return what the op reads, and how many elements of each."""
         items = call.inputs if chosen is None else [call.inputs[at] for at in chosen if at < len(call.inputs)]
-        return [(self._values.read(*item[:3]), item[1], item[3]) for item in items]
+        return [(self.values.read(*item[:3]), item[1], item[3]) for item in items]
 
     def stored(self, call: Call) -> list[Part]:
         """Return what the op reads, in memory."""
         parts = self.parts(call)
         for value, _, _ in parts:
-            self._values.store(value)
+            self.values.store(value)
         return parts
 
     def assign(self, call: Call, at: int, value: Value) -> None:
@@ -118,27 +131,28 @@ class _Lowering:
         storage = call.outputs[at][0]
         until = self._next_write.get((call.row, storage))
         users = [row for row in self._readers.get(storage, ()) if row > call.row and (until is None or row <= until)]
-        if at > 0 and not users and until is None and storage not in self._values.given_storages:
+        if at > 0 and not users and until is None and storage not in self.values.given_storages:
             return  # statistics and masks that nobody asks for
         outside = [row for row in users if row not in self._members]
-        is_needed = any(row in self._members and _needs_memory(self._reading, row) for row in users)
-        is_kept = bool(outside) and storage not in self._kept.writer
-        self._values.current[storage] = value
-        self._values.settle(value, sum(row in self._members for row in users), is_needed=is_needed or is_kept)
+        is_needed = any(row in self._members and _needs_memory(self.reading, row) for row in users)
+        is_kept = (bool(outside) or storage in self.kept.storages) and storage not in self.kept.writer
+        self.values.current[storage] = value
+        times = sum(self.reading.times_read(row, storage) for row in users if row in self._members)
+        self.values.settle(value, times, is_needed=is_needed or is_kept)
         if value.buffer is not None and is_kept:
             self._graph.outputs.add(value.buffer)
 
     def tagged(self, call: Call) -> frozenset[int]:
         """Return the op, with the one that it computes anew a part of."""
-        forward = int(self._reading.trace.ops.forward[call.row])
+        forward = int(self.reading.trace.ops.forward[call.row])
         shared = SHARES.get(call.name)
-        is_same = forward != MISSING and shared == self._reading.names[self._reading.trace.ops.name[forward]]
-        is_anew = is_same and forward not in self._kept.normalised
+        is_same = forward != MISSING and shared == self.reading.names[self.reading.trace.ops.name[forward]]
+        is_anew = is_same and forward not in self.kept.normalised
         return frozenset((call.row, forward)) if is_anew else frozenset((call.row,))
 
     def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
         """Return an expression of the op."""
-        value = self._values.expression(call.row, parts, elements, element_bytes, LARGE.get(call.name, 2))
+        value = self.values.expression(call.row, parts, elements, element_bytes, LARGE.get(call.name, 2))
         value.ops |= self.tagged(call)
         return value
 
@@ -149,8 +163,12 @@ class _Lowering:
             parts = parts[1:]
         if call.name in GATHERS:  # no more of the table than there are results
             parts = [(value, min(count, call.outputs[0][1]), part) for value, count, part in parts]
+        is_large = is_large_window(call)
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
-            self.assign(call, at, self.express(call, parts, elements, element_bytes))
+            value = self.express(call, parts, elements, element_bytes)
+            if is_large:
+                self.values.store(value)
+            self.assign(call, at, value)
 
     def loss(self, call: Call) -> None:
         """Lower a loss: each element's, and their mean or sum."""
@@ -159,7 +177,7 @@ class _Lowering:
         count = max(item[1] for item in call.inputs)
         whole = self.express(call, parts, count, element_bytes)
         if elements < count:
-            whole = self._values.reduce(
+            whole = self.values.reduce(
                 frozenset((call.row,)), [(whole, count, 0)], 1, count, (element_bytes,), is_rows=True
             )[0]
         self.assign(call, 0, whole)
@@ -171,7 +189,7 @@ class _Lowering:
         loop = Loop(ops=frozenset((call.row,)), outer=1, reads=reads, is_library=True)
         self._graph.loops.append(loop)
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
-            buffer = self._values.add_loop(loop, elements, element_bytes)
+            buffer = self.values.add_loop(loop, elements, element_bytes)
             self.assign(call, at, Value(elements, element_bytes, buffer=buffer))
 
     def reduction(self, call: Call) -> None:
@@ -181,11 +199,20 @@ class _Lowering:
         reduced = max(read // outer, 1)
         parts = self.parts(call, (0,))
         if reduced < UNROLLED:
-            self.assign(call, 0, self.express(call, parts, outer, element_bytes))
+            self.assign(call, 0, self.values.unroll(call.row, parts, outer, reduced, element_bytes))
             return
-        is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name])
-        found = self._values.reduce(
-            frozenset((call.row,)), parts, outer, reduced, [item[2] for item in call.outputs], is_rows=is_rows
+        data = next(iter(self.reading.operands_in_memory(call.row)), None)
+        is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name], data)
+        found = self.values.reduce(
+            frozenset((call.row,)),
+            parts,
+            outer,
+            reduced,
+            [item[2] for item in call.outputs],
+            is_rows=is_rows,
+            is_planes=not is_rows
+            and call.signature is not None
+            and reduces_planes(call.signature, DIMS_AT[call.name], data),
         )
         for at, value in enumerate(found):
             self.assign(call, at, value)
@@ -195,9 +222,9 @@ class _Lowering:
         parts = self.parts(call, (0,))
         _, elements, element_bytes, _ = call.outputs[0]
         columns = last_size(call.signature)
-        whole = self._values.expression(call.row, parts, elements, element_bytes, 1)
+        whole = self.values.expression(call.row, parts, elements, element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=max(elements // columns, 1), reduced=columns, reads=whole.reads)
-        buffer = self._values.add_loop(loop, elements, element_bytes)
+        buffer = self.values.add_loop(loop, elements, element_bytes)
         self.assign(call, 0, Value(elements, element_bytes, buffer=buffer))
 
     def dropout(self, call: Call) -> None:
@@ -225,20 +252,21 @@ class _Lowering:
         if call.row in self._again:
             self._normalise_again(call, parts, rows, elements, element_bytes)
             return
-        moments = self._values.reduce(
+        moments = self.values.reduce(
             frozenset((call.row,)),
             parts[:1],
             rows,
             max(elements // rows, 1),
             (4, 4)[: 1 if "rms" in call.name else 2],
             is_rows=is_rows,
+            is_planes=call.name in BATCH_NORMS and self.reading.has_planes(call.row),
         )
         stats = [(value, rows, 0) for value in moments]
-        if call.row in self._kept.normalised:
+        if call.row in self.kept.normalised:
             whole = self.express(call, [*parts[:1], *stats], elements, 4)
-            buffer = self._values.store(whole)
+            buffer = self.values.store(whole)
             self._graph.outputs.add(buffer)
-            self._kept.buffers[normalised_of(call.row)] = self._graph.region, buffer
+            self.kept.buffers[normalised_of(call.row)] = self._graph.region, buffer
             parts, stats = [(whole, elements, 0), *parts[1:]], []
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
         for at in range(1, len(call.outputs)):
@@ -246,9 +274,9 @@ class _Lowering:
 
     def _normalise_again(self, call: Call, parts: Sequence[Part], rows: int, elements: int, element_bytes: int) -> None:
         """Compute a norm's result anew, of the statistics that were kept."""
-        stats = [(self._values.read(*item[:3]), rows, 0) for item in call.outputs[1:]]
-        if call.row in self._kept.normalised:
-            whole = self._values.read(normalised_of(call.row), elements, 4)
+        stats = [(self.values.read(*item[:3]), rows, 0) for item in call.outputs[1:]]
+        if call.row in self.kept.normalised:
+            whole = self.values.read(normalised_of(call.row), elements, 4)
             parts, stats = [(whole, elements, 0), *parts[1:]], []
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
 
@@ -256,7 +284,8 @@ class _Lowering:
         """Lower a group norm: a row is a group's channels of an image."""
         _, elements, element_bytes, _ = call.outputs[0]
         rows = call.outputs[1][1] if len(call.outputs) > 1 else 1
-        self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes)
+        is_rows = self.reading.has_planes(call.row)
+        self._normalise(call, self.parts(call), max(rows, 1), elements, element_bytes, is_rows=is_rows)
 
     def batch_norm(self, call: Call) -> None:
         """Lower a batch norm: with fixed statistics pointwise, else moments of channels first."""
@@ -274,92 +303,25 @@ class _Lowering:
         columns = last_size(call.signature)
         parts, rows = self.parts(call, (0,)), max(elements // columns, 1)
         if call.row in self._again:
-            found = [self._values.read(normalised_of(call.row), 2 * rows, 4)]
+            found = [self.values.read(normalised_of(call.row), 2 * rows, 4)]
         else:
-            found = self._values.reduce(frozenset((call.row,)), parts, rows, columns, (4, 4), is_rows=True)
+            found = self.values.reduce(frozenset((call.row,)), parts, rows, columns, (4, 4), is_rows=True)
         stats = [(value, rows, 0) for value in found]
         self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
-
-    def softmax_gradient(self, call: Call) -> None:
-        """Lower a softmax's gradient: one sum per row."""
-        _, elements, element_bytes, _ = call.outputs[0]
-        columns = last_size(call.signature)
-        parts, rows = self.parts(call), max(elements // columns, 1)
-        found = self._values.reduce(frozenset((call.row,)), parts, rows, columns, (4,), is_rows=True)
-        self.assign(
-            call, 0, self.express(call, [*parts, *((value, rows, 0) for value in found)], elements, element_bytes)
-        )
-
-    def row_gradient(self, call: Call) -> None:
-        """Lower a row norm's gradient: two sums per row, and one per column for weight and bias each."""
-        _, elements, element_bytes, _ = call.inputs[0]
-        rows = max(min((item[1] for item in call.inputs[2:3]), default=1), 1)
-        columns = max(elements // rows, 1)
-        is_layer = call.name == "native_layer_norm_backward"
-        forward = int(self._reading.trace.ops.forward[call.row])
-        if is_ready := forward in self._kept.normalised:
-            whole = (normalised_of(forward), elements, 4, 0)
-            call = replace(call, inputs=[call.inputs[0], whole, *call.inputs[2:]])
-        inner = (1,) if is_ready else (1, 2, 3) if is_layer else (1, 2)
-        weights = (4,) if is_layer else (3,)
-        found = self._sums(call, ((0, *weights), (0, *weights, *inner)), rows, columns, is_rows=True)
-        parts = self.parts(call, tuple(sorted({0, *weights, *inner, 3 if is_layer else 2})))
-        stats = [(value, rows, 0) for value in found]
-        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
-        for at, chosen in ((1, (0, *inner)), (2, (0,))):
-            if at < len(call.outputs) and 1 < call.outputs[at][1] < elements:
-                self.assign(call, at, self._sums(call, (chosen,), columns, rows, is_rows=False)[0])
-
-    def channel_gradient(self, call: Call) -> None:
-        """Lower a batch norm's gradient: two sums per channel."""
-        parts = self.parts(call)
-        _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
-        channels = min((item[1] for item in call.inputs[2:]), default=1)
-        every = tuple(range(min(2, len(call.inputs)))), tuple(range(len(call.inputs)))
-        found = self._sums(call, (every[0][:1], every[1]), channels, elements // max(channels, 1), is_rows=False)
-        stats = [(value, channels, 0) for value in found]
-        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
-        for at in range(1, len(call.outputs)):
-            self.assign(call, at, found[at % len(found)])
-
-    def group_gradient(self, call: Call) -> None:
-        """Lower a group norm's gradient: sums per channel of an image, then of groups, then over images."""
-        parts = self.parts(call)
-        _, elements, element_bytes, _ = max(call.outputs, key=lambda item: item[1])
-        groups = max(min((item[1] for item in call.inputs[2:4]), default=1), 1)
-        channels = max((item[1] for item in call.inputs[4:5]), default=groups)
-        images = max(groups // max(groups_per_image(call), 1), 1)
-        chosen = ((0,), (0, 1))
-        found = self._sums(call, chosen, images * channels, max(elements // (images * channels), 1), is_rows=True)
-        stats = [(value, images * channels, 0) for value in found]
-        self.assign(call, 0, self.express(call, [*parts, *stats], elements, element_bytes))
-        for at in range(1, len(call.outputs)):
-            value = self._values.reduce(frozenset((call.row,)), stats, channels, images, (4,), is_rows=False)[0]
-            self.assign(call, at, value)
-
-    def _sums(
-        self, call: Call, chosen: Sequence[Sequence[int]], outer: int, reduced: int, *, is_rows: bool
-    ) -> list[Value]:
-        """Return one sum of each choice of operands."""
-        found = []
-        for each in chosen:
-            ops = self.tagged(call) if len(each) > 1 else frozenset((call.row,))
-            found += self._values.reduce(ops, self.parts(call, each), outer, reduced, (4,), is_rows=is_rows)
-        return found
 
     def scatter(self, call: Call) -> None:
         """Lower an op that adds to places that indices choose: zeros, then a loop over what is added."""
         parts = self.parts(call)
         _, elements, element_bytes, _ = call.outputs[0]
-        zeros = self._values.expression(call.row, (), elements, element_bytes, 1)
-        empty = self._values.store(zeros)
-        whole = self._values.expression(call.row, parts, max(count for _, count, _ in parts), element_bytes, 1)
+        zeros = self.values.expression(call.row, (), elements, element_bytes, 1)
+        empty = self.values.store(zeros)
+        whole = self.values.expression(call.row, parts, max(count for _, count, _ in parts), element_bytes, 1)
         loop = Loop(ops=whole.ops, outer=whole.elements, reads=whole.reads, after=frozenset((empty,)))
-        buffer = self._values.add_loop(loop, elements, element_bytes)
+        buffer = self.values.add_loop(loop, elements, element_bytes)
         self.assign(call, 0, Value(elements, element_bytes, buffer=buffer))
 
 
-_Rule = Callable[[_Lowering, Call], None]
+_Rule = Callable[[Lowering, Call], None]
 
 
 def _rule_of(name: str, family: Family | None, call: Call) -> _Rule:
@@ -370,24 +332,24 @@ def _rule_of(name: str, family: Family | None, call: Call) -> _Rule:
         if name in names:
             return rule
     if name in GENERATED or family is Family.ELEMENTWISE:
-        return _Lowering.pointwise
-    return _Lowering.library
+        return Lowering.pointwise
+    return Lowering.library
 
 
 _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
-    (ROW_NORMS, _Lowering.row_norm),
-    (BATCH_NORMS, _Lowering.batch_norm),
-    (SOFTMAXES, _Lowering.softmax),
-    (ROW_GRADIENTS, _Lowering.row_gradient),
-    (CHANNEL_GRADIENTS, _Lowering.channel_gradient),
-    (SOFTMAX_GRADIENTS, _Lowering.softmax_gradient),
-    (frozenset(("native_dropout",)), _Lowering.dropout),
-    (frozenset(("native_group_norm",)), _Lowering.group_norm),
-    (frozenset(("native_group_norm_backward",)), _Lowering.group_gradient),
-    (frozenset(("cumsum", "cumprod")), _Lowering.scan),
-    (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), _Lowering.scatter),
-    (frozenset(DIMS_AT), _Lowering.reduction),
-    (LOSSES, _Lowering.loss),
+    (ROW_NORMS, Lowering.row_norm),
+    (BATCH_NORMS, Lowering.batch_norm),
+    (SOFTMAXES, Lowering.softmax),
+    (ROW_GRADIENTS, row_gradient),
+    (CHANNEL_GRADIENTS, channel_gradient),
+    (SOFTMAX_GRADIENTS, softmax_gradient),
+    (frozenset(("native_dropout",)), Lowering.dropout),
+    (frozenset(("native_group_norm",)), Lowering.group_norm),
+    (frozenset(("native_group_norm_backward",)), group_gradient),
+    (frozenset(("cumsum", "cumprod")), Lowering.scan),
+    (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), Lowering.scatter),
+    (frozenset(DIMS_AT), Lowering.reduction),
+    (LOSSES, Lowering.loss),
 )
 
 

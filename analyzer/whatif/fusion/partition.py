@@ -48,6 +48,8 @@ class Partition:
 
     writer: Mapping[Storage, int] = field(default_factory=dict)
     """The op that computes each storage that is not kept."""
+    kept: frozenset[Storage] = frozenset()
+    """What the backward pass reads, be it to compute others anew."""
     normalised: frozenset[int] = frozenset()
     """Norms over rows of which the normalised rows are kept, in place of what is normalised."""
 
@@ -82,6 +84,7 @@ def partition(reading: OpReading, rows: Sequence[int], readers: Mapping[Storage,
     kept = {node.storage for node, keep in zip(nodes, is_kept, strict=True) if keep}
     return Partition(
         writer={storage: row for storage, row in anew.items() if storage not in kept and joint.is_computed(row)},
+        kept=frozenset(item for item in kept if item is not None),
         normalised=frozenset(nodes[at].row for at in joint.normalised.values() if is_kept[at]),
     )
 

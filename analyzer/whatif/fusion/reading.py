@@ -15,9 +15,10 @@ from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec, flatten_te
 from ....formats.trace import Trace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
-from .inductor_ops import NOT_AGAIN
+from .inductor_ops import MOST_READS, NOT_AGAIN, POOLS, TWICE_READ
+from .orders import Planes, in_memory, is_channels_innermost, order_of, planes_of
 
-_ORDERS: Final = 1 << 40
+_CONVOLUTIONS: Final = frozenset(("convolution", "convolution_backward"))
 OpTensor = tuple[int, int, int, int]
 """Storage, elements, bytes of an element, and which tensor; below 0: in which order it is walked, as `order_of` has."""
 
@@ -46,8 +47,10 @@ class OpReading:
     element_bytes: list[int] = field(init=False)
     names: list[str] = field(init=False)
     families: list[Family | None] = field(init=False)
-    _orders: dict[int, list[int]] = field(init=False, default_factory=dict)
-    """By signature: see `order_of`, of each operand."""
+    planes: dict[int, Planes] = field(init=False, default_factory=dict)
+    """Of storages that a compiled region lays out channels innermost."""
+    _orders: dict[tuple[int, tuple[Planes | None, ...]], list[int]] = field(init=False, default_factory=dict)
+    """By signature and the operands' planes: see `order_of`, of each operand."""
 
     def __post_init__(self) -> None:
         trace = self.trace
@@ -58,6 +61,41 @@ class OpReading:
         self.element_bytes = sizes[trace.tensors.dtype].tolist()
         self.names = [short_name(name) for name in trace.strings]
         self.families = [family_of(name) for name in trace.strings]
+        self._find_planes()
+
+    def _find_planes(self) -> None:
+        """Find what is laid out channels innermost: where convolutions run so, what they and pointwise ops make."""
+        rows = [row for row in np.flatnonzero(self.region != MISSING).tolist() if self.outputs[row]]
+        convolutions = [row for row in rows if self.name(row) in _CONVOLUTIONS]
+        chosen = {int(self.region[row]) for row in convolutions if any(map(is_channels_innermost, self._given(row)))}
+        for row in rows:
+            if int(self.region[row]) not in chosen or self.family(row) is Family.VIEW:
+                continue
+            results = flatten_tensors(self.trace.signatures[self.trace.ops.signature[row]].results)
+            made = self.name(row) in _CONVOLUTIONS
+            for item, result in zip(self.outputs[row], results, strict=False):
+                planes = planes_of(result)
+                if planes is not None and (made or self._follows(row, result)):
+                    self.planes[self.storage[item]] = planes
+                made = False  # a gradient's weight
+
+    def _follows(self, row: int, result: TensorSpec) -> bool:
+        """Say whether an op takes the layout of its result from images of as many channels."""
+        return any(
+            item.shape[:2] == result.shape[:2] and is_channels_innermost(item) for item in self.operands_in_memory(row)
+        )
+
+    def _given(self, row: int) -> Sequence[TensorSpec]:
+        signature = int(self.trace.ops.signature[row])
+        return self.trace.signatures[signature].tensors() if signature != MISSING else ()
+
+    def operands_in_memory(self, row: int) -> list[TensorSpec]:
+        """Return an op's operands with the strides that a compiler gives them."""
+        given, items = self._given(row), self.inputs[row]
+        if len(given) != len(items):
+            return list(given)
+        planes = (self.planes.get(self.storage[item]) for item in items)
+        return [in_memory(tensor, each) for tensor, each in zip(given, planes, strict=True)]
 
     def call(self, row: int) -> Call:
         """Return an op with its tensors."""
@@ -66,29 +104,43 @@ class OpReading:
             row=row,
             name=self.names[self.trace.ops.name[row]],
             signature=self.trace.signatures[signature] if signature != MISSING else None,
-            inputs=self._in_order(self._tensors(self.inputs[row]), signature),
+            inputs=self._in_order(self._tensors(self.inputs[row]), row),
             outputs=self._tensors(self.outputs[row]),
         )
 
     def _tensors(self, items: Sequence[int]) -> list[OpTensor]:
         return [(self.storage[item], self.count[item], self.element_bytes[item], item + 1) for item in items]
 
-    def _in_order(self, items: list[OpTensor], signature: int) -> list[OpTensor]:
+    def _in_order(self, items: list[OpTensor], row: int) -> list[OpTensor]:
         """Mark operands that are walked in another order than they lie in memory."""
+        signature = int(self.trace.ops.signature[row])
         if signature == MISSING:
             return items
-        if signature not in self._orders:
-            found = self.trace.signatures[signature]
-            result = next(iter(flatten_tensors(found.results)), None)
-            self._orders[signature] = [order_of(item, result) for item in found.tensors()]
-        orders = self._orders[signature]
+        written = self.outputs[row][:1]
+        key = signature, tuple(self.planes.get(self.storage[item]) for item in (*self.inputs[row], *written))
+        if key not in self._orders:
+            result = next(iter(flatten_tensors(self.trace.signatures[signature].results)), None)
+            if result is not None and written:
+                result = in_memory(result, key[1][-1])
+            self._orders[key] = [order_of(item, result) for item in self.operands_in_memory(row)]
+        orders = self._orders[key]
         if len(orders) != len(items) or not any(orders):
             return items
         return [(*item[:3], order or item[3]) for item, order in zip(items, orders, strict=True)]
 
+    def has_planes(self, row: int) -> bool:
+        """Say whether an op's first operand has channels plane after plane, each an image's."""
+        data = next(iter(self.operands_in_memory(row)), None)
+        return data is not None and len(data.shape) > 2 and not is_channels_innermost(data)
+
     def name(self, row: int) -> str:
         """Return an op's short name."""
         return self.names[int(self.trace.ops.name[row])]
+
+    def times_read(self, row: int, storage: int) -> int:
+        """Return how many nodes of inductor's graph read a storage for an op: one per view, two where it is several."""
+        views = sum(self.storage[item] == storage for item in self.inputs[row])
+        return max(views, 2 if self.name(row) in TWICE_READ else 1)
 
     def is_once_only(self, row: int) -> bool:
         """Say whether no backward pass computes an op anew; a tensor joined to itself is a view with more elements."""
@@ -98,43 +150,6 @@ class OpReading:
     def family(self, row: int) -> Family | None:
         """Return an op's family."""
         return self.families[int(self.trace.ops.name[row])]
-
-
-def order_of(operand: TensorSpec, result: TensorSpec | None) -> int:
-    """Return a number below 0 for the order in which an op walks through an operand's memory; 0: from front to back.
-
-    The op walks its result from front to back, or its operand's dimensions from first to last where their sizes differ.
-    """
-    if operand.strides is None:
-        return 0
-    walked = row_strides(operand.shape)
-    if result is not None and result.strides is not None and len(result.shape) >= len(operand.shape):
-        skipped = len(result.shape) - len(operand.shape)
-        if all(size in (1, other) for size, other in zip(operand.shape, result.shape[skipped:], strict=True)):
-            walked = result.strides[skipped:]
-    dims = [
-        (step, stride, size)
-        for step, stride, size in zip(walked, operand.strides, operand.shape, strict=True)
-        if size > 1 and stride
-    ]
-    dims.sort(key=lambda item: -item[0])
-    rank = {at: place for place, at in enumerate(sorted(range(len(dims)), key=lambda at: -dims[at][1]))}
-    merged: list[tuple[int, int]] = []
-    for at, (*_, size) in enumerate(dims):
-        if merged and rank[at] == rank[at - 1] + 1:
-            merged[-1] = (merged[-1][0] * size, merged[-1][1])
-        else:
-            merged.append((size, rank[at]))
-    return -1 - hash(tuple(merged)) % _ORDERS if len(merged) > 1 else 0
-
-
-def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a tensor whose last dimension lies together.
-
-    >>> row_strides((2, 3, 4))
-    (12, 4, 1)
-    """
-    return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
 def readers_of(reading: OpReading) -> dict[int, list[int]]:
@@ -167,6 +182,15 @@ def trains(call: Call) -> bool:
     return bool(flags and flags[0])
 
 
+def is_large_window(call: Call) -> bool:
+    """Say whether each result of an op is of so many elements of its operand that it is written at once."""
+    if call.name not in POOLS or call.signature is None:
+        return False
+    windows = [item for item in call.signature.arguments if isinstance(item, tuple) and item]
+    sizes = [item for item in windows[0] if isinstance(item, int)] if windows else []
+    return prod(sizes) ** (2 if len(sizes) == 1 else 1) > MOST_READS
+
+
 def last_size(signature: Signature | None) -> int:
     """Return the last dimension of an op's first tensor."""
     tensors = signature.tensors() if signature is not None else ()
@@ -183,15 +207,33 @@ def groups_per_image(call: Call) -> int:
     return int(numbers[3]) if len(numbers) > 3 else 1
 
 
-def reduces_rows(signature: Signature, position: int) -> bool:
-    """Say whether a reduction is over the last dimensions of its tensor, or over all."""
-    arguments = signature.arguments
-    data, dims = arguments[0], arguments[position] if position < len(arguments) else None
-    if not isinstance(data, TensorSpec):
+def reduces_rows(signature: Signature, position: int, data: TensorSpec | None) -> bool:
+    """Say whether a reduction is over what lies together of its tensor, or over all. `data` is as it lies in memory."""
+    reduced = _reduced_dims(signature, position, data)
+    if data is None or reduced is None:
         return False
-    chosen = (dims,) if isinstance(dims, int) and not isinstance(dims, bool) else dims
-    if not isinstance(chosen, tuple) or not chosen:
-        return True
     rank = len(data.shape)
-    reduced = sorted(item % rank for item in chosen if isinstance(item, int)) if rank else []
-    return reduced == list(range(rank - len(reduced), rank))
+    if is_channels_innermost(data) and reduced:
+        return 1 in reduced and reduced not in ({1, 2}, {1, 3})
+    return not reduced or sorted(reduced) == list(range(rank - len(reduced), rank))
+
+
+def reduces_planes(signature: Signature, position: int, data: TensorSpec | None) -> bool:
+    """Say whether what lies together is reduced, but not that alone."""
+    reduced = _reduced_dims(signature, position, data)
+    if data is None or not reduced:
+        return False
+    innermost = 1 if is_channels_innermost(data) else len(data.shape) - 1
+    return innermost in reduced and not reduces_rows(signature, position, data)
+
+
+def _reduced_dims(signature: Signature, position: int, data: TensorSpec | None) -> set[int] | None:
+    """Return the dimensions that a reduction is over; none: over all; None: unknown."""
+    arguments = signature.arguments
+    dims = arguments[position] if position < len(arguments) else None
+    if data is None or not isinstance(arguments[0], TensorSpec):
+        return None
+    chosen = (dims,) if isinstance(dims, int) and not isinstance(dims, bool) else dims
+    if not isinstance(chosen, tuple) or not data.shape:
+        return set()
+    return {item % len(data.shape) for item in chosen if isinstance(item, int)}

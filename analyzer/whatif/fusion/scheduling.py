@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final
 
 from .loops import Loop, LoopGraph, Read
@@ -18,6 +18,8 @@ _MOST_NEIGHBOURS: Final = 64
 """Later loops on the same buffer that a loop is compared with: `max_fusion_buffer_group_pairwise_attempts`."""
 _LEAST_SHARED_BYTES: Final = 10
 """Of loops that do not need each other: `score_fusion_memory_threshold`."""
+_FARTHEST: Final = 64
+"""Places between loops that do not need each other: `are_long_distant_nodes`."""
 _ROUNDS: Final = 10
 _WINDOW: Final = 8192
 """Loops that are scheduled together; what must run before a loop takes a bit of each of these."""
@@ -32,6 +34,7 @@ class _Group:
     outer: int
     reduced: int
     is_rows: bool
+    is_planes: bool
     is_library: bool
     reads: set[Read]
     written: dict[int, int]
@@ -55,6 +58,10 @@ class _Schedule:
     begin: int
     """The first of the loops that are scheduled together; what earlier ones wrote is there."""
     loops: list[Loop]
+    place: list[int]
+    """Of each loop among inductor's nodes: one per result of a reduction, and one per part of a library's results."""
+    is_last: bool = False
+    """Whether loops may be reordered to go with others, which the last round tries."""
     group_of: list[_Group] = field(default_factory=list)
     alive: dict[int, _Group] = field(default_factory=dict)
     """By the first loop that they were made of."""
@@ -82,13 +89,22 @@ class _Schedule:
             return False
         shared = self.shared_bytes(one, other)
         if not other.ancestors & one.members:
-            return shared >= _LEAST_SHARED_BYTES and _walks_alike(one, other)
+            is_near = self.distance(one, other) <= _FARTHEST
+            is_alike = _walks_alike(one, other) or (self.is_last and _can_turn(one, other))
+            return is_near and shared >= _LEAST_SHARED_BYTES and is_alike
         return self._feeds(one, other, shared)
+
+    def distance(self, one: _Group, other: _Group) -> int:
+        """Return the places between the loops of two groups that are farthest apart."""
+        place = self.place
+        return max(abs(place[one.loops[0]] - place[other.loops[-1]]), abs(place[other.loops[0]] - place[one.loops[-1]]))
 
     def _feeds(self, one: _Group, other: _Group, shared: int) -> bool:
         """Say whether what a group reads of another's results is there where it is needed, with no other in between."""
         read = [item for item in other.reads if item.buffer in one.written]
-        fits = all(_is_there(item, one, other) for item in read)
+        fits = all(_is_there(item, one, other) for item in read) or (
+            self.is_last and all(_is_turned_there(item, one, other) for item in read)
+        )
         if not fits or not (shared or read):
             return False
         own = one.written.keys() | other.written.keys()
@@ -116,7 +132,12 @@ class _Schedule:
     def join(self, one: _Group, other: _Group) -> None:
         """Make one group of two."""
         if other.reduced > one.reduced or (other.reduced == one.reduced and other.outer > one.outer):
-            one.outer, one.reduced, one.is_rows = other.outer, other.reduced, other.is_rows
+            one.outer, one.reduced, one.is_rows, one.is_planes = (
+                other.outer,
+                other.reduced,
+                other.is_rows,
+                other.is_planes,
+            )
         one.loops = sorted((*one.loops, *other.loops))
         one.reads |= other.reads
         one.written |= other.written
@@ -134,15 +155,24 @@ def schedule(graph: LoopGraph) -> list[list[Loop]]:
     """Return the loops of each generated kernel."""
     kernels = []
     for begin in range(0, len(graph.loops), _WINDOW):
-        state = _Schedule(graph, begin, graph.loops[begin : begin + _WINDOW])
+        loops = graph.loops[begin : begin + _WINDOW]
+        state = _Schedule(graph, begin, loops, list(accumulate(map(_node_count, loops), initial=0)))
         for at, loop in enumerate(state.loops):
             state.alive[at] = group = _group(state, at, loop)
             state.group_of.append(group)
         for _ in range(_ROUNDS):
             if not _join_once(state):
                 break
+        state.is_last = True
+        _join_once(state)
         kernels += [[state.loops[at] for at in group.loops] for group in state.groups() if not group.is_library]
     return kernels
+
+
+def _node_count(loop: Loop) -> int:
+    """Return how many nodes a loop is to inductor's scheduler."""
+    results = len(loop.writes)
+    return max(results, 1) if not loop.is_library or results < 2 else 1 + results
 
 
 def _group(state: _Schedule, at: int, loop: Loop) -> _Group:
@@ -156,6 +186,7 @@ def _group(state: _Schedule, at: int, loop: Loop) -> _Group:
         outer=loop.outer,
         reduced=loop.reduced,
         is_rows=loop.is_rows,
+        is_planes=loop.is_planes,
         is_library=loop.is_library,
         reads=set(loop.reads),
         written={buffer: state.graph.elements[buffer] for buffer in loop.writes},
@@ -191,8 +222,7 @@ def _join_once(state: _Schedule) -> bool:
 def _rank(state: _Schedule, one: _Group, other: _Group) -> tuple[bool, int, int]:
     """Return inductor's score: two of a kind first, then what is saved, then what lies close."""
     shared = state.shared_bytes(one, other)
-    distance = max(abs(one.loops[0] - other.loops[-1]), abs(other.loops[0] - one.loops[-1]))
-    return (one.reduced > 1) == (other.reduced > 1) and shared > 0, shared, -distance
+    return (one.reduced > 1) == (other.reduced > 1) and shared > 0, shared, -state.distance(one, other)
 
 
 def _fit(one: _Group, other: _Group) -> bool:
@@ -216,8 +246,8 @@ def _is_there(read: Read, writer: _Group, reader: _Group) -> bool:
     written = writer.written[read.buffer]
     if read.elements != written:
         return False
-    if read.part < 0:  # loops of pointwise kernels are reordered, those of reductions are not
-        return writer.reduced == 1 and reader.reduced == 1 and written == reader.outer
+    if read.part < 0:
+        return False
     if reader.reduced > 1 and not reader.is_rows:
         return written == reader.outer or (writer.reduced > 1 and written == writer.outer)
     if writer.reduced > 1:
@@ -225,3 +255,27 @@ def _is_there(read: Read, writer: _Group, reader: _Group) -> bool:
             written == writer.outer * writer.reduced and writer.is_rows
         )
     return written == reader.outer * reader.reduced or (reader.reduced > 1 and written == reader.outer)
+
+
+def _is_turned_there(read: Read, writer: _Group, reader: _Group) -> bool:
+    """Say the same where loops may be reordered: those of pointwise kernels, not those of reductions."""
+    written = writer.written[read.buffer]
+    if read.elements != written:
+        return False
+    if writer.reduced == 1 and reader.reduced == 1:
+        return written == reader.outer
+    reduction = writer if writer.reduced > 1 else reader
+    whole = reduction.outer * reduction.reduced
+    return (
+        read.part >= 0
+        and _can_turn(writer, reader)
+        and written in ((whole, writer.outer) if reduction is writer else (whole,))
+    )
+
+
+def _can_turn(one: _Group, other: _Group) -> bool:
+    """Say whether a pointwise kernel can walk as a reduction does over planes."""
+    if (one.reduced > 1) == (other.reduced > 1):
+        return False
+    reduction, plain = (one, other) if one.reduced > 1 else (other, one)
+    return reduction.is_planes and plain.outer == reduction.outer * reduction.reduced

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from .inductor_ops import MOST_READS
 from .loops import Buffer, Loop, LoopGraph, OpRow, Read
 from .splits import split_count
 
 _MOST_SHARED_READS: Final = 4
 """Of an expression that several readers compute: inductor's `realize_reads_threshold`."""
-_MOST_READS: Final = 8
-"""Of any expression: its `realize_acc_reads_threshold`."""
+_UNROLLED: Final = -1 << 50
+"""The order in which an expression reads what it adds up."""
 _LARGE: Final = 30
-"""Operations of an expression that several readers would compute: its `realize_opcount_threshold`."""
-_TOO_LARGE: Final = 100
+"""Operations of any expression that reads more than one buffer: its `realize_opcount_threshold`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +27,6 @@ class Value:
     ops: frozenset[OpRow] = frozenset()
     """Of an expression: the ops that it computes."""
     reads: frozenset[Read] = frozenset()
-    size: int = 0
-    """Of an expression: its operations."""
     buffer: Buffer | None = None
     """Where it is in memory."""
 
@@ -56,6 +54,8 @@ class Kept:
 
     buffers: dict[int, tuple[OpRow, Buffer]] = field(default_factory=dict)
     writer: dict[int, OpRow] = field(default_factory=dict)
+    storages: set[int] = field(default_factory=set)
+    """What later graphs read, be it to compute others anew."""
     normalised: set[OpRow] = field(default_factory=set)
     """Norms of which the normalised rows are kept."""
 
@@ -72,6 +72,8 @@ class LoopValues:
     """Those that the graph did not write before it read them."""
     taken: dict[tuple[OpRow, Buffer], Buffer] = field(default_factory=dict)
     """Buffers of earlier graphs by what they are called here."""
+    sizes: dict[OpRow, int] = field(default_factory=dict)
+    """Operations of an op's own."""
 
     def read(self, storage: int, elements: int, element_bytes: int) -> Value:
         """Return what a storage holds; what the graph did not compute is one of its inputs."""
@@ -97,23 +99,29 @@ class LoopValues:
 
     def expression(self, op: OpRow, parts: Iterable[Part], elements: int, element_bytes: int, size: int) -> Value:
         """Return what an op computes element by element of values, each read as so many elements."""
-        ops, reads, total = frozenset((op,)), frozenset[Read](), size
+        ops, reads = frozenset((op,)), frozenset[Read]()
+        self.sizes[op] = max(size, self.sizes.get(op, 0))
         for value, count, part in parts:
-            if value.buffer is None and 2 * value.elements <= elements and len(value.reads) > _MOST_SHARED_READS:
+            if value.buffer is None and 2 * value.elements <= elements and self.size(value) > _LARGE:
                 self.store(value)  # each of its elements would be computed several times
             if value.buffer is not None:
                 is_part = count < self.graph.elements[value.buffer]
                 reads |= {Read(value.buffer, count, part if is_part or part < 0 else 0)}
             else:
-                ops, reads, total = ops | value.ops, reads | _walked(value, part), total + value.size
-        return Value(elements, element_bytes, ops=ops, reads=reads, size=total)
+                ops, reads = ops | value.ops, reads | _walked(value, part)
+        return Value(elements, element_bytes, ops=ops, reads=reads)
+
+    def size(self, value: Value) -> int:
+        """Return the operations of an expression, each once, with those that read."""
+        return len(value.reads) + sum(self.sizes.get(op, 0) for op in value.ops)
 
     def settle(self, value: Value, users: int, *, is_needed: bool) -> None:
         """Write an expression to memory where it is needed there, or where computing it anew would cost more."""
         if value.buffer is not None:
             return
-        is_shared = users > 1 and (len(value.reads) > _MOST_SHARED_READS or value.size > _LARGE)
-        if is_needed or is_shared or len(value.reads) > _MOST_READS or value.size > _TOO_LARGE:
+        reads, is_large = len(value.reads), self.size(value) > _LARGE
+        is_too_much = reads > MOST_READS or (is_large and reads > 1)
+        if is_needed or is_too_much or (users > 1 and (is_large or reads > _MOST_SHARED_READS)):
             self.store(value)
 
     def store(self, value: Value) -> Buffer:
@@ -121,7 +129,7 @@ class LoopValues:
         if value.buffer is None:
             loop = Loop(ops=value.ops, outer=value.elements, reads=value.reads)
             value.buffer = self.add_loop(loop, value.elements, value.element_bytes)
-            value.ops, value.reads, value.size = frozenset(), frozenset(), 0
+            value.ops, value.reads = frozenset(), frozenset()
         return value.buffer
 
     def add_loop(self, loop: Loop, elements: int, element_bytes: int) -> Buffer:
@@ -133,6 +141,16 @@ class LoopValues:
         loop.writes |= {buffer}
         return buffer
 
+    def unroll(self, op: OpRow, parts: Iterable[Part], outer: int, reduced: int, element_bytes: int) -> Value:
+        """Return the expression that adds up a few elements for each of `outer` results."""
+        value = self.expression(op, parts, outer, element_bytes, reduced)
+        value.reads = frozenset(
+            replace(read, part=_UNROLLED) if read.elements == outer * reduced else read for read in value.reads
+        )
+        if len(value.reads) * reduced > MOST_READS:
+            self.store(value)
+        return value
+
     def reduce(
         self,
         ops: frozenset[OpRow],
@@ -142,22 +160,31 @@ class LoopValues:
         results: Sequence[int],
         *,
         is_rows: bool,
+        is_planes: bool = False,
     ) -> list[Value]:
         """Return what one reduction leaves, a value in memory per size of an element in `results`.
 
-        It is computed for `ops`, the last of which it is of. Where a few results are cut into parts, a second loop
-        reduces those.
+        It is computed for `ops`, the last of which it is of. Planes are rows of which several have one result, as a
+        channel's of all images. Where a few results are cut into parts, a second loop reduces those.
         """
         whole = self.expression(min(ops), parts, outer * reduced, 4, 1)
         whole.ops |= ops
-        if (splits := split_count(outer, reduced, is_rows=is_rows)) > 1:
+        if (splits := split_count(outer, reduced, is_rows=is_rows or is_planes)) > 1:
             first = Loop(
                 ops=whole.ops, outer=outer * splits, reduced=-(-reduced // splits), is_rows=is_rows, reads=whole.reads
             )
+            is_planes = False
             partial = [self.add_loop(first, outer * splits, 4) for _ in results]
             whole = Value(
                 outer, 4, ops=frozenset((max(ops),)), reads=frozenset(Read(item, outer * splits) for item in partial)
             )
             reduced = splits
-        loop = Loop(ops=whole.ops, outer=outer, reduced=max(reduced, 1), is_rows=is_rows, reads=whole.reads)
+        loop = Loop(
+            ops=whole.ops,
+            outer=outer,
+            reduced=max(reduced, 1),
+            is_rows=is_rows,
+            is_planes=is_planes,
+            reads=whole.reads,
+        )
         return [Value(outer, size, buffer=self.add_loop(loop, outer, size)) for size in results]

@@ -48,7 +48,7 @@ DROPOUT = Signature((X, 0.1, True), (X, TensorSpec("bool", X.shape)))
 LAYER_NORM = Signature((ROWS, (4096,), None, None, 1e-5), (ROWS, ROWS, ROWS))
 
 
-PARTS = split_count(16, X.element_count // 16, is_rows=False)
+PARTS = split_count(16, X.element_count // 16, is_rows=True)  # what lies together is reduced
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def test_other_questions_combine_with_regions(root_dir: Path, scenario: Scenario
     compiled = insert_regions(eager, Phase.FORWARD, Phase.BACKWARD)
     plain, asked = predict(compiled, gpu()), predict(compiled, gpu(), scenario)
     ratio = asked.forecast.busy_ns[0] / predict(eager, gpu(), scenario).forecast.busy_ns[0]
-    assert ratio <= 1.03, ratio  # batch norms of few channels are two kernels each way
+    assert ratio <= 1.05, ratio  # batch norms of few channels are two kernels each way, channels innermost
     assert asked.compiled is not None
     assert plain.compiled is not None
     assert asked.compiled.region_count == 2
