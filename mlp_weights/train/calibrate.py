@@ -72,11 +72,19 @@ class _Pair:
     target: Floats
 
 
-def choose_shrink(inner: Sequence[HeldOut], limit: float) -> float:
-    """Return the shrinkage of least mean |log error| on the chips left out, every chip counting alike."""
+def choose_shrink(inner: Sequence[HeldOut], limit: float, points: float) -> float:
+    """Return the shrinkage of least mean |log error| on the chips left out, every chip counting alike.
+
+    But no row counts as more than one of the `points` that all chips' are worth together, as in the fit: fifteen rows
+    of one network's layers say little of what a correction is worth.
+    """
     if not inner:
         return 0.5
-    errors = [np.mean([np.abs(item.residual(shrink, limit)).mean() for item in inner]) for shrink in SHRINKS]
+    weight = [min(len(item.rows), points / len(inner)) for item in inner]
+    errors = [
+        np.average([np.abs(item.residual(shrink, limit)).mean() for item in inner], weights=weight)
+        for shrink in SHRINKS
+    ]
     return SHRINKS[int(np.argmin(errors))]
 
 

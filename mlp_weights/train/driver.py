@@ -207,12 +207,24 @@ def _inner(fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]) -> lis
     return found
 
 
+def _alike(pool: Pool, inner: Sequence[HeldOut]) -> Sequence[HeldOut]:
+    """Return those chips left out of whose vendor another trained; all where there are none.
+
+    What a correction is worth on a vendor's kernels, weights that never saw one of them cannot tell: those that the
+    choice is for, which lack one chip less, did.
+    """
+    vendor = {chip_of(gpu): gpu.vendor for gpu in pool.gpus}
+    trained = {item.chip: {vendor[chip] for chip in pool.chips if chip not in item.excluded} for item in inner}
+    return [item for item in inner if vendor[item.chip] in trained[item.chip]] or inner
+
+
 def assemble(
     recipe: Recipe[Any], pool: Pool, fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]
 ) -> dict[str, Any]:
     """Return the stored arrays of weights without the excluded chips, from fits that left these out, and one more."""
     variant, inner = fits[excluded][0], _inner(fits, excluded)
-    groups, shrink = len(recipe.model.group_names), choose_shrink(inner, recipe.limit)
+    groups = len(recipe.model.group_names)
+    shrink = choose_shrink(_alike(pool, inner), recipe.limit, recipe.points)
     seen = [_hold_out(recipe, pool, variant, chip) for chip in pool.chips if chip not in excluded]
     interval = fit_intervals(pool, inner, seen, shrink, recipe.limit, groups)
     foreign = frozenset(chip_of(gpu) for gpu in pool.gpus if gpu.vendor != NVIDIA)

@@ -132,12 +132,19 @@ def test_rows_of_an_excluded_chip_change_nothing() -> None:
 
 def test_network_is_shrunk_to_nothing_where_it_learned_noise() -> None:
     item = held_out(np.zeros(500), correction=np.random.default_rng(0).normal(0, 0.3, 500))
-    assert choose_shrink([item], limit=0.7) == 0.0
+    assert choose_shrink([item], limit=0.7, points=3000.0) == 0.0
 
 
 def test_network_is_kept_where_it_is_right() -> None:
     ratio = np.random.default_rng(0).normal(0, 0.3, 500)
-    assert choose_shrink([held_out(ratio, correction=ratio)], limit=2.0) == 1.0
+    assert choose_shrink([held_out(ratio, correction=ratio)], limit=2.0, points=3000.0) == 1.0
+
+
+@pytest.mark.parametrize(("points", "shrink"), [(10.0, 0.0), (3000.0, 1.0)])
+def test_a_chip_of_few_rows_says_little_of_the_network(points: float, shrink: float) -> None:
+    ratio = np.random.default_rng(0).normal(0, 0.3, 500)
+    many, few = held_out(ratio, correction=ratio), held_out(ratio[:5], correction=-5 * ratio[:5])
+    assert choose_shrink([many, few], limit=2.0, points=points) == shrink
 
 
 def test_intervals_cover_what_they_were_calibrated_on() -> None:

@@ -75,21 +75,26 @@ def as_run(p: AttentionProblems, fleet: Fleet) -> AttentionProblems:
     return replace(p, kernel=kernel, is_causal=np.where(kernel == AttentionKernel.MATH, 0, p.is_causal))
 
 
-def flash_efficiency(fleet: Fleet, v: Values) -> Floats:
+def flash_efficiency(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
     """Return the share of the matrix units' rate that FlashAttention reaches where nothing else limits it."""
     own = v["matrix_efficiency"] * v["flash_matrix_ratio"]
-    return np.where(is_async(fleet) | is_amd(fleet), own, v["register_flash_efficiency"])
+    return np.where(_goes_through_registers(p, fleet), v["register_flash_efficiency"], own)
 
 
-def fed_flops_per_cycle(kernel: Codes, element_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
+def fed_flops_per_cycle(p: AttentionProblems, element_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
     """Return the FLOP per clock that operands on their way through registers feed; inf where that is not known apart.
 
     Instructions of Hopper and later take operands from shared memory; what older ones lose there is in `speed_ratio`,
     what TensorRT-LLM's kernels lose in their efficiency.
     """
-    ratio = np.where(kernel == AttentionKernel.EFFICIENT, v["efficient_ratio"], 1.0)
+    ratio = np.where(p.kernel == AttentionKernel.EFFICIENT, v["efficient_ratio"], 1.0)
     fed = v["fed_flops_per_cycle"] * ratio * (HALF_BYTES / element_bytes)
-    return np.where(is_async(fleet) | is_amd(fleet) | (kernel == AttentionKernel.TENSORRT_LLM), np.inf, fed)
+    return np.where(_goes_through_registers(p, fleet) & ~is_trtllm(p), fed, np.inf)
+
+
+def _goes_through_registers(p: AttentionProblems, fleet: Fleet) -> Mask:
+    """Say where both rates above are known: they are of 16-bit operands, and FP32's kernels split each in two."""
+    return np.asarray(~is_async(fleet) & ~is_amd(fleet) & (p.arithmetic != ArithmeticFormat.FP32))
 
 
 def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values, is_fed: Mask | bool = False) -> Floats:

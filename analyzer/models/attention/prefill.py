@@ -37,7 +37,7 @@ from ....specs.generations import (
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     POWER_PARAMETERS,
-    boosted_clock_hz,
+    boosted_flops_per_s,
     matrix_joule_per_flop,
     slow_down,
 )
@@ -208,14 +208,15 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
     peak = peak / np.where(legacy, v["legacy_ratio"], 1.0)
     element_bytes = np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p))
-    efficiency = np.where(trtllm, v["matrix_efficiency"], flash_efficiency(fleet, v))
-    fed = fed_flops_per_cycle(p.kernel, element_bytes, fleet, v)
+    efficiency = np.where(trtllm, v["matrix_efficiency"], flash_efficiency(p, fleet, v))
+    fed = fed_flops_per_cycle(p, element_bytes, fleet, v)
     efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v, np.isfinite(fed))
     efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
+    boosted = boosted_flops_per_s(peak, matrix_joule_per_flop(fleet, v, element_bytes), fleet, v)
     return _Unit(
-        flops_per_cycle=peak * efficiency / (fleet.sm_count * fleet.clock_hz),
+        flops_per_cycle=boosted * efficiency / (fleet.sm_count * fleet.clock_hz),
         fed_flops_per_cycle=fed,
         peak_flops_per_s=peak,
         dim=_padded_dim(p, fleet),
@@ -269,7 +270,7 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
     cycles = np.where(expand(p.is_causal) == 1, np.sqrt((rounds * work) ** 2 + longest**2), alike)
     cycles = np.maximum(cycles, shape.ctas * expand(v["dispatch_cycles"]))
-    return cycles / expand(boosted_clock_hz(fleet, v) / 1e9), shape
+    return cycles / expand(fleet.clock_hz / 1e9), shape
 
 
 def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_lifted: bool) -> _Shape:

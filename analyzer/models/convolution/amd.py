@@ -52,6 +52,7 @@ def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_who
         dram_bytes_per_s=_stream_bytes_per_s(fleet, values),
         l2_bytes_per_s=values["amd_feed_bytes"] * fleet.l2_ratio * fleet.sm_count * fleet.clock_hz,
         element_bytes=problems.element_bytes,
+        sharpness=2.0,
         joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
     )
 

@@ -19,15 +19,17 @@ from ..frame.parameters import Parameter, Values
 from ..frame.problems import take_problems
 from ..frame.units import RATES
 from .amd import amd_time
-from .nvidia import VOLUME, nvidia_time
+from .nvidia import HALF_BYTES, VOLUME, nvidia_time
 from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind
 
 CLASS_NAMES: Final = ("before Volta", "Volta and later", "AMD")
+EARLY_CLASS, LATE_CLASS, AMD_CLASS = range(3)
 
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return whose kernels run: cuDNN's for Maxwell, those for Volta, or MIOpen's."""
-    return np.where(is_amd(fleet), 2, np.where(is_before_volta(fleet), 0, 1)).astype(np.int64)
+    late = np.where(is_before_volta(fleet), EARLY_CLASS, LATE_CLASS)
+    return np.where(is_amd(fleet), AMD_CLASS, late).astype(np.int64)
 
 
 PARAMETERS: Final = (
@@ -76,6 +78,8 @@ PARAMETERS: Final = (
     Parameter(name="gddr_weights_reads", prior=1.5, spread=0.4),
     Parameter(name="matrix_feed_ratio", prior=2.0, spread=0.3),
     Parameter(name="matrix_dram_ratio", prior=0.85, spread=0.15),
+    # Of products' kernels it is near 3: loads come ahead by several trips, and blocks take turns.
+    Parameter(name="matrix_sharpness", prior=3.0, spread=0.3),
     Parameter(name="conversion_ratio", prior=0.8, spread=0.2),
     Parameter(name="tensorrt_ratio", prior=1.1, spread=0.2),
     # Of fp32 kernels beside TF32 ones: the prior was set after reading L40S's and A100's errors.
@@ -129,14 +133,14 @@ def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     if len(both):
         kernel_ns[both] += _weights_time(problems, fleet, values, both)
     time_ns = _as_timed(problems, kernel_ns, values)
-    features, is_paired, is_of_amd = np.zeros((*time_ns.shape, 0)), problems.batch.ndim == 1, is_amd(fleet)
+    features, is_paired, library = np.zeros((*time_ns.shape, 0)), problems.batch.ndim == 1, gpu_class(fleet)
     if choice is not None:
         return Estimate(time_ns=time_ns, features=features, choice=tile)
     return Estimate(
         time_ns=time_ns,
         features=features,
-        sizes=correction_sizes(problems, is_of_amd if is_paired else np.array([False, True])),
-        size_column=None if is_paired else is_of_amd.astype(np.int64),
+        sizes=correction_sizes(problems, library if is_paired else np.arange(len(CLASS_NAMES))),
+        size_column=None if is_paired else library,
         choice=tile,
     )
 
@@ -151,25 +155,31 @@ RAGGED: Final = 8.0
 """Channels that are no multiple of this are filled up, or run in other kernels."""
 
 
-def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
-    """Return what the learned correction sees, [..., s]: the op, and whose library runs it.
+def correction_sizes(problems: ConvolutionProblems, library: Codes) -> Floats:
+    """Return what the learned correction sees, [..., s]: the op, and whose library runs it (`CLASS_NAMES`).
 
     Nothing (NaN: no correction) on NVIDIA of what one library or source alone shows there, whose correction would be
     what others' kernels need: groups (it made V100's depthwise ones, left out, three times as long), volumes, int8,
     TensorRT. On V100 and T4, left out, these are off by less without (V100's TensorRT 31 %, with 41 to 64; T4's int8
-    16, with 29 to 52), but V100's int8 (31, with half of it 28).
+    16, with 29 to 52), but V100's int8 (31, with half of it 28). Nor of half precision before Volta: vector units run
+    other kernels there than the matrix units' of which the correction speaks, and P100 alone was measured, whose data
+    gradients of stride 2 take many times what fp32 takes. Nor of TF32, which runs on matrix units and would be
+    corrected by what fp32 shows on vector units.
     """
+    is_of_amd = library == AMD_CLASS
     columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
     columns.append(np.log2(problems.batch * problems.output_pixels))
     columns += [problems.direction == code for code in list(Direction)[:3]]
-    is_last = np.where(is_of_amd, problems.is_channels_last > 0, problems.element_bytes == 2)
+    is_last = np.where(is_of_amd, problems.is_channels_last > 0, problems.element_bytes == HALF_BYTES)
     columns += [problems.spatial == VOLUME, problems.is_dilated, is_last, problems.tiles > 0]
-    columns += [problems.element_bytes == 2, problems.rate == RATES.index(Rate.MATRIX_BF16)]
+    columns += [problems.element_bytes == HALF_BYTES, problems.rate == RATES.index(Rate.MATRIX_BF16)]
     columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
     sizes = np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
     is_apart = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.rate == RATES.index(Rate.MATRIX_INT8))
+    is_apart = is_apart | (problems.rate == RATES.index(Rate.MATRIX_TF32))
     is_apart = is_apart | (problems.timing == ConvolutionTiming.TENSORRT)
+    is_apart = is_apart | ((problems.element_bytes == HALF_BYTES) & (library == EARLY_CLASS))
     sizes[np.broadcast_to(is_apart & ~is_of_amd, shape)] = np.nan
     return sizes
 

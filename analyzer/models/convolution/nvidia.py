@@ -13,7 +13,7 @@ from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_async, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
 from ...work.work import Direction
-from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
+from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.units import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems, ConvolutionTiming, tensor_elements
@@ -38,6 +38,9 @@ SCARCE_L2_BYTES: Final = 1e5
 """Of L2 per SM, with which weight gradients were measured: V100 has 79 KB, T4 105. Blocks of one range of k read the
 same tiles within a few trips of each other; of what misses there, a larger cache is taken to miss a part in proportion
 (Ampere's and Hopper's data-centre parts have 390 KB)."""
+EPILOGUE_FLOPS_PER_CYCLE: Final = 1024.0
+"""Of the multiprocessors (Volta's and Turing's in half precision) to whose steps of k `matrix_epilogue_k` refers: the
+first loads of a tile, and its results on their way through shared memory, take as long whatever rate multiplies."""
 VOLUME_EFFICIENCY: Final = 0.5
 """Of kernels over volumes on matrix units, over that of those over images: V100's in fp16 and H100's and L40S's in TF32
 took 1.3 to 1.7 times as long as with one efficiency for both, and slowed all images where they trained (chosen with
@@ -46,6 +49,10 @@ NEVER_NS: Final = 1e30
 FOUR_CHANNELS: Final = 4.0
 CHANNEL_BYTES: Final = 16.0
 """What a thread loads at once; kernels on matrix units take channels, or pixels, by so many."""
+NARROW_WIDTHS: Final = (4.0, 8.0, 16.0)
+"""Channels in and out of a group that kernels of their own take (`runs_narrow_groups`)."""
+INSTRUCTION_SUMS, INSTRUCTION_COLUMNS = 16.0, 8.0
+"""Of one instruction of the matrix units in half precision since Ampere (`mma.m16n8k16`)."""
 HALF_BYTES, VOLUME = 2.0, 3.0
 """Bytes of an element of 16 bits; dimensions of a 3-D convolution."""
 HOT_TRANSFORM_RATIO: Final = 0.3
@@ -98,7 +105,7 @@ def nvidia_time(
         time_ns = np.where(has_units, np.minimum(matrix, fallback), time_ns)
         tile = tile + TILE_CODES**2 * matrix_tile
     if (problems.groups > 1).any():
-        time_ns = np.minimum(time_ns, direct_time(setting))
+        time_ns = np.minimum(np.minimum(time_ns, direct_time(setting)), narrow_groups_time(setting))
     return time_ns + 1e3 * values["launch_us"] + copy_time(setting), tile
 
 
@@ -131,12 +138,15 @@ def _vector_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) ->
         dram_bytes_per_s=dram_bytes_per_s(fleet, values) * values["dram_ratio"],
         l2_bytes_per_s=l2_bytes_per_s(fleet, values) * values["feed_ratio"],
         element_bytes=problems.element_bytes,
+        sharpness=2.0,
         joule_per_flop=None,
     )
 
 
 def _matrix_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
-    peak = peak_flops_per_s(problems.rate, fleet)
+    """Return the matrix units, at the clock that cards for displays run them at (`boosted_flops_per_s`)."""
+    joule_per_flop = matrix_joule_per_flop(fleet, values, problems.element_bytes)
+    peak = boosted_flops_per_s(peak_flops_per_s(problems.rate, fleet), joule_per_flop, fleet, values)
     return Unit(
         flops_per_cycle=peak / (fleet.sm_count * fleet.matrix_clock_hz),
         clock_hz=fleet.matrix_clock_hz,
@@ -146,7 +156,8 @@ def _matrix_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) ->
         dram_bytes_per_s=dram_bytes_per_s(fleet, values) * values["matrix_dram_ratio"],
         l2_bytes_per_s=l2_bytes_per_s(fleet, values) * values["matrix_feed_ratio"],
         element_bytes=problems.element_bytes,
-        joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
+        sharpness=values["matrix_sharpness"],
+        joule_per_flop=joule_per_flop,
     )
 
 
@@ -208,7 +219,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
             columns=columns,
             k=k,
             efficiency=efficiency,
-            epilogue_k=values["matrix_epilogue_k"],
+            epilogue_k=values["matrix_epilogue_k"] * unit.flops_per_cycle / EPILOGUE_FLOPS_PER_CYCLE,
             dram_bytes=(product.moved_bytes + missed) * reads,
         )
         return tile_time(unit, fleet, values, tile) + added_ns
@@ -324,6 +335,35 @@ def direct_time(setting: Setting) -> Floats:
     library_ns = outputs * values["library_tap_cycles"] * product.k / issued_per_s * 1e9
     library_ns = library_ns + product.moved_bytes / (dram * values["library_dram_ratio"]) * 1e9
     return np.where(runs_library_depthwise(problems), np.minimum(library_ns, own_ns), own_ns)
+
+
+def narrow_groups_time(setting: Setting) -> Floats:
+    """Return the time of cuDNN's kernels for groups of few channels on matrix units, ns; elsewhere never.
+
+    A tile of the implicit product takes one group, of whose 32 columns and 64 bytes per position such groups fill a
+    part; these take several groups beside each other and fill up no more than an instruction, 16 channels by 8. They
+    keep up with DRAM, in NHWC: from NCHW operands are changed as for any other.
+    """
+    problems, values, fleet, product = setting.problems, setting.values, setting.fleet, setting.vector_product
+    sums = filled(problems.c_in, INSTRUCTION_SUMS) * problems.taps
+    flops = 2.0 * product.m * filled(problems.c_out, INSTRUCTION_COLUMNS) * sums * problems.groups
+    unit = _matrix_unit(problems, fleet, values)
+    rate = unit.flops_per_cycle * fleet.sm_count * unit.clock_hz * values["matrix_efficiency"]
+    dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["library_dram_ratio"]) * 1e9
+    time_ns = np.sqrt((flops / rate * 1e9) ** 2 + dram_ns**2) + conversion_time(setting)
+    return np.where(runs_narrow_groups(problems) & has_tf32(fleet), time_ns, NEVER_NS)
+
+
+def runs_narrow_groups(problems: ConvolutionProblems) -> Mask:
+    """Say which convolutions cuDNN has these kernels for: half precision, forward, 4, 8 or 16 channels in and out.
+
+    Seen in networks on an RTX 3090 alone (torch 2.1 and 2.4; not 1.13): with these widths grouped convolutions took a
+    quarter of what the implicit product would; 3, 6, 10, 12, 24 and 112 channels, and 32 and 128, more than that.
+    """
+    is_half = (problems.element_bytes == HALF_BYTES) & (problems.timing != ConvolutionTiming.TENSORRT)
+    is_plain = (problems.spatial == 2.0) & (problems.is_dilated == 0) & (problems.direction == Direction.FORWARD)
+    is_narrow = (problems.c_in == problems.c_out) & np.isin(problems.c_in, NARROW_WIDTHS)
+    return np.asarray((problems.groups > 1) & is_half & is_plain & is_narrow)
 
 
 def runs_library_depthwise(problems: ConvolutionProblems) -> Mask:

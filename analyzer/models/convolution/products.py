@@ -114,6 +114,8 @@ class Unit:
     dram_bytes_per_s: Floats
     l2_bytes_per_s: Floats
     element_bytes: Floats
+    sharpness: Floats | float
+    """p of (arithmetic^p + DRAM^p + L2^p)^(1/p): how well blocks that an SM runs side by side hide each other's."""
     joule_per_flop: Floats | None
     """None: vector units, whose clock falls by `throttle_ratio` of what it could."""
 
@@ -150,7 +152,9 @@ def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
     dram_ns = tile.dram_bytes / unit.dram_bytes_per_s * 1e9
     feed = edge * unit.element_bytes * (1.0 if tile.points == 1.0 else FUSED_FEED_RATIO)
     l2_ns = tile.blocks * tile.k * feed / unit.l2_bytes_per_s * 1e9
-    time_ns = np.sqrt(compute_ns**2 + dram_ns**2 + l2_ns**2)
+    p, longest = unit.sharpness, np.maximum(np.maximum(compute_ns, dram_ns), l2_ns)
+    summed = (compute_ns / longest) ** p + (dram_ns / longest) ** p + (l2_ns / longest) ** p
+    time_ns = longest * summed ** (1.0 / p)
     flops = 2.0 * tile.blocks * area * trips * K_STEP
     if unit.joule_per_flop is None:
         used = flops / (unit.flops_per_cycle * fleet.sm_count * unit.clock_hz * time_ns) * 1e9

@@ -169,22 +169,26 @@ def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | 
     return np.asarray(values["picojoule_per_flop"] * 1e-12 * matrix_energy(fleet) * process * unit * width)
 
 
-def boosted_clock_hz(fleet: Fleet, values: Values) -> Floats:
-    """Return the clock at which matrix units run before a long kernel's power limit lowers it.
+def boosted_flops_per_s(peak_flops_per_s: Floats, joule_per_flop: Floats, fleet: Fleet, values: Values) -> Floats:
+    """Return the rate of matrix units at the clock that they run at before a long kernel's power limit lowers it.
 
-    Cards for displays run above the boost clock that is stated where their matrix units leave power for it: GeForce's,
-    at half the rate, do; professional cards of the same chips, at the full rate and less power, hardly.
+    Cards for displays run above the boost clock that is stated where the arithmetic leaves power for it: on GeForce's
+    matrix units of half the rate it does; on professional cards of the same chips, of the full rate and less power,
+    hardly. What else follows the clock does not take it, so that a GPU of higher rates, which boosts less, is slower
+    nowhere.
 
     >>> from wavecast.analyzer.models.frame.parameters import prior_values
     >>> from wavecast.specs.fleet import build_fleet
     >>> from wavecast.specs.match import find_gpu
     >>> fleet = build_fleet([find_gpu(catalog, "rtx 3090"), find_gpu(catalog, "rtx a6000"), h100])
-    >>> (boosted_clock_hz(fleet, prior_values(POWER_PARAMETERS, 3)) / fleet.clock_hz).round(2)
+    >>> priors = prior_values(POWER_PARAMETERS, 3)
+    >>> stated, joule = fleet.flops_per_s[Rate.MATRIX_FP16], matrix_joule_per_flop(fleet, priors)
+    >>> (boosted_flops_per_s(stated, joule, fleet, priors) / stated).round(2)
     array([1.09, 1.  , 1.  ])
     """
-    busy_w = matrix_joule_per_flop(fleet, values) * fleet.flops_per_s[Rate.MATRIX_FP16]
-    allowed = (switching_w(fleet, values) / np.maximum(busy_w, 1.0)) ** values["throttle_exponent"]
-    return np.asarray(fleet.clock_hz * np.clip(allowed, 1.0, 1.0 + BOOST_SHARE * (fleet.clock_headroom - 1.0)))
+    allowed = switching_w(fleet, values) / (joule_per_flop * peak_flops_per_s)
+    boost = allowed ** np.minimum(values["throttle_exponent"], 1.0)
+    return np.asarray(peak_flops_per_s * np.clip(boost, 1.0, 1.0 + BOOST_SHARE * (fleet.clock_headroom - 1.0)))
 
 
 def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Floats:

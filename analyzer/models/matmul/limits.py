@@ -13,7 +13,7 @@ from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     PowerLimits,
-    boosted_clock_hz,
+    boosted_flops_per_s,
     dram_bytes_per_s,
     l2_bytes_per_s,
     launch_s,
@@ -56,7 +56,7 @@ class Machine:
     l2_bytes: Floats
     l2_bytes_per_s: Floats
     flops_per_clock: Floats
-    """Of one multiprocessor, at the problem's format."""
+    """Of one multiprocessor, at the problem's format; more than is stated where the clock boosts beyond."""
     peak_clock_ratio: Floats
     """The clock at which the vendor states the rate over the boost clock: no kernel computes faster than stated."""
     joule_per_flop: Floats
@@ -96,16 +96,18 @@ class ResourceTimes:
 
 def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machine:
     """Return the GPUs' columns; rates broadcast with the problems, since each has its own format."""
-    flops_per_s = np.maximum(peak_flops_per_s(problems.rate, fleet), fleet.flops_per_s[Rate.FP32])
+    joule_per_flop = matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes))
+    matrix = boosted_flops_per_s(peak_flops_per_s(problems.rate, fleet), joule_per_flop, fleet, values)
+    flops_per_s = np.maximum(matrix, fleet.flops_per_s[Rate.FP32])
     return Machine(
         sm_count=fleet.sm_count,
-        clock_hz=boosted_clock_hz(fleet, values),
+        clock_hz=fleet.clock_hz,
         bandwidth_bytes_per_s=dram_bytes_per_s(fleet, values),
         l2_bytes=fleet.l2_cache_bytes,
         l2_bytes_per_s=l2_bytes_per_s(fleet, values),
         flops_per_clock=flops_per_s / (fleet.sm_count * fleet.matrix_clock_hz),
         peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
-        joule_per_flop=matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes)),
+        joule_per_flop=joule_per_flop,
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
         power=power_limits(fleet, values),
         launch_s=launch_s(fleet, values),

@@ -225,9 +225,10 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
         "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
         "reparametrized models merged. No time of the RTX 4090 trained or chose anything. Rows of the RTX 3090 are "
         "development data: no weight was trained on them, but forms of layer norm, strided copies, convolutions' "
-        "layouts, depthwise filters, products and attention were chosen with them in sight, and two values of "
-        "depthwise filters were read off them ([models.md](models.md)): its rows are no test of these. "
-        "How wide intervals are was learned on older boards, from other networks, before these forms. An iteration's "
+        "layouts, groups, tiles and depthwise filters, products and attention were chosen with them in sight, and two "
+        "values of depthwise filters were read off them ([models.md](models.md)): its rows are no test of these. "
+        "How wide intervals are was learned from networks on other chips: RTX 4090's from those on RTX 3090 and older "
+        "boards, and the other way round. An iteration's "
         "interval takes ops of a family to err together and families independently, and beside that all of a GPU's "
         "times to share one error, whose size those told ([method.md](method.md#5-intervals))."
     )
@@ -235,8 +236,9 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
         "Known causes of large errors: attention on tensors of three or five dimensions, which no fused kernel "
         "takes (hiera, nest, vision_transformer_sam), runs in float32 since torch 2.5 and is recorded so: rows of "
         "older versions, and compiled ones, come out too slow; patches of 14 or 16 pixels are priced as slow as a "
-        "trace of an H100 shows, which nothing measured on GeForce boards; average pooling and casts of half "
-        "precision; grouped convolutions of channels-last tensors."
+        "trace of an H100 shows, whose library did not measure its algorithms as timm lets it; average pooling and "
+        "casts of half precision; channels-last convolutions in groups of other than 4, 8 or 16 channels, most with "
+        "torch 2.1."
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
     yield family_sheet(rows)

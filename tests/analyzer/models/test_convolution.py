@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.convolution.model import MODEL, simulate
-from wavecast.analyzer.models.convolution.nvidia import best_fused, runs_library_depthwise, setting_of
+from wavecast.analyzer.models.convolution.nvidia import (
+    best_fused,
+    runs_library_depthwise,
+    runs_narrow_groups,
+    setting_of,
+)
 from wavecast.analyzer.models.convolution.problems import (
     ConvolutionProblems,
     ConvolutionTiming,
@@ -24,6 +29,7 @@ from wavecast.analyzer.work.work import ConvolutionDims, Direction
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
+from wavecast.specs.generations import is_before_volta
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 
@@ -196,6 +202,35 @@ def test_whose_depthwise_kernel_runs(dims: ConvolutionDims, rate: Rate, is_taken
     assert runs_library_depthwise(problems_of_dims([dims], [rate])).tolist() == [is_taken]
 
 
+@pytest.mark.parametrize(
+    ("dims", "rate", "is_taken"),
+    [
+        (convolution(groups=32), Rate.MATRIX_FP16, True),
+        (convolution(groups=8, stride=2), Rate.MATRIX_BF16, True),
+        (convolution(groups=4), Rate.MATRIX_FP16, False),
+        (convolution(c_in=96, c_out=96, groups=8), Rate.MATRIX_FP16, False),
+        (convolution(c_out=256, groups=32), Rate.MATRIX_FP16, False),
+        (convolution(groups=32), Rate.MATRIX_TF32, False),
+        (convolution(groups=32, direction=Direction.INPUT_GRADIENT), Rate.MATRIX_FP16, False),
+        (replace(convolution(groups=32), dilation=(2, 2)), Rate.MATRIX_FP16, False),
+        (convolution(), Rate.MATRIX_FP16, False),
+    ],
+)
+def test_whose_kernels_take_several_narrow_groups_at_once(dims: ConvolutionDims, rate: Rate, is_taken: bool) -> None:
+    assert runs_narrow_groups(problems_of_dims([dims], [rate])).tolist() == [is_taken]
+
+
+def test_narrow_groups_take_about_as_long_as_their_bytes() -> None:
+    gpu = on("GeForce RTX 3090")
+    narrow, uneven = (
+        replace(convolution(256, 32 * width, 32 * width, 28, groups=32), is_channels_last=True) for width in (16, 12)
+    )
+    moved = least_work(problems_of_dims([narrow], [Rate.MATRIX_FP16])).moved_bytes / gpu.bandwidth_bytes_per_s * 1e9
+    found = times(narrow, gpu, Rate.MATRIX_FP16)
+    assert moved < found < 2.0 * moved
+    assert found < 0.5 * times(uneven, gpu, Rate.MATRIX_FP16)
+
+
 def test_large_depthwise_filters_are_faster_with_channels_last() -> None:
     dims, gpu = depthwise(28, 7), on("GeForce RTX 3090")
     last = replace(dims, is_channels_last=True)
@@ -223,22 +258,46 @@ def test_dilation_rules_out_winograd() -> None:
     assert problems_of_dims([replace(convolution(), dilation=(2, 2))], [Rate.FP32]).tiles.tolist() == [0.0]
 
 
-def test_sizes_of_the_correction_are_the_same_on_every_gpu_of_a_vendor() -> None:
-    problems = problems_of_dims([convolution()] * len(FLEET.gpus), [Rate.MATRIX_FP16] * len(FLEET.gpus))
+@pytest.mark.parametrize(("rate", "early"), [(Rate.MATRIX_FP32, 0), (Rate.MATRIX_FP16, 1)])
+def test_sizes_of_the_correction_are_the_same_on_every_gpu_of_a_library(rate: Rate, early: int) -> None:
+    problems = problems_of_dims([convolution()] * len(FLEET.gpus), [rate] * len(FLEET.gpus))
     table, paired = run(as_rows(problems), FLEET), run(problems, FLEET)
     assert table.sizes is not None
     assert table.size_column is not None
     assert paired.sizes is not None
-    assert table.sizes.shape == (len(FLEET.gpus), 2, len(MODEL.size_names))
-    assert (table.sizes[0, table.size_column] == paired.sizes).all()
-    assert len(np.unique(paired.sizes, axis=0)) == 2
+    assert table.sizes.shape == (len(FLEET.gpus), len(MODEL.class_names), len(MODEL.size_names))
+    assert np.array_equal(table.sizes[0, table.size_column], paired.sizes, equal_nan=True)
+    is_unknown = np.isnan(paired.sizes).all(axis=1)
+    assert is_unknown.tolist() == (is_before_volta(FLEET) & (early == 1)).tolist()
+    assert len(np.unique(paired.sizes[~is_unknown], axis=0)) == 2
 
 
 def test_groups_and_volumes_are_corrected_where_the_library_was_measured() -> None:
     problems = as_rows(problems_of_dims([KINDS[name] for name in ("grouped", "3d", "3x3")], [Rate.MATRIX_FP16] * 3))
     sizes = run(problems, FLEET).sizes
     assert sizes is not None
-    assert np.isnan(sizes).all(axis=-1).tolist() == [[True, False], [True, False], [False, False]]
+    unknown = np.isnan(sizes[..., 0])
+    assert unknown[:, 1].tolist() == [True, True, False]
+    assert not unknown[:, 2].any()
+
+
+def test_matrix_units_of_display_cards_run_above_the_stated_clock() -> None:
+    fleet = build_fleet([find_gpu(CATALOG, "RTX 3090"), find_gpu(CATALOG, "RTX A6000")])
+    stated = replace(fleet, clock_headroom=np.ones(2))
+    dims = replace(convolution(256, 512, 512, 28), is_channels_last=True)
+    gain = times(dims, stated, Rate.MATRIX_FP16) / times(dims, fleet, Rate.MATRIX_FP16)
+    assert gain == pytest.approx([1.09, 1.0], abs=0.02)
+
+
+def test_a_tile_begins_and_ends_as_slowly_whatever_rate_multiplies() -> None:
+    a100 = find_gpu(CATALOG, "A100 SXM4 80GB")
+    slow = {rate: flops / 4 if rate == Rate.MATRIX_FP16 else flops for rate, flops in a100.peak_flops_per_s.items()}
+    fleet = build_fleet([a100, replace(a100, peak_flops_per_s=slow)])
+    few, many = (
+        times(replace(convolution(256, c_in, 512, 28, kernel=1), is_channels_last=True), fleet, Rate.MATRIX_FP16)
+        for c_in in (64, 4096)
+    )
+    assert many[1] / many[0] > 1.5 * few[1] / few[0]
 
 
 def test_a_larger_cache_keeps_what_weight_gradients_load_again() -> None:
