@@ -18,7 +18,12 @@ from typing import Any
 import numpy as np
 from wavecast import load_trace
 from wavecast.analyzer.accuracy.score.end_to_end import NETWORKS, build_trace
-from wavecast.analyzer.accuracy.score.recordings import read_networks, read_recordings
+from wavecast.analyzer.accuracy.score.recordings import (
+    archive_for,
+    earlier_networks,
+    read_networks,
+    read_recordings,
+)
 from wavecast.analyzer.accuracy.score.throughput import OLDEST_TORCH, PARAMS_WITHIN_M, torch_version
 from wavecast.analyzer.analysis.result import build_result
 from wavecast.analyzer.measurements.networks import NODES, read_nodes
@@ -113,14 +118,19 @@ def timm_gains(data: Path) -> dict[str, list[tuple[float, float]]]:
         if not row["channels_last"] and abs(row["params_m"] - network.params_m) < PARAMS_WITHIN_M:
             wanted.setdefault((row["model"], software), {})[bool(row["compile"])] = row
     pairs = {key: pair for key, pair in wanted.items() if len(pair) == 2}
-    times: dict[tuple[str, int], tuple[float, float]] = {}
-    keys = {(model, "nchw", int(row["batch_per_gpu"])) for (model, _), pair in pairs.items() for row in pair.values()}
-    for item in read_recordings(keys):
-        eager, fused = (predict_ms(item.trace, TIMM_GPU, fuses) / item.batch for fuses in (False, True))
-        times[item.network.name, item.batch] = eager, fused
+    earlier = earlier_networks()
+    archives = {key: archive_for(key[0], torch_version(key[1]), earlier) for key in pairs}
+    times: dict[tuple[str, str, int], tuple[float, float]] = {}
+    for archive in sorted(set(archives.values())):
+        mine = [(key[0], pair) for key, pair in pairs.items() if archives[key] == archive]
+        keys = {(model, "nchw", int(row["batch_per_gpu"])) for model, pair in mine for row in pair.values()}
+        for item in read_recordings(keys, archive=archive):
+            eager, fused = (predict_ms(item.trace, TIMM_GPU, fuses) / item.batch for fuses in (False, True))
+            times[archive, item.network.name, item.batch] = eager, fused
     gains: dict[str, list[tuple[float, float]]] = {}
-    for (model, software), pair in pairs.items():
-        found = [times.get((model, int(pair[compiled]["batch_per_gpu"]))) for compiled in (False, True)]
+    for key, pair in pairs.items():
+        model, software = key
+        found = [times.get((archives[key], model, int(pair[compiled]["batch_per_gpu"]))) for compiled in (False, True)]
         if found[0] is not None and found[1] is not None:
             measured = pair[True]["samples_per_s"] / pair[False]["samples_per_s"]
             gains.setdefault(software, []).append((measured, found[0][0] / found[1][1]))
