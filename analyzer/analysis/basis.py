@@ -24,6 +24,7 @@ from ..prediction.predict import predict_measured, predict_shapes
 from ..prediction.prediction import Prediction
 from ..prediction.shared_error import iteration_kind
 from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
+from ..recorded.compiled import find_compiled, names_tensors
 from ..recorded.gaps import explain_nothing
 from ..recorded.window import Window
 from ..replay.causes import occupation
@@ -99,17 +100,20 @@ def shapes_basis(
     changed: Whatif,
     gpus: Sequence[Gpu],
     library: Library,
-    *,
-    is_compiled: bool,
     attention: AttentionKernel | None = None,
     cluster: Cluster = USUAL,
+    *,
+    is_merged: bool = False,
 ) -> Basis:
     """Return the ops of a changed recording of shapes, on the timeline that a usual host would give them.
 
-    `is_compiled` says that a compiler merges pointwise ops, in the recorded program or by a scenario.
+    `is_merged`: a scenario has a compiler merge pointwise ops, wherever tensors are named as compiled code does it.
     Raises InputError where none of them has any GPU time: all GPUs would be alike.
     """
-    trace = synthesize_timeline(changed.trace, load_host_costs(), script_speed_of(changed.trace.meta.host))
+    shapes, is_compiled = changed.trace, is_merged or find_compiled(changed.trace).region_count > 0
+    trace = synthesize_timeline(
+        shapes, load_host_costs(), script_speed_of(shapes.meta.host), is_compiled=is_merged and names_tensors(shapes)
+    )
     workload = shape_workload(trace, window)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
     prediction = predict_shapes(workload, gpus, library, kind, attention=attention, nodes=cluster.nodes_of(gpus))

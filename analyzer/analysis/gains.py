@@ -81,7 +81,7 @@ def _asked(result: Analysis, column: int) -> Iterator[tuple[str, Callable[[], fl
     if scenario.cuda_graph:
         yield "--cuda-graph", partial(_length_with, result, column, replace(scenario, cuda_graph=False))
     if scenario.fuse_elementwise:
-        yield "--fuse-elementwise", partial(_length_with, result, column, replace(scenario, fuse_elementwise=False))
+        yield "--fuse-elementwise", partial(_length_unmerged, result, column, replace(scenario, fuse_elementwise=False))
     if scenario.cpu_speed is not None:
         option = "--host" if scenario.host_half_width else f"--host {scenario.cpu_speed:g}"
         yield option, partial(_length_with, result, column, replace(scenario, cpu_speed=None))
@@ -98,6 +98,15 @@ def _length_with(result: Analysis, column: int, scenario: Scenario) -> float:
     arranged = arrange(result, result.origin, scenario, result.library)
     timing = on_gpus(arranged.timing, slice(column, column + 1))
     return float(_lengths(result, arranged.graph, timing)[0])
+
+
+def _length_unmerged(result: Analysis, column: int, scenario: Scenario) -> float:
+    """Return the same where a scenario merges nothing: of shapes alone that changes layouts and the host as well."""
+    if result.origin is not None:
+        return _length_with(result, column, scenario)
+    gpus = (result.prediction.fleet.gpus[column],)
+    found = build_result(result.recorded_trace, None, gpus, result.library, scenario, iteration=result.window.index)
+    return float(found.forecast.iteration_ns[0])
 
 
 def _length_in_recorded_precision(result: Analysis, column: int) -> float:

@@ -27,7 +27,7 @@ from ..prediction.prediction import Prediction
 from ..prediction.unnamed_tables import explain_tables
 from ..prediction.workload import GpuWorkload
 from ..recorded.choice import ALL, IterationChoice
-from ..recorded.compiled import CompiledCode, find_compiled
+from ..recorded.compiled import CompiledCode
 from ..recorded.standstill import Standstill
 from ..recorded.untimed import without_times
 from ..recorded.window import Window, select_window
@@ -128,10 +128,7 @@ def build_result(
     if origin is not None:
         basis = measured_basis(recorded, window, changed, origin, gpus, library, attention, cluster)
     else:
-        is_compiled = scenario.fuse_elementwise or bool(find_compiled(recorded).is_region.any())
-        basis = shapes_basis(
-            window, changed, gpus, library, is_compiled=is_compiled, attention=attention, cluster=cluster
-        )
+        basis = shapes_basis(window, changed, gpus, library, attention, cluster, is_merged=scenario.fuse_elementwise)
     arranged = arrange(basis, origin, scenario, library)
     graph, timing = arranged.graph, arranged.timing
     told = np.full(len(gpus), scenario.host_half_width)

@@ -21,7 +21,6 @@ from ...formats.trace import (
     SyncTable,
     Trace,
 )
-from ..recorded.compiled import find_compiled
 from ..work.lookup import explained_ops
 from .communication import STREAM, StreamPlan, plan_streams
 from .compiled import OpHostTimes, with_compiled_costs
@@ -64,14 +63,17 @@ class _Waits:
     waited_stream: Rows
 
 
-def synthesize_timeline(trace: Trace, costs: HostCosts, script_speed: float = 1.0) -> Trace:
+def synthesize_timeline(
+    trace: Trace, costs: HostCosts, script_speed: float = 1.0, *, is_compiled: bool = False
+) -> Trace:
     """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
 
     Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
     thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Collectives run on streams of their
     own, one per group (`plan_streams`). Where the recording timed the script's own Python, that counts as well, on a
-    host whose Python is `script_speed` times as fast as the one that recorded. Raises InputError for a trace that holds
-    kernels already, and for ops that come before the op around them.
+    host whose Python is `script_speed` times as fast as the one that recorded. `is_compiled`: all but the optimizer is
+    compiled, whatever was recorded as such. Raises InputError for a trace that holds kernels already, and for ops that
+    come before the op around them.
 
     >>> from wavecast.analyzer.host.costs import load_host_costs
     >>> len(trace.kernels.name), len(synthesize_timeline(trace, load_host_costs()).kernels.name)
@@ -84,8 +86,10 @@ def synthesize_timeline(trace: Trace, costs: HostCosts, script_speed: float = 1.
         row = int(np.flatnonzero(parents >= np.arange(len(parents)))[0])
         raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
     launches, reads = count_launches(trace, explained_ops(trace), costs), _host_reads(trace)
-    times, calls_made = _op_times(trace, costs, launches), launches + reads
-    times = replace(times, lead_ns=with_script_time(trace, times.lead_ns, script_speed))
+    calls_made = launches + reads
+    leads = with_script_time(trace, np.where(trace.ops.parent < 0, leads_of(trace, costs), 0.0), script_speed)
+    times = OpHostTimes(lead_ns=leads, own_ns=own_times_of(trace, costs))
+    times = with_compiled_costs(trace, costs, launches, times, is_everywhere=is_compiled)
     before = np.where(calls_made > 0, times.own_ns * costs.before_launch_ratio, times.own_ns)
     between: Floats = np.divide(times.own_ns - before, calls_made, out=np.zeros_like(before), where=calls_made > 0)
     calls_ns = launches * costs.launch_ns + reads * (costs.copy_ns + costs.sync_ns)
@@ -101,14 +105,6 @@ def synthesize_timeline(trace: Trace, costs: HostCosts, script_speed: float = 1.
     thread = np.where(trace.ops.phase == Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
     length_ns = float(passed[-1]) if len(passed) else 0.0
     return _assemble(trace, _timed_ops(trace.ops, start, end, thread), calls, streams, waits, length_ns)
-
-
-def _op_times(trace: Trace, costs: HostCosts, launches: Rows) -> OpHostTimes:
-    eager = OpHostTimes(
-        lead_ns=np.where(trace.ops.parent < 0, leads_of(trace, costs), 0.0), own_ns=own_times_of(trace, costs)
-    )
-    compiled = find_compiled(trace)
-    return with_compiled_costs(trace, costs, compiled, launches, eager) if compiled.region_count else eager
 
 
 def _lay_out_calls(costs: HostCosts, launches: Rows, reads: Mask, first_ns: Floats, between: Floats) -> _Calls:

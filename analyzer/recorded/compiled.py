@@ -65,6 +65,30 @@ def find_compiled(trace: Trace) -> CompiledOps:
     )
 
 
+def names_tensors(trace: Trace) -> bool:
+    """Say whether a recording of shapes names its tensors: then what a compiler would generate for it can be told.
+
+    >>> names_tensors(trace)
+    True
+    """
+    return trace.meta.capture == _SHAPES and row_count(trace.operands) > 0
+
+
+def region_per_op(trace: Trace, compiled: CompiledOps, *, is_everywhere: bool) -> Rows:
+    """Return the compiled region of each op of a recording of shapes (-1: none).
+
+    Everywhere: each phase but the optimizer's is taken as a region, too.
+
+    >>> region = region_per_op(trace, find_compiled(trace), is_everywhere=True)
+    >>> len(np.unique(region))  # one forward pass
+    1
+    """
+    region, phase = compiled.region, trace.ops.phase.astype(np.int64)
+    if is_everywhere:
+        region = np.where((region < 0) & (phase != Phase.OPTIMIZER), len(region) + phase, region)
+    return region
+
+
 def count_regions(trace: Trace, op_rows: Rows) -> int:
     """Return how often the ops at `op_rows` enter compiled code, forward or backward, whatever was recorded."""
     entries = np.array([name.startswith(_FORWARD) or name in (_OLD_FORWARD, _BACKWARD) for name in trace.strings])

@@ -18,7 +18,12 @@ from typing import Any
 import numpy as np
 from wavecast import load_trace
 from wavecast.analyzer.accuracy.score.end_to_end import NETWORKS, build_trace
-from wavecast.analyzer.accuracy.score.recordings import read_networks, read_recordings
+from wavecast.analyzer.accuracy.score.recordings import (
+    archive_for,
+    earlier_networks,
+    read_networks,
+    read_recordings,
+)
 from wavecast.analyzer.accuracy.score.throughput import OLDEST_TORCH, PARAMS_WITHIN_M, torch_version
 from wavecast.analyzer.analysis.result import build_result
 from wavecast.analyzer.measurements.networks import NODES, read_nodes
@@ -47,13 +52,15 @@ def main(data: Path) -> None:
         times = "".join(f"{one:9.1f} ({other:6.1f})" for one, other in zip(measured, (eager, fused), strict=True))
         print(f"{gpu:18} {name:22} {batch:5d} {times} {measured[0] / measured[1]:14.3f} ({eager / fused:7.3f})")
     print(f"\n{TIMM_GPU}, timm networks: gain in samples/s")
-    print("software      networks  measured, median  predicted, median  predicted / measured, median  mean |log ratio|")
-    for software, gains in sorted(timm_gains(data).items()):
-        measured_gain, predicted_gain = np.array(gains).T
+    print(
+        "software     networks of  number  batch  measured, median  predicted, median  ratio, median  mean |log ratio|"
+    )
+    for (software, kind), gains in sorted(timm_gains(data).items()):
+        measured_gain, predicted_gain, batch = np.array(gains).T
         ratio = predicted_gain / measured_gain
         print(
-            f"{software:12} {len(gains):9d} {np.median(measured_gain):17.3f} {np.median(predicted_gain):18.3f} "
-            f"{np.median(ratio):29.3f} {np.abs(np.log(ratio)).mean():17.3f}"
+            f"{software:12} {kind:11} {len(gains):7d} {np.median(batch):6.0f} {np.median(measured_gain):17.3f} "
+            f"{np.median(predicted_gain):18.3f} {np.median(ratio):14.3f} {np.abs(np.log(ratio)).mean():17.3f}"
         )
 
 
@@ -100,8 +107,11 @@ def timm_pairs(data: Path) -> Iterator[tuple[str, str, int, tuple[float, float],
             yield TIMM_GPU, model, TIMM_BATCH, (found[False], found[True]), with_batch(trace, TIMM_BATCH).trace
 
 
-def timm_gains(data: Path) -> dict[str, list[tuple[float, float]]]:
-    """Return by software the measured and the predicted gain of each recorded network, contiguous tensors."""
+def timm_gains(data: Path) -> dict[tuple[str, str], list[tuple[float, float, int]]]:
+    """Return each recorded network's measured and predicted gain and compiled batch, contiguous tensors.
+
+    By software, and by whether the network attends or has convolutions alone.
+    """
     networks = read_networks()
     wanted: dict[tuple[str, str], dict[bool, Row]] = {}
     for row in rows_of(data / "models/throughput.parquet"):
@@ -113,18 +123,30 @@ def timm_gains(data: Path) -> dict[str, list[tuple[float, float]]]:
         if not row["channels_last"] and abs(row["params_m"] - network.params_m) < PARAMS_WITHIN_M:
             wanted.setdefault((row["model"], software), {})[bool(row["compile"])] = row
     pairs = {key: pair for key, pair in wanted.items() if len(pair) == 2}
-    times: dict[tuple[str, int], tuple[float, float]] = {}
-    keys = {(model, "nchw", int(row["batch_per_gpu"])) for (model, _), pair in pairs.items() for row in pair.values()}
-    for item in read_recordings(keys):
-        eager, fused = (predict_ms(item.trace, TIMM_GPU, fuses) / item.batch for fuses in (False, True))
-        times[item.network.name, item.batch] = eager, fused
-    gains: dict[str, list[tuple[float, float]]] = {}
-    for (model, software), pair in pairs.items():
-        found = [times.get((model, int(pair[compiled]["batch_per_gpu"]))) for compiled in (False, True)]
+    earlier = earlier_networks()
+    archives = {key: archive_for(key[0], torch_version(key[1]), earlier) for key in pairs}
+    times: dict[tuple[str, str, int], tuple[float, float, str]] = {}
+    for archive in sorted(set(archives.values())):
+        mine = [(key[0], pair) for key, pair in pairs.items() if archives[key] == archive]
+        keys = {(model, "nchw", int(row["batch_per_gpu"])) for model, pair in mine for row in pair.values()}
+        for item in read_recordings(keys, archive=archive):
+            eager, fused = (predict_ms(item.trace, TIMM_GPU, fuses) / item.batch for fuses in (False, True))
+            times[archive, item.network.name, item.batch] = eager, fused, kind_of(item.trace)
+    gains: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+    for key, pair in pairs.items():
+        model, software = key
+        found = [times.get((archives[key], model, int(pair[compiled]["batch_per_gpu"]))) for compiled in (False, True)]
         if found[0] is not None and found[1] is not None:
             measured = pair[True]["samples_per_s"] / pair[False]["samples_per_s"]
-            gains.setdefault(software, []).append((measured, found[0][0] / found[1][1]))
+            gain = measured, found[0][0] / found[1][1], int(pair[True]["batch_per_gpu"])
+            gains.setdefault((software, found[0][2]), []).append(gain)
     return gains
+
+
+def kind_of(trace: Trace) -> str:
+    """Say whether a network attends: whether it multiplies activations, or calls a kernel for attention."""
+    names = {trace.strings[name] for name in trace.ops.name.tolist()}
+    return "attention" if any("attention" in name or "bmm" in name for name in names) else "convolution"
 
 
 def rows_of(path: Path) -> list[Row]:

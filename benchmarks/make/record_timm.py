@@ -14,13 +14,18 @@ next smaller one where there is none.
 
 What is recorded is what upstream measured: evaluation, torch.no_grad, float32 weights under float16 autocast, at every
 batch size that the table has of the model, layout and image size from torch 2.1 on.
+
+    python -m benchmarks.make.record_timm DATA/models/throughput.parquet -o samples --earlier
+
+draws nothing: it records the models of the list as torch before 2.5 ran them, at the batch sizes measured with it, and
+writes those that differ to timm-earlier.tar.xz: attention that no fused kernel takes, for which torch has a switch.
 """
 
 from __future__ import annotations
 
 import argparse
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -30,6 +35,12 @@ import timm
 import torch
 from pyarrow import parquet
 from timm.models._registry import _model_to_module  # no public function says where a model is defined
+from wavecast.analyzer.accuracy.score.recordings import (
+    ARCHIVE,
+    EARLIER_ARCHIVE,
+    HALF_ATTENTION_BEFORE,
+    read_networks,
+)
 from wavecast.analyzer.accuracy.score.throughput import OLDEST_TORCH, torch_version
 from wavecast.errors import WavecastError
 from wavecast.formats.codec import encode
@@ -62,23 +73,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the list and the traces")
+    parser.add_argument("--earlier", action="store_true", help="record what torch before 2.5 ran otherwise instead")
     options = parser.parse_args()
     rows = [row for row in parquet.read_table(options.table).to_pylist() if row["source"] == "timm"]
+    if options.earlier:
+        record_earlier(rows, options.output)
+        return
     families, batches = candidates(rows), batches_of(rows)
     drawn = [item for name in sorted(families) for item in draw(families[name], batches)]
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "timm.toml").write_text("\n".join(_lines([model for model, _ in drawn])), encoding="utf-8")
-    files = {
-        f"{model.name}-{layout}-{batch}.json": encode(trace)
-        for model, traces in drawn
-        for (layout, batch), trace in traces.items()
-    }
-    pack(files, options.output / "timm.tar.xz")
+    pack(drawn, options.output / ARCHIVE)
     print(f"{len(drawn)} models of {len(families)} families")
 
 
-def pack(files: Mapping[str, bytes], path: Path) -> None:
-    """Write an archive that is the same for the same files."""
+def record_earlier(rows: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Record the list's models that torch before 2.5 ran otherwise, as it ran them."""
+    before = [row for row in rows if torch_version(row["software"]) < HALF_ATTENTION_BEFORE]
+    batches, found = batches_of(before), list[tuple[Model, Traces]]()
+    for item in read_networks(folder).values():
+        model = Model(name=item.name, family=item.family, image_size=item.image_size, params_m=item.params_m, gmacs=0.0)
+        least = min(batches[model.name, model.image_size, "nchw"])
+        now = _trace(model, "nchw", least)
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+        if _trace(model, "nchw", least).signatures != now.signatures and (traces := _record(model, batches)):
+            found.append((model, traces))
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
+    pack(found, folder / EARLIER_ARCHIVE)
+
+
+def pack(recorded: Sequence[tuple[Model, Traces]], path: Path) -> None:
+    """Write an archive that is the same for the same traces."""
+    files = {
+        f"{model.name}-{layout}-{batch}.json": encode(trace)
+        for model, traces in recorded
+        for (layout, batch), trace in traces.items()
+    }
     with tarfile.open(path, "w:xz") as archive:
         for name, data in files.items():
             entry = tarfile.TarInfo(name)

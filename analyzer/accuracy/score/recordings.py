@@ -19,6 +19,11 @@ FOLDER: Final = Path(__file__).parents[3] / "samples"
 """Of a checkout; an installed package holds no samples."""
 LIST: Final = "timm.toml"
 ARCHIVE: Final = "timm.tar.xz"
+EARLIER_ARCHIVE: Final = "timm-earlier.tar.xz"
+"""Those networks once more whose ops torch before `HALF_ATTENTION_BEFORE` ran otherwise."""
+HALF_ATTENTION_BEFORE: Final = (2, 5)
+"""Version of torch from which on attention that no fused kernel takes computes in float32 what it is given in half
+precision (`torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp` says whether it need not)."""
 RecordingKey = tuple[str, str, int]
 """ListedNetwork, layout, batch size."""
 MAX_TRACE_BYTES: Final = 1 << 26
@@ -69,22 +74,40 @@ def read_networks(folder: Path = FOLDER) -> dict[str, ListedNetwork]:
     return {item.name: item for item in networks}
 
 
-def list_recordings(folder: Path = FOLDER) -> tuple[RecordingKey, ...]:
+def list_recordings(folder: Path = FOLDER, archive: str = ARCHIVE) -> tuple[RecordingKey, ...]:
     """Return which network, layout and batch size each trace of the archive is of."""
-    with _open(folder / ARCHIVE) as archive:
-        return tuple(_key(entry) for entry in archive)
+    with _open(folder / archive) as traces:
+        return tuple(_key(entry) for entry in traces)
 
 
-def read_recordings(wanted: Container[RecordingKey], folder: Path = FOLDER) -> Iterator[NetworkRecording]:
+def earlier_networks(folder: Path = FOLDER) -> frozenset[str]:
+    """Return the networks that earlier versions of torch ran otherwise; none where the folder has none of them."""
+    if not (folder / EARLIER_ARCHIVE).exists():
+        return frozenset()
+    return frozenset(name for name, _, _ in list_recordings(folder, EARLIER_ARCHIVE))
+
+
+def archive_for(network: str, version: tuple[int, ...], earlier: Container[str]) -> str:
+    """Return the archive that holds a network as a version of torch ran it, given `earlier_networks`.
+
+    >>> archive_for("nest_small", (2, 4), {"nest_small"}), archive_for("dla34", (2, 4), {"nest_small"})
+    ('timm-earlier.tar.xz', 'timm.tar.xz')
+    """
+    return EARLIER_ARCHIVE if network in earlier and version < HALF_ATTENTION_BEFORE else ARCHIVE
+
+
+def read_recordings(
+    wanted: Container[RecordingKey], folder: Path = FOLDER, archive: str = ARCHIVE
+) -> Iterator[NetworkRecording]:
     """Yield those traces of the list's networks that are wanted, in the archive's order.
 
     Raises InputError where the archive cannot be read.
     """
     networks = read_networks(folder)
-    with _open(folder / ARCHIVE) as archive:
-        for entry in archive:
+    with _open(folder / archive) as traces:
+        for entry in traces:
             name, layout, batch = key = _key(entry)
-            file = archive.extractfile(entry) if name in networks and key in wanted else None
+            file = traces.extractfile(entry) if name in networks and key in wanted else None
             if file is not None:
                 trace = decode(file.read(MAX_TRACE_BYTES))
                 yield NetworkRecording(network=networks[name], layout=layout, batch=batch, trace=trace)

@@ -27,7 +27,16 @@ from ...models.library import Library
 from ...whatif.scenario import Scenario
 from .baselines import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .end_to_end import split_of
-from .recordings import FOLDER, ListedNetwork, read_networks, read_recordings
+from .recordings import (
+    ARCHIVE,
+    FOLDER,
+    ListedNetwork,
+    NetworkRecording,
+    archive_for,
+    earlier_networks,
+    read_networks,
+    read_recordings,
+)
 from .report import ThroughputRow
 from .weights import Weights
 
@@ -54,6 +63,10 @@ class MeasuredThroughput:
     is_compiled: bool
     batch: int
     sample_ns: float
+
+
+Measured = dict[tuple[str, str], list[MeasuredThroughput]]
+"""By network and layout."""
 
 
 @dataclass(slots=True)
@@ -94,30 +107,48 @@ def score_throughput(
     networks = read_networks(folder)
     if not networks:
         return (), (f"{THROUGHPUT} left out: its networks' traces are in a checkout of wavecast, not in the package",)
-    table = read_table(data / THROUGHPUT, COLUMNS)
-    measured = _read_rows(table, networks)
-    wanted = {(*key, item.batch) for key, items in measured.items() for item in items}
-    rows: list[ThroughputRow] = []
-    for key, found in groupby(read_recordings(wanted, folder), lambda item: (item.network.name, item.layout)):
-        traces = {item.batch: item.trace for item in found}
-        items = [item for item in measured[key] if item.batch in traces]
-        gpus = tuple({item.gpu.name: item.gpu for item in items}.values())
-        network, layout = networks[key[0]], key[1]
-        rows += _score(Forecaster(network=network, layout=layout, traces=traces, gpus=gpus, weights=weights), items)
-    left_out = sum(map(len, measured.values())) - len(rows)
+    measured = _read_rows(read_table(data / THROUGHPUT, COLUMNS), networks, earlier_networks(folder))
+    rows = [
+        row
+        for archive, chosen in measured.items()
+        for recordings in _by_network(chosen, folder, archive)
+        for row in _score_network(recordings, chosen, weights)
+    ]
+    left_out = sum(len(items) for chosen in measured.values() for items in chosen.values()) - len(rows)
     note = f"{left_out:,} rows of {THROUGHPUT} left out: no recording at their batch sizes"
     return tuple(rows), (note,) if left_out else ()
 
 
+def _by_network(chosen: Measured, folder: Path, archive: str) -> Iterator[list[NetworkRecording]]:
+    """Yield an archive's recordings that were measured, those of a network in a layout together."""
+    wanted = {(*key, item.batch) for key, items in chosen.items() for item in items}
+    found = read_recordings(wanted, folder, archive)
+    yield from (list(items) for _, items in groupby(found, lambda item: (item.network.name, item.layout)))
+
+
+def _score_network(
+    recordings: Sequence[NetworkRecording], chosen: Measured, weights: Weights
+) -> Iterator[ThroughputRow]:
+    """Predict all that was measured of a network in a layout."""
+    traces = {item.batch: item.trace for item in recordings}
+    network, layout = recordings[0].network, recordings[0].layout
+    items = [item for item in chosen[network.name, layout] if item.batch in traces]
+    gpus = tuple({item.gpu.name: item.gpu for item in items}.values())
+    forecaster = Forecaster(network=network, layout=layout, traces=traces, gpus=gpus, weights=weights)
+    for item in sorted(items, key=lambda item: (item.gpu.name, item.software, item.is_compiled)):
+        yield _row(forecaster, item, _other(item, items))
+
+
 def _read_rows(
-    table: MeasurementTable, networks: Mapping[str, ListedNetwork]
-) -> dict[tuple[str, str], list[MeasuredThroughput]]:
-    """Return the measurements of the networks, by name and layout."""
+    table: MeasurementTable, networks: Mapping[str, ListedNetwork], earlier: frozenset[str]
+) -> dict[str, Measured]:
+    """Return the measurements of the networks, by the archive that holds what ran."""
     kept = pick(table, _is_scored(table, networks))
-    found: dict[tuple[str, str], list[MeasuredThroughput]] = {}
+    found: dict[str, Measured] = {ARCHIVE: {}}
     for row in range(len(kept["gpu"])):
         layout = "nhwc" if kept["channels_last"][row] else "nchw"
-        found.setdefault((kept["model"][row], layout), []).append(
+        archive = archive_for(kept["model"][row], torch_version(kept["software"][row]), earlier)
+        found.setdefault(archive, {}).setdefault((kept["model"][row], layout), []).append(
             MeasuredThroughput(
                 gpu=find_gpu(load_catalog(), kept["gpu"][row]),
                 software=_framework(kept["software"][row]),
@@ -154,11 +185,6 @@ def torch_version(software: str | None) -> tuple[int, ...]:
     name, _, version = _framework(software or "").partition(" ")
     parts = version.split(".")[:2]
     return tuple(map(int, parts)) if name == "torch" and all(map(str.isdecimal, parts)) else ()
-
-
-def _score(forecaster: Forecaster, items: Sequence[MeasuredThroughput]) -> Iterator[ThroughputRow]:
-    for item in sorted(items, key=lambda item: (item.gpu.name, item.software, item.is_compiled)):
-        yield _row(forecaster, item, _other(item, items))
 
 
 def _other(item: MeasuredThroughput, items: Sequence[MeasuredThroughput]) -> MeasuredThroughput | None:

@@ -223,7 +223,9 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
     )
     yield (
         "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
-        "reparametrized models merged. No time of the RTX 4090 trained or chose anything. Rows of the RTX 3090 are "
+        "reparametrized models merged. No weight and no constant was read off a time of the RTX 4090; which models' "
+        "compiled rows it was off by most told where to look for what compiled code and older versions of torch do "
+        "otherwise. Rows of the RTX 3090 are "
         "development data: no weight was trained on them, but forms of layer norm, strided copies, convolutions' "
         "layouts, groups, tiles and depthwise filters, products and attention were chosen with them in sight, and two "
         "values of depthwise filters were read off them ([models.md](models.md)): its rows are no test of these. "
@@ -233,12 +235,13 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
         "times to share one error, whose size those told ([method.md](method.md#5-intervals))."
     )
     yield (
-        "Known causes of large errors: attention on tensors of three or five dimensions, which no fused kernel "
-        "takes (hiera, nest, vision_transformer_sam), runs in float32 since torch 2.5 and is recorded so: rows of "
-        "older versions, and compiled ones, come out too slow; patches of 14 or 16 pixels are priced as slow as a "
-        "trace of an H100 shows, whose library did not measure its algorithms as timm lets it; average pooling and "
-        "casts of half precision; channels-last convolutions in groups of other than 4, 8 or 16 channels, most with "
-        "torch 2.1."
+        "Attention on tensors of three or five dimensions, which no fused kernel takes (hiera, nest, "
+        "vision_transformer_sam), runs in float32 since torch 2.5, in half precision before: rows of older versions "
+        "are predicted from recordings that do so too, by torch's own switch (`samples/timm-earlier.tar.xz`). "
+        "Known causes of large errors: such attention in float32 where it is compiled; patches of 14 or 16 pixels are "
+        "priced as slow as a trace of an H100 shows, whose library did not measure its algorithms as timm lets it; "
+        "average pooling and casts of half precision; channels-last convolutions in groups of other than 4, 8 or 16 "
+        "channels, most with torch 2.1."
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
     yield family_sheet(rows)

@@ -15,14 +15,13 @@ from ....formats.trace import Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
 from ...prediction.workload import GpuWorkload
-from ...recorded.compiled import CompiledCode, find_compiled
+from ...recorded.compiled import CompiledCode, find_compiled, names_tensors, region_per_op
 from ..calls import are_operands_flat
 from ..change import ChangedGraph
 from ..edges import keep_edges
 from ..scenario import Scenario
 from .chains import describe_nodes, find_links, is_training, launches_of
 from .kernels import generate_kernels
-from .layouts import region_per_op
 from .pricing import GeneratedNodes
 from .traffic import NamedTensors, ShapedTensors
 
@@ -55,7 +54,7 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
     compiled, everywhere = find_compiled(trace), scenario.fuse_elementwise
     if not everywhere and not compiled.region_count:
         return changed
-    if everywhere and (trace.meta.capture != "shapes" or not row_count(trace.operands)):
+    if everywhere and not names_tensors(trace):
         found = with_fused_elementwise(changed.graph, trace, workload)
     else:
         region = region_per_op(trace, compiled, is_everywhere=everywhere)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ....arrays import Rows
@@ -12,6 +12,7 @@ from ...prediction.workload import GpuWorkload
 from ...work import Family, Work
 from ...work.row_kernels import RowKernel
 from ...work.work import RowDims
+from .distances import moved_since, pass_of
 from .loops import Loop, LoopGraph, OpRow
 from .lowering import lower_regions
 from .scheduling import schedule
@@ -46,17 +47,41 @@ def generate_kernels(trace: Trace, workload: GpuWorkload, region: Rows) -> list[
         for op, row in enumerate(workload.row_of.tolist())
         if row >= 0 and (work := workload.works[row]) is not None
     }
-    found = []
-    for graph in lower_regions(trace, region):
-        kernels = schedule(graph)
-        outside = _read_outside(graph, kernels)
-        for loops, kept in zip(kernels, outside, strict=True):
-            ops = tuple(sorted(frozenset[OpRow]().union(*(loop.ops for loop in loops))))
-            own = [op for op in ops if region[op] == graph.region]
-            if own:
-                work = _work_of(graph, loops, kept, [works[op] for op in ops if op in works])
-                found.append(GeneratedKernel(region=graph.region, ops=ops, carrier=own[-1], work=work))
-    return found
+    return [kernel for graph in lower_regions(trace, region) for kernel in _kernels_of(graph, works, region)]
+
+
+def _kernels_of(graph: LoopGraph, works: Mapping[OpRow, Work], region: Rows) -> Iterator[GeneratedKernel]:
+    """Yield the kernels of a graph that compute any of its own ops."""
+    kernels = schedule(graph)
+    members = [tuple(sorted(frozenset[OpRow]().union(*(loop.ops for loop in loops)))) for loops in kernels]
+    found = [
+        _work_of(graph, loops, kept, [works[op] for op in ops if op in works])
+        for loops, kept, ops in zip(kernels, _read_outside(graph, kernels), members, strict=True)
+    ]
+    since = _moved_since(graph, kernels, [work.moved_bytes for work in found], works)
+    for ops, work, since_bytes in zip(members, found, since, strict=True):
+        own = [op for op in ops if region[op] == graph.region]
+        if own:
+            # What the graph is given, and what nothing of it touched before, was touched when it was eagerly.
+            at = work if since_bytes is None else replace(work, moved_since_bytes=since_bytes)
+            yield GeneratedKernel(region=graph.region, ops=ops, carrier=own[-1], work=at)
+
+
+def _moved_since(
+    graph: LoopGraph, kernels: Sequence[Sequence[Loop]], moved_bytes: Sequence[float], works: Mapping[OpRow, Work]
+) -> list[float | None]:
+    """Return what the graph moves between the last touch of each generated kernel's operands and the kernel."""
+    place = {id(loop): at for at, loop in enumerate(graph.loops)}
+    passes = [
+        pass_of(graph, [place[id(loop)] for loop in loops], loops, moved)
+        for loops, moved in zip(kernels, moved_bytes, strict=True)
+    ]
+    libraries = [
+        pass_of(graph, [at], [loop], sum(works[op].moved_bytes for op in loop.ops if op in works))
+        for at, loop in enumerate(graph.loops)
+        if loop.is_library
+    ]
+    return moved_since([*passes, *libraries])[: len(passes)]
 
 
 def _read_outside(graph: LoopGraph, kernels: Sequence[Sequence[Loop]]) -> list[set[int]]:

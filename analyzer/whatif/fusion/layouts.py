@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.column import MISSING, row_count
+from ....formats.column import MISSING
 from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Phase, Trace
-from ...recorded.compiled import CompiledOps, find_compiled
+from ...recorded.compiled import find_compiled, names_tensors, region_per_op
 from ..calls import operands_of, replace_tensors, short_name
 from ..scenario import Scenario
 
@@ -64,17 +64,6 @@ class _Convolution:
         return _NARROWING if self.is_narrowing else _OTHER
 
 
-def region_per_op(trace: Trace, compiled: CompiledOps, *, is_everywhere: bool) -> Rows:
-    """Return the compiled region of each op of a recording of shapes (-1: none).
-
-    Everywhere: each phase but the optimizer's is taken as a region, too.
-    """
-    region, phase = compiled.region, trace.ops.phase.astype(np.int64)
-    if is_everywhere:
-        region = np.where((region < 0) & (phase != Phase.OPTIMIZER), len(region) + phase, region)
-    return region
-
-
 def with_compiled_layouts(trace: Trace, scenario: Scenario) -> Trace:
     """Return the trace with channels innermost in the convolutions for which inductor chooses it.
 
@@ -84,7 +73,7 @@ def with_compiled_layouts(trace: Trace, scenario: Scenario) -> Trace:
     """
     compiled = find_compiled(trace)
     is_asked = scenario.fuse_elementwise or compiled.region_count > 0
-    if not is_asked or trace.meta.capture != "shapes" or not row_count(trace.operands):
+    if not is_asked or not names_tensors(trace):
         return trace
     region = region_per_op(trace, compiled, is_everywhere=scenario.fuse_elementwise)
     names = [short_name(name) for name in trace.strings]

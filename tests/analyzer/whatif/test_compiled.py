@@ -363,6 +363,18 @@ def test_the_host_pays_for_the_region_and_for_each_generated_kernel() -> None:
     assert timed.ops.start_ns[0] + timed.ops.duration_ns[0] == timed.iterations.end_ns[0]
 
 
+def test_a_scenario_that_compiles_all_costs_the_host_what_a_region_does(gpu: Callable[..., Gpu]) -> None:
+    multiply = Op("mm", Signature((ROWS, ROWS), (ROWS,)), (1,), 2)
+    ops = [relu(0, 1), multiply, Op("view", ONE, (2,), 3), relu(3, 4), relu(4, 5)]
+    wrapped, plain = build(ops), build([replace(op, region=MISSING) for op in ops])
+    costs = load_host_costs()
+    recorded, asked = synthesize_timeline(wrapped, costs), synthesize_timeline(plain, costs, is_compiled=True)
+    assert np.diff(asked.ops.start_ns).tolist() == np.diff(recorded.ops.start_ns[1:]).tolist()
+    fused = Scenario(fuse_elementwise=True, cpu_speed=0.001)
+    found, other = predict(plain, gpu(), fused), predict(wrapped, gpu(), replace(fused, fuse_elementwise=False))
+    assert found.forecast.iteration_ns[0] == pytest.approx(other.forecast.iteration_ns[0], rel=0.01)
+
+
 def test_gradients_accumulated_inside_a_region_are_eager_ops() -> None:
     trace = build([relu(0, 1), relu(1, 2), add(2, 5, 6), relu(2, 3)])
     phase, forward = np.full(5, Phase.BACKWARD), np.array([0, 0, 0, MISSING, 0])

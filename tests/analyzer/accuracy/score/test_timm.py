@@ -14,8 +14,10 @@ from wavecast.analyzer.accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO
 from wavecast.analyzer.accuracy.score.ledger import score_rows, throughput_entries
 from wavecast.analyzer.accuracy.score.recordings import (
     ARCHIVE,
+    EARLIER_ARCHIVE,
     FOLDER,
     LIST,
+    earlier_networks,
     list_recordings,
     read_networks,
     read_recordings,
@@ -213,6 +215,38 @@ def test_the_list_is_broad_and_the_archive_holds_all_of_it() -> None:
     }
     assert len(set(names)) == len(names)
     assert sum((FOLDER / name).stat().st_size for name in (LIST, ARCHIVE)) < 4 << 20
+
+
+def test_earlier_versions_are_predicted_from_their_own_recordings(
+    tmp_path: Path, weights: Callable[..., Weights]
+) -> None:
+    earlier = earlier_networks()
+    assert earlier == {"hiera_large_224", "hiera_small_abswin_256", "nest_small", "samvit_base_patch16"}
+    params_m = read_networks()["nest_small"].params_m
+    version = {"model": "nest_small", "params_m": params_m, "batch_per_gpu": 1024, "software": "torch 2.9.1; cuda 12.8"}
+    table = write_table(tmp_path, version | {"software": "torch 2.4.0; cuda 12.4"}, version)
+    rows, left_out = score_throughput(table, weights())
+    assert not left_out
+    times = {row.software: row.predicted_ns for row in rows}
+    assert times["torch 2.4.0"] < times["torch 2.9.1"]
+
+
+def test_only_attention_differs_in_earlier_recordings() -> None:
+    key = "nest_small", "nchw", 1024
+    traces = [next(read_recordings({key}, archive=archive)).trace for archive in (ARCHIVE, EARLIER_ARCHIVE)]
+    dtypes = [
+        {
+            spec.dtype
+            for name, signature in zip(trace.ops.name.tolist(), trace.ops.signature.tolist(), strict=True)
+            for spec in trace.signatures[signature].tensors()
+            if trace.strings[name] in ("aten::bmm", "aten::_safe_softmax")
+        }
+        for trace in traces
+    ]
+    assert dtypes == [{"float32"}, {"float16"}]
+    convolutions = [Counter(trace.strings[name] for name in trace.ops.name.tolist()) for trace in traces]
+    assert convolutions[0]["aten::convolution"] == convolutions[1]["aten::convolution"] > 0
+    assert convolutions[0]["aten::_to_copy"] > convolutions[1]["aten::_to_copy"]
 
 
 def test_recordings_are_in_the_types_of_autocast(dla: Path) -> None:
