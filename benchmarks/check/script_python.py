@@ -5,13 +5,13 @@ which tells the time in which no op runs. An op is what the table of costs count
 What the profiler adds is what an iteration takes longer with it, in equal parts per event, in its thread's processor
 time; half of a profiled iteration is that. Optimizers take the way that they take on a GPU, all parameters at once.
 
-The scripts are recorded on shapes with a fake GPU as well, and replayed on the synthetic host: how much is between ops?
-How fast this machine is between ops is taken from the first script, `plain`, which that makes right without the script's
-own time. The others are predictions; UNSEEN are scripts that were written when the program was done. What the ops take
-here is as it was measured: on the CPU a kernel runs within its op, a convolution or the attention that a GPU has one
-kernel for as well, which is no host's work beside a GPU. The last column has them as the synthetic host has, without
-launches, copies and waits, and without sending to the GPU, as fast as those of `plain` are here. Each run does all of
-that once; medians over the runs count.
+The scripts are recorded on shapes with a fake GPU as well, and replayed on the synthetic host: how much is between
+ops? How fast this machine is between ops is taken from the first script, `plain`, which that makes right without the
+script's own time. The others are predictions; UNSEEN are scripts that were written when the program was done. What the
+ops take here is as it was measured: on the CPU a kernel runs within its op, a convolution or the attention that a GPU
+has one kernel for as well, which is no host's work beside a GPU. The last column has them as the synthetic host has,
+without launches, copies and waits, and without sending to the GPU, as fast as those of `plain` are here. Each run does
+all of that once; medians over the runs count.
 
 Run: python -m benchmarks.check.script_python [--runs 3]
 """

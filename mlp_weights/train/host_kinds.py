@@ -81,7 +81,7 @@ def by_pairs(lead_ns: dict[str, float], counts: dict[str, int]) -> dict[str, flo
 def by_recordings(lead_ns: dict[str, float], recording_count: dict[str, int]) -> dict[str, float]:
     """Return the leads, of which those of a pair of ops are drawn to the op's own, the more the fewer recordings tell.
 
-    What one script does between two ops, two thousand times over, says no more of another script than what it does once.
+    What one script does between two ops, two thousand times over, says no more of another one than what it does once.
     """
     found = dict(lead_ns)
     for key, lead in lead_ns.items():
