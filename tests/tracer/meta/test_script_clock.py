@@ -129,16 +129,18 @@ def test_work_on_tensors_of_the_host_counts(spend: Callable[[int], None]) -> Non
 def test_what_stands_in_for_values_of_the_gpu_does_not_count(
     spend: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = devices._ones_like
+    make, library = devices._ones_like, torch.library.Library("wavecast_reads", "DEF")
+    library.define("slow(Tensor x) -> Tensor")
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        spend(4 * MS)
+        return x.clone()
+
+    library.impl("slow", slow, "CPU")
 
     def make_slowly(*arguments: Any) -> torch.Tensor:
-        made = make(*arguments)
-        slow = torch.library.Library("wavecast_reads", "DEF")
-        slow.define("slow(Tensor x) -> Tensor")
-        slow.impl("slow", lambda x: (spend(4 * MS), x.clone())[1], "CPU")
-        filled: torch.Tensor = torch.ops.wavecast_reads.slow(made)
-        slow._destroy()
-        return filled
+        made: torch.Tensor = torch.ops.wavecast_reads.slow(make(*arguments))
+        return made
 
     monkeypatch.setattr(devices, "_ones_like", make_slowly)
 
