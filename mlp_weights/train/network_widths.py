@@ -10,8 +10,8 @@ A prediction's end lies at hypot(families, shared) from it; the families' part i
 shared one. The shared half-width of a kind is the least that holds 90 % of its networks, chips counting alike, times
 sqrt(1 + 1 / n) for n chips: a chip that is not among them is as far from their mean as one of them, and the mean is not
 known better. `without` holds it for each chip that networks were measured on, from the others; a kind that one chip
-alone measured takes there what the same precision and mode show eagerly (compiled: with `COMPILED` beside), else all
-kinds together (`gpu_half_width`).
+alone measured takes there what the same precision and mode show eagerly (compiled: with `COMPILED_HALF_WIDTH` beside),
+else all kinds together (`gpu_half_width`).
 
 `bias` is the mean of log(measured / predicted), `spread` that of its root mean square about it, `held` the share inside
 the intervals that these half-widths give where the chip is not among those they come from.
@@ -33,7 +33,7 @@ from ...analyzer.accuracy.score.end_to_end import NETWORKS, score_networks
 from ...analyzer.accuracy.score.report import NetworkRow, ThroughputRow
 from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
 from ...analyzer.accuracy.score.weights import Withheld, choose_weights
-from ...analyzer.prediction.shared_error import IterationKind, shared_half_widths
+from ...analyzer.prediction.shared_error import COMPILED_HALF_WIDTH, IterationKind, shared_half_widths
 from ...formats.constants import read_constants
 from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of
@@ -54,9 +54,6 @@ ABOUT: Final = (
 STEP: Final = 0.01
 LEAST: Final = 0.1
 """Two versions of one library differ by 4 to 8 % on the same GPU, in all times of a family."""
-COMPILED: Final = 0.3
-"""Half-width of what a compiler does beyond merging pointwise ops (other layouts, other kernels), where no compiled
-network tells. Declared, looking at RTX 4090, where it makes networks shorter by a quarter."""
 WIDEST: Final = 1.5
 
 
@@ -176,7 +173,7 @@ def _stand_in(groups: Groups, kind: str, chip: str, pooled: Mapping[str, Sequenc
     """Return the half-width of a kind that no other chip measured."""
     eager = kind.replace("compiled", "eager")
     known = half_width_of(_leave_out(groups.get(eager, {}), chip) or _leave_out(pooled, chip))
-    return known if kind == eager else round(float(np.hypot(known, COMPILED)), 2)
+    return known if kind == eager else round(float(np.hypot(known, COMPILED_HALF_WIDTH)), 2)
 
 
 def _leave_out(chips: Mapping[str, Sequence[NetworkError]], chip: str) -> dict[str, Sequence[NetworkError]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from wavecast.analyzer.prediction.shared_error import ANY_KIND, IterationKind
+from wavecast.analyzer.prediction.shared_error import ANY_KIND, COMPILED_HALF_WIDTH, IterationKind
 from wavecast.mlp_weights.train.network_widths import (
-    COMPILED,
     LEAST,
     NetworkError,
     by_kind_and_chip,
@@ -44,7 +43,9 @@ def test_a_kind_of_one_chip_takes_what_eager_runs_of_others_show() -> None:
     rows = [*errors("AD102", 0.2, COMPILED_HALF), *errors("AD102", 0.2, HALF), *errors("GA102", 0.1, HALF)]
     shared = widths_of(by_kind_and_chip(rows))["shared"]
     eager = shared[HALF.name]["without"]["AD102"]
-    assert shared[COMPILED_HALF.name]["without"] == {"AD102": pytest.approx(np.hypot(eager, COMPILED), abs=0.01)}
+    assert shared[COMPILED_HALF.name]["without"] == {
+        "AD102": pytest.approx(np.hypot(eager, COMPILED_HALF_WIDTH), abs=0.01)
+    }
 
 
 def test_a_shared_part_comes_out_of_an_end_as_it_went_in() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,15 @@ def test_what_nobody_measured_shares_the_widest_error_of_all() -> None:
         widths = shared_half_widths(kind, list(gpus.values()))
         widest = {name for name, width in zip(gpus, widths.tolist(), strict=True) if width == widths.max()}
         assert {"Radeon RX 7900 XTX", "Gaudi 3", "Arc B580", "GB10 (DGX Spark)"} <= widest
+
+
+@pytest.mark.parametrize("is_half", [True, False])
+@pytest.mark.parametrize("is_training", [True, False])
+def test_a_compiled_kind_is_no_surer_than_the_eager_one(is_half: bool, is_training: bool) -> None:
+    gpus = [gpu for gpu in load_catalog().gpus if gpu.name in NAMES]
+    eager = IterationKind(is_half=is_half, is_training=is_training, is_compiled=False)
+    compiled = shared_half_widths(replace(eager, is_compiled=True), gpus)
+    assert (compiled > shared_half_widths(eager, gpus)).all()
 
 
 def test_no_end_is_under_the_bounds_of_all_rows(result: Analysis) -> None:
