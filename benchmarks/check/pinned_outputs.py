@@ -35,7 +35,9 @@ WHAT_IFS = {
     "all": ["--batch", "24", "--precision", "bf16", "--cuda-graph", "--fuse-elementwise", "--host", "0.8"],
 }
 PUBLIC_WHAT_IFS = ("plain", "batch", "bf16", "cuda_graph", "fused", "cpu_speed")
-FORMATS = {"json": ["--format", "json"], "csv": ["--format", "csv"], "table": ["--format", "table"]}
+FORMATS = {form: ["--format", form] for form in ("json", "csv", "table", "markdown", "html")}
+CHEAP = ("json",)
+"""What is asked of every what-if; the unchanged iteration is asked in all forms."""
 PAIRS = (
     ("h100_vit_small_inference", "mi300x_vit_small_inference"),
     ("mi300x_bert_small_inference", "h100_bert_small_inference"),
@@ -80,10 +82,7 @@ def _options() -> argparse.Namespace:
 def _calls(public: Path | None) -> Iterator[Call]:
     for path in sorted((ROOT / "samples").glob("*.json.gz")):
         yield from _calls_on(path, WHAT_IFS)
-    for form in ("table", "json"):
-        yield Call(f"gpus-{form}", ("gpus", "--format", form))
-    yield Call("gpus-one", ("gpus", "H100 SXM5 80GB"))
-    yield Call("help", ("--help",))
+    yield from _calls_of_every_command(ROOT / "samples")
     if public is None:
         return
     traces = public / "traces"
@@ -92,6 +91,10 @@ def _calls(public: Path | None) -> Iterator[Call]:
         yield from _calls_on_measured(path)
     for path in sorted((*(traces / "odd").glob("*.gz"), *(traces / "other").glob("*.gz"))):
         yield Call(f"{path.name}-odd", ("analyze", str(path)))
+    ranks = [str(traces / f"v100_dlrm_training_rank{rank}.json.gz") for rank in (0, 1)]
+    for form, words in FORMATS.items():
+        yield Call(f"every-ranks-{form}", ("ranks", *ranks, "--to", "A100-SXM-80GB", *words))
+        yield Call(f"every-shard-ranks-{form}", ("shard", *ranks, "--to", "H100-SXM", "--gpus", "8", *words))
     for source, target in PAIRS:
         for form in ("table", "json", "markdown"):
             words = ("validate", *(str(traces / f"{name}.json.gz") for name in (source, target)), "--format", form)
@@ -105,6 +108,8 @@ def _calls_on(path: Path, what_ifs: Iterable[str]) -> Iterator[Call]:
     name = path.name.split(".")[0]
     for what_if in what_ifs:
         for form, words in FORMATS.items():
+            if what_if != "plain" and form not in CHEAP:
+                continue
             yield Call(f"{name}-{what_if}-{form}", ("analyze", str(path), *WHAT_IFS[what_if], *words))
     yield Call(f"{name}-ops", ("analyze", str(path), "--to", "l40s", "--ops", "--format", "markdown"))
     yield Call(f"{name}-narrow", ("analyze", str(path), "--to", "h100", "--to", "l40s"), columns=80)
@@ -115,6 +120,54 @@ def _calls_on(path: Path, what_ifs: Iterable[str]) -> Iterator[Call]:
     for form in ("graphml", "json", "dot"):
         yield Call(f"{name}-graph-{form}", ("graph", str(path), "-o", f"{{out}}.{form}"))
     yield Call(f"{name}-convert", ("convert", str(path), "{out}.json"))
+
+
+def _calls_of_every_command(samples: Path) -> Iterator[Call]:
+    """Yield calls of what asks more than one GPU's time of one trace."""
+    gpt2, resnet, vit, block, dlrm = (
+        str(samples / f"{name}-shapes.json.gz")
+        for name in (
+            "gpt2_small-training-bf16-b4",
+            "resnet50-training-bf16-b32",
+            "vit_b16-training-bf16-b32",
+            "llama_block-training-bf16-b1-fsdp8-rank0of8",
+            "dlrm-training-bf16-b2048",
+        )
+    )
+    here, there = (str(samples / f"vit_small-inference-bf16-b4-{gpu}.json.gz") for gpu in ("h100", "mi300x"))
+    power = ("--electricity", "0.12", "--pue", "1.2")
+    questions: dict[str, tuple[str, ...]] = {
+        "decide": ("analyze", vit, "--for", "3 epochs of 1281167 samples", "--deadline", "24h", *power),
+        "largest": ("analyze", gpt2, "--to", "H100-SXM", "--to", "RTX 4090", "--largest-batch"),
+        "priced": ("analyze", gpt2, "--price", "H100=1.99", "--vendor", "nvidia", "--sort", "cost", "--rows", "5"),
+        "longer": ("analyze", gpt2, "--to", "l40s", "--sequence-length", "512", "--attention-kernel", "math", "--ops"),
+        "scale": ("scale", gpt2, "--to", "H100-SXM", "--gpus", "16"),
+        "scale-plan": ("scale", gpt2, "--to", "H100-SXM", "--gpus", "16", "--plan", "dp8 tp2", "--host", "1.3"),
+        "scale-block": ("scale", block, "--to", "B200-SXM", "--gpus", "32", *power),
+        "sweep": ("sweep", gpt2, "--on", "H100-SXM", "--vary", "memory.bandwidth=1x..4x", "--batch", "32"),
+        "sweep-two": ("sweep", resnet, "--on", "L40S", "--vary", "sms=0.5x,1x,2x", "--vary", "l2=1x..4x"),
+        "sweep-all": ("sweep", resnet, "--on", "L40S"),
+        "sweep-gpus": ("sweep", gpt2, "--on", "H100-SXM", "--vary", "gpus=8..64", "--global-batch", "256"),
+        "compare": ("compare", gpt2, str(samples / "gpt2_small-training-fp32-b4-shapes.json.gz"), "--on", "H100-SXM"),
+        "compare-measured": ("compare", here, there, "--on", "L40S"),
+        "validate": ("validate", here, there),
+        "validate-ops": ("validate", here, there, "--ops", "--top", "5"),
+        "replay": ("replay", here),
+        "shard": ("shard", dlrm, "--to", "H100-SXM", "--gpus", "8"),
+        "recommender": ("recommender", str(samples / "dlrm-dcnv2.toml"), "--to", "H100-SXM"),
+    }
+    for name, words in questions.items():
+        for form, format_words in FORMATS.items():
+            yield Call(f"every-{name}-{form}", (*words, *format_words))
+    for form in ("table", "json", "csv"):
+        for name in ("gpus", "nodes", "hosts"):
+            yield Call(f"every-{name}-{form}", (name, "--format", form))
+    batch = ("batch", gpt2, vit, here, "--to", "h100sxm", "--to", "l40s", "--batch", "8", "--jobs", "1")
+    yield Call("every-batch", (*batch, "-o", "{out}.csv"))
+    yield Call("every-gpus-one", ("gpus", "H100 SXM5 80GB"))
+    yield Call("every-nodes-one", ("nodes", "h100sxm"))
+    yield Call("every-scale-curve", ("scale", gpt2, "--to", "H100-SXM", "--gpus", "8..64", "-o", "{out}.svg"))
+    yield Call("every-help", ("--help",))
 
 
 def _calls_on_measured(path: Path) -> Iterator[Call]:
