@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import (
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import (
     CallTable,
     IterationTable,
     KernelKind,

@@ -21,7 +21,7 @@ from wavecast.analyzer.models.assignment import assign_models
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet

@@ -12,7 +12,7 @@ from ..errors import CaptureError
 if TYPE_CHECKING:
     import torch
 
-    from ..formats.trace import Trace
+    from ..formats.trace.tables import Trace
     from .measured.recorder import Recorder
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ..errors import CaptureError, InputError
-from ..formats.trace import Trace, Workload
+from ..formats.trace.tables import Trace, Workload
 from .description.origin import check_workload, describe_trace, mode_of
 from .hooks.lock import only_recording
 

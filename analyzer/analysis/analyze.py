@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Catalog, Gpu
 from ...specs.prices.book import PriceBook, prices_of

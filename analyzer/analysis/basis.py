@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Gpu

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...errors import InputError
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..recorded.gaps import describe_loss
 from ..recorded.window import Window
 from ..work import Family, family_of

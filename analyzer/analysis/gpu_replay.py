@@ -9,8 +9,8 @@ import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
-from ...formats.limits import MAX_INTEGER
-from ...formats.perfetto import save_events
+from ...formats.perfetto.timeline import save_events
+from ...formats.trace.limits import MAX_INTEGER
 from ..graph.critical import CriticalPath
 from ..prediction.workload import measured_workload
 from ..recorded.window import Window, select_window

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import InputError
-from ...formats.column import row_count
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...formats.column import row_count
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.tables import Trace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import build_fleet

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ...specs.gpu import Rate
 from ..graph.graph import Graph
 from ..models.library import Library

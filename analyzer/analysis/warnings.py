@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...arrays import Floats, Mask
-from ...formats.column import MISSING
+from ...formats.trace.column import MISSING
 from ...specs.gpu import Gpu
 from ..prediction.method import Method
 from ..prediction.prediction import METHODS

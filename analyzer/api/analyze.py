@@ -16,8 +16,8 @@ from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharp
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ..analysis.decision.electricity import Electricity
     from ..analysis.decision.goal import Goal
     from ..analysis.decision.observed import Observation

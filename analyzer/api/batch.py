@@ -16,7 +16,7 @@ from .question import find_named, pick_host
 from .report import Report, as_names
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
+    from ...formats.files.importers import Progress
     from ..analysis.batch.inputs import BatchInput, FoundInputs
     from ..analysis.batch.parts import PartFolder
     from ..analysis.batch.processes import Delivery
@@ -145,7 +145,7 @@ def batch(  # noqa: PLR0913 (all that one may ask, by name)
 
 def _write(answer: TracesReport) -> None:
     """Write the table, or the page with charts."""
-    from ...formats.files import write_atomic
+    from ...formats.files.open import write_atomic
     from ..analysis.batch.report import all_rows
     from ..rendering.batch_table import HTML, encode_table
 

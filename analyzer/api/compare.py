@@ -16,8 +16,8 @@ from .report import Report, as_names, trace_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ..analysis.compare.report import Comparison, GpuChange
     from ..analysis.decision.electricity import Electricity
     from ..rendering.page.page import Page

@@ -12,8 +12,8 @@ from .question import read_trace
 if TYPE_CHECKING:
     import networkx as nx
 
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ..graph.critical import CriticalPath
     from ..graph.graph import Graph
     from ..rendering.page.page import Page
@@ -65,7 +65,7 @@ def summarize(
 
 def _build(trace: str | Path | Trace, *, recover: bool, progress: Progress | None) -> tuple[Trace, Graph]:
     """Read a trace and build its graph; the first known device's latencies stand in where it shows few."""
-    from ...formats.column import row_count
+    from ...formats.trace.column import row_count
     from ...specs.catalog import load_catalog
     from ..graph.build import build_graph
     from ..recorded.devices import first_known_gpu

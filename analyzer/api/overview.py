@@ -11,8 +11,8 @@ from .question import read_recording
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ..recorded.overview import Overview
     from ..rendering.page.page import Page
     from .report import Tables

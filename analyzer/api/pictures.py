@@ -26,14 +26,14 @@ class Picture:
     @property
     def title(self) -> str:
         """Return what the chart is called."""
-        from ...formats.printable import clean_text
+        from ...formats.trace.printable import clean_text
 
         return clean_text(self.chart.title)
 
     @property
     def description(self) -> str:
         """Return what it shows, in a sentence or two."""
-        from ...formats.printable import clean_text
+        from ...formats.trace.printable import clean_text
 
         return clean_text(self.chart.description)
 
@@ -55,7 +55,7 @@ class Picture:
         Raises InputError for another ending, or where vl-convert-python is not installed, and OutputError or WriteError
         where the file cannot be written.
         """
-        from ...formats.files import write_atomic
+        from ...formats.files.open import write_atomic
         from ..rendering.page.picture import draw_picture
 
         form = ENDINGS.get(Path(path).suffix.lower())

@@ -12,8 +12,8 @@ from ...errors import InputError
 from .keywords import check_choice, check_count
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ...specs.cluster import Cluster
     from ...specs.gpu import Catalog, Gpu
     from ..host.speed import TargetHost
@@ -188,7 +188,7 @@ def read_recording(
 
     Of `window_ns` (ns since the recording's start) only what the host began then is read.
     """
-    from ...formats.files import is_read_in_parts, load_trace
+    from ...formats.files.open import is_read_in_parts, load_trace
 
     path = trace if isinstance(trace, str | Path) and execution_trace is None else None
     if window_ns is not None and (iteration is not None or path is None):
@@ -210,7 +210,7 @@ def read_trace(
     progress: Progress | None = None,
 ) -> Trace:
     """Return a trace, or read it from a file or an archive; with `joins`, joined with what was recorded beside it."""
-    from ...formats.files import load_trace
+    from ...formats.files.open import load_trace
 
     if not isinstance(trace, str | Path):
         read = _check_trace(trace)
@@ -228,7 +228,7 @@ def read_trace(
 
 
 def _check_trace(trace: object) -> Trace:
-    from ...formats.trace import Trace
+    from ...formats.trace.tables import Trace
 
     if not isinstance(trace, Trace):
         raise InputError(f"trace: expected a path or a Trace, got {type(trace).__name__}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import InputError
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from .keywords import check_iteration, speaks_keywords
 from .question import Machines, find_named, read_trace
 from .report import Report, as_names
@@ -18,8 +18,8 @@ _RANK: Final = re.compile(r"rank[_\-.]?(\d{1,6})", re.IGNORECASE)
 _NAMED: Final = 3
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ...specs.gpu import Catalog
     from ..analysis.ranks.links import OtherMachine
     from ..analysis.ranks.report import RanksReport
@@ -51,7 +51,7 @@ class JobReport(Report):
 
     def save_timeline(self, path: str | Path) -> None:
         """Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev."""
-        from ...formats.perfetto import save_events
+        from ...formats.perfetto.timeline import save_events
         from ..analysis.ranks.activity import rank_activity
         from ..analysis.ranks.timeline import rank_events
 

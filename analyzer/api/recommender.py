@@ -41,7 +41,7 @@ class RecommenderAnswer(Report):
 
     def save_trace(self, path: str | Path) -> None:
         """Write what the busiest GPU of the fastest type runs, as a recording of shapes with its collectives."""
-        from ...formats.files import save_trace
+        from ...formats.files.open import save_trace
 
         save_trace(self.report.trace, path)
 

@@ -14,8 +14,8 @@ from .question import find_one, read_catalog, read_trace
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ...specs.gpu import Catalog, Gpu
     from ..recorded.choice import IterationChoice
     from ..rendering.page.page import Page
@@ -76,7 +76,7 @@ class ReplayReport(Report):
 
         Raises InputError for a stretch that holds nothing, and UnknownGpuError for a GPU that is not catalogued.
         """
-        from ...formats.files import write_atomic
+        from ...formats.files.open import write_atomic
         from ..analysis.analyze import run_analysis
         from ..analysis.gpu_replay import lay_out, replay_on
         from ..rendering.timeline.svg import draw_timeline

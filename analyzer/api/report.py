@@ -110,7 +110,7 @@ class Report(ABC):
 
         Raises InputError for another ending, and OutputError or WriteError where the file cannot be written.
         """
-        from ...formats.files import write_atomic
+        from ...formats.files.open import write_atomic
 
         suffix = Path(path).suffix.lower()
         endings = {SUFFIXES.get(name, f".{name}"): name for name in self.formats}
@@ -152,7 +152,7 @@ class Report(ABC):
 
     def __repr__(self) -> str:
         """Return one line."""
-        from ...formats.printable import clean_text
+        from ...formats.trace.printable import clean_text
 
         return f"<{type(self).__name__} {clean_text(' '.join(self._headline().split()))}>"
 

@@ -18,8 +18,8 @@ from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharp
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ...specs.gpu import Gpu
     from ..analysis.decision.electricity import Electricity
     from ..analysis.plans.report import ScaleReport

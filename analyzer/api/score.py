@@ -13,7 +13,7 @@ from .question import find_named
 from .report import Report, as_names
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
+    from ...formats.files.importers import Progress
     from ..accuracy.score.report import Score
     from ..rendering.page.page import Page
     from .report import Tables

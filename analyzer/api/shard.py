@@ -15,8 +15,8 @@ from .question import Machines, find_named, read_recording
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ..analysis.decision.electricity import Electricity
     from ..analysis.sharding.report import ShardReport
     from ..rendering.page.page import Page

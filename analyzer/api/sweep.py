@@ -16,8 +16,8 @@ from .question import Machines, WhatIfs, find_named, read_recording
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ...specs.gpu import Gpu
     from ..analysis.decision.electricity import Electricity
     from ..analysis.sweep.report import SensitivityReport, SweepReport
@@ -140,7 +140,7 @@ class SensitivityAnswer(Report):
 
 
 def _save(answer: SweepAnswer | SensitivityAnswer, path: str | Path) -> None:
-    from ...formats.files import write_atomic
+    from ...formats.files.open import write_atomic
 
     if Path(path).suffix.lower() == PICTURE_FORMATS["png"]:
         write_atomic(Path(path), answer.picture("png"))

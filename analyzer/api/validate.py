@@ -12,8 +12,8 @@ from .question import find_one, pick_host, read_catalog, read_target, read_trace
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    from ...formats.files.importers import Progress
+    from ...formats.trace.tables import Trace
     from ..accuracy.validate.report import Validation
     from ..rendering.page.page import Page
     from .report import Tables

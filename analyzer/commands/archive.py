@@ -173,7 +173,7 @@ def tag(directory: str, name: str, changes: tuple[str, ...], note: str | None) -
 )
 def export(directory: str, names: tuple[str, ...], output: Path) -> None:
     """Write traces of the archive DIR to a file, or several to a folder, as <id>.json.gz."""
-    from ...formats.files import save_trace
+    from ...formats.files.open import save_trace
 
     is_file = output.name.endswith((".json", ".json.gz"))
     if is_file and len(names) > 1:
@@ -274,7 +274,7 @@ def stats(directory: str, output: Path | None) -> None:
 
 def _open(directory: str) -> Archive:
     from ...formats.archive import open_archive
-    from ...formats.printable import clean_text
+    from ...formats.trace.printable import clean_text
 
     return open_archive(directory, say=lambda text: click.echo(f"Note: {clean_text(text)}", err=True))
 
@@ -282,7 +282,7 @@ def _open(directory: str) -> Archive:
 def _add(found: Archive, place: str, tags: Sequence[str], note: str | None, recover: bool) -> tuple[Entry, bool]:
     from ...formats.archive.provenance import Provenance, find_provenance
     from ...formats.archive.reference import is_reference
-    from ...formats.files import load_trace
+    from ...formats.files.open import load_trace
 
     trace = load_trace(place, recover=recover)
     origin = Provenance() if is_reference(place) else find_provenance(place)
@@ -305,7 +305,7 @@ def _write_entries(directory: str, query: str, form: str | None, output: Path | 
 
 
 def _tell_skipped(lines: Sequence[str], what: str) -> None:
-    from ...formats.printable import clean_text
+    from ...formats.trace.printable import clean_text
 
     for line in lines:
         click.echo(f"{what}: {clean_text(line)}", err=True)

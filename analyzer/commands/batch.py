@@ -177,7 +177,7 @@ def _predict(request: BatchRequest) -> TracesReport:
 
 def _say_lines(lines: Iterator[str], *, limit: int | None = _SHOWN_LINES) -> None:
     """Write lines to stderr, without anything a terminal could act upon."""
-    from ...formats.printable import clean_text
+    from ...formats.trace.printable import clean_text
 
     found = [clean_text(" ".join(line.split())) for line in lines]
     for line in found[:limit]:

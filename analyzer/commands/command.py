@@ -271,6 +271,6 @@ def _describe(error: WavecastError | MemoryError | OSError) -> str:
 
 def _one_line(message: str) -> str:
     """Return the message on one line, without anything a terminal could act upon."""
-    from ...formats.printable import clean_text
+    from ...formats.trace.printable import clean_text
 
     return clean_text(" ".join(message.split()))

@@ -20,7 +20,7 @@ from .part_options import window_option
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ...formats.trace import Trace
+    from ...formats.trace.tables import Trace
 
 _CHAKRA_ENDINGS: Final = (".et", ".et.gz")
 
@@ -50,7 +50,7 @@ def convert(
     host or user names, command lines.
     """
     from ...errors import OutputError
-    from ...formats.files import load_trace, save_trace
+    from ...formats.files.open import load_trace, save_trace
     from ..api.question import read_trace
 
     if not target.name.endswith((".json", ".json.gz", *_CHAKRA_ENDINGS)):
@@ -71,7 +71,7 @@ def convert(
 
 
 def _save_chakra(trace: Trace, target: Path) -> None:
-    from ...formats.files import pack_gzip, write_atomic
+    from ...formats.files.open import pack_gzip, write_atomic
     from ..graph.build import build_graph
     from ..graph.export.chakra import draw_chakra
 
@@ -80,8 +80,8 @@ def _save_chakra(trace: Trace, target: Path) -> None:
 
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:
-    from ...formats.column import row_count
-    from ...formats.printable import clean_text
+    from ...formats.trace.column import row_count
+    from ...formats.trace.printable import clean_text
     from ..rendering.overview import describe_gaps
     from ..rendering.page.quantity import format_count
 

@@ -28,7 +28,7 @@ class OutputPath(click.Path):
 
 def check_paths(context: click.Context) -> None:
     """Raise OutputError where a command would write over what it reads, or twice to one place. See `destinations`."""
-    from ...formats.destinations import check_destinations
+    from ...formats.files.destinations import check_destinations
 
     outputs, inputs = dict[str, Path](), dict[str, Path]()
     for parameter in context.command.params:
@@ -82,7 +82,7 @@ def screen_for(output: Path | None) -> Screen:
 def write_result(text: str, output: Path | None) -> None:
     """Write the finished text to the file, or to standard output."""
     if output is not None and _is_file(output):
-        from ...formats.files import write_atomic
+        from ...formats.files.open import write_atomic
 
         write_atomic(output, text.encode())
         return
@@ -98,7 +98,7 @@ def write_result(text: str, output: Path | None) -> None:
 
 def explain_full_stdout(error: OSError) -> WavecastError:
     """Return the error for standard output that cannot be written; what Python still holds for it goes nowhere."""
-    from ...formats.files import explain_unwritable
+    from ...formats.files.open import explain_unwritable
 
     with suppress(OSError, ValueError):  # ValueError: it has no file, as in tests
         nowhere = os.open(os.devnull, os.O_WRONLY)

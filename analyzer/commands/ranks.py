@@ -101,7 +101,7 @@ def ranks(**options: Any) -> None:
 
 def _check_destinations(request: RanksRequest) -> None:
     """Raise OutputError where a rank's file would be written over."""
-    from ...formats.destinations import check_destinations
+    from ...formats.files.destinations import check_destinations
     from ..analysis.batch.inputs import find_inputs
 
     outputs = {"-o": request.output, "--timeline": request.timeline}

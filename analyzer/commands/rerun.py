@@ -30,8 +30,8 @@ from .progress import ProgressCallback, progress_on_stderr
 
 if TYPE_CHECKING:
     from ...arrays import Floats, Rows
-    from ...formats.rerun import LocalDevice, Rerun
-    from ...formats.trace import Trace
+    from ...formats.measured.rerun import LocalDevice, Rerun
+    from ...formats.trace.tables import Trace
     from ...specs.gpu import Catalog, Gpu
     from ..accuracy.rerun.report import RerunReport
 
@@ -140,7 +140,7 @@ def rerun(context: click.Context, /, **options: Any) -> None:
 
 def rerun_trace(request: RerunRequest, load_runner: LoadRunner) -> int:
     """Re-run a trace's ops, write what comes of it, and return the exit status. Raises CaptureError without torch."""
-    from ...formats.files import load_trace
+    from ...formats.files.open import load_trace
 
     runner = _load(load_runner)
     local = runner.find_device(request.device)

@@ -120,7 +120,7 @@ def sweep(**options: Any) -> None:
         raise InputError("a PNG is no text: say where to write it with -o FILE.png")
     answer = _predict(options, cluster, what_ifs, electricity)
     if form == "png" and output is not None:
-        from ...formats.files import write_atomic
+        from ...formats.files.open import write_atomic
 
         write_atomic(output, answer.picture(form))
     else:

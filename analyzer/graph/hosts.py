@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.column import MISSING, row_count
-from ...formats.iterations import host_steps
-from ...formats.limits import MAX_INTEGER
-from ...formats.trace import KernelKind, Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.iterations import host_steps
+from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.tables import KernelKind, Trace
 from .graph import NodeKind
 from .roles import Role, call_roles
 from .segments import SIDES, search_segments

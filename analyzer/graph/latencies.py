@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
-from ...formats.constants import read_constants
+from ...formats.files.constants import read_constants
 from ...specs.generations import generation_of, is_of_amd
 
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
-from ...formats.column import MISSING
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING
+from ...formats.trace.tables import Trace
 from .graph import NodeKind
 from .latencies import QUEUE_DEPTH
 from .place import Links, Places, no_links

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Rows
-from ...formats.column import MISSING, row_count
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import Trace
 from .graph import NEVER_NS, NodeKind
 from .hosts import HostNodes
 from .segments import SIDES, accumulate_segments, search_segments

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...formats.column import MISSING, build_table, row_count
-from ...formats.iterations import host_steps
-from ...formats.trace import IterationTable, Trace
+from ...formats.trace.column import MISSING, build_table, row_count
+from ...formats.trace.iterations import host_steps
+from ...formats.trace.tables import IterationTable, Trace
 
 
 def with_iterations(trace: Trace) -> Trace:

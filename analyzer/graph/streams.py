@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.column import MISSING
-from ...formats.trace import KernelKind, KernelTable
+from ...formats.trace.column import MISSING
+from ...formats.trace.tables import KernelKind, KernelTable
 from .graph import NEVER_NS, NodeKind
 from .latencies import Term
 

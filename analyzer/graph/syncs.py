@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.column import MISSING, row_count
-from ...formats.trace import SyncKind, Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import SyncKind, Trace
 from .graph import NodeKind
 from .place import Links, Places, join_links, no_links
 from .roles import Role, call_roles

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.column import MISSING
-from ...formats.trace import SyncKind, Trace
+from ...formats.trace.column import MISSING
+from ...formats.trace.tables import SyncKind, Trace
 from .place import Links, Places, no_links
 from .roles import Role, call_roles
 from .segments import SIDES, search_segments

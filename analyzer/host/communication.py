@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ...formats.column import MISSING, row_count
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import Trace
 from ..work import Family, family_of
 
 STREAM: Final = 7

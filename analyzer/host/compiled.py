@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.trace import Phase, Trace
+from ...formats.trace.tables import Phase, Trace
 from ..recorded.compiled import CompiledOps, find_compiled, region_per_op
 from ..work import VARYING_FAMILIES, family_of
 from .costs import HostCosts

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ...errors import InputError
-from ...formats.constants import read_constants
-from ...formats.trace import Phase
+from ...formats.files.constants import read_constants
+from ...formats.trace.tables import Phase
 from ..work import family_of
 
 CONSTANTS: Final = "host_costs"

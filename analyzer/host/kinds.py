@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Rows
-from ...formats.column import row_count
-from ...formats.host_file import MOST_SPREAD, is_host_time
-from ...formats.meta import HostTimes
-from ...formats.trace import Phase, Trace
+from ...formats.measured.host_file import MOST_SPREAD, is_host_time
+from ...formats.trace.column import row_count
+from ...formats.trace.meta import HostTimes
+from ...formats.trace.tables import Phase, Trace
 from ..recorded.untimed import without_times
 from ..recorded.window import select_window
 from ..work import Family, family_of

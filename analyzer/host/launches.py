@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Rows, group_rows
-from ...formats.column import row_count
-from ...formats.signature import Argument, Signature, TensorSpec
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.signature import Argument, Signature, TensorSpec
+from ...formats.trace.tables import Trace
 from ..work import work_of
 from .communication import WAITING_OPS
 from .costs import HostCosts, spellings

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from .costs import spellings
 
 _LAUNCH: Final = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ...formats.meta import Meta
-from ...formats.trace import Trace
+from ...formats.trace.meta import Meta
+from ...formats.trace.tables import Trace
 from .costs import HostCosts, known_host_half_width, load_host_costs, profiler_shares, spellings
 from .op_times import classify_calls, outermost_rows, times_of_rows, winsorised
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
-from ...formats.limits import MAX_INTEGER
-from ...formats.meta import HostTimes
-from ...formats.trace import Trace
+from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.meta import HostTimes
+from ...formats.trace.tables import Trace
 from .named import load_anchor, usual_mix
 
 _SPEEDS: Final = (0.01, 100.0)

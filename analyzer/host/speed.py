@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from ...errors import InputError, WavecastError
-from ...formats.meta import HostTimes
-from ...formats.trace import Trace
+from ...formats.trace.meta import HostTimes
+from ...formats.trace.tables import Trace
 from .costs import known_host_half_width
 from .kinds import KindSpeeds, kind_times_ns, speeds_between
 from .named import find_host, host_list, load_anchor, usual_mix
@@ -100,8 +100,8 @@ def _load(text: str) -> HostTimes | Trace:
     path = Path(text)
     if not _is_file(path):
         raise InputError(_unknown(text))
-    from ...formats import host_file
-    from ...formats.files import load_trace
+    from ...formats.files.open import load_trace
+    from ...formats.measured import host_file
 
     is_host = _says_host(path)
     try:

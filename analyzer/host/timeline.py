@@ -9,8 +9,8 @@ import numpy as np
 
 from ...arrays import Floats, Mask, Rows, group_rows
 from ...errors import InputError
-from ...formats.column import MISSING, build_table, columns, row_count
-from ...formats.trace import (
+from ...formats.trace.column import MISSING, build_table, columns, row_count
+from ...formats.trace.tables import (
     CallTable,
     IterationTable,
     KernelKind,

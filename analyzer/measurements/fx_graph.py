@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
-from ...formats.signature import Argument, Signature, TensorSpec
+from ...formats.trace.signature import Argument, Signature, TensorSpec
 
 Shape = tuple[int, ...]
 SCALAR_SHAPE: Final[Shape] = (1,)

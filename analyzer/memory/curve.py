@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Floats
-from ...formats.column import MISSING, row_count, take_rows
-from ...formats.trace import MemoryTable, Trace
+from ...formats.trace.column import MISSING, row_count, take_rows
+from ...formats.trace.tables import MemoryTable, Trace
 from ..recorded.window import Window
 from .events import classify_blocks, device_of, pair_events, window_rows
 from .lifetimes import find_storages

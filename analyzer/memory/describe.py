@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.column import row_count
-from ...formats.trace import Phase, Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.tables import Phase, Trace
 from ..recorded.window import Window
 from ..work import Family, family_of
 from .events import describe_events

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Rows
-from ...formats.column import MISSING, row_count, take_rows
-from ...formats.trace import MemoryTable, Phase, Trace
+from ...formats.trace.column import MISSING, row_count, take_rows
+from ...formats.trace.tables import MemoryTable, Phase, Trace
 from ..recorded.window import Window
 from .use import MemoryCategory, MemoryMethod, MemoryUse
 

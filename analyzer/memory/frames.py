@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.trace import Phase, Trace
+from ...formats.trace.tables import Phase, Trace
 
 DEEPEST_MODULE: Final = 100
 """As deep as module paths are imported: each level takes a pass over all ops."""

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Rows
-from ...formats.column import MISSING, Column, row_count
-from ...formats.signature import DTYPE_BYTES
-from ...formats.trace import Phase, Trace
+from ...formats.trace.column import MISSING, Column, row_count
+from ...formats.trace.signature import DTYPE_BYTES
+from ...formats.trace.tables import Phase, Trace
 from .frames import Frames, find_frames
 
 Bytes = npt.NDArray[np.int64]

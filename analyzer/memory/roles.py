@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.column import row_count
-from ...formats.signature import TensorSpec
-from ...formats.trace import Phase, Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.signature import TensorSpec
+from ...formats.trace.tables import Phase, Trace
 from .lifetimes import Mask, Storages, Uses
 from .use import MemoryCategory
 

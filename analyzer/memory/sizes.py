@@ -11,10 +11,10 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
-from ...formats.column import row_count
-from ...formats.limits import MAX_INTEGER
-from ...formats.signature import DTYPE_BYTES, TensorSpec, flatten_tensors
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.signature import DTYPE_BYTES, TensorSpec, flatten_tensors
+from ...formats.trace.tables import Trace
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ..work import Family, family_of

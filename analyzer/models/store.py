@@ -96,7 +96,7 @@ def save_model(name: str, variants: Mapping[str, Arrays], entry: Mapping[str, An
     """Write a model's file and its manifest entry, each atomically; `entry` gains file, hash and variant names."""
     from safetensors.numpy import save
 
-    from ...formats.files import write_atomic
+    from ...formats.files.open import write_atomic
 
     flat = {
         f"{variant}/{key}": np.ascontiguousarray(array)

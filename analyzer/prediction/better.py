@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask
-from ...formats.trace import KernelKind
+from ...formats.trace.tables import KernelKind
 from ...specs.fleet import Fleet
 from ...specs.generations import generation_codes
 from ..work import Family

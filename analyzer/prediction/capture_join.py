@@ -9,10 +9,10 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
-from ...formats.column import MISSING, Column, build_table, row_count, take_rows
 from ...formats.recording.added import add_ops
-from ...formats.signature import Signature
-from ...formats.trace import OpTable, Trace
+from ...formats.trace.column import MISSING, Column, build_table, row_count, take_rows
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import OpTable, Trace
 from ..recorded.graphs import find_captures, graph_kernels
 from .graph_capture import CapturedGraph, GraphMatch, captured_graphs, choose_match, match_graph
 from .warmup_join import join_warm_up

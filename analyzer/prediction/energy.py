@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
-from ...formats.trace import KernelKind
+from ...formats.trace.tables import KernelKind
 from ..models.frame.energy import (
     FITTED,
     USUAL_SWITCHING,

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.column import MISSING
-from ...formats.signature import Signature, TensorSpec
-from ...formats.trace import KernelKind, Trace
+from ...formats.trace.column import MISSING
+from ...formats.trace.signature import Signature, TensorSpec
+from ...formats.trace.tables import KernelKind, Trace
 from ..recorded.graphs import find_captures
 from ..work.kernel_names import family_of_kernel
 from ..work.lookup import WorkLookup

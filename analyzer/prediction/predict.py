@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.trace import KernelKind, Trace
+from ...formats.trace.tables import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
 from ...specs.fabric import link_separations

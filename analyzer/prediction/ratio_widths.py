@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask
-from ...formats.constants import read_constants
+from ...formats.files.constants import read_constants
 from ...specs.fleet import Fleet
 from ..models.frame.intervals import separations
 from ..work import Family

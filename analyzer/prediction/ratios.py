@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Codes, Floats, Mask, Rows, group_rows
-from ...formats.column import Column
-from ...formats.trace import KernelKind, Trace
+from ...formats.trace.column import Column
+from ...formats.trace.tables import KernelKind, Trace
 from ...specs.fleet import Fleet
 from ...specs.occupancy import resident_blocks
 from ..work import Family

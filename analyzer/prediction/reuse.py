@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.column import row_count
-from ...formats.signature import DTYPE_BYTES
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.signature import DTYPE_BYTES
+from ...formats.trace.tables import Trace
 
 UNLISTED_ELEMENT_BYTES: Final = 4
 LARGE_SHARE: Final = 0.5

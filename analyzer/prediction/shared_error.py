@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Floats
-from ...formats.constants import read_constants
-from ...formats.trace import Meta
+from ...formats.files.constants import read_constants
+from ...formats.trace.tables import Meta
 from ...specs.generations import why_untested
 from ...specs.gpu import Gpu, Rate, chip_of
 from ..work import Family

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...formats.signature import Signature
-from ...formats.trace import Trace
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import Trace
 from ..work import Family
 from ..work.embedding_dims import EmbeddingDims
 from ..work.table_batched import HOST_TABLE_OPS

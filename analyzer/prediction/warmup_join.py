@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows, group_rows
-from ...formats.column import MISSING, build_table, row_count
 from ...formats.recording.added import add_ops
-from ...formats.trace import KernelKind, OpTable, Trace
+from ...formats.trace.column import MISSING, build_table, row_count
+from ...formats.trace.tables import KernelKind, OpTable, Trace
 from ..recorded.graphs import graph_kernels, named_graph_kernels, unexplained_graph_kernels
 
 LEAST_FOUND_RATIO: Final = 0.9

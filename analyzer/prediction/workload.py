@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, group_rows, share_busy_time
-from ...formats.column import Column, row_count
-from ...formats.trace import KernelKind, Meta, Trace
+from ...formats.trace.column import Column, row_count
+from ...formats.trace.tables import KernelKind, Meta, Trace
 from ...specs.gpu import Rate
 from ..recorded.window import Window
 from ..work import VARYING_FAMILIES, Family, Work

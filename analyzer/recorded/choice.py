@@ -9,9 +9,9 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
-from ...formats.column import build_table, row_count
-from ...formats.iterations import host_steps
-from ...formats.trace import IterationTable, Trace
+from ...formats.trace.column import build_table, row_count
+from ...formats.trace.iterations import host_steps
+from ...formats.trace.tables import IterationTable, Trace
 from .window import longest_iteration, median_iteration, select_window, working_iterations
 
 MEDIAN: Final = "median"

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ...formats.column import MISSING, row_count
-from ...formats.trace import Phase, Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import Phase, Trace
 
 _FORWARD: Final = "Torch-Compiled Region"
 _BACKWARD: Final = "CompiledFunctionBackward"

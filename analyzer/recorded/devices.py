@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...errors import InputError, UnknownGpuError
-from ...formats.trace import Device, Trace
+from ...formats.trace.tables import Device, Trace
 from ...specs.gpu import Catalog, Gpu
 from ...specs.match import find_fitting, find_gpus, is_generic_name, match_device, plain_name
 from .window import Window

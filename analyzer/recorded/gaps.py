@@ -9,8 +9,8 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
-from ...formats.column import MISSING, row_count
-from ...formats.trace import Quality, Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import Quality, Trace
 from .window import Window
 
 HOST_CAPTURE: Final = "host"

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...arrays import Mask, Rows
 from ...errors import InputError
-from ...formats.column import MISSING, row_count
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import Trace
 from .window import Window, host_interval
 
 _GRAPH_LAUNCH: Final = re.compile(r"^(?:cuda|cu|hip)GraphLaunch", re.IGNORECASE)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ...formats.collectives import NAMESPACES
-from ...formats.column import MISSING, build_table, row_count
-from ...formats.trace import KernelKind, KernelTable, Trace
+from ...formats.trace.collectives import NAMESPACES
+from ...formats.trace.column import MISSING, build_table, row_count
+from ...formats.trace.tables import KernelKind, KernelTable, Trace
 
 OP_STREAM, COLLECTIVE_STREAM = 0, 1
 """Streams of the device that stands for the host: its threads' ops, and what the backend's own threads run."""

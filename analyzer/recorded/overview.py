@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ...arrays import Rows, share_busy_time
-from ...formats.column import Column, row_count
-from ...formats.trace import TABLES, Device, KernelKind, Meta, Phase, Trace
+from ...formats.trace.column import Column, row_count
+from ...formats.trace.tables import TABLES, Device, KernelKind, Meta, Phase, Trace
 from .compiled import count_regions
 from .graphs import describe_graphs, graph_kernels, named_graph_kernels, unexplained_graph_kernels
 from .window import Window, select_window

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.column import MISSING, row_count
-from ...formats.trace import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
 from .graphs import graph_launches, unrun_launches
 from .window import host_interval, median_iteration, select_window
 

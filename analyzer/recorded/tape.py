@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
-from ...formats.column import MISSING, build_table
-from ...formats.interner import Interner
-from ...formats.signature import Argument, Signature, TensorSpec
-from ...formats.trace import (
+from ...formats.trace.column import MISSING, build_table
+from ...formats.trace.interner import Interner
+from ...formats.trace.signature import Argument, Signature, TensorSpec
+from ...formats.trace.tables import (
     CollectiveTable,
     GroupTable,
     MemberTable,

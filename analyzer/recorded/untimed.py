@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...formats.column import MISSING, Column, build_table, renumber, row_count, take_rows
-from ...formats.trace import CallTable, IterationTable, KernelTable, SyncTable, Trace
+from ...formats.trace.column import MISSING, Column, build_table, renumber, row_count, take_rows
+from ...formats.trace.tables import CallTable, IterationTable, KernelTable, SyncTable, Trace
 from .window import Window
 
 

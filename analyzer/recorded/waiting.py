@@ -11,8 +11,8 @@ import numpy as np
 
 from ...arrays import Floats, Rows
 from ...errors import InputError
-from ...formats.column import MISSING, row_count
-from ...formats.trace import KernelKind, Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.tables import KernelKind, Trace
 
 _FEWEST_RANKS: Final = 2
 _CLOCK_PERCENTILE: Final = 95

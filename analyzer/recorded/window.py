@@ -8,8 +8,8 @@ import numpy as np
 
 from ...arrays import Floats, Rows
 from ...errors import InputError
-from ...formats.column import MISSING, row_count
-from ...formats.iterations import (
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.iterations import (
     NEVER_NS,
     busy_iterations,
     by_length,
@@ -17,7 +17,7 @@ from ...formats.iterations import (
     locate_iterations,
     work_by_iteration,
 )
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

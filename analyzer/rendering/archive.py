@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...formats.archive.entry import Entry
 from ...formats.archive.verify import Verification
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from .page.columns import count_column, number_column, text_column, time_column
 from .page.encoding import encode_csv, encode_json
 from .page.page import Page, build_page, facts, opening, warnings

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ..analysis.batch.fleet import FleetSummary, GpuTotal
 from ..analysis.batch.mix import GpuMix
 from ..analysis.batch.report import BatchReport

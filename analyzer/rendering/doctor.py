@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ...specs.local import Extra, LocalGpu
 from .page.columns import text_column
 from .page.encoding import encode_json

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ...specs.generations import why_untested
 from ...specs.gpu import Gpu, Rate
 from ...specs.prices.book import Price, PriceBook

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ..host.named import HostBasis, NamedHost
 from .page.columns import number_column, text_column
 from .page.encoding import encode_csv, encode_json

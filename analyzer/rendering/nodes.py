@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ...specs.cluster import entry_of_node
 from ...specs.nodes import Node
 from ...specs.prices.book import PriceBook, shipped_prices

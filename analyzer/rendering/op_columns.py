@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ..prediction.method import Method
 from .page.columns import number_column, text_column, time_column
 from .page.names import short_name

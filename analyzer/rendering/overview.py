@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
-from ...formats.host_file import MOST_SPREAD
-from ...formats.host_speed import host_speed
-from ...formats.printable import clean_text
-from ...formats.trace import Device, HostTimes, Meta, Precision
+from ...formats.measured.host_file import MOST_SPREAD
+from ...formats.measured.host_speed import host_speed
+from ...formats.trace.printable import clean_text
+from ...formats.trace.tables import Device, HostTimes, Meta, Precision
 from ..recorded.overview import IterationLine, NameLine, Overview
 from .page.columns import count_column, name_column, number_column, share_column, text_column, time_column
 from .page.encoding import encode_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ...specs.prices.age import describe_dates
 from ...specs.prices.listing import PriceKind, PriceOrigin
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ..analysis.ranks.report import RankRow, RanksReport, Straggler
 from .page.columns import count_column, number_column, share_column, text_column, time_column
 from .page.encoding import encode_json

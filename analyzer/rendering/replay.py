@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 from ..graph.latencies import Term
 from ..recorded.choice import IterationChoice
 from ..replay.causes import CAUSES, IdleCause

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph, Runs
 from ..graph.latencies import generation_latencies

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..recorded.host_ranks import communicates, issuing_threads
 from ..recorded.waiting import AlignedRanks
 from ..recorded.window import Window

@@ -8,9 +8,9 @@ from typing import Final, Literal
 import numpy as np
 
 from ...arrays import Floats, Rows
-from ...formats.column import MISSING, row_count
-from ...formats.iterations import host_steps
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.iterations import host_steps
+from ...formats.trace.tables import Trace
 from ..graph.graph import Graph, NodeKind
 
 _SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")

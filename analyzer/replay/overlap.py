@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.column import row_count
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.tables import Trace
 from ...specs.fabric import Fabric
 from ..graph.graph import Graph, NodeKind
 from ..recorded.waiting import collective_kernels

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import Floats, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..graph.critical import CriticalPath, critical_path
 from ..graph.graph import Graph, Nodes
 from .binding import durations_ns

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..graph.graph import Graph
 from ..recorded.window import Window
 from .engine import Timing, measured_timing, replay

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.column import MISSING
-from ...formats.perfetto import crossing_levels
+from ...formats.perfetto.timeline import crossing_levels
+from ...formats.trace.column import MISSING
 from ..graph.graph import Graph
 from ..recorded.window import Window
 from .parts import OWN_NAMES, Part, Span, side_parts

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Rows, none_for_nan
-from ...formats.column import MISSING
-from ...formats.perfetto import EventArrows, EventFile, EventSlices, EventTrack
-from ...formats.signature import format_shapes
+from ...formats.perfetto.timeline import EventArrows, EventFile, EventSlices, EventTrack
+from ...formats.trace.column import MISSING
+from ...formats.trace.signature import format_shapes
 from ..graph.graph import EdgeKind
 from ..prediction.bounds import Limit
 from ..prediction.prediction import METHODS

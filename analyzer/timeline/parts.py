@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Mask, Rows
-from ...formats.column import MISSING
-from ...formats.trace import KernelKind, Trace
+from ...formats.trace.column import MISSING
+from ...formats.trace.tables import KernelKind, Trace
 from ..graph.critical import CriticalPath
 from ..graph.graph import EdgeKind, NodeKind, Nodes
 from ..graph.streams import UNEXPLAINED_NS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Floats, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..graph.critical import CriticalPath
 from ..graph.graph import Graph, Lane, NodeKind
 from ..graph.rules import lane_firsts

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Mask, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..graph.graph import EdgeKind
 from .notes import KernelNotes
 

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from ...errors import InputError
-from ...formats.column import row_count
-from ...formats.limits import MAX_INTEGER
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..memory.sizes import check_sizes

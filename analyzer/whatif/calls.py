@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from ...arrays import Mask
-from ...formats.column import MISSING, row_count
-from ...formats.signature import Argument, Signature, TensorSpec, flatten_tensors
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ...formats.trace.tables import Trace
 
 Tensors = tuple[int, ...]
 

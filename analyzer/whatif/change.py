@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..graph.graph import Graph
 from ..recorded.compiled import CompiledCode
 from .fusion.pricing import GeneratedNodes

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from ...errors import InputError
-from ...formats.column import row_count
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.tables import Trace
 from .axis.infer import infer_batch_size, infer_sequence_length
 from .change import Whatif
 from .precision.precision import product_dtype

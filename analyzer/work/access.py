@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...formats.signature import DTYPE_BYTES, TensorSpec
+from ...formats.trace.signature import DTYPE_BYTES, TensorSpec
 
 SECTOR_BYTES: Final = 32.0
 """What a cache moves at least (CUDA C Programming Guide, compute capability 5.x and later)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...formats.signature import Argument, Signature, TensorSpec
+from ...formats.trace.signature import Argument, Signature, TensorSpec
 
 
 class LackingArgumentError(Exception):

@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from ...specs.attention_kernels import AttentionKernel
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
 from .kernel_names import attention_of_kernel

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Codes
-from ...formats.column import MISSING, row_count
-from ...formats.signature import Signature, TensorSpec, flatten_tensors
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.signature import Signature, TensorSpec, flatten_tensors
+from ...formats.trace.tables import Trace
 from .embedding_dims import DrawnRows
 
 _COALESCE: Final = "aten::_coalesce"

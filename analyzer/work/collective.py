@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
+from ...formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, size_at, tensor_list_at
 from .communication import (
     CollectiveDims,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .access import Access, access_of, joined_access
 from .arguments import (
     LackingArgumentError,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .access import access_of
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
 from .registry import Formula, names, register

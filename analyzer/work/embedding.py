@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register

@@ -6,7 +6,7 @@ groups as chosen at random.
 
 from __future__ import annotations
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, result_at, tensor_at, tensors_at
 from .registry import register
 from .traffic import bytes_of, total_bytes

@@ -6,7 +6,7 @@ registers). The call's tensors are what the kernel reads and writes, each once; 
 
 from __future__ import annotations
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError
 from .registry import GENERATED_POINTWISE, GENERATED_REDUCTION, Formula, register
 from .traffic import tensor_bytes

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Codes, Rows, group_rows
-from ...formats.column import MISSING, row_count
-from ...formats.signature import DTYPE_BYTES
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.signature import DTYPE_BYTES
+from ...formats.trace.tables import Trace
 from .communication import CollectiveFacts, CollectiveKind, kind_of_collective
 from .registry import family_of
 from .work import Family

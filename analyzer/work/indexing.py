@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from math import log2, prod
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,

@@ -15,7 +15,7 @@ from functools import partial
 from math import ceil, log2
 from typing import Final
 
-from ...formats.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import (
     LackingArgumentError,
     argument_at,

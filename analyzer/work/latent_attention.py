@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...formats.signature import DTYPE_BYTES
+from ...formats.trace.signature import DTYPE_BYTES
 from .work import Family, LatentAttentionDims, Work
 
 DEFAULT_BYTES: Final = 2

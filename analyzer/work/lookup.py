@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import Codes, Mask, Rows, group_rows
-from ...formats.column import row_count
-from ...formats.signature import Signature
-from ...formats.trace import Trace
+from ...formats.trace.column import row_count
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import Trace
 from .coalesced import rows_drawn
 from .collective import with_ranks
 from .embedding_dims import EmbeddingDims

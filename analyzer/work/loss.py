@@ -10,7 +10,7 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ...formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from ...formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from .access import contiguous_copy
 from .arguments import (
     LackingArgumentError,

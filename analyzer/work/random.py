@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...formats.signature import Signature
+from ...formats.trace.signature import Signature
 from .arguments import result_at, size_at, tensor_at, tensors_at
 from .copy import created_tensor
 from .registry import register

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...formats.trace import Meta
+from ...formats.trace.tables import Meta
 from ...specs.gpu import Rate
 from .kernel_names import rate_of_kernel
 from .work import Family, Work

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from ...formats.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import LackingArgumentError
 from .work import Family, Work
 
@@ -59,7 +59,7 @@ def names(text: str) -> tuple[str, ...]:
 def work_of(name: str, signature: Signature | None) -> Work | None:
     """Return the work of one call; None where no formula exists or the signature lacks what it needs.
 
-    >>> from wavecast.formats.signature import TensorSpec
+    >>> from wavecast.formats.trace.signature import TensorSpec
     >>> half = TensorSpec("float16", (1000, 1000))
     >>> work_of("aten::mm", Signature((half, half))).flops / 1e9
     2.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log2, prod
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register, register_sparse

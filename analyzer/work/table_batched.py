@@ -13,7 +13,7 @@ from itertools import product
 from math import ceil, log, log2
 from typing import Final
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, optional_tensor_at, result_at, size_at, tensor_at
 from .embedding_dims import BLOCK_THREADS, EmbeddingDims, EmbeddingStep
 from .registry import names, register

@@ -20,7 +20,7 @@ from enum import Enum
 from math import isclose, log
 from typing import Final
 
-from ...formats.signature import Argument, Signature, TensorSpec
+from ...formats.trace.signature import Argument, Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at
 from .traffic import bytes_of
 

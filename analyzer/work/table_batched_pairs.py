@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Codes
-from ...formats.column import MISSING, row_count
-from ...formats.signature import Signature, TensorSpec
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.signature import Signature, TensorSpec
+from ...formats.trace.tables import Trace
 
 _NODE_PREFIX: Final = "torch::autograd::CppNode<Split"
 _NODE: Final = re.compile(r"torch::autograd::CppNode<Split(?:NoBag)?(?:VBE)?LookupFunction_(\w+?)_Op(?:_pt2)?>")

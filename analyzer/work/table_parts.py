@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...formats.signature import Signature
+from ...formats.trace.signature import Signature
 from .arguments import LackingArgumentError, argument_at, result_tensors, size_at, tensor_at, tensor_list_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .indices import Indices

@@ -7,7 +7,7 @@ from math import prod
 from operator import mul
 from typing import Final
 
-from ...formats.signature import DTYPE_BYTES, TensorSpec
+from ...formats.trace.signature import DTYPE_BYTES, TensorSpec
 from .arguments import LackingArgumentError
 
 INDEX_DTYPE: Final = "int64"

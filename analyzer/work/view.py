@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...formats.signature import Signature
+from ...formats.trace.signature import Signature
 from .registry import names, register
 from .work import Family, Work
 

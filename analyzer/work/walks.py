@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ...formats.signature import TensorSpec
+from ...formats.trace.signature import TensorSpec
 from .arguments import LackingArgumentError
 from .row_kernels import LONG_ROW, RowKernel
 from .work import RowDims, Work

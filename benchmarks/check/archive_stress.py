@@ -35,8 +35,8 @@ from wavecast.formats.archive import changes as changes_module
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.archive.entry import FOLDER
 from wavecast.formats.archive.verify import verify
-from wavecast.formats.files import load_trace, save_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import load_trace, save_trace
+from wavecast.formats.trace.tables import Trace
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "dcgan-inference-fp32-b64-shapes.json.gz"
 WRITERS, ADDS = 8, 100

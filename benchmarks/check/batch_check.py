@@ -12,7 +12,7 @@ from collections import defaultdict
 
 from wavecast.analyzer.accuracy.score.recordings import list_recordings, read_recordings
 from wavecast.analyzer.whatif.axis.change import with_batch
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ from wavecast.formats.archive import changes as changes_module
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.archive.stores.objects import Objects
 from wavecast.formats.archive.verify import verify
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 from .archive_stress import SAMPLE, Kills, content, faults_of, run_checks, stress_kills, stress_writers, variant
 

@@ -15,11 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from wavecast.analyzer.measurements.collective import (
-    ClusterSamples,
-    load_clusters,
-    load_samples,
-)
+from wavecast.analyzer.measurements.collective import ClusterSamples, load_clusters, load_samples
 from wavecast.analyzer.models.collective.calibrate import calibrate_fabric, spans_machines, with_ratios
 from wavecast.analyzer.models.collective.model import MODEL
 from wavecast.analyzer.models.collective.problems import CollectiveProblems

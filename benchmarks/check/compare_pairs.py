@@ -19,7 +19,7 @@ from functools import cache
 from wavecast.analyzer.analysis.compare.compare import compare_traces
 from wavecast.analyzer.analysis.compare.report import ChangeKind, Comparison
 from wavecast.analyzer.models.library import load_library
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpus
 

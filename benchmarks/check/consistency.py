@@ -27,7 +27,7 @@ from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.devices import first_known_gpu
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.errors import WavecastError
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu, chip_of
 

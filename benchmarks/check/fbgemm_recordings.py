@@ -20,7 +20,7 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.op_models import assign_rows, model_times
 from wavecast.analyzer.prediction.workload import GpuWorkload, measured_workload
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu

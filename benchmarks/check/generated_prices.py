@@ -26,7 +26,7 @@ from wavecast.analyzer.analysis.result import build_result
 from wavecast.analyzer.measurements.reduction import DO_BENCH_US, KERNELBENCH, LEAST_EVENT_US, LIGER
 from wavecast.analyzer.measurements.samples import MeasurementTable, read_table
 from wavecast.analyzer.whatif.scenario import Scenario
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration

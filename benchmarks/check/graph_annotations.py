@@ -22,9 +22,9 @@ from typing import Any
 from wavecast.analyzer.analysis.analyze import analyze_trace
 from wavecast.analyzer.prediction.capture_join import join_captures
 from wavecast.analyzer.recorded.overview import describe_trace
-from wavecast.formats.column import row_count
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

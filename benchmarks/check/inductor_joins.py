@@ -44,7 +44,7 @@ from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.whatif.fusion.layouts import with_compiled_layouts
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.analyzer.work import VARYING_FAMILIES, Family, family_of
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer import trace_iteration
 
 from benchmarks.check.inductor_networks import NETWORKS, Inputs

@@ -31,7 +31,7 @@ from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.measurements.samples import MeasurementTable, pick, read_table
 from wavecast.analyzer.models.library import Library, load_library
 from wavecast.analyzer.whatif.scenario import Scenario
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

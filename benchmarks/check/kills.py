@@ -205,7 +205,7 @@ def _broken(command: Command, folder: Path, *, missing_is_broken: bool = False) 
 
 
 def _read_trace(path: Path) -> object:
-    from wavecast.formats.files import load_trace
+    from wavecast.formats.files.open import load_trace
 
     return load_trace(path)
 

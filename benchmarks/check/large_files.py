@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _read(path: str) -> None:
-    from wavecast.formats.files import load_trace
+    from wavecast.formats.files.open import load_trace
 
     begin = time.perf_counter()
     trace = load_trace(path, iteration="median")

@@ -19,7 +19,7 @@ from typing import Any
 from wavecast.analyzer.whatif import with_cached_tokens, with_sequence_length
 from wavecast.analyzer.work import work_of
 from wavecast.errors import WavecastError
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 from wavecast.tracer.named_models.recording import record_model
 from wavecast.tracer.named_models.subject import Settings

@@ -33,9 +33,9 @@ from wavecast.analyzer.memory import MemoryMethod, MemoryUse, describe_memory
 from wavecast.analyzer.memory.events import pair_events
 from wavecast.analyzer.memory.lifetimes import Storages, find_storages
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.column import build_table, take_rows
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import MemoryTable, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table, take_rows
+from wavecast.formats.trace.tables import MemoryTable, Trace
 from wavecast.tracer import trace_iteration
 
 from ..make.record_samples import BATCH_SIZES, MODES, Sample, build_step

@@ -27,7 +27,7 @@ from wavecast.analyzer.models.registry import model_of
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.prediction.prediction import METHODS
 from wavecast.errors import WavecastError
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

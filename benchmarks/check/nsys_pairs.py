@@ -18,12 +18,12 @@ from typing import Final
 import numpy as np
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.arrays import Floats
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.formats.recording.dtypes import infer_dtypes
 from wavecast.formats.recording.sizes import UNTOLD_DTYPE
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
-from wavecast.formats.trace import CollectiveTable, GroupTable, MemberTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.tables import CollectiveTable, GroupTable, MemberTable, Trace
 from wavecast.specs.catalog import find_gpu, load_catalog
 
 from ..make.nsys_export import main as write_export

@@ -22,9 +22,9 @@ from wavecast.analyzer.prediction.workload import measured_workload, shape_workl
 from wavecast.analyzer.recorded.untimed import without_times
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.arrays import Floats, Rows
-from wavecast.formats.column import MISSING, Table, columns, row_count, take_rows
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec, format_shapes
-from wavecast.formats.trace import TABLES, Phase, Trace
+from wavecast.formats.trace.column import MISSING, Table, columns, row_count, take_rows
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec, format_shapes
+from wavecast.formats.trace.tables import TABLES, Phase, Trace
 from wavecast.specs.gpu import Gpu
 
 Mask = npt.NDArray[np.bool_]

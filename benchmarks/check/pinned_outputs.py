@@ -92,9 +92,9 @@ def _calls(public: Path | None) -> Iterator[Call]:
     for path in sorted((*(traces / "odd").glob("*.gz"), *(traces / "other").glob("*.gz"))):
         yield Call(f"{path.name}-odd", ("analyze", str(path)))
     ranks = [str(traces / f"v100_dlrm_training_rank{rank}.json.gz") for rank in (0, 1)]
-    for form, words in FORMATS.items():
-        yield Call(f"every-ranks-{form}", ("ranks", *ranks, "--to", "A100-SXM-80GB", *words))
-        yield Call(f"every-shard-ranks-{form}", ("shard", *ranks, "--to", "H100-SXM", "--gpus", "8", *words))
+    for form, form_words in FORMATS.items():
+        yield Call(f"every-ranks-{form}", ("ranks", *ranks, "--to", "A100-SXM-80GB", *form_words))
+        yield Call(f"every-shard-ranks-{form}", ("shard", ranks[0], "--to", "H100-SXM", "--gpus", "8", *form_words))
     for source, target in PAIRS:
         for form in ("table", "json", "markdown"):
             words = ("validate", *(str(traces / f"{name}.json.gz") for name in (source, target)), "--format", form)
@@ -187,7 +187,7 @@ def _answer(call: Call) -> tuple[str, str]:
         environment = {"COLUMNS": str(call.columns)} if call.columns else {}
         words = [word.replace("{out}", out) for word in call.words]
         result = CliRunner().invoke(wavecast, words, env=environment)
-        written = [path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())]
+        written = [path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir()) if path.is_file()]
     text = "\n".join([f"exit status {result.exit_code}", result.output, *written])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         text += f"\n{result.exception!r}"

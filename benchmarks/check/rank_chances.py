@@ -38,7 +38,7 @@ from wavecast.analyzer.analysis.decision.observed import condition
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.recorded.untimed import without_times
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.mlp_weights.train.pseudo_iterations import PseudoIterations
 from wavecast.mlp_weights.train.rank_errors import (
     ErrorLikeness,

@@ -28,7 +28,7 @@ from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.memory import memory_per_rank
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 
 BAR: Final = 0.08

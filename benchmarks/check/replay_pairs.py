@@ -34,7 +34,7 @@ from wavecast.analyzer.graph.latencies import generation_latencies
 from wavecast.analyzer.host.recorded_speed import relative_host_speed
 from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import match_device

@@ -37,9 +37,9 @@ from typing import Any
 
 import numpy as np
 from wavecast.analyzer.host import load_host_costs, synthesize_timeline
-from wavecast.formats.column import build_table, columns, row_count
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import OpTable, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table, columns, row_count
+from wavecast.formats.trace.tables import OpTable, Trace
 
 SCRIPTS = Path(__file__).parent / "python_scripts"
 NAMES = ("plain", "tokenizing", "beam_search", "logging_metrics", "graph_sampling")

@@ -26,7 +26,7 @@ from wavecast.analyzer.analysis.sharding.problem import ShardingProblem, TableUs
 from wavecast.analyzer.analysis.sharding.search import FoundPlan, TableChoice, assemble, search_plan
 from wavecast.analyzer.analysis.sharding.tables import EmbeddingTable, TableStep
 from wavecast.analyzer.models.library import Library, load_library
-from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.cluster import USUAL
 from wavecast.specs.fleet import build_fleet

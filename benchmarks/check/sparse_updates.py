@@ -16,7 +16,7 @@ from torch import nn
 from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.work.indices import UNIFORM, USUAL, Indices
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace.tables import Phase
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration

@@ -31,8 +31,8 @@ from typing import Any, Final
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration

@@ -16,7 +16,7 @@ from pathlib import Path
 from wavecast.analyzer.analysis.sweep.figures import FIGURES, SENSITIVE, DatasheetFigure, find_figure
 from wavecast.analyzer.analysis.sweep.imagined import varied_figures, vary_gpu
 from wavecast.analyzer.analysis.sweep.sweep import SweepQuestion, run_on
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

@@ -25,10 +25,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from wavecast.analyzer.graph.export.ops import data_links
 from wavecast.arrays import Rows
-from wavecast.formats.column import take_rows
 from wavecast.formats.kineto import import_numbered
-from wavecast.formats.signature import Signature
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.column import take_rows
+from wavecast.formats.trace.signature import Signature
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer.description.signatures import describe_arguments, describe_value, tensors_in
 from wavecast.tracer.measured.profiled import read_profiler
 from wavecast.tracer.meta.oplog import OpLog, OpRow

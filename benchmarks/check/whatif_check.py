@@ -23,9 +23,9 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, with_batch, with_precision
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.work import Family, family_of, work_of
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Argument, Signature, flatten_tensors
-from wavecast.formats.trace import OperandTable, Phase, TensorTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Argument, Signature, flatten_tensors
+from wavecast.formats.trace.tables import OperandTable, Phase, TensorTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu

@@ -24,7 +24,7 @@ from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.analyzer.whatif.cuda_graph.capture import find_stretches, with_cuda_graph
 from wavecast.analyzer.whatif.fusion.fusion import with_fused_elementwise
 from wavecast.errors import WavecastError
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 
 Floats = np.ndarray

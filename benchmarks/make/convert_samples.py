@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from wavecast import load_trace, save_trace
-from wavecast.formats.meta import Workload
+from wavecast.formats.trace.meta import Workload
 
 NETWORKS: Final = {"vit_small": 4, "bert_small": 1}
 """Network → images or sequences of an iteration, the first size of its inputs."""

@@ -22,8 +22,8 @@ from types import ModuleType
 
 import torch
 from wavecast.errors import WavecastError
-from wavecast.formats.files import save_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import save_trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 
 BATCH_SIZES = {

@@ -35,17 +35,12 @@ import timm
 import torch
 from pyarrow import parquet
 from timm.models._registry import _model_to_module  # no public function says where a model is defined
-from wavecast.analyzer.accuracy.score.recordings import (
-    ARCHIVE,
-    EARLIER_ARCHIVE,
-    HALF_ATTENTION_BEFORE,
-    read_networks,
-)
+from wavecast.analyzer.accuracy.score.recordings import ARCHIVE, EARLIER_ARCHIVE, HALF_ATTENTION_BEFORE, read_networks
 from wavecast.analyzer.accuracy.score.throughput import OLDEST_TORCH, torch_version
 from wavecast.errors import WavecastError
-from wavecast.formats.codec import encode
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import MemoryTable, Trace
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import MemoryTable, Trace
 from wavecast.tracer import trace_iteration
 
 SOFTWARE = "torch 2.4.0; cuda 12.4"

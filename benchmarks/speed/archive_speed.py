@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from wavecast.formats.archive import init_archive, open_archive
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SMALL = SAMPLES / "dlrm-inference-fp32-b2048-shapes.json.gz"

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 import wavecast
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 ROUNDS = 3

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from wavecast.formats.column import build_table
-from wavecast.formats.files import save_trace
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import CallTable, Device, IterationTable, KernelTable, Meta, OpTable, Phase, Trace
+from wavecast.formats.files.open import save_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import CallTable, Device, IterationTable, KernelTable, Meta, OpTable, Phase, Trace
 
 DEVICE: Final = "NVIDIA A100-SXM4-80GB"
 NAMES: Final = ("aten::addmm", "aten::mul", "aten::native_layer_norm", "aten::gelu", "cudaLaunchKernel")

@@ -13,9 +13,9 @@ import time
 
 import numpy as np
 from wavecast.analyzer.analysis.analyze import analyze_trace
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import CallTable, Device, IterationTable, KernelTable, OpTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import CallTable, Device, IterationTable, KernelTable, OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 
 NAMES = ("aten::mm", "aten::add", "aten::_softmax", "aten::native_layer_norm", "cudaLaunchKernel", "kernel")

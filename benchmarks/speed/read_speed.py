@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import orjson
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.files import pack_gzip, read_bytes
+from wavecast.formats.files.open import pack_gzip, read_bytes
 from wavecast.formats.kineto import import_kineto
+from wavecast.formats.trace.codec import decode, encode
 
 ROUNDS = 5
 RATIO_BAR = 10.0

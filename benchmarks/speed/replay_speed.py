@@ -22,8 +22,8 @@ from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph
 from wavecast.analyzer.replay.engine import Timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import CallTable, IterationTable, KernelTable, OpTable, SyncKind, SyncTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import CallTable, IterationTable, KernelTable, OpTable, SyncKind, SyncTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import match_device
 

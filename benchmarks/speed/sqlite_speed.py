@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 from ..make.nsys_export import PROCESS, SCHEMA
 

@@ -26,7 +26,7 @@ from .store import JournalChangedError, Store
 from .stores import open_store
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..trace.tables import Trace
 
 ResultT = TypeVar("ResultT")
 
@@ -133,7 +133,7 @@ class Archive:
     ) -> tuple[Entry, bool]:
         """Do what `add` does, and say whether the trace is new here."""
         from ...version import __version__
-        from ..codec import encode
+        from ..trace.codec import encode
         from .describe import describe_entry, drop_private
 
         for tag in tags:
@@ -168,16 +168,16 @@ class Archive:
 
         Raises TraceError where its file is damaged, InputError where it is missing.
         """
-        from ..codec import decode
-        from ..renumber import renumber
+        from ..trace.codec import decode
+        from ..trace.renumber import renumber
 
         entry = self.find(name)
         return renumber(decode(self.read(entry.id)))
 
     def read(self, trace_id: str) -> bytes:
         """Return a trace's text, unpacked and checked against its id."""
-        from ..files import DEFAULT_MAX_BYTES
-        from ..unpack import unpack_gzip
+        from ..files.open import DEFAULT_MAX_BYTES
+        from ..files.unpack import unpack_gzip
 
         where = f"{self.location}#{trace_id[:SHORT_ID_LENGTH]}"
         packed = self._store.read(key_of(trace_id))
@@ -248,7 +248,7 @@ class Archive:
         Tags and notes that the journal has lost stay lost. Damaged files are left to `verify`.
         """
         from ...version import __version__
-        from ..codec import decode
+        from ..trace.codec import decode
         from .describe import describe_entry
 
         self._store.mend()

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from ..column import MISSING, row_count
-from ..privacy import hide_private
-from ..signature import Signature, TensorSpec
-from ..trace import FORMAT_VERSION, Trace
+from ..trace.column import MISSING, row_count
+from ..trace.privacy import hide_private
+from ..trace.signature import Signature, TensorSpec
+from ..trace.tables import FORMAT_VERSION, Trace
 from .entry import Entry
 from .provenance import Provenance, format_time
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from ..privacy import hide_private
+from ..trace.privacy import hide_private
 
 HEAD_BYTES: Final = 1 << 20
 """Of a profiler file, unpacked, in which its first event stands."""

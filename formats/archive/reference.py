@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..trace.tables import Trace
 
 SCHEME: Final = "archive://"
 _COLLAPSED: Final = "archive:/"

@@ -13,19 +13,19 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
-from ..column import MISSING
 from ..execution_trace.groups import KnownGroups, list_groups
 from ..execution_trace.importer import SignatureTable, with_tensors
 from ..execution_trace.nodes import EtNode, NodeSide
-from ..garbage import collection_paused
-from ..importers import Progress
+from ..files.garbage import collection_paused
+from ..files.importers import Progress
+from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
 from ..recording.groups import GroupReport
 from ..recording.rows import CallRows, CollectiveRows, KernelRows, OpRows
 from ..recording.settle import finish
-from ..source import ImportSource, ReadOptions
-from ..trace import KernelKind, Trace
+from ..trace.column import MISSING
+from ..trace.tables import KernelKind, Trace
 from .layout import Layout, lay_out
 from .nodes import ChakraDocument, ChakraNode, ChakraType, read_binary, read_json
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING
+from ..trace.column import MISSING
 from .nodes import ChakraNode
 
 

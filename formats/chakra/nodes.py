@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import TraceError
-from ..column import MISSING
-from ..importers import Progress
-from ..protobuf import VARINT, Value, as_numbers, as_signed, as_zigzag, iterate_fields, read_varint
+from ..files.importers import Progress
+from ..files.protobuf import VARINT, Value, as_numbers, as_signed, as_zigzag, iterate_fields, read_varint
+from ..trace.column import MISSING
 
 _MOST_US: Final = 2**41
 """25 days: nothing lasts longer."""

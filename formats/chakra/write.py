@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..protobuf import pack_field, pack_varint
+from ..files.protobuf import pack_field, pack_varint
 from .nodes import ChakraType
 
 _VERSION: Final = "0.0.4"

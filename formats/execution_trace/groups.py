@@ -9,10 +9,10 @@ from typing import Any, Final, TypeGuard
 import msgspec
 import numpy as np
 
-from ..column import MISSING
 from ..recording.builder import RecordingBuilder
 from ..recording.groups import GroupReport
 from ..recording.rows import CollectiveRows
+from ..trace.column import MISSING
 from .nodes import EtNode
 from .values import find_tensors
 

@@ -9,18 +9,18 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
-from ..column import MISSING, build_table, row_count
-from ..garbage import collection_paused
-from ..importers import Progress
+from ..files.garbage import collection_paused
+from ..files.importers import Progress
+from ..files.source import ImportSource, ReadOptions
 from ..kineto.collect import MODULE_SPAN_PREFIX
 from ..kineto.process_groups import build_group_collectives
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, MarkRows, ModuleRows, OpRows
 from ..recording.settle import Recording, finish
-from ..signature import Signature
-from ..source import ImportSource, ReadOptions
-from ..trace import IterationTable, Meta, OperandTable, TensorTable, Trace
+from ..trace.column import MISSING, build_table, row_count
+from ..trace.signature import Signature
+from ..trace.tables import IterationTable, Meta, OperandTable, TensorTable, Trace
 from .groups import KnownGroups, add_collectives, read_groups
 from .nodes import USER_SCOPE, EtDocument, EtNode, NodeSide, read_nodes
 from .order import Ticks, choose_step, count_ticks

@@ -10,19 +10,19 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError, TraceError
-from ..column import MISSING, Column, row_count
-from ..files import read_bytes
-from ..importers import Progress, find_importer
+from ..files.importers import Progress, find_importer
+from ..files.open import read_bytes
 from ..kineto.importer import import_joinable
-from ..renumber import renumber
-from ..trace import Trace
+from ..trace.column import MISSING, Column, row_count
+from ..trace.renumber import renumber
+from ..trace.tables import Trace
 from .importer import SignatureTable, with_tensors
 from .nodes import USER_SCOPE, EtNode, read_nodes
 
 _LEAST_SHARE: Final = 0.5
 """Of the ops of the shorter of the two recordings: below it they are of different runs."""
-_KINETO: Final = ".kineto"
-_EXECUTION_TRACE: Final = ".execution_trace"
+_KINETO: Final = "..kineto"
+_EXECUTION_TRACE: Final = "..execution_trace"
 
 
 def load_joined(

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from ...errors import TraceError
-from ..column import MISSING
-from ..importers import Progress
+from ..files.importers import Progress
+from ..trace.column import MISSING
 
 _ID = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _BOUNDARY: Final = re.compile(rb"\]\s*\}(?=\s*,?\s*(?:\{|\Z|[^\s,\]}]))")

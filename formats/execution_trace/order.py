@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
-from ..column import MISSING
+from ..trace.column import MISSING
 from .nodes import USER_SCOPE, EtNode
 
 _STEP = "ProfilerStep#"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from ..column import MISSING
 from ..kineto.signatures import is_shape_list, kept_text, tensor_dtype
-from ..limits import MAX_INTEGER, MAX_SCALAR, MIN_SCALAR
-from ..signature import UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
+from ..trace.column import MISSING
+from ..trace.limits import MAX_INTEGER, MAX_SCALAR, MIN_SCALAR
+from ..trace.signature import UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 from .nodes import EtNode, NodeSide
 
 _TENSOR: Final = "Tensor("

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from ..column import MISSING
-from ..signature import Signature, flatten_tensors
-from ..trace import OpTable
+from ..trace.column import MISSING
+from ..trace.signature import Signature, flatten_tensors
+from ..trace.tables import OpTable
 
 _WIDE: Final = "float32"
 _LOWER: Final = frozenset({"bfloat16", "float16"})

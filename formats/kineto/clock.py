@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Raw
 
 from ...arrays import Mask
-from ..column import Column
+from ..trace.column import Column
 
 _DECIMALS: Final = 3
 """Microseconds to nanoseconds."""

@@ -9,8 +9,6 @@ from typing import Any, Final
 import numpy as np
 
 from ...errors import TraceError
-from ..column import MISSING, Column
-from ..interner import Interner
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import (
     MARK_LOADING,
@@ -27,7 +25,9 @@ from ..recording.rows import (
     OpRows,
     SyncRows,
 )
-from ..trace import KernelKind, SyncKind
+from ..trace.column import MISSING, Column
+from ..trace.interner import Interner
+from ..trace.tables import KernelKind, SyncKind
 from .clock import read_microseconds
 from .communication import read_collectives
 from .events import Arguments, Event

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from ..column import MISSING
-from ..interner import Interner
 from ..recording.groups import GroupReport
 from ..recording.rows import CollectiveRows
+from ..trace.column import MISSING
+from ..trace.interner import Interner
 from .events import Arguments, Header
 from .values import check_range, read_identifiers, read_integers
 

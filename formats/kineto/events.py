@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from ..limits import MAX_INTEGER
+from ..trace.limits import MAX_INTEGER
 
 ABSENT: Final = Raw()
 """The raw text of a value that the file does not hold."""

@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ..column import MISSING, build_table, row_count, take_rows
-from ..interner import Interner
 from ..recording.added import add_ops
 from ..recording.names import Names
-from ..trace import CollectiveTable, OpTable, Phase, Trace
+from ..trace.column import MISSING, build_table, row_count, take_rows
+from ..trace.interner import Interner
+from ..trace.tables import CollectiveTable, OpTable, Phase, Trace
 from .events import Arguments
 
 _LONGEST_TEXT: Final = 1 << 16

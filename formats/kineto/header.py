@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ..privacy import hide_private
-from ..trace import Device
+from ..trace.privacy import hide_private
+from ..trace.tables import Device
 from .events import DeviceProperties, Header
 
 _VERSION: Final = re.compile(r"\d+(?:\.\d+){0,3}")

@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING, row_count
-from ..interner import Interner
 from ..recording.rows import HostCollectiveRows
 from ..recording.settle import Recording
-from ..trace import CollectiveTable, OpTable
+from ..trace.column import MISSING, row_count
+from ..trace.interner import Interner
+from ..trace.tables import CollectiveTable, OpTable
 
 _ONE_THREAD: Final = "mpi:"
 """Begins the names of the annotations of a backend that runs one collective after the other."""

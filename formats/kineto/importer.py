@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 
 from ...errors import TraceError
-from ..column import MISSING, Column, row_count
-from ..cut import find_window, nothing_in_window
-from ..garbage import collection_paused
+from ..files.garbage import collection_paused
+from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.settle import Recording, finish
-from ..source import ImportSource, ReadOptions
-from ..trace import Meta, Precision, Trace
+from ..trace.column import MISSING, Column, row_count
+from ..trace.cut import find_window, nothing_in_window
+from ..trace.tables import Meta, Precision, Trace
 from .accelerator import count_unread, find_platform
 from .autocast import find_autocast_dtype
 from .collect import Collector

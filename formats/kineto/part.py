@@ -11,9 +11,9 @@ import numpy as np
 
 from ...arrays import Mask
 from ...errors import TraceError
-from ..cut import ALL, RecordingPart, window_bounds
-from ..source import ImportSource, ReadOptions
-from ..unpack import too_large
+from ..files.source import ImportSource, ReadOptions
+from ..files.unpack import too_large
+from ..trace.cut import ALL, RecordingPart, window_bounds
 from .collect import Collector
 from .events import Event
 from .read import Document

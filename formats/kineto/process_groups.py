@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from ..collectives import describe_collective, is_collective
-from ..column import MISSING, build_table
 from ..recording.names import Names
-from ..signature import Signature
-from ..trace import CollectiveTable, OpTable
+from ..trace.collectives import describe_collective, is_collective
+from ..trace.column import MISSING, build_table
+from ..trace.signature import Signature
+from ..trace.tables import CollectiveTable, OpTable
 from .events import DistributedInfo
 
 _PREFIX: Final = "c10d::"

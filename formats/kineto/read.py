@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import TraceError
-from ..importers import Progress
+from ..files.importers import Progress
 from .events import Event, Header, merge_headers
 from .repair import repair
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Mask
-from ..cut import RecordingPart, choose_part
-from ..interner import Interner
-from ..iterations import NEVER_NS, host_steps, iteration_table, locate_iterations, work_by_iteration
 from ..recording.assemble import settle_steps
 from ..recording.gpu import LAUNCH_WORDS
 from ..recording.rows import MARK_STEP, MarkRows
-from ..trace import IterationTable
+from ..trace.cut import RecordingPart, choose_part
+from ..trace.interner import Interner
+from ..trace.iterations import NEVER_NS, host_steps, iteration_table, locate_iterations, work_by_iteration
+from ..trace.tables import IterationTable
 from .collect import MARKS, READERS
 from .events import Event, LightEvent
 from .evidence import Evidence

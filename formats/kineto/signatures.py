@@ -12,9 +12,9 @@ from typing import Any, Final, TypeGuard
 import msgspec
 import numpy as np
 
-from ..column import MISSING
-from ..limits import MAX_SCALAR, is_countable
-from ..signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
+from ..trace.column import MISSING
+from ..trace.limits import MAX_SCALAR, is_countable
+from ..trace.signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 from .values import Integers
 
 SEPARATOR: Final = b"\0"

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ..signature import Argument, Signature, TensorSpec
-from ..trace import OpTable
+from ..trace.signature import Argument, Signature, TensorSpec
+from ..trace.tables import OpTable
 
 _MAKER: Final = "aten::_sparse_coo_tensor_with_dims_and_tensors"
 _SIZES, _VALUES = 2, 4

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from msgspec import Raw
 
 from ...errors import TraceError
-from ..column import MISSING
-from ..interner import Interner
-from ..limits import MAX_INTEGER
+from ..trace.column import MISSING
+from ..trace.interner import Interner
+from ..trace.limits import MAX_INTEGER
 
 Integers = npt.NDArray[np.int64]
 

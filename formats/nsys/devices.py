@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..database import NULL, Database
-from ..privacy import hide_private
-from ..trace import Device
+from ..files.database import NULL, Database
+from ..trace.privacy import hide_private
+from ..trace.tables import Device
 
 TABLE: Final = "TARGET_INFO_GPU"
 _COLUMNS: Final = (

@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ..column import MISSING
-from ..database import NULL, Database
-from ..limits import MAX_INTEGER
+from ..files.database import NULL, Database
 from ..recording.activity import copy_name, fill_name, is_collective, plain_template
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import KernelRows
-from ..trace import KernelKind
+from ..trace.column import MISSING
+from ..trace.limits import MAX_INTEGER
+from ..trace.tables import KernelKind
 from .strings import Strings
 
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ..column import MISSING
-from ..database import NULL, Batch, Database
+from ..files.database import NULL, Batch, Database
 from ..recording.builder import RecordingBuilder
 from ..recording.nesting import last_before
 from ..recording.ranges import RangeCollector
 from ..recording.rows import CallRows, SpanRows, SyncRows
-from ..trace import SyncKind
+from ..trace.column import MISSING
+from ..trace.tables import SyncKind
 from .gpu import process_of, take, usable
 from .strings import Strings
 

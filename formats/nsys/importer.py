@@ -10,15 +10,15 @@ import numpy as np
 
 from ...arrays import Mask, Rows
 from ...errors import TraceError
-from ..database import NULL, Database, open_database
+from ..files.database import NULL, Database, open_database
+from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
 from ..recording.dtypes import infer_dtypes
 from ..recording.rows import CallRows, SpanRows, row_count
 from ..recording.settle import Recording, finish
 from ..recording.sizes import read_sizes
-from ..source import ImportSource, ReadOptions
-from ..trace import Device, Trace
+from ..trace.tables import Device, Trace
 from .devices import read_devices
 from .gpu import GRAPHS, KERNELS, Activities, add_activities, process_of, read_activities
 from .host import CALLS, RANGES, RecordedCalls, add_calls, add_ranges, add_waits, read_calls

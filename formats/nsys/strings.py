@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import Rows
-from ..database import Database
+from ..files.database import Database
 
 TABLE = "StringIds"
 

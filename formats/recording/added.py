@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING, Column, build_table, renumber, row_count, take_rows
-from ..trace import TABLES, OpTable, Trace
+from ..trace.column import MISSING, Column, build_table, renumber, row_count, take_rows
+from ..trace.tables import TABLES, OpTable, Trace
 
 
 def add_ops(trace: Trace, added: Sequence[OpTable], op: Column) -> Trace:

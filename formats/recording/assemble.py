@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING, Column
-from ..iterations import NEVER_NS, covered_within, iteration_table, whole_iteration
-from ..signature import Signature
-from ..trace import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Quality, Trace, Workload
+from ..trace.column import MISSING, Column
+from ..trace.iterations import NEVER_NS, covered_within, iteration_table, whole_iteration
+from ..trace.signature import Signature
+from ..trace.tables import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Quality, Trace, Workload
 from .gpu import (
     build_calls,
     build_collectives,

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..interner import Interner
+from ..trace.interner import Interner
 from .groups import GroupReport
 from .names import Names
 from .rows import EventRows, empty_rows, join_rows, row_count

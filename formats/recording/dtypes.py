@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ..column import MISSING
-from ..signature import Argument, Signature, TensorSpec
-from ..trace import KernelKind, Trace
+from ..trace.column import MISSING
+from ..trace.signature import Argument, Signature, TensorSpec
+from ..trace.tables import KernelKind, Trace
 from .kernel_dtypes import KernelDtype, dtype_of_kernel
 from .sizes import UNTOLD_DTYPE
 

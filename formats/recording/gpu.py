@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ..column import MISSING, Column, build_table
-from ..interner import Interner
-from ..trace import CallTable, CollectiveTable, KernelKind, KernelTable, MemoryTable, SyncTable
+from ..trace.column import MISSING, Column, build_table
+from ..trace.interner import Interner
+from ..trace.tables import CallTable, CollectiveTable, KernelKind, KernelTable, MemoryTable, SyncTable
 from .names import Names
 from .nesting import enclosing_rows
 from .ops import Ops

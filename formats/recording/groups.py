@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..column import MISSING, build_table
-from ..trace import GroupTable, MemberTable
+from ..trace.column import MISSING, build_table
+from ..trace.tables import GroupTable, MemberTable
 from .names import Names
 
 _UNNAMED: Final = frozenset({"", "None", "undefined", "default_pg"})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..interner import Interner
-from ..privacy import hide_private
+from ..trace.interner import Interner
+from ..trace.privacy import hide_private
 
 
 class Names(Interner[str]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING, Column
+from ..trace.column import MISSING, Column
 from .rows import SpanRows
 
 

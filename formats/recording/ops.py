@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING, Column, build_table
-from ..trace import OpTable, Phase
+from ..trace.column import MISSING, Column, build_table
+from ..trace.tables import OpTable, Phase
 from .nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
 from .rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, FlowRows, MarkRows, OpRows, take_rows
 from .settle import Recording

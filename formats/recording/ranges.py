@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ..column import MISSING, Column
+from ..trace.column import MISSING, Column
 from .builder import RecordingBuilder
 from .nesting import enclosing_rows, nest, parent_rows
 from .rows import MARK_OPTIMIZER, MARK_STEP, MARK_ZERO_GRAD, MarkRows, ModuleRows, OpRows, SpanRows, take_rows

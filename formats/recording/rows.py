@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...arrays import Rows
-from ..column import Column
+from ..trace.column import Column
 
 RowsT = TypeVar("RowsT", bound="EventRows")
 TimedT = TypeVar("TimedT", bound="TimedRows")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING
+from ..trace.column import MISSING
 from .builder import RecordingBuilder
 from .groups import GroupReport
 from .names import Names

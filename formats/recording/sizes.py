@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from ...arrays import Rows
-from ..column import MISSING
-from ..limits import MAX_SCALAR, is_countable
-from ..signature import UNKNOWN, Argument, Signature, TensorSpec
+from ..trace.column import MISSING
+from ..trace.limits import MAX_SCALAR, is_countable
+from ..trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 SEPARATOR: Final = b"\0"
 """Between an op's name and its sizes."""

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ..limits import MAX_INTEGER
-from ..privacy import hide_private
-from ..trace import Device
+from ..trace.limits import MAX_INTEGER
+from ..trace.privacy import hide_private
+from ..trace.tables import Device
 
 _KIB: Final = 1024
 _MHZ: Final = 1e6

@@ -10,9 +10,7 @@ import numpy as np
 
 from ...arrays import Mask, Rows
 from ...errors import TraceError
-from ..column import MISSING
-from ..database import NULL
-from ..limits import MAX_INTEGER
+from ..files.database import NULL
 from ..recording.activity import copy_name, is_collective
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
@@ -21,7 +19,9 @@ from ..recording.ranges import RangeCollector
 from ..recording.rows import CallRows, KernelRows, SpanRows, row_count
 from ..recording.settle import finish
 from ..recording.sizes import read_sizes
-from ..trace import KernelKind, Trace
+from ..trace.column import MISSING
+from ..trace.limits import MAX_INTEGER
+from ..trace.tables import KernelKind, Trace
 from .agents import Agent, gpu_indices, read_devices
 
 _DIRECTIONS: Final = {

@@ -13,9 +13,9 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
-from ..database import NULL
-from ..source import ImportSource
-from ..trace import Trace
+from ..files.database import NULL
+from ..files.source import ImportSource
+from ..trace.tables import Trace
 from .agents import Agent
 from .collect import CALL_COLUMNS, COPY_COLUMNS, KERNEL_COLUMNS, Contents, Records, build_trace, no_records
 
@@ -127,7 +127,7 @@ def _tables(source: ImportSource) -> dict[str, _Table]:
     tables = {_kind_of(own): own}
     for kind, path in _siblings(source.path):
         if kind not in tables:
-            from ..files import read_bytes
+            from ..files.open import read_bytes
 
             tables[kind] = _Table(path.name, read_bytes(path))
     return tables

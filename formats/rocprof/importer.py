@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..source import ImportSource, ReadOptions
-from ..trace import Trace
+from ..files.source import ImportSource, ReadOptions
+from ..trace.tables import Trace
 
 Progress = Callable[[int, int], None]
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError
-from ..trace import Trace
+from ..trace.tables import Trace
 from .agents import Agent
 from .collect import Contents, Records, build_trace, gpu_time_ns
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
-from ..database import NULL, Database
-from ..trace import Trace
+from ..files.database import NULL, Database
+from ..trace.tables import Trace
 from .agents import Agent
 from .collect import Contents, Records, build_trace, unknown
 

@@ -6,8 +6,8 @@ import re
 from math import prod
 from typing import Final
 
-from ..limits import MAX_SCALAR, is_countable
-from ..signature import Signature, TensorSpec
+from ..trace.limits import MAX_SCALAR, is_countable
+from ..trace.signature import Signature, TensorSpec
 
 _DTYPES: Final = {
     "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s32": "int32",

@@ -11,15 +11,15 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
-from ..column import MISSING
-from ..detect import starts_as_json
-from ..importers import Progress
+from ..files.detect import starts_as_json
+from ..files.importers import Progress
+from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import MARK_STEP, CallRows, KernelRows, MarkRows
 from ..recording.settle import finish
-from ..source import ImportSource, ReadOptions
-from ..trace import Device, KernelKind, Meta, Trace
+from ..trace.column import MISSING
+from ..trace.tables import Device, KernelKind, Meta, Trace
 from .instructions import Instructions
 from .lines import XlaEvent, XlaLine, XlaProfile
 from .trace_json import read_trace_json

@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ..column import MISSING, build_table, row_count
-from ..interner import Interner
 from ..recording.added import add_ops
 from ..recording.names import Names
-from ..signature import Signature
-from ..trace import OpTable, Phase, Trace
+from ..trace.column import MISSING, build_table, row_count
+from ..trace.interner import Interner
+from ..trace.signature import Signature
+from ..trace.tables import OpTable, Phase, Trace
 from .hlo import read_product
 from .lines import XlaEvent
 

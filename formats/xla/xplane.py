@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ..protobuf import Value, as_bytes, as_double, as_signed, as_text, as_unsigned, iterate_fields
+from ..files.protobuf import Value, as_bytes, as_double, as_signed, as_text, as_unsigned, iterate_fields
 from .lines import KEPT, KEPT_OF_PLANES, XlaEvent, XlaLine, XlaProfile
 
 _PLANES: Final = 1

@@ -20,8 +20,8 @@ import click
 import orjson
 
 from ...errors import InputError, WavecastError
-from ...formats.constants import ENTRIES, FOLDER, MANIFEST, read_constants
-from ...formats.files import write_atomic
+from ...formats.files.constants import ENTRIES, FOLDER, MANIFEST, read_constants
+from ...formats.files.open import write_atomic
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_LENGTH: Final = 120

@@ -28,7 +28,7 @@ from ...analyzer.models.frame.intervals import (
     size_class,
 )
 from ...arrays import Codes, Floats
-from ...formats.constants import read_constants
+from ...formats.files.constants import read_constants
 from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .calibrate import COVERAGE, HeldOut, equal_weight, weighted_quantile

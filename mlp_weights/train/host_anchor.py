@@ -2,12 +2,13 @@
 
     python -m wavecast.mlp_weights.train.host_anchor [--write]
 
-The times of `REFERENCE_HOST` in formats/host_speed.py were measured on this machine; the host of host_costs is known by
-recordings of GPU work alone. What ties the two together is what is the same code with and without a GPU: views among
-the ops, and all that runs between ops (Python, autograd, wrappers). Small models run here under the profiler, and their
-views, and the time between their ops, are compared with those of the table of costs. Other ops differ by more than
-views do: half_width is the spread of the ratio over families of ops, and that is what the interval of a measured host
-rests on. What `measure --host` says at that moment, beside REFERENCE_HOST, takes out how busy the machine is.
+The times of `REFERENCE_HOST` in formats/measured/host_speed.py were measured on this machine; the host of host_costs
+is known by recordings of GPU work alone. What ties the two together is what is the same code with and without a GPU:
+views among the ops, and all that runs between ops (Python, autograd, wrappers). Small models run here under the
+profiler, and their views, and the time between their ops, are compared with those of the table of costs. Other ops
+differ by more than views do: half_width is the spread of the ratio over families of ops, and that is what the interval
+of a measured host rests on. What `measure --host` says at that moment, beside REFERENCE_HOST, takes out how busy the
+machine is.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from ...analyzer.host.kinds import speeds_between
 from ...analyzer.host.recorded_speed import kinds_of_ops
 from ...analyzer.host.timeline import leads_of
 from ...analyzer.work import VARYING_FAMILIES, Family, family_of
-from ...formats.files import load_trace
-from ...formats.host_speed import REFERENCE_HOST
-from ...formats.meta import HostTimes
-from ...formats.trace import Trace
+from ...formats.files.open import load_trace
+from ...formats.measured.host_speed import REFERENCE_HOST
+from ...formats.trace.meta import HostTimes
+from ...formats.trace.tables import Trace
 from ...tracer.host_times.measure import measure_host
 from .constants import FittedConstants, Program, save_constants, write_options
 from .host_samples import Sample, load_sample

@@ -13,9 +13,9 @@ import torch
 from ...analyzer.host.op_times import LONGEST_NS, classify_calls, sum_between, times_of_rows
 from ...analyzer.host.timeline import places_of
 from ...arrays import Floats, Rows
-from ...formats.column import build_table, row_count, take_rows
-from ...formats.files import load_trace
-from ...formats.trace import TABLES, Trace
+from ...formats.files.open import load_trace
+from ...formats.trace.column import build_table, row_count, take_rows
+from ...formats.trace.tables import TABLES, Trace
 from .profiler_ratios import Mode
 
 HOSTS: Final = {

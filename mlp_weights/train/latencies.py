@@ -23,10 +23,10 @@ from ...analyzer.graph.latencies import AMD, CONSTANTS, DEFAULT, Term
 from ...analyzer.graph.rules import lane_firsts, seen_latencies
 from ...analyzer.graph.steps import with_iterations
 from ...errors import InputError
-from ...formats.column import row_count
-from ...formats.constants import read_constants
-from ...formats.files import load_trace
-from ...formats.trace import Trace
+from ...formats.files.constants import read_constants
+from ...formats.files.open import load_trace
+from ...formats.trace.column import row_count
+from ...formats.trace.tables import Trace
 from ...specs.catalog import load_catalog
 from ...specs.generations import generation_of, is_of_amd
 from ...specs.gpu import Gpu

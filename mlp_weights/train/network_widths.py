@@ -34,7 +34,7 @@ from ...analyzer.accuracy.score.report import NetworkRow, ThroughputRow
 from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
 from ...analyzer.accuracy.score.weights import Withheld, choose_weights
 from ...analyzer.prediction.shared_error import COMPILED_HALF_WIDTH, IterationKind, shared_half_widths
-from ...formats.constants import read_constants
+from ...formats.files.constants import read_constants
 from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of
 from ...specs.match import find_gpu

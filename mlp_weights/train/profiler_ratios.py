@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from ...formats.constants import read_constants
+from ...formats.files.constants import read_constants
 from .constants import FittedConstants, Program, save_constants, write_options
 
 NAME: Final = "profiler_ratios"

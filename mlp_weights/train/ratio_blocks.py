@@ -28,7 +28,7 @@ from ...analyzer.prediction.ratios import RULES
 from ...analyzer.prediction.wave import exact_wave_factor, large_wave_factor, reached_boundedness
 from ...analyzer.work import Family
 from ...arrays import Floats, Rows
-from ...formats.files import load_trace
+from ...formats.files.open import load_trace
 from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu, Rate, chip_of

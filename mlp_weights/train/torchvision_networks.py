@@ -22,8 +22,8 @@ from ...analyzer.analysis.analyze import run_analysis
 from ...analyzer.measurements.samples import pick, read_table
 from ...analyzer.models.library import load_library
 from ...analyzer.prediction.sum_interval import busy_interval_ns
-from ...formats.files import load_trace, save_trace
-from ...formats.trace import Trace
+from ...formats.files.open import load_trace, save_trace
+from ...formats.trace.tables import Trace
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Rate, chip_of, peak_flops_per_s
 from ...specs.match import find_gpu

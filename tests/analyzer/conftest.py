@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import CallTable, Device, IterationTable, KernelTable, Meta, OpTable, Trace, Workload
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import CallTable, Device, IterationTable, KernelTable, Meta, OpTable, Trace, Workload
 from wavecast.specs.gpu import Gpu, Rate
 
 GpuBuilder = Callable[..., Gpu]

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
 from wavecast.analyzer.commands.analyze import analyze
-from wavecast.formats.codec import encode
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import (
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import (
     CallTable,
     Device,
     IterationTable,

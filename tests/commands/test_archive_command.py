@@ -15,8 +15,8 @@ from wavecast.analyzer.commands.analyze import analyze
 from wavecast.analyzer.commands.archive import archive as archive_group
 from wavecast.analyzer.commands.command import TracePath, complete_archived
 from wavecast.formats.archive import init_archive, open_archive
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Device
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Device
 
 Run = Callable[..., Result]
 

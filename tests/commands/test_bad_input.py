@@ -250,7 +250,7 @@ def test_an_interruption_is_quiet(run: Run, trace_file: Path, monkeypatch: pytes
     def interrupt(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("wavecast.formats.files.load_trace", interrupt)
+    monkeypatch.setattr("wavecast.formats.files.open.load_trace", interrupt)
     result = run("analyze", trace_file)
     assert (result.exit_code, result.output) == (130, "")
 

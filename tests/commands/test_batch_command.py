@@ -19,7 +19,7 @@ from click.testing import Result
 from pyarrow import parquet
 from wavecast.analyzer.rendering.page.vega import chart_library
 from wavecast.formats.archive import init_archive, open_archive
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 Run = Callable[..., Result]
 SAMPLES = ("gpt2_small-inference-bf16-b4", "resnet50-inference-bf16-b32", "bert_base-inference-bf16-b16")

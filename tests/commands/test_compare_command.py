@@ -16,8 +16,8 @@ from click.testing import Result
 from wavecast.analyzer.analysis.compare.report import GpuChange, Verdict
 from wavecast.analyzer.analysis.decision.electricity import PowerDraw
 from wavecast.analyzer.analysis.decision.job_energy import JobEnergy
-from wavecast.formats.codec import encode
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.codec import encode
 
 Run = Callable[..., Result]
 

@@ -83,7 +83,7 @@ def test_what_is_read_is_not_written_over(words: tuple[str, ...], form: str, rec
 def test_bad_places_are_refused_before_any_work(
     words: tuple[str, ...], message: str, recording: bytes, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wavecast.formats.files.load_trace", lambda *_, **__: pytest.fail("the trace was read"))
+    monkeypatch.setattr("wavecast.formats.files.open.load_trace", lambda *_, **__: pytest.fail("the trace was read"))
     found = run(*words)
     assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr.startswith(f"Error: {message}")

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
-from wavecast.formats.codec import decode
-from wavecast.formats.files import load_trace, save_trace
-from wavecast.formats.perfetto import EventFile, EventTrack, encode_events
-from wavecast.formats.printable import CONTROL_CATEGORIES
-from wavecast.formats.trace import Device, Meta, Trace, Workload
+from wavecast.formats.files.open import load_trace, save_trace
+from wavecast.formats.perfetto.timeline import EventFile, EventTrack, encode_events
+from wavecast.formats.trace.codec import decode
+from wavecast.formats.trace.printable import CONTROL_CATEGORIES
+from wavecast.formats.trace.tables import Device, Meta, Trace, Workload
 
 Run = Callable[..., Result]
 HOSTILE = (

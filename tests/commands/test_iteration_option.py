@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from wavecast.analyzer.commands.command import ITERATION_RULES
 from wavecast.analyzer.recorded.choice import RULES
-from wavecast.formats.codec import encode
+from wavecast.formats.trace.codec import encode
 
 Run = Callable[..., Result]
 Files = Callable[[], Any]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 Run = Callable[..., Result]
 MODEL = {

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from click.testing import Result
-from wavecast.formats.files import load_trace, save_trace
+from wavecast.formats.files.open import load_trace, save_trace
 
 Run = Callable[..., Result]
 SHAPES = "samples/dcgan-training-fp32-b64-shapes.json.gz"

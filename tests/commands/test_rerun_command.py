@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
-from wavecast.formats.column import build_table, row_count
-from wavecast.formats.files import load_trace, save_trace
-from wavecast.formats.rerun import LocalDevice, Rerun
-from wavecast.formats.trace import Device, KernelTable
+from wavecast.formats.files.open import load_trace, save_trace
+from wavecast.formats.measured.rerun import LocalDevice, Rerun
+from wavecast.formats.trace.column import build_table, row_count
+from wavecast.formats.trace.tables import Device, KernelTable
 
 torch = pytest.importorskip("torch")
 

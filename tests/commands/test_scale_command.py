@@ -134,7 +134,7 @@ def test_what_cannot_be_asked_is_one_line(arguments: tuple[str, ...], part: str,
 def test_a_measured_rank_is_refused(run: Run, trace_file: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from wavecast.formats.files import load_trace, save_trace
+    from wavecast.formats.files.open import load_trace, save_trace
 
     trace = load_trace(trace_file)
     path = tmp_path / "rank.json"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from wavecast.formats.column import ColumnSpec, Table, build_table, columns
-from wavecast.formats.fields import FieldSpec, record_fields
-from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
-from wavecast.formats.trace import (
+from wavecast.formats.trace.column import ColumnSpec, Table, build_table, columns
+from wavecast.formats.trace.fields import FieldSpec, record_fields
+from wavecast.formats.trace.signature import UNKNOWN, Signature, TensorSpec
+from wavecast.formats.trace.tables import (
     TABLES,
     CallTable,
     Device,
@@ -24,7 +24,7 @@ from wavecast.formats.trace import (
     Trace,
     Workload,
 )
-from wavecast.formats.validate import column_range
+from wavecast.formats.trace.validate import column_range
 
 MAX_ROWS = 3
 

@@ -12,10 +12,10 @@ import pytest
 from wavecast.errors import TraceError
 from wavecast.formats.chakra.nodes import ChakraType, read_binary
 from wavecast.formats.chakra.write import WrittenNode, encode_chakra
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.files import load_trace
-from wavecast.formats.protobuf import iterate_fields, pack_field, pack_varint
-from wavecast.formats.trace import KernelKind, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.files.protobuf import iterate_fields, pack_field, pack_varint
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import KernelKind, Trace
 
 
 def node(number: int, us: int = 10, *deps: int, host: bool = False, **more: Any) -> WrittenNode:

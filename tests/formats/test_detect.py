@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from wavecast.formats.codec import encode
-from wavecast.formats.detect import FileKind, describe_content, detect
-from wavecast.formats.importers import IMPORTERS, find_importer
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.detect import FileKind, describe_content, detect
+from wavecast.formats.files.importers import IMPORTERS, find_importer
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.tables import Trace
 
 LONG = "x" * 100_000
 OWN, PROFILER = "a wavecast trace", "a PyTorch profiler trace"
@@ -74,7 +74,7 @@ def test_what_can_be_read_is_found(content: bytes, name: str | None) -> None:
 
 def test_every_importer_can_be_loaded() -> None:
     for item in IMPORTERS:
-        assert callable(getattr(import_module(item.module, "wavecast.formats"), item.function))
+        assert callable(getattr(import_module(item.module, "wavecast.formats.files"), item.function))
 
 
 def test_our_own_file_is_recognised(small_trace: Trace) -> None:

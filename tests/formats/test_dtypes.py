@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from wavecast.formats.recording.kernel_dtypes import dtype_of_kernel
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import Trace
 
 from .test_nsys import Export, op_names
 

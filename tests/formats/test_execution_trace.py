@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from wavecast.errors import InputError, TraceError
-from wavecast.formats.codec import decode, encode
 from wavecast.formats.execution_trace import load_joined
-from wavecast.formats.files import load_trace
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import Phase, Trace
 
 Node = dict[str, Any]
 A, B, C = ([number, number + 1, 0, 16, 4, "cuda:0"] for number in (10, 20, 30))

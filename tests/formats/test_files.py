@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from wavecast import load_trace, save_trace
 from wavecast.errors import InputError, OutputError, TraceError, WriteError
-from wavecast.formats import unpack
-from wavecast.formats.codec import encode
-from wavecast.formats.files import pack_gzip, read_bytes, write_atomic
-from wavecast.formats.importers import IMPORTERS
-from wavecast.formats.trace import Trace
+from wavecast.formats.files import unpack
+from wavecast.formats.files.importers import IMPORTERS
+from wavecast.formats.files.open import pack_gzip, read_bytes, write_atomic
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.tables import Trace
 
 
 @pytest.fixture

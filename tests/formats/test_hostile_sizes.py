@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from wavecast import load_trace
 from wavecast.errors import TraceError
-from wavecast.formats import files
-from wavecast.formats.codec import MAX_RECORD_BYTES, decode
+from wavecast.formats.files import open as files
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.kineto import read as kineto_read
-from wavecast.formats.signature_json import MAX_SIGNATURE_BYTES
+from wavecast.formats.trace.codec import MAX_RECORD_BYTES, decode
+from wavecast.formats.trace.signature_json import MAX_SIGNATURE_BYTES
 
 HEAD = {"format": "wavecast.trace", "version": "1.1"}
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 9, "dur": 2}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.formats.iterations import NEVER_NS, iteration_table, locate_iterations, whole_iteration
+from wavecast.formats.trace.iterations import NEVER_NS, iteration_table, locate_iterations, whole_iteration
 
 
 def test_a_single_step_ends_with_the_later_of_host_and_gpu() -> None:

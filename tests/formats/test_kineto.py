@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
-from wavecast.formats.trace import KernelKind, Phase, SyncKind, Trace
+from wavecast.formats.trace.signature import UNKNOWN, Signature, TensorSpec
+from wavecast.formats.trace.tables import KernelKind, Phase, SyncKind, Trace
 
 Event = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 Event = dict[str, Any]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.kineto import read as kineto_read
-from wavecast.formats.trace import Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.tables import Trace
+from wavecast.formats.trace.validate import validate
 
 TRICKY = 'a "},\n  {" b \\" },{ ] ] "traceEvents": [ {'
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.formats.column import row_count
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import TABLES, Phase, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.tables import TABLES, Phase, Trace
+from wavecast.formats.trace.validate import validate
 
 pytestmark = pytest.mark.data
 

@@ -16,10 +16,10 @@ from wavecast.analyzer.prediction.capture_join import join_captures
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.rendering.overview import describe_overview
 from wavecast.analyzer.rendering.page.markdown import draw_markdown
-from wavecast.formats.codec import decode, encode
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import Phase, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import Phase, Trace
+from wavecast.formats.trace.validate import validate
 
 Event = dict[str, Any]
 GEMM, RELU = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn", "void at::native::relu_kernel"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from wavecast.formats.kineto.importer import import_kineto
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 Event = dict[str, Any]
 

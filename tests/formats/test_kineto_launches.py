@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from wavecast.formats.codec import decode, encode
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import Trace
 
 
 def launch(correlation: int, **told: Any) -> dict[str, Any]:

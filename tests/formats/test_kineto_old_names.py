@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.signature import UNKNOWN, Signature, TensorSpec
+from wavecast.formats.trace.tables import Phase, Trace
 
 Event = dict[str, Any]
 

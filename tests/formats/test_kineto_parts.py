@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.errors import TraceError
-from wavecast.formats import files
-from wavecast.formats.files import load_trace
+from wavecast.formats.files import open as files
+from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import part as kineto_part
 from wavecast.formats.kineto import read as kineto_read
-from wavecast.formats.trace import Quality, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.tables import Quality, Trace
+from wavecast.formats.trace.validate import validate
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast.analyzer.graph.roles import Role, call_roles
-from wavecast.formats.codec import decode, encode
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import KernelKind, SyncKind, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import KernelKind, SyncKind, Trace
+from wavecast.formats.trace.validate import validate
 
 Event = dict[str, Any]
 MAX_1550 = {

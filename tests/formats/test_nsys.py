@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from wavecast.arrays import share_busy_time
 from wavecast.errors import TraceError
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.files import load_trace
-from wavecast.formats.signature import UNKNOWN, TensorSpec
-from wavecast.formats.trace import KernelKind, Phase, SyncKind, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.signature import UNKNOWN, TensorSpec
+from wavecast.formats.trace.tables import KernelKind, Phase, SyncKind, Trace
 
 nsys_export = import_module("benchmarks.make.nsys_export")
 nsys_pairs = import_module("benchmarks.check.nsys_pairs")

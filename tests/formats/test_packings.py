@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from wavecast import load_trace
 from wavecast.errors import TraceError
-from wavecast.formats.codec import encode
-from wavecast.formats.files import read_bytes
-from wavecast.formats.source import ImportSource
-from wavecast.formats.trace import Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.files.open import read_bytes
+from wavecast.formats.files.source import ImportSource
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.tables import Trace
+from wavecast.formats.trace.validate import validate
 
 Pack = Callable[[bytes], bytes]
 

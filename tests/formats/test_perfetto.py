@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.errors import OutputError
-from wavecast.formats.perfetto import (
+from wavecast.formats.perfetto.timeline import (
     EventArrows,
     EventFile,
     EventSlices,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from wavecast.errors import TraceError
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.files import load_trace
-from wavecast.formats.importers import find_importer
-from wavecast.formats.trace import KernelKind
-from wavecast.formats.validate import validate
+from wavecast.formats.files.importers import find_importer
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import KernelKind
+from wavecast.formats.trace.validate import validate
 
 BASE = 1_790_000_000_000_000_000
 NAMES = ["aten::mm", "cudaGraphLaunch", "ampere_gemm", "cudaMemcpyAsync"]

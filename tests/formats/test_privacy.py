@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.formats.codec import encode
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.privacy import ADDRESS, PATH, hide_private
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.privacy import ADDRESS, PATH, hide_private
 
 PRIVATE = {
     "triton_/home/ann/secret/kernel.py": "triton_<path>",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.errors import TraceError
-from wavecast.formats.protobuf import (
+from wavecast.formats.files.protobuf import (
     FIXED32,
     FIXED64,
     LENGTH_DELIMITED,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.files import save_trace
-from wavecast.formats.reference import insert_reference
-from wavecast.formats.trace import FORMAT_VERSION, Trace
+from wavecast.formats.files.open import save_trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.reference import insert_reference
+from wavecast.formats.trace.tables import FORMAT_VERSION, Trace
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def code_blocks(page: str, language: str) -> list[str]:
 
 
 def test_the_list_of_fields_is_current(page: str) -> None:
-    assert insert_reference(page) == page, "run: python -m wavecast.formats.reference docs/trace-format.md"
+    assert insert_reference(page) == page, "run: python -m wavecast.formats.trace.reference docs/trace-format.md"
 
 
 def test_the_version_is_current(page: str) -> None:

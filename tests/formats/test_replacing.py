@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 from wavecast.errors import OutputError, WriteError
-from wavecast.formats import locks, replacing
-from wavecast.formats.files import write_atomic
-from wavecast.formats.replacing import remove_left
+from wavecast.formats.files import locks, replacing
+from wavecast.formats.files.open import write_atomic
+from wavecast.formats.files.replacing import remove_left
 
 LEFT = ".wavecast-0123456789abcdef.tmp"
 SLOW_WRITER = """
 import os, sys, time
 from pathlib import Path
 from wavecast.formats import replacing
-from wavecast.formats.files import write_atomic
+from wavecast.formats.files.open import write_atomic
 def wait(descriptor):
     print("writing", flush=True)
     time.sleep(60)

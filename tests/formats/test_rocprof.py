@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from wavecast.arrays import share_busy_time
 from wavecast.errors import TraceError
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import KernelKind, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import KernelKind, Trace
 
 START = 2414192765353337
 GEMM = "void gemm<float>(float*, float const*, int)"

@@ -11,16 +11,16 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wavecast.formats.codec import encode
-from wavecast.formats.schema import build_schema, render_schema
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.schema import build_schema, render_schema
+from wavecast.formats.trace.tables import Trace
 
 VALIDATOR = jsonschema.Draft202012Validator(build_schema())
 
 
 def test_the_published_schema_is_current(root_dir: Path) -> None:
-    published = (root_dir / "formats" / "trace.schema.json").read_bytes()
-    assert published == render_schema(), "run: python -m wavecast.formats.schema formats/trace.schema.json"
+    published = (root_dir / "formats" / "trace" / "trace.schema.json").read_bytes()
+    assert published == render_schema(), "run: python -m wavecast.formats.trace.schema formats/trace/trace.schema.json"
 
 
 def test_the_schema_is_one() -> None:

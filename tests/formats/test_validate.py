@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wavecast.errors import TraceError
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import Device, IterationTable, Meta, OpTable, Quality, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import Device, IterationTable, Meta, OpTable, Quality, Trace
+from wavecast.formats.trace.validate import validate
 
 HOSTILE: list[Any] = [
     None,

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from wavecast.arrays import share_busy_time
 from wavecast.errors import TraceError
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.files import load_trace
-from wavecast.formats.importers import find_importer
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import KernelKind, Phase
-from wavecast.formats.validate import validate
+from wavecast.formats.files.importers import find_importer
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import KernelKind, Phase
+from wavecast.formats.trace.validate import validate
 from wavecast.formats.xla import import_xla
 from wavecast.formats.xla.hlo import read_product
 

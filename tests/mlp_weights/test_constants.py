@@ -12,7 +12,7 @@ import orjson
 import pytest
 from wavecast import load_trace
 from wavecast.errors import InputError
-from wavecast.formats.constants import ENTRIES, FOLDER, MANIFEST, read_constants
+from wavecast.formats.files.constants import ENTRIES, FOLDER, MANIFEST, read_constants
 from wavecast.mlp_weights.train.constants import FittedConstants, difference, hash_files, render, save_constants
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json") if path.name != MANIFEST)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.prediction.shared_error import IterationKind, job_half_widths, shared_half_widths
 from wavecast.analyzer.work import Family
-from wavecast.formats.constants import read_constants
+from wavecast.formats.files.constants import read_constants
 from wavecast.mlp_weights.train.job_widths import NAME, JobError, by_publisher, half_width_of, widths_of
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu

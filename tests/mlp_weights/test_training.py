@@ -24,12 +24,7 @@ from wavecast.analyzer.models.registry import OP_MODELS
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train import driver
 from wavecast.mlp_weights.train.__main__ import main
-from wavecast.mlp_weights.train.calibrate import (
-    HeldOut,
-    choose_shrink,
-    fit_anchor,
-    weighted_quantile,
-)
+from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, weighted_quantile
 from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, find_recipe, load_pool
 from wavecast.mlp_weights.train.half_widths import (
     FOREIGN_FACTOR,

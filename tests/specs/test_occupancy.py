@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
 from wavecast.specs.match import find_gpu, match_device
-from wavecast.specs.occupancy import (
-    MAX_THREADS_PER_BLOCK,
-    blocks_per_sm,
-    occupancy_ratio,
-    resident_blocks,
-    sm_limits,
-)
+from wavecast.specs.occupancy import MAX_THREADS_PER_BLOCK, blocks_per_sm, occupancy_ratio, resident_blocks, sm_limits
 
 KIB = 1024
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 try:
     import torch

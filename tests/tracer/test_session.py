@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.nn.modules import module as module_hooks
 from wavecast.errors import CaptureError, InputError
-from wavecast.formats.codec import decode, encode
+from wavecast.formats.trace.codec import decode, encode
 from wavecast.tracer import trace_iteration
 
 DEVICES = ["meta", "cpu"]

@@ -212,7 +212,7 @@ def _measure(request: MeasureRequest) -> None:
 
 
 def _plan(request: MeasureRequest) -> dict[str, tuple[Stage, ...]]:
-    from ...formats.files import load_trace
+    from ...formats.files.open import load_trace
     from ..op_sweep.local_gpu import default_dtypes, has_tf32
     from ..op_sweep.plan import plan_sizes, plan_workload
     from ..op_sweep.sweep import SweepLimits

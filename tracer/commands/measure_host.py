@@ -14,7 +14,7 @@ from ...errors import CaptureError, InputError
 from .messages import say
 
 if TYPE_CHECKING:
-    from ...formats.meta import HostTimes
+    from ...formats.trace.meta import HostTimes
 
 _WORDS: Final = {
     "python_ns": ("plain Python", "a round of calls, attributes, small containers, strings"),
@@ -34,7 +34,7 @@ def measure_host_speed(output: Path | None, seconds: float | None) -> None:
 
     Raises InputError or OutputError before anything is measured where it can, CaptureError where nothing can be.
     """
-    from ...formats.host_file import HostFile, save_host
+    from ...formats.measured.host_file import HostFile, save_host
     from ...version import __version__
 
     if seconds is not None and not (isfinite(seconds) and seconds <= _MOST_S):
@@ -66,7 +66,7 @@ def measure_host_speed(output: Path | None, seconds: float | None) -> None:
 
 
 def _lines(framework: str | None, times: HostTimes) -> Iterator[str]:
-    from ...formats.host_speed import REFERENCE_HOST, host_ratios, host_speed
+    from ...formats.measured.host_speed import REFERENCE_HOST, host_ratios, host_speed
 
     ratios, speed = host_ratios(times), host_speed(times)
     yield f"Host: {times.processor or 'unknown processor'}, Python {times.python_version}, {framework}"

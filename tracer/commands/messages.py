@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ...formats.printable import clean_text
+from ...formats.trace.printable import clean_text
 
 
 def say(message: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import InputError, WavecastError
 
 if TYPE_CHECKING:
-    from ...formats.trace import Trace
+    from ...formats.trace.tables import Trace
 
 DISTINCT: Final = "distinct"
 """What is asked for where one of each rank that differs is wanted."""
@@ -66,7 +66,7 @@ def _record_distinct(record: Callable[[int], None], name: Callable[[int], Path])
 
     Ranks that meet in collectives alone run the same.
     """
-    from ...formats.files import load_trace
+    from ...formats.files.open import load_trace
 
     kept: list[Trace] = []
     seen, queue = {0}, [0]

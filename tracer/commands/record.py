@@ -16,7 +16,7 @@ from .shapes_request import Script, ShapesRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ...formats.trace import Trace, Workload
+    from ...formats.trace.tables import Trace, Workload
     from ..measured.recorder import Plan, Recorder
 
 _INTERRUPTED_EXIT_CODE: Final = 130
@@ -253,7 +253,7 @@ def _check_options(context: click.Context, *, shapes_only: bool) -> None:
 
 def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | None]) -> None:
     """Refuse to write the trace over what is run."""
-    from ...formats.destinations import check_destinations
+    from ...formats.files.destinations import check_destinations
 
     try:
         check_destinations({"-o": output}, {label: str(path) for label, path in inputs.items() if path is not None})
@@ -264,7 +264,7 @@ def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | Non
 def _record_script_shapes(output: Path, request: ShapesRequest) -> None:
     """Run a script on shapes until one iteration is recorded, as one rank or several, and say on stderr what was."""
     try:
-        from ...formats.files import save_trace
+        from ...formats.files.open import save_trace
         from ..fake_cuda.session import ScriptShapes
         from ..fake_ranks.place import RankPlace
         from ..host_times.measure import add_host_times
@@ -312,7 +312,7 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
     library, model = next((_LIBRARIES[item], options[item]) for item in _LIBRARIES if options[item] is not None)
     settings = {item: value for item, value in options.items() if item not in _LIBRARIES and value is not None}
     try:
-        from ...formats.files import save_trace
+        from ...formats.files.open import save_trace
         from ..measured.files import check_output
         from ..named_models import Settings, record_model
 
@@ -348,7 +348,7 @@ def _make_plan(iterations: str, workload: Workload, ends: str | None, *, host_ti
 
 
 def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Workload:
-    from ...formats.trace import Workload
+    from ...formats.trace.tables import Workload
 
     return Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=batch_size)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...formats.trace import Workload
+    from ...formats.trace.tables import Workload
 
 
 @dataclass(frozen=True, slots=True)

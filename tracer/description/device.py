@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ...formats.privacy import hide_private
-from ...formats.trace import Device, Meta, Precision
+from ...formats.trace.privacy import hide_private
+from ...formats.trace.tables import Device, Meta, Precision
 
 _HOST = -1
 """The host's number among devices."""

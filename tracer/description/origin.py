@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import InputError
-from ...formats.privacy import hide_private
-from ...formats.trace import Phase, Trace, Workload
+from ...formats.trace.privacy import hide_private
+from ...formats.trace.tables import Phase, Trace, Workload
 from ...version import __version__
 from .device import describe_framework, describe_precision, describe_versions
 

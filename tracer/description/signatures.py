@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...formats.signature import UNKNOWN, Argument, TensorSpec
+from ...formats.trace.signature import UNKNOWN, Argument, TensorSpec
 
 _TORCH_PREFIX = "torch."
 _MOST_NUMBERS = 16

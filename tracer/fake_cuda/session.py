@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import CaptureError, WavecastError
-from ...formats.trace import Trace, Workload
+from ...formats.trace.tables import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
 from ..description.signatures import tensors_in
 from ..fake_ranks.exchange import FakeExchange, is_collective

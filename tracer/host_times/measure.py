@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ...formats.meta import HostTimes
+from ...formats.trace.meta import HostTimes
 from .pieces import pieces_here
 from .processor import processor_name
 from .rounds import PieceTime, time_pieces
 
 if TYPE_CHECKING:
-    from ...formats.trace import Trace
+    from ...formats.trace.tables import Trace
 
 THOROUGH_S: Final = 4.0
 BRIEF_S: Final = 0.25

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from ...formats.privacy import hide_private
+from ...formats.trace.privacy import hide_private
 
 _LINUX: Final = Path("/proc/cpuinfo")
 _KEYS: Final = ("model name", "Model", "cpu model", "cpu", "Hardware")

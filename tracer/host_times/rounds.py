@@ -9,7 +9,7 @@ from math import log
 from statistics import quantiles
 from typing import Final
 
-from ...formats.garbage import collection_paused
+from ...formats.files.garbage import collection_paused
 from .pieces import HostPiece, Run
 
 _BATCH_NS: Final = 400_000

@@ -8,7 +8,7 @@ import torch
 from torch.profiler import profile
 
 from ...errors import CaptureError
-from ...formats.trace import Trace, Workload
+from ...formats.trace.tables import Trace, Workload
 from ..hooks.modules import ModuleSpans
 from .files import import_profiler, keep_iterations
 from .lookup_table import add_lookups

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...formats.column import build_table
-from ...formats.signature import TensorSpec, flatten_tensors
-from ...formats.trace import LookupTable, Trace
+from ...formats.trace.column import build_table
+from ...formats.trace.signature import TensorSpec, flatten_tensors
+from ...formats.trace.tables import LookupTable, Trace
 from .lookups import CountedCall, Histogram, LookupKind, kind_of_op
 
 

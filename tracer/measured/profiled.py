@@ -15,9 +15,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from ...errors import CaptureError
-from ...formats.column import build_table
 from ...formats.kineto import import_numbered
-from ...formats.trace import Device, IterationTable, Trace
+from ...formats.trace.column import build_table
+from ...formats.trace.tables import Device, IterationTable, Trace
 from ..description.device import describe_device, describe_precision
 from ..hooks.modules import ModuleSpans, hooks_unwarned
 from ..tensor_ids.tables import add_tensor_ids

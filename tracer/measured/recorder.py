@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from ...errors import CaptureError, InputError
-from ...formats.files import save_trace
-from ...formats.trace import Trace, Workload
+from ...formats.files.open import save_trace
+from ...formats.trace.tables import Trace, Workload
 from ..description.origin import check_workload
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.interrupts import interrupts_deferred

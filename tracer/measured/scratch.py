@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ...formats.locks import Lock, fcntl, take_lock
+from ...formats.files.locks import Lock, fcntl, take_lock
 
 _PREFIX: Final = "wavecast-"
 _NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")

@@ -20,7 +20,7 @@ import torch.utils.checkpoint
 from torch import Tensor
 from torch.amp import autocast_mode
 
-from ...formats.autocast import CASTS, WIDE_BY_DTYPE, Cast
+from ...formats.trace.autocast import CASTS, WIDE_BY_DTYPE, Cast
 from ..hooks.patches import patched
 
 CUDA: Final = "cuda"

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from ...formats.collectives import describe_collective
-from ...formats.column import MISSING, build_table
-from ...formats.interner import Interner
-from ...formats.privacy import hide_private
-from ...formats.signature import Signature
-from ...formats.trace import CollectiveTable, GroupTable, MemberTable, OpTable
+from ...formats.trace.collectives import describe_collective
+from ...formats.trace.column import MISSING, build_table
+from ...formats.trace.interner import Interner
+from ...formats.trace.privacy import hide_private
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import CollectiveTable, GroupTable, MemberTable, OpTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ...formats.column import MISSING
-from ...formats.signature import Signature
-from ...formats.trace import Phase
+from ...formats.trace.column import MISSING
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import Phase
 from .oplog import OpLog, OpRow
 
 _FORWARD_NAME = "Torch-Compiled Region: {}/0"

@@ -9,11 +9,11 @@ from typing import Final
 
 import torch
 
-from ...formats.column import MISSING, build_table
-from ...formats.interner import Interner
-from ...formats.privacy import hide_private
-from ...formats.signature import Signature
-from ...formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
+from ...formats.trace.column import MISSING, build_table
+from ...formats.trace.interner import Interner
+from ...formats.trace.privacy import hide_private
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import MemoryTable, OperandTable, OpTable, Phase, TensorTable
 from ..description.device import device_number
 from ..description.signatures import describe_tensor
 from .collectives import CollectiveLog

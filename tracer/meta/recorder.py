@@ -16,9 +16,9 @@ from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from ...errors import CaptureError
-from ...formats.column import MISSING
-from ...formats.signature import Signature
-from ...formats.trace import Meta, Phase, Precision, Trace
+from ...formats.trace.column import MISSING
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import Meta, Phase, Precision, Trace
 from ..description.signatures import describe_arguments, describe_tensor, describe_value, tensors_in
 from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from ...errors import InputError
-from ...formats.trace import Trace
+from ...formats.trace.tables import Trace
 from ..meta.host_values import HostReads, HostValues
 from ..session import trace_iteration
 from .images import build_timm, build_torchvision

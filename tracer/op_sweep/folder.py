@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 
 from ...errors import InputError, OutputError
-from ...formats.destinations import check_destinations
-from ...formats.files import write_atomic
+from ...formats.files.destinations import check_destinations
+from ...formats.files.open import write_atomic
 from ...version import __version__
 from .local_gpu import read_gpu_state
 from .sweep import SOURCE, Sweep

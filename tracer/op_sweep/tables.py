@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from ...formats.files import write_atomic
+from ...formats.files.open import write_atomic
 
 TEXT = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
 I32, I64 = pyarrow.int32(), pyarrow.int64()

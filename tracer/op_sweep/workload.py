@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...formats.column import MISSING
-from ...formats.signature import Argument, TensorSpec
-from ...formats.trace import Precision, Trace
+from ...formats.trace.column import MISSING
+from ...formats.trace.signature import Argument, TensorSpec
+from ...formats.trace.tables import Precision, Trace
 from .cases import COLD_COPIES, DTYPES, HALVES, AttentionSizes, Case, ConvolutionSizes, attention, convolution
 from .vector_cases import vector
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...arrays import Rows
-from ...formats.signature import Signature
-from ...formats.trace import Trace
+from ...formats.trace.signature import Signature
+from ...formats.trace.tables import Trace
 from .schema import Bound, UnfitError, bind, find_packet
 
 CPU_CAPTURE = "cpu"

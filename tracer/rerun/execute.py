@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from ...arrays import Floats, Rows
-from ...formats.rerun import LocalDevice, Rerun, WholePass
-from ...formats.trace import Trace
+from ...formats.measured.rerun import LocalDevice, Rerun, WholePass
+from ...formats.trace.tables import Trace
 from ..description.device import describe_framework
 from ..op_sweep.timing import GRAPH, time_call
 from .calls import Calls, Problem, choose_calls

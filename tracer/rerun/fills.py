@@ -8,7 +8,7 @@ from enum import Enum
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from ...formats.signature import TensorSpec
+from ...formats.trace.signature import TensorSpec
 from .schema import Bound
 
 Values = Mapping[str, Any]

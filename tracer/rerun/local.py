@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from ...errors import InputError
-from ...formats.rerun import LocalDevice
-from ...formats.trace import Device, Precision
+from ...formats.measured.rerun import LocalDevice
+from ...formats.trace.tables import Device, Precision
 from ..description.device import describe_device, describe_precision
 
 

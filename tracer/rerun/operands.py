@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from ...formats.signature import TensorSpec
+from ...formats.trace.signature import TensorSpec
 from .fills import NOISE, Content, Fill, fill_of, indexed_dimensions
 from .schema import Bound, Local, UnfitError, torch_dtype
 from .states import complete

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from ...formats.signature import UNKNOWN, Argument, TensorSpec
+from ...formats.trace.signature import UNKNOWN, Argument, TensorSpec
 
 
 class Local(Enum):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from ...formats.column import MISSING
+from ...formats.trace.column import MISSING
 
 _OP: Final = "TorchOp"
 _ALLOCATION: Final = "Allocation"

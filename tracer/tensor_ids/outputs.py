@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from ...formats.column import MISSING
-from ...formats.signature import Signature
+from ...formats.trace.column import MISSING
+from ...formats.trace.signature import Signature
 from .events import Allocation, OpEvent, TensorKey
 from .schemas import OpSchemas, Returns
 from .views import Forms, view_forms

@@ -8,10 +8,10 @@ from typing import TypeGuard
 
 import numpy as np
 
-from ...formats.column import MISSING
-from ...formats.interner import Interner
-from ...formats.signature import Argument, Signature, TensorSpec
-from ...formats.trace import Trace
+from ...formats.trace.column import MISSING
+from ...formats.trace.interner import Interner
+from ...formats.trace.signature import Argument, Signature, TensorSpec
+from ...formats.trace.tables import Trace
 from .events import OpEvent, TensorKey
 
 Call = tuple[int, int, tuple[str, ...]]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from torch.profiler import profile
 
-from ...formats.column import MISSING, Column, build_table
-from ...formats.garbage import collection_paused
-from ...formats.interner import Interner
-from ...formats.trace import OperandTable, TensorTable, Trace
+from ...formats.files.garbage import collection_paused
+from ...formats.trace.column import MISSING, Column, build_table
+from ...formats.trace.interner import Interner
+from ...formats.trace.tables import OperandTable, TensorTable, Trace
 from ..description.device import device_number
 from .events import Allocation, OpEvent, TensorKey, read_events
 from .outputs import find_outputs

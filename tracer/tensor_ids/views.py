@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...formats.signature import Signature, TensorSpec, Unknown
+from ...formats.trace.signature import Signature, TensorSpec, Unknown
 from .events import TensorKey
 from .schemas import Returns
 

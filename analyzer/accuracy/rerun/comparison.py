@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ....arrays import Floats, Rows, none_for_nan
-from ....formats.rerun import Rerun
-from ....formats.signature import format_shapes
-from ....formats.trace import Trace
+from ....formats.measured.rerun import Rerun
+from ....formats.trace.signature import format_shapes
+from ....formats.trace.tables import Trace
 from ..metrics import Figures, error_figures
 from ..validate.report import Coverage
 from .report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....formats.rerun import WholePass
+from ....formats.measured.rerun import WholePass
 from ..metrics import Figures
 from ..validate.report import Coverage
 

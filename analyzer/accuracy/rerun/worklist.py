@@ -10,7 +10,7 @@ import numpy as np
 
 from ....arrays import Floats, Rows
 from ....errors import UnknownGpuError
-from ....formats.trace import KernelKind, Trace
+from ....formats.trace.tables import KernelKind, Trace
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import run_analysis
 from ...analysis.result import Analysis

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.column import build_table
-from ....formats.signature import Signature
-from ....formats.trace import Meta, OpTable, Trace, Workload
+from ....formats.trace.column import build_table
+from ....formats.trace.signature import Signature
+from ....formats.trace.tables import Meta, OpTable, Trace, Workload
 from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError, TraceError
-from ....formats.codec import decode
-from ....formats.trace import Trace
+from ....formats.trace.codec import decode
+from ....formats.trace.tables import Trace
 from ....specs.documents import read_toml
 
 FOLDER: Final = Path(__file__).parents[3] / "samples"

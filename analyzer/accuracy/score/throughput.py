@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Mask
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu, Rate, peak_flops_per_s
 from ....specs.match import find_gpu

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from ....errors import InputError
-from ....formats.files import load_trace
-from ....formats.trace import Trace
+from ....formats.files.open import load_trace
+from ....formats.trace.tables import Trace
 from ....specs.catalog import load_catalog
 from ....specs.match import find_gpu
 from ...analysis.analyze import analyze_trace

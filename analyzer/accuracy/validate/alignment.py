@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Rows
-from ....formats.trace import Phase
+from ....formats.trace.tables import Phase
 from .calls import NO_KEY, OpCalls
 
 

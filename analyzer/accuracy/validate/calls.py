@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Rows
-from ....formats.column import row_count
-from ....formats.signature import TensorSpec
-from ....formats.trace import KernelKind, Phase, Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.signature import TensorSpec
+from ....formats.trace.tables import KernelKind, Phase, Trace
 from ....specs.attention_kernels import AttentionKernel
 from ...prediction.workload import GpuWorkload
 from ...work import canonical_name, work_of

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Rows, group_rows, none_for_nan
-from ....formats.signature import format_shapes
-from ....formats.trace import Trace
+from ....formats.trace.signature import format_shapes
+from ....formats.trace.tables import Trace
 from ...analysis.result import Analysis
 from ...prediction.bounds import limit_of
 from ...prediction.method import Method

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....arrays import Floats, Rows, none_for_nan
-from ....formats.iterations import host_steps
+from ....formats.trace.iterations import host_steps
 from ...analysis.gpu_replay import replayed_window
 from ...analysis.result import Analysis
 from ...graph.graph import NodeKind

@@ -8,7 +8,7 @@ import numpy as np
 
 from ....arrays import Rows
 from ....errors import InputError, UnknownGpuError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import run_analysis
 from ...analysis.recorded_warnings import warn_recorded

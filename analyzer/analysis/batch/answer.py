@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....errors import InputError, WavecastError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ...prediction.method import Method
 from ...replay.causes import CAUSES
 from ...whatif.axis.infer import infer_sequence_length

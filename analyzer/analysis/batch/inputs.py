@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ....errors import InputError, WavecastError
-from ....formats.detect import HEAD_BYTES, FileKind, describe_content, detect
-from ....formats.importers import find_importer
-from ....formats.source import ImportSource
-from ....formats.trace import Trace
+from ....formats.files.detect import HEAD_BYTES, FileKind, describe_content, detect
+from ....formats.files.importers import find_importer
+from ....formats.files.source import ImportSource
+from ....formats.trace.tables import Trace
 from .parts import is_parts_folder
 
 ARCHIVE: Final = "archive://"
@@ -92,7 +92,7 @@ def check_input(item: BatchInput) -> None:
 
 def load_input(item: BatchInput) -> Trace:
     """Return the trace. Raises InputError where it cannot be read."""
-    from ....formats.files import load_trace
+    from ....formats.files.open import load_trace
 
     return load_trace(f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location)
 

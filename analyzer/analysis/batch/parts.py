@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ....errors import InputError, OutputError
-from ....formats.files import explain_unwritable, write_atomic
+from ....formats.files.open import explain_unwritable, write_atomic
 
 SUFFIX: Final = ".parts"
 SETTINGS_FILE: Final = "settings.json"

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, shipped_prices
 from ....version import __version__

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Codes, Floats, Rows
-from ....formats.column import row_count
-from ....formats.interner import Interner
-from ....formats.signature import Signature
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.interner import Interner
+from ....formats.trace.signature import Signature
+from ....formats.trace.tables import Phase, Trace
 from ...work.lookup import WorkLookup
 from ...work.registry import canonical_name
 from ..result import Analysis

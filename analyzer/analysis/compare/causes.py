@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.trace import Phase
+from ....formats.trace.tables import Phase
 from ...work.registry import family_of
 from ...work.work import Family
 from .differences import CallDifference

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....arrays import Rows, none_for_nan
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...host.recorded_speed import relative_host_speed
 from ...memory.fit import fit_on

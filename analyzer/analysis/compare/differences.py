@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....formats.signature import Argument, Signature, TensorSpec
+from ....formats.trace.signature import Argument, Signature, TensorSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ....formats.interner import Interner
-from ....formats.trace import Phase
+from ....formats.trace.interner import Interner
+from ....formats.trace.tables import Phase
 from .calls import CallColumns
 
 _SAME, _SAME_OPS, _SAME_NAME, _ANY = 1_000, 600, 400, 100

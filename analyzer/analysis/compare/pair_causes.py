@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.trace import Phase, Precision
+from ....formats.trace.tables import Phase, Precision
 from ...work.registry import family_of
 from ...work.work import Family
 from .ledger import Ledger

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Rows
-from ....formats.constants import read_constants
+from ....formats.files.constants import read_constants
 from ....specs.gpu import Gpu, chip_of
 from ...prediction.method import Method
 from ...prediction.prediction import METHODS

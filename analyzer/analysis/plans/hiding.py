@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import Floats, Rows
-from ....formats.trace import Phase, Trace
+from ....formats.trace.tables import Phase, Trace
 from ...prediction.prediction import Prediction
 from ...prediction.workload import GpuWorkload
 from ...replay.overlap import WITHIN_SLOWING

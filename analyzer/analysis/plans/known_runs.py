@@ -10,8 +10,8 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
-from ....formats.column import MISSING, row_count
-from ....formats.trace import KernelKind, Phase, Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import KernelKind, Phase, Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....formats.trace import Phase, Trace
+from ....formats.trace.tables import Phase, Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph

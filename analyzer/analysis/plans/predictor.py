@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ...memory.fit import fit_on
 from ...memory.use import MemoryMethod, MemoryUse
 from ...whatif.parallel.derive import Shard, derive_ranks

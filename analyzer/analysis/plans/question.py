@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.cluster import Cluster
 from ....specs.fleet import Fleet
 from ....specs.gpu import Gpu

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError
-from ....formats.trace import Phase, Trace
+from ....formats.trace.tables import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Catalog, Gpu

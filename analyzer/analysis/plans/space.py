@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ...whatif.parallel.check import check_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Rows
-from ....formats.perfetto import EventFile, EventSlices, EventTrack, save_events
+from ....formats.perfetto.timeline import EventFile, EventSlices, EventTrack, save_events
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import PipelineSchedule
 from .forecast import PlanForecast

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Rows
-from ....formats.interner import Interner
-from ....formats.iterations import host_steps
-from ....formats.trace import KernelKind, Trace
+from ....formats.trace.interner import Interner
+from ....formats.trace.iterations import host_steps
+from ....formats.trace.tables import KernelKind, Trace
 from ...recorded.host_ranks import as_device, is_host_rank
 from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError
-from ....formats.trace import KernelKind, Trace
+from ....formats.trace.tables import KernelKind, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ....specs.nodes import Node

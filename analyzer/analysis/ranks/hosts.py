@@ -10,7 +10,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ....errors import InputError
-from ....formats.trace import KernelKind, Trace
+from ....formats.trace.tables import KernelKind, Trace
 from ...recorded.host_ranks import as_device
 from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window

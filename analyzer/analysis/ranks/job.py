@@ -9,8 +9,8 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
-from ....formats.iterations import host_steps
-from ....formats.trace import Trace
+from ....formats.trace.iterations import host_steps
+from ....formats.trace.tables import Trace
 from ....specs.cluster import Cluster
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Catalog, Gpu

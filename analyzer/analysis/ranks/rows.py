@@ -10,8 +10,8 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows, none_for_nan
 from ....errors import InputError
-from ....formats.column import MISSING
-from ....formats.trace import Trace
+from ....formats.trace.column import MISSING
+from ....formats.trace.tables import Trace
 from ...recorded.waiting import AlignedRanks
 from ...recorded.window import Window
 from .report import CollectiveRow, CollectiveWait, RankRow

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Mask, Rows
-from ....formats.interner import Interner
-from ....formats.perfetto import EventArrows, EventFile, EventSlices, EventTrack, crossing_levels
+from ....formats.perfetto.timeline import EventArrows, EventFile, EventSlices, EventTrack, crossing_levels
+from ....formats.trace.interner import Interner
 from .activity import RankActivity, RankState
 
 _CATEGORIES: Final = {

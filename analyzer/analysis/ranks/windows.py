@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ...recorded.choice import choose_iteration
 from ...recorded.window import Window, select_window
 from ...replay.iterations import iteration_position, iteration_rows

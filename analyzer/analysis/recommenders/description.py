@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ....errors import InputError
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ....specs.documents import read_toml
 from .sizes import USUAL_PART_COST, USUAL_TABLE_GB, HostWork, Interaction, RecommenderSizes, TableLayout, Training
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ....formats.trace import Phase
+from ....formats.trace.tables import Phase
 from ...recorded.tape import Tape, Variable
 from ...work.table_parts import ONCE
 from .sizes import Interaction, RecommenderSizes, Training, padded

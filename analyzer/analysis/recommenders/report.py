@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats
-from ....formats.column import build_table
-from ....formats.signature import Argument, Signature, TensorSpec
-from ....formats.trace import Meta, OpTable, Phase, Trace
+from ....formats.trace.column import build_table
+from ....formats.trace.signature import Argument, Signature, TensorSpec
+from ....formats.trace.tables import Meta, OpTable, Phase, Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...models.embedding.problems import with_indices

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ....errors import InputError
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from .tables import EmbeddingTable
 
 PLAN_FORMAT: Final = "wavecast.sharding-plan"

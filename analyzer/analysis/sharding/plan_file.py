@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from ....errors import InputError
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from .plan import TablePlacement, read_entries, say_kind
 from .tables import EmbeddingTable
 from .torchrec_plan import PRINTED, modules_of, plain_entries, read_printed

@@ -13,7 +13,7 @@ from math import gcd
 from typing import Any, Final
 
 from ....errors import InputError
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

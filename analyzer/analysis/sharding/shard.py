@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from ....errors import InputError
-from ....formats.signature import TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.signature import TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fabric import build_fabric
 from ....specs.gpu import Catalog, Gpu

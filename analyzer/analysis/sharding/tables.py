@@ -10,8 +10,8 @@ import numpy as np
 
 from ....arrays import Floats, Rows
 from ....errors import InputError
-from ....formats.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
-from ....formats.trace import Phase, Trace
+from ....formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
+from ....formats.trace.tables import Phase, Trace
 from ...recorded.window import Window
 from ...work import canonical_name
 

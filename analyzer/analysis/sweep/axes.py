@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.gpu import Gpu
 from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.scenario import Scenario, TargetPrecision

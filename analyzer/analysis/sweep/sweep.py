@@ -12,7 +12,7 @@ import numpy as np
 
 from ....arrays import Floats, none_for_nan
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ...host.costs import unknown_host_half_width

@@ -11,9 +11,9 @@ from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....formats.chakra.nodes import ChakraType
 from ....formats.chakra.write import WrittenNode, encode_chakra
-from ....formats.column import MISSING, row_count
-from ....formats.signature import DTYPE_BYTES
-from ....formats.trace import Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.signature import DTYPE_BYTES
+from ....formats.trace.tables import Trace
 from ...work.lookup import WorkLookup
 from ..graph import EdgeKind, Graph, NodeKind
 from ..rules import lane_firsts

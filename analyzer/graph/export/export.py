@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Mask, Rows
-from ....formats.column import MISSING
-from ....formats.signature import format_shapes
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import MISSING
+from ....formats.trace.signature import format_shapes
+from ....formats.trace.tables import Phase, Trace
 from ..critical import CriticalPath
 from ..graph import NEVER_NS, EdgeKind, Graph, NodeKind
 from .op_graph import OpGraph, join_op_graph

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
-from ....formats.column import row_count
-from ....formats.iterations import host_steps, locate_iterations
-from ....formats.trace import Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.iterations import host_steps, locate_iterations
+from ....formats.trace.tables import Trace
 from ..graph import EdgeKind, Graph
 from ..latencies import Term
 from ..place import Links

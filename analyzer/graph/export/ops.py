@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Mask, Rows
-from ....formats.column import MISSING, row_count
-from ....formats.trace import Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import Trace
 from ..graph import EdgeKind, Graph, NodeKind
 from ..hosts import logical_threads
 from ..place import Links, join_links, no_links

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows, group_rows
-from ....formats.column import MISSING
-from ....formats.trace import Trace
+from ....formats.trace.column import MISSING
+from ....formats.trace.tables import Trace
 from ..critical import CriticalPath
 from ..graph import EdgeKind, Graph, NodeKind
 from .export import OP_KIND

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats
-from ....formats.signature import DTYPE_BYTES
+from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate

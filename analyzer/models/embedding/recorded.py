@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Mask, Rows
-from ....formats.column import row_count
-from ....formats.trace import Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.tables import Trace
 from ...work.lookup import WorkLookup
 from ...work.lookup_counts import LookupCounts
 from ...work.recorded_indices import RecordedIndices

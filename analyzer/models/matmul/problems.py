@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats
-from ....formats.signature import DTYPE_BYTES
+from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work, copies_between

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....arrays import Codes, Floats
-from ....formats.signature import DTYPE_BYTES
+from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats
-from ....formats.signature import DTYPE_BYTES
+from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.access import Access
 from ...work.table import WorkTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.alternatives import Alternative
 from ..page.chart import Chart
 from ..page.quantity import common_time_unit, format_factor, format_time

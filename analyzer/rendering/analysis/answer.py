@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, shown_rows, tied_rows
 from ...analysis.decision.goal import Goal, GoalUnit, RunLength
 from ...analysis.decision.pair import GpuRatio, pair_gpus

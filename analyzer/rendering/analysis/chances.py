@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.decision.chances import LEADERS, PAIRED, TOLD_APART
 from ...analysis.decision.choice import choose_gpus
 from ...analysis.report import AnalysisReport, GpuPrediction

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ....version import __version__
 from ...analysis.alternatives import try_alternatives
 from ...analysis.decision.choice import choose_gpus, shown_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.decision.electricity import JOULE_PER_KWH
 from ...analysis.decision.selection import ENERGY
 from ...analysis.report import AnalysisReport, GpuPrediction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.decision.choice import choose_gpus, shown_rows
 from ...analysis.decision.selection import COST, SORTS
 from ...analysis.decision.totals import Certainty

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import exp
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.report import (
     FASTER_KERNELS,
     LAUNCH_BOUND_RATIO,

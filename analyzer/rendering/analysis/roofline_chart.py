@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats, Rows
-from ....formats.signature import format_shapes
+from ....formats.trace.signature import format_shapes
 from ...analysis.op_rows import row_name
 from ...analysis.report import AnalysisReport
 from ...analysis.result import Analysis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.decision.choice import shown_rows
 from ...analysis.report import AnalysisReport, OpPrediction
 from ...measurements.correction import Correction, RateCorrection

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats, Mask
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.batch.fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
 from ...analysis.batch.mix import GpuMix
 from ...analysis.batch.report import BatchReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.compare.report import Comparison, GpuChange, Verdict
 from ...analysis.decision.job_energy import JobEnergy
 from ..energy import energy_note

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
-from ....formats.printable import clean_text, escape_json
+from ....formats.trace.printable import clean_text, escape_json
 from ...graph.export.export import ON_PATH
 from ..page.names import short_name
 

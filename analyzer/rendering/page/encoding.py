@@ -10,7 +10,7 @@ from math import isfinite, isnan
 from typing import Any, Final
 
 from ....errors import WavecastError
-from ....formats.printable import clean_text, escape_json
+from ....formats.trace.printable import clean_text, escape_json
 
 FORMULA_MARKS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """What a cell begins with that spreadsheets compute, the wide forms in East Asian ones."""

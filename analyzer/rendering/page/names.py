@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 
 NAME_WIDTH: Final = 56
 """Longest op, kernel or shape text in a table; JSON and CSV hold them whole."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from ....formats.printable import clean_lines, clean_text
+from ....formats.trace.printable import clean_lines, clean_text
 from .chart import Chart
 from .sheet import Sheet
 

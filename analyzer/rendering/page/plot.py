@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from .chart import Chart
 from .names import shorten_middle
 from .page import Page, Passage, opening

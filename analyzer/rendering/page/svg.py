@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 
 _MEAN_CHARACTER_EM: Final = 0.61
 """Width of a character in font sizes: over the mean of op names in DejaVu Sans (0.56), the widest of usual fonts."""

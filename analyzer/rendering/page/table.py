@@ -8,7 +8,7 @@ from enum import Enum
 from math import isnan
 from typing import Any, Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from .encoding import encode_csv
 
 KINDS: Final[dict[str, type]] = {"bool": bool, "int": int, "float": float}

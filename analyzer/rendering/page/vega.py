@@ -9,7 +9,7 @@ from math import ceil, floor, isfinite, log10
 from typing import Any, Final
 
 from ....errors import InputError
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from .chart import Chart
 from .names import shorten_middle
 

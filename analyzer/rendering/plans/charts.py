@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.plans.parts import LINKS, PlanPart
 from ...analysis.plans.report import PlanPrediction, ScaleReport
 from ..page.chart import Chart

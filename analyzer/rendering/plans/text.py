@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.plans.report import PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
 from ..analysis.headline import describe_recording
 from ..energy import describe_energy, energy_columns, energy_note

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.recommenders.forecast import RecommenderPart
 from ...analysis.recommenders.report import RecommenderReport, RecommenderRow
 from ...analysis.recommenders.sizes import HostWork, TableLayout

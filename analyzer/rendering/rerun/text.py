@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...accuracy.rerun.report import FamilyRow, LeftOut, RerunOp, RerunReport
 from ..op_columns import covered_column, reason_column, shapes_column
 from ..page.columns import (

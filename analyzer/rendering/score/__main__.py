@@ -31,7 +31,7 @@ def read_score(path: Path) -> Score:
 
 def write_page(score: Score, page: Path, keep: Path | None = None) -> None:
     """Write the page and, where asked for, a gzipped copy of the score that is the same for the same score."""
-    from ....formats.files import write_atomic
+    from ....formats.files.open import write_atomic
     from ..page.markdown import draw_markdown
     from .accuracy import describe_accuracy
     from .json import draw_score_json

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...accuracy.score.baselines import ANCHORED
 from ...accuracy.score.distributed.baselines import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
 from ...accuracy.score.report import IterationScore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.sharding.plan import TablePlacement, TableSharding
 from ...analysis.sharding.problem import PlanPhase
 from ...analysis.sharding.report import PlanRow, ShardReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.sweep.report import FigureElasticity, Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
 from ..page.chart import Chart
 from ..page.plot import HEAT, HEAT_INK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.sweep.report import FigureElasticity, SensitivityReport
 from ...analysis.sweep.sensitivity import STEPS
 from ..analysis.headline import describe_recording

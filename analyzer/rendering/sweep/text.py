@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import exp
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...analysis.sweep.knees import NEGLIGIBLE
 from ...analysis.sweep.report import AxisKind, Knee, SweepAxis, SweepLimit, SweepPoint, SweepReport
 from ..analysis.headline import describe_recording

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import exp
 from typing import Final
 
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ...accuracy.validate.report import (
     Coverage,
     FamilyComparison,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....formats.signature import TensorSpec
+from ....formats.trace.signature import TensorSpec
 from .axis import Axis, Carry
 from .rules import WEIGHTS
 

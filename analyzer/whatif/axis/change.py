@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ..change import Whatif
 from ..scenario import Scenario
 from .axis import Axis, batch_axis, cache_axis, sequence_axis

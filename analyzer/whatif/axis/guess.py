@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....formats.signature import TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.signature import TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from ..calls import SignatureLayout, layout_of, short_name
 from .axis import Axis, Carry
 from .rules import WEIGHTS

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from ....errors import InputError
-from ....formats.signature import TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.signature import TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from ..calls import SignatureLayout, layout_of, short_name
 from .rules import WEIGHTS
 

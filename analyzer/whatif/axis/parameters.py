@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.autocast import BACKWARD_LOWER
-from ....formats.trace import Phase, Trace
+from ....formats.trace.autocast import BACKWARD_LOWER
+from ....formats.trace.tables import Phase, Trace
 from ..calls import Tensors, layout_of, made_storages, operands_of
 from .rules import WEIGHTS
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from ....errors import InputError
-from ....formats.signature import Argument, TensorSpec
+from ....formats.trace.signature import Argument, TensorSpec
 from .axis import Axis, Carry
 from .rules import AxisCall
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ....errors import InputError
-from ....formats.signature import Signature, TensorSpec, flatten_tensors
+from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from .axis import Carry
 from .rules import AxisCall, has_rule
 

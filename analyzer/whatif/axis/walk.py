@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.limits import MAX_INTEGER
-from ....formats.signature import Signature, TensorSpec, flatten_tensors
-from ....formats.trace import Phase, Trace
+from ....formats.trace.limits import MAX_INTEGER
+from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
+from ....formats.trace.tables import Phase, Trace
 from ..calls import Rewriter, SignatureLayout, Tensors, layout_of, operands_of, replace_tensors, short_name
 from .axis import Axis, Carry
 from .carry import Given, Strides, carry_from_strides, given_carry, new_carry, strides_of

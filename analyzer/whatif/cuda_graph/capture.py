@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....formats.column import MISSING
-from ....formats.trace import Trace
+from ....formats.trace.column import MISSING
+from ....formats.trace.tables import Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.roles import Role, call_roles
 from ...graph.streams import UNEXPLAINED_NS

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Mask, Rows
-from ....formats.column import MISSING, row_count
-from ....formats.signature import Signature, flatten_tensors
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.signature import Signature, flatten_tensors
+from ....formats.trace.tables import Phase, Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.rules import lane_firsts
 from ...prediction.workload import GpuWorkload

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....formats.column import MISSING, row_count
-from ....formats.trace import Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
 from ...prediction.workload import GpuWorkload

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ....arrays import Rows
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ...prediction.workload import GpuWorkload
 from ...work import Family, Work
 from ...work.row_kernels import RowKernel

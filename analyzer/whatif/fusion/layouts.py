@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.column import MISSING
-from ....formats.signature import Signature, TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import MISSING
+from ....formats.trace.signature import Signature, TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from ...recorded.compiled import find_compiled, names_tensors, region_per_op
 from ..calls import operands_of, replace_tensors, short_name
 from ..scenario import Scenario

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.column import MISSING, row_count
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import Phase, Trace
 from ...work import Family
 from .gradients import channel_gradient, group_gradient, row_gradient, softmax_gradient
 from .inductor_ops import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from ....formats.signature import TensorSpec
+from ....formats.trace.signature import TensorSpec
 
 _ORDERS: Final = 1 << 40
 _IMAGE_RANK: Final = 4

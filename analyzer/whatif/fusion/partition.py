@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ....formats.trace import Phase
+from ....formats.trace.tables import Phase
 from ...work import Family
 from .inductor_ops import (
     FUSED,

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.column import MISSING, row_count
-from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec, flatten_tensors
-from ....formats.trace import Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec, flatten_tensors
+from ....formats.trace.tables import Trace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
 from .inductor_ops import MOST_READS, NOT_AGAIN, POOLS, TWICE_READ

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....formats.signature import DTYPE_BYTES
-from ....formats.trace import Trace
+from ....formats.trace.signature import DTYPE_BYTES
+from ....formats.trace.tables import Trace
 from ...work import Family, family_of
 from ...work.traffic import tensor_bytes
 from ..calls import operands_of

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.column import row_count
-from ....formats.signature import Argument, Signature, TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.signature import Argument, Signature, TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from .exchanges import Spot, all_gather, all_reduce, reduce_scatter, wait
 from .insert import Insertion, Insertions
 from .layers import tail_start

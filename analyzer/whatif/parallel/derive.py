@@ -9,8 +9,8 @@ import numpy as np
 
 from ....arrays import Rows
 from ....errors import InputError
-from ....formats.column import row_count
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.tables import Phase, Trace
 from ...recorded.window import select_window
 from ..axis.change import with_batch
 from .check import check_plan

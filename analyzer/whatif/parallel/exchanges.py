@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ....formats.column import MISSING
-from ....formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from ....formats.trace.column import MISSING
+from ....formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from .insert import Exchange, Insertion, Insertions
 
 

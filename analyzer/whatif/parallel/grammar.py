@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from ....errors import InputError
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from .check import MOST_RANKS, check_plan
 from .plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
 from .words import CHOICE_NAMES, CHOICES, ELSEWHERE, NUMBERS, OFF, ON, PLAN_WORDS, REST, SWITCHES, UNSUPPORTED

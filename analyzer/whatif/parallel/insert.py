@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.column import MISSING, TableT, build_table, columns, renumber, row_count, take_rows
-from ....formats.signature import Signature
-from ....formats.trace import (
+from ....formats.trace.column import MISSING, TableT, build_table, columns, renumber, row_count, take_rows
+from ....formats.trace.signature import Signature
+from ....formats.trace.tables import (
     CallTable,
     CollectiveTable,
     GroupTable,

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....formats.column import MISSING, row_count
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import Phase, Trace
 from ...work.lookup import WorkLookup
 
 LEAST_SHARE: Final = 0.5

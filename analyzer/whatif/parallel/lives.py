@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....formats.column import MISSING, build_table, row_count
-from ....formats.signature import DTYPE_BYTES
-from ....formats.trace import MemoryTable, Trace
+from ....formats.trace.column import MISSING, build_table, row_count
+from ....formats.trace.signature import DTYPE_BYTES
+from ....formats.trace.tables import MemoryTable, Trace
 
 UNLISTED_ELEMENT_BYTES = 4.0
 """What an element of a dtype counts that no table lists, as in `TensorSpec.size_bytes`."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....formats.column import MISSING, row_count
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import Phase, Trace
 from ...memory.use import MemoryCategory
 from .layers import tail_start
 from .lives import Lives, find_lives, storage_bytes

@@ -9,9 +9,9 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
-from ....formats.column import MISSING, row_count, take_rows
-from ....formats.signature import Argument, Signature, TensorSpec
-from ....formats.trace import MemoryTable, Phase, Trace
+from ....formats.trace.column import MISSING, row_count, take_rows
+from ....formats.trace.signature import Argument, Signature, TensorSpec
+from ....formats.trace.tables import MemoryTable, Phase, Trace
 from .layers import tail_start
 from .lives import storage_bytes, tensor_bytes
 

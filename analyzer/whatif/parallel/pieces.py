@@ -9,8 +9,8 @@ import numpy as np
 
 from ....arrays import Floats, Rows
 from ....errors import InputError
-from ....formats.column import MISSING, row_count
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import Phase, Trace
 from .insert import Inserted, take_ops
 from .layers import NO_LAYER, Layers, tail_start
 from .lives import tensor_bytes

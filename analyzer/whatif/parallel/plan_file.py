@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError
-from ....formats.printable import clean_text
+from ....formats.trace.printable import clean_text
 from ....specs.documents import read_toml
 from .grammar import build_plan, format_plan, parse_plan
 from .plan import ParallelPlan
@@ -89,7 +89,7 @@ def load_plan(path: Path, gpu_count: int | None = None) -> PlanDocument:
 
 def save_plan(document: PlanDocument, path: Path) -> None:
     """Write a plan as the TOML that `load_plan` reads."""
-    from ....formats.files import write_atomic
+    from ....formats.files.open import write_atomic
 
     words = dict(pair.split("=") for pair in format_plan(document.plan).split(","))
     lines = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ...memory.use import MemoryCategory
 
 

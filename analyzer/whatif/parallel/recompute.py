@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ....arrays import Mask, Rows
-from ....formats.column import row_count
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.tables import Phase, Trace
 from ...work import Family, family_of
 from .insert import Inserted, Insertion, Insertions, insert_ops
 from .plan import RecomputeMode

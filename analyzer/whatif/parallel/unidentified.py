@@ -16,9 +16,9 @@ import numpy as np
 
 from ....arrays import Rows
 from ....errors import InputError
-from ....formats.column import MISSING, build_table, row_count
-from ....formats.signature import TensorSpec
-from ....formats.trace import OperandTable, Phase, TensorTable, Trace
+from ....formats.trace.column import MISSING, build_table, row_count
+from ....formats.trace.signature import TensorSpec
+from ....formats.trace.tables import OperandTable, Phase, TensorTable, Trace
 from .layers import find_layers, tail_start
 from .plan import ParallelPlan
 

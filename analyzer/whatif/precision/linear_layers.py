@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.column import row_count
-from ....formats.signature import DTYPE_BYTES, Argument, Signature, TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from ...work import Family, family_of
 from ..calls import Rewriter, Tensors, layout_of, made_storages, operands_of, short_name
 from ..change import Casts, Whatif

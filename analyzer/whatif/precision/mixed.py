@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ....formats.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, KEEPS_ITS_TYPE, Cast
-from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, KEEPS_ITS_TYPE, Cast
+from ....formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from ...work import Family, family_of
 from ..axis.rules import WEIGHTS
 from ..calls import (

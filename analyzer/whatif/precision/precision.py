@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from ....errors import InputError
-from ....formats.autocast import BACKWARD_LOWER
-from ....formats.signature import Signature, TensorSpec
-from ....formats.trace import Phase, Trace
+from ....formats.trace.autocast import BACKWARD_LOWER
+from ....formats.trace.signature import Signature, TensorSpec
+from ....formats.trace.tables import Phase, Trace
 from ..calls import are_operands_flat, layout_of, replace_tensors, rewrite_signatures, short_name
 from ..change import Whatif
 from ..scenario import Scenario, TargetPrecision

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....formats.autocast import BACKWARD_LOWER, CASTS, Cast
-from ....formats.trace import Trace
+from ....formats.trace.autocast import BACKWARD_LOWER, CASTS, Cast
+from ....formats.trace.tables import Trace
 from ..axis.rules import WEIGHTS
 from ..calls import short_name
 from .typed_calls import WIDE, CastLog, Done, Lowered, TypedCall

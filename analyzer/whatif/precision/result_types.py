@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....formats.trace import Trace
+from ....formats.trace.tables import Trace
 from ..calls import layout_of, operands_of
 
 

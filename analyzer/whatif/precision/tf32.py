@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows
-from ....formats.autocast import BACKWARD_LOWER, Cast
-from ....formats.trace import KernelKind, Trace
+from ....formats.trace.autocast import BACKWARD_LOWER, Cast
+from ....formats.trace.tables import KernelKind, Trace
 from ....specs.gpu import Rate
 from ...work import VARYING_FAMILIES
 from ...work.kernel_names import family_of_kernel, rate_of_kernel

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.autocast import Cast
-from ....formats.signature import DTYPE_BYTES
+from ....formats.trace.autocast import Cast
+from ....formats.trace.signature import DTYPE_BYTES
 from ..calls import SignatureLayout
 from ..change import Casts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....errors import InputError
-from ....formats.trace import Phase, Trace
+from ....formats.trace.tables import Phase, Trace
 from .linear_layers import LinearFormat
 
 GROUP: Final = 128

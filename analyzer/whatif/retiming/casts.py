@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, group_rows
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...models.assignment import assign_models

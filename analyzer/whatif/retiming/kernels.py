@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from ....arrays import Floats, Rows, group_rows
 from ....errors import InputError
-from ....formats.column import row_count
-from ....formats.limits import MAX_INTEGER
-from ....formats.signature import Signature, TensorSpec
-from ....formats.trace import KernelKind, Trace
+from ....formats.trace.column import row_count
+from ....formats.trace.limits import MAX_INTEGER
+from ....formats.trace.signature import Signature, TensorSpec
+from ....formats.trace.tables import KernelKind, Trace
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Gpu, Rate
 from ...models.library import Library

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ....arrays import Floats, Rows, share_busy_time
-from ....formats.column import MISSING, row_count
-from ....formats.trace import IterationTable, Trace
+from ....formats.trace.column import MISSING, row_count
+from ....formats.trace.tables import IterationTable, Trace
 from ...recorded.window import select_window
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ....specs.attention_kernels import AttentionKernel
 from ..arguments import LackingArgumentError, argument_at, optional_tensor_at, size_at, tensor_at
 from ..traffic import STATISTICS_DTYPE, bytes_of, total_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import optional_tensor_at, tensor_at, tensors_at
 from ..work import Family, Work
 from .library_op import declare, declare_family, pass_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ....specs.experts_kernels import ExpertsKernel
 from ..arguments import LackingArgumentError, tensor_at, tensors_at
 from ..traffic import bytes_of, total_bytes

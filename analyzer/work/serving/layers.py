@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ....formats.signature import Signature
+from ....formats.trace.signature import Signature
 from ..arguments import size_at, tensor_at
 from ..collective import functional_gather, in_place, out_of_place
 from ..work import Family, RowDims, Work

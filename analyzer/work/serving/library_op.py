@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError
 from ..registry import Formula, register
 from ..traffic import tensor_bytes, total_bytes

@@ -6,7 +6,7 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, argument_at, result_at, size_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of, total_bytes
 from ..work import Family, MatmulDims, Work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, optional_tensor_at, size_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, RowDims, Work

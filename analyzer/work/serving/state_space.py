@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ....formats.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, size_at, tensor_at, tensor_list_at
 from ..registry import Formula
 from ..state_space import state_space_work

@@ -49,7 +49,7 @@ class Seed:
 
 def build_seeds() -> tuple[Seed, ...]:
     """Return all seeds, in a fixed order."""
-    from wavecast.formats.files import load_trace
+    from wavecast.formats.files.open import load_trace
 
     profile = write_profile()
     folder = Path(_scratch())
@@ -80,7 +80,7 @@ def _scratch() -> str:
 
 
 def _trace_bytes(trace: Any, folder: Path) -> bytes:
-    from wavecast.formats.files import save_trace
+    from wavecast.formats.files.open import save_trace
 
     path = folder / "trace.json"
     save_trace(trace, path)
@@ -91,7 +91,7 @@ def _with_host(trace: Any) -> Any:
     """Return a trace that says how fast its host was."""
     from dataclasses import replace
 
-    from wavecast.formats.meta import HostTimes
+    from wavecast.formats.trace.meta import HostTimes
 
     return replace(trace, meta=replace(trace.meta, host=HostTimes(**HOST_FILE["host"])))
 
@@ -101,9 +101,9 @@ def _counted(folder: Path) -> Any:
     from dataclasses import replace
 
     import numpy as np
-    from wavecast.formats.column import build_table
-    from wavecast.formats.files import load_trace
-    from wavecast.formats.trace import LookupTable
+    from wavecast.formats.files.open import load_trace
+    from wavecast.formats.trace.column import build_table
+    from wavecast.formats.trace.tables import LookupTable
 
     path = folder / "shapes.json"
     path.write_bytes(gzip.decompress((ROOT / "samples" / f"{SAMPLES[-1]}.json.gz").read_bytes()))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....errors import InputError, OutputError
-from ...files import DEFAULT_MAX_BYTES
+from ...files.open import DEFAULT_MAX_BYTES
 from ..seal import is_whole
 from ..store import JOURNAL_FOLDER, JournalHealth, check_key, is_key
 from .bucket_journal import BucketJournal

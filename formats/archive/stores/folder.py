@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from ....errors import InputError, OutputError
-from ...files import DEFAULT_MAX_BYTES, explain_unwritable
-from ...replacing import replace_file
+from ...files.open import DEFAULT_MAX_BYTES, explain_unwritable
+from ...files.replacing import replace_file
 from ..seal import is_whole
 from ..store import JOURNAL_FOLDER, JournalHealth, check_key, is_key
 from .folder_journal import FolderJournal

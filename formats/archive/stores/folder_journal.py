@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ....errors import InputError, WriteError
-from ...files import explain_unwritable
-from ...locks import Lock, take_lock
-from ...replacing import write_all
+from ...files.locks import Lock, take_lock
+from ...files.open import explain_unwritable
+from ...files.replacing import write_all
 from ..lines import MAX_LINE_BYTES, LineKind, classify, finish, pack_lines, read_line
 from ..store import JournalChangedError, JournalHealth
 from .settle import settle_folder

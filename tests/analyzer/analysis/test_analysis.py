@@ -14,7 +14,7 @@ from wavecast.analyzer.analysis.report import AnalysisReport, GpuPrediction, OpP
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.method import Method
 from wavecast.errors import InputError, UnknownGpuError
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.gpu import Catalog, Gpu, Rate
 
 GpuBuilder = Callable[..., Gpu]

@@ -14,8 +14,8 @@ from wavecast.analyzer.rendering.analysis.csv import BATCH_COLUMNS, draw_gpus_cs
 from wavecast.analyzer.rendering.analysis.text import describe_report
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import OperandTable, TensorTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import OperandTable, TensorTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

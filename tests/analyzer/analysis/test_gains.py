@@ -11,8 +11,8 @@ from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.analyzer.analysis.report import FASTER_KERNELS, AnalysisReport
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Device, SyncKind, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Device, SyncKind, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

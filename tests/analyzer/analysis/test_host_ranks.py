@@ -15,9 +15,9 @@ from wavecast.analyzer.analysis.ranks.compare import compare_ranks
 from wavecast.analyzer.analysis.ranks.report import RanksReport
 from wavecast.analyzer.replay.host_job import ISSUES, WAITS, HostRank, replay_hosts
 from wavecast.errors import InputError
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 
 STEPS, BUCKETS = 3, 3

@@ -18,11 +18,11 @@ from wavecast.analyzer.rendering.page.encoding import encode_csv, encode_json
 from wavecast.analyzer.whatif.apply import change_trace
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.errors import InputError, WavecastError
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.limits import MAX_INTEGER
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import Meta, OperandTable, OpTable, TensorTable, Trace, Workload
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.limits import MAX_INTEGER
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import Meta, OperandTable, OpTable, TensorTable, Trace, Workload
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

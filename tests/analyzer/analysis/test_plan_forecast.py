@@ -23,9 +23,9 @@ from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Device, IterationTable, KernelTable, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import Device, IterationTable, KernelTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

@@ -19,10 +19,10 @@ from wavecast.analyzer.recorded.waiting import align_ranks
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.rendering.ranks import describe_ranks
 from wavecast.errors import InputError
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.perfetto import encode_events
-from wavecast.formats.trace import Trace
+from wavecast.formats.perfetto.timeline import encode_events
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.cluster import Cluster
 from wavecast.specs.fabric import usual_node

@@ -18,9 +18,9 @@ from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.precision.precision import with_precision
 from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import CallTable, IterationTable, KernelTable, MemoryTable, Meta, OpTable, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import CallTable, IterationTable, KernelTable, MemoryTable, Meta, OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Catalog, Gpu

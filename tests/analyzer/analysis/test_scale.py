@@ -21,8 +21,8 @@ from wavecast.analyzer.whatif.parallel.grammar import parse_plan
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan, RecomputeMode
 from wavecast.analyzer.whatif.parallel.plan_file import PlanDocument
 from wavecast.errors import InputError
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

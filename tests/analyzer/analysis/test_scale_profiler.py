@@ -19,8 +19,8 @@ from wavecast.analyzer.whatif.parallel.parameters import find_parameters
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.analyzer.whatif.parallel.unidentified import identify_gradients
 from wavecast.errors import InputError
-from wavecast.formats.trace import Phase, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.tables import Phase, Trace
+from wavecast.formats.trace.validate import validate
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

@@ -11,10 +11,10 @@ from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.export.chakra import draw_chakra
 from wavecast.errors import InputError
 from wavecast.formats.chakra.nodes import ChakraType, read_binary
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.files.protobuf import read_varint
 from wavecast.formats.kineto.importer import import_kineto
-from wavecast.formats.protobuf import read_varint
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 
 def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:

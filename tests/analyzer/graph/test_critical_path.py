@@ -17,8 +17,8 @@ from wavecast.analyzer.graph.rules import LANE
 from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_rows
 from wavecast.analyzer.replay.paths import measured_path, replayed_path, retime_nodes
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import CallTable, KernelTable, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import CallTable, KernelTable, Trace
 
 from ...conftest import Recording
 

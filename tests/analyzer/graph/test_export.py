@@ -20,9 +20,9 @@ from wavecast.analyzer.rendering.graph.files import draw_dot, draw_graph_json, d
 from wavecast.analyzer.replay.iterations import iteration_rows
 from wavecast.analyzer.replay.paths import measured_path
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import CollectiveTable, KernelTable, OperandTable, OpTable, TensorTable, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import CollectiveTable, KernelTable, OperandTable, OpTable, TensorTable, Trace
 
 ToyTrace = Callable[..., Trace]
 OPS = {"name": [0, 1, 2], "signature": [0, 1, 2], "start_ns": [10, 110, 210], "duration_ns": [90, 90, 90]}

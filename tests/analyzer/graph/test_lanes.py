@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph, NodeKind
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace.tables import Phase
 
 from ...conftest import Recording
 from .conftest import NodeOf

@@ -9,7 +9,7 @@ import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.formats.trace import SyncKind, Trace
+from wavecast.formats.trace.tables import SyncKind, Trace
 
 from ...conftest import Recording
 

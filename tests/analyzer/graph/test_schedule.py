@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.schedule import schedule_runs
-from wavecast.formats.trace import SyncKind
+from wavecast.formats.trace.tables import SyncKind
 
 from ...conftest import Recording
 

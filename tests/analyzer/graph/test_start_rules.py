@@ -8,7 +8,7 @@ from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind
 from wavecast.analyzer.graph.latencies import Term, generation_latencies
 from wavecast.analyzer.graph.rules import LANE, RELEASE
-from wavecast.formats.trace import KernelKind
+from wavecast.formats.trace.tables import KernelKind
 
 from ...conftest import Recording
 from .conftest import EdgesOf, NodeOf

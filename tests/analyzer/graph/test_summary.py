@@ -15,7 +15,7 @@ from wavecast.analyzer.graph.place import Links
 from wavecast.analyzer.graph.rules import lane_firsts
 from wavecast.analyzer.graph.steps import with_iterations
 from wavecast.analyzer.replay.paths import measured_path
-from wavecast.formats.trace import KernelKind, Trace
+from wavecast.formats.trace.tables import KernelKind, Trace
 
 from ...conftest import Recording
 from ..replay.conftest import recordings

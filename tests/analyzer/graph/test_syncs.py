@@ -6,7 +6,7 @@ import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
 from wavecast.analyzer.graph.latencies import QUEUE_DEPTH, SYNC_COST_NS, Term, generation_latencies
-from wavecast.formats.trace import KernelKind, SyncKind
+from wavecast.formats.trace.tables import KernelKind, SyncKind
 
 from ...conftest import Recording
 from .conftest import EdgesOf, NodeOf

@@ -14,11 +14,11 @@ from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synth
 from wavecast.analyzer.host.launches import multi_tensor_launches
 from wavecast.analyzer.host.script import script_speed_of, with_script_time
 from wavecast.errors import InputError
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.column import build_table, columns, row_count
-from wavecast.formats.host_speed import REFERENCE_HOST
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import HostTimes, KernelKind, Meta, OpTable, Phase, Trace
+from wavecast.formats.measured.host_speed import REFERENCE_HOST
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.column import build_table, columns, row_count
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import HostTimes, KernelKind, Meta, OpTable, Phase, Trace
 
 NAMES = ("aten::linear", "aten::t", "aten::addmm", "aten::add", "aten::_local_scalar_dense", "aten::mm", "mine::op")
 LINEAR, T, ADDMM, ADD, READ, MM, MINE = range(len(NAMES))

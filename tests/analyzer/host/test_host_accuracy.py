@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast.analyzer.host import load_host_costs, synthesize_timeline
-from wavecast.formats.constants import read_constants
+from wavecast.formats.files.constants import read_constants
 
 
 @pytest.fixture(scope="module")

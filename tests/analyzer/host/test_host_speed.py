@@ -22,10 +22,10 @@ from wavecast.analyzer.host.recorded_speed import host_speed_of, relative_host_s
 from wavecast.analyzer.host.speed import MEASURED_HALF_WIDTH, check_host, read_host, told_between
 from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.errors import InputError
-from wavecast.formats.column import take_rows
-from wavecast.formats.host_file import HostFile, save_host
-from wavecast.formats.meta import HostTimes
-from wavecast.formats.trace import Trace
+from wavecast.formats.measured.host_file import HostFile, save_host
+from wavecast.formats.trace.column import take_rows
+from wavecast.formats.trace.meta import HostTimes
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.hosts import find_processor, load_processors
 from wavecast.specs.instances import load_families
 

@@ -10,7 +10,7 @@ from wavecast.analyzer.memory.curve import MemoryCurve, trace_memory
 from wavecast.analyzer.memory.describe import describe_memory
 from wavecast.analyzer.memory.use import MemoryUse
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 
 def curve_of(path: Path) -> tuple[MemoryUse, MemoryCurve]:

@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.analyzer.memory import (
-    MemoryCategory,
-    MemoryMethod,
-    MemoryUse,
-    describe_memory,
-    explain_missing_memory,
-)
+from wavecast.analyzer.memory import MemoryCategory, MemoryMethod, MemoryUse, describe_memory, explain_missing_memory
 from wavecast.analyzer.memory.events import pair_events
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import IterationTable, MemoryTable, OpTable, Phase, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import IterationTable, MemoryTable, OpTable, Phase, Trace
 
 MIB = 1 << 20
 BASE = 1_000

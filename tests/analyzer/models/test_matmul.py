@@ -19,7 +19,7 @@ from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
 from wavecast.analyzer.work.registry import work_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Codes, Floats
-from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Rate

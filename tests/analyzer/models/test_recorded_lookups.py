@@ -20,9 +20,9 @@ from wavecast.analyzer.work.indices import UNIFORM, USUAL, Indices
 from wavecast.analyzer.work.lookup_counts import LookupCounts
 from wavecast.analyzer.work.recorded_indices import RecordedIndices
 from wavecast.arrays import Floats
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import LookupTable, Meta, OpTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import LookupTable, Meta, OpTable, Trace
 
 H100 = "H100 SXM"
 

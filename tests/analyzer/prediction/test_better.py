@@ -9,7 +9,7 @@ import pytest
 from wavecast.analyzer.prediction.better import at_least, hold_order
 from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from wavecast.analyzer.prediction.bounds import KERNEL_OVERHEAD_NS, LAUNCH_FLOOR_NS, Limit, bound_ops, limit_of
 from wavecast.analyzer.work.table import WorkTable
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import KernelKind
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import KernelKind
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu, Rate
 

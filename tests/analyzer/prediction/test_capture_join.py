@@ -12,11 +12,11 @@ from wavecast.analyzer.prediction.capture_join import join_captures, join_either
 from wavecast.analyzer.recorded.graphs import describe_graphs, find_captures, graph_kernels, refuse_capture
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.errors import InputError
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.column import row_count
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.tables import Trace
 
 Files = Callable[[], Any]
 

@@ -11,9 +11,9 @@ from wavecast.analyzer.analysis.op_rows import BROKEN_BOUND, list_ops
 from wavecast.analyzer.analysis.report import AnalysisReport, OpPrediction
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import CallTable, KernelTable, OpTable, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import CallTable, KernelTable, OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
 from wavecast.specs.match import find_gpu

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

@@ -22,7 +22,7 @@ from wavecast.analyzer.prediction.ratios import RULE_OF, ratio_half_widths
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
 from wavecast.analyzer.work import Family
 from wavecast.arrays import Floats
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Catalog, Gpu

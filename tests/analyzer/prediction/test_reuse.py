@@ -15,8 +15,8 @@ from wavecast.analyzer.prediction.reuse import median_by_group, moved_since
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.work import Family
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import OperandTable, OpTable, TensorTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import OperandTable, OpTable, TensorTable, Trace
 from wavecast.specs.gpu import Rate
 
 Uses = list[tuple[int, int, bool]]

@@ -15,9 +15,9 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.work.coalesced import rows_drawn
 from wavecast.analyzer.work.embedding_dims import DrawnRows
 from wavecast.analyzer.work.indices import UNIFORM, Indices
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import OpTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration

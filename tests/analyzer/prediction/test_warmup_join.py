@@ -14,10 +14,10 @@ from wavecast.analyzer.recorded.graphs import graph_kernels
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.rendering.overview import describe_overview
 from wavecast.analyzer.rendering.page.markdown import draw_markdown
-from wavecast.formats.codec import decode, encode
 from wavecast.formats.kineto import import_kineto
-from wavecast.formats.trace import Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import Trace
+from wavecast.formats.trace.validate import validate
 
 GEMM, SPLIT, RELU = "ampere_bf16_s16816gemm_bf16_128x64_tn", "splitKreduce_kernel", "void at::native::relu_kernel"
 Work = tuple[str, list[list[int]], list[tuple[str, int]]]

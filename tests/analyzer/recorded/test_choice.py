@@ -11,8 +11,8 @@ import pytest
 from wavecast.analyzer.recorded.choice import choose_iteration, list_numbers
 from wavecast.analyzer.recorded.window import select_window, working_iterations
 from wavecast.errors import InputError
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace, Workload
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Trace, Workload
 
 Recordings = Callable[[], Any]
 STEP_NS = 10_000

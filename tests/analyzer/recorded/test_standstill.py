@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from wavecast.analyzer.recorded.standstill import Reason, find_standstills, leave_out_standstills
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.column import row_count
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import KernelKind, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.tables import KernelKind, Trace
 
 Recordings = Callable[[], Any]
 MS = 1_000_000

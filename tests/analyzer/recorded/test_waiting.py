@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from wavecast.analyzer.recorded.waiting import align_ranks, waiting_by_row
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import (
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import (
     CollectiveTable,
     GroupTable,
     KernelKind,

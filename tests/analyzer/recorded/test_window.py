@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.arrays import group_rows, share_busy_time
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import CallTable, IterationTable, KernelTable, OpTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import CallTable, IterationTable, KernelTable, OpTable, Trace
 
 
 def test_overlap_is_shared_in_equal_parts() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.rendering.page.names import shorten_middle, tidy_kernel_name
-from wavecast.formats.printable import clean_text
+from wavecast.formats.trace.printable import clean_text
 
 
 @pytest.mark.parametrize(

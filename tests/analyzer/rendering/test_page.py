@@ -35,7 +35,7 @@ from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.rendering.replay import describe_replay
 from wavecast.analyzer.replay.fidelity import check_fidelity
 from wavecast.analyzer.replay.paths import measured_path
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 TraceBuilder = Callable[..., Trace]
 CheckWhole = Callable[[Page], None]

@@ -15,7 +15,7 @@ from wavecast.analyzer.rendering.page.page import Page
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.rendering.rerun.json import draw_rerun_json
 from wavecast.analyzer.rendering.rerun.text import describe_rerun
-from wavecast.formats.rerun import WholePass
+from wavecast.formats.measured.rerun import WholePass
 
 CheckGolden = Callable[[str, str], None]
 

@@ -22,8 +22,8 @@ from wavecast.analyzer.timeline.build import build_timeline
 from wavecast.analyzer.timeline.notes import no_notes
 from wavecast.analyzer.timeline.sides import measured_side, predicted_side
 from wavecast.analyzer.timeline.slices import Timeline
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Meta, Trace, Workload
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Meta, Trace, Workload
 
 SVG = "{http://www.w3.org/2000/svg}"
 WIDTH = 40

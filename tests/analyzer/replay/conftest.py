@@ -13,7 +13,7 @@ from wavecast.analyzer.graph.graph import NEVER_NS, EdgeKind, Edges, Graph, Grap
 from wavecast.analyzer.graph.latencies import Term
 from wavecast.analyzer.graph.rules import lane_firsts
 from wavecast.analyzer.replay.engine import Timing
-from wavecast.formats.trace import KernelKind, SyncKind, Trace
+from wavecast.formats.trace.tables import KernelKind, SyncKind, Trace
 
 from ...conftest import Recording
 

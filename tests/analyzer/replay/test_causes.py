@@ -12,7 +12,7 @@ from wavecast.analyzer.graph.rules import lane_firsts
 from wavecast.analyzer.replay.causes import CAUSES, IdleCause, Occupation, occupation
 from wavecast.analyzer.replay.engine import Timing, measured_timing, on_gpus, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.formats.trace import KernelKind, SyncKind, Trace
+from wavecast.formats.trace.tables import KernelKind, SyncKind, Trace
 
 from ...conftest import Recording
 from .conftest import Floats, any_timing, recordings

@@ -14,7 +14,7 @@ from wavecast.analyzer.graph.schedule import runs_before
 from wavecast.analyzer.replay import engine
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 from ...conftest import Recording
 from .conftest import any_timing, graphs, recordings, slow_replay

@@ -9,7 +9,7 @@ from wavecast.analyzer.graph.latencies import Term
 from wavecast.analyzer.replay.causes import IdleCause
 from wavecast.analyzer.replay.fidelity import NEAR_NS, ReplayedIteration, check_fidelity
 from wavecast.errors import InputError
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.gpu import Gpu
 
 from ...conftest import Recording

@@ -25,8 +25,8 @@ from wavecast.analyzer.replay.causes import occupation
 from wavecast.analyzer.replay.engine import Timing, on_gpus, replay
 from wavecast.analyzer.replay.forecast import Spread, forecast, spread_of, target_timing
 from wavecast.analyzer.replay.iterations import iteration_position, iteration_spans
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Device, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Device, Trace
 from wavecast.specs.gpu import Catalog, Gpu
 
 from ...conftest import Recording

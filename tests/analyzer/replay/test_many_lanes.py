@@ -11,7 +11,7 @@ from wavecast.analyzer.graph import hosts, place
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.replay import engine
 from wavecast.analyzer.replay.engine import measured_timing, replay
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 from ...conftest import Recording
 

@@ -9,15 +9,9 @@ import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph, NodeKind
 from wavecast.analyzer.replay.engine import measured_timing, replay
-from wavecast.analyzer.replay.overlap import (
-    WITHIN_SLOWING,
-    covered_before,
-    learn_slowing,
-    slowed_timing,
-    with_learned,
-)
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import CallTable, IterationTable, KernelKind, KernelTable, Trace
+from wavecast.analyzer.replay.overlap import WITHIN_SLOWING, covered_before, learn_slowing, slowed_timing, with_learned
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import CallTable, IterationTable, KernelKind, KernelTable, Trace
 
 
 def build_overlap(kernels: list[int], collectives: list[int], *, gap: int = 0) -> Trace:

@@ -14,7 +14,7 @@ from wavecast.analyzer.replay.binding import durations_ns
 from wavecast.analyzer.replay.engine import measured_timing, on_gpus, replay
 from wavecast.analyzer.replay.iterations import iteration_rows, iteration_spans
 from wavecast.analyzer.replay.paths import measured_path, replayed_path, retime_nodes
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 from ...conftest import Recording
 from .conftest import any_timing, recordings

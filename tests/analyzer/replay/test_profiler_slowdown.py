@@ -20,7 +20,7 @@ from wavecast.analyzer.replay.profiler_slowdown import (
     find_slowdown,
     without_profiler,
 )
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 from ...conftest import Recording
 from .conftest import any_timing, graphs

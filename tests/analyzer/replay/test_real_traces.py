@@ -14,8 +14,8 @@ from wavecast.analyzer.graph.graph import Graph
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.fidelity import Fidelity, check_fidelity
 from wavecast.analyzer.replay.iterations import iteration_rows, iteration_spans
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import match_device
 

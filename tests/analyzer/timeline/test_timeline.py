@@ -31,10 +31,10 @@ from wavecast.analyzer.timeline.notes import kernel_notes, no_notes, op_notes
 from wavecast.analyzer.timeline.sides import measured_side, predicted_side
 from wavecast.analyzer.timeline.slices import ArrowKind, SliceKind, Timeline, TrackKind
 from wavecast.arrays import Floats
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.perfetto import encode_events
-from wavecast.formats.trace import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.perfetto.timeline import encode_events
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Trace
 from wavecast.specs.gpu import Gpu
 
 BUSY_QUERY = """

@@ -18,10 +18,10 @@ from wavecast.analyzer.whatif.axis.axis import batch_axis
 from wavecast.analyzer.whatif.axis.carry import carry_from_strides
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import OperandTable, OpTable, TensorTable, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import OperandTable, OpTable, TensorTable, Trace
+from wavecast.formats.trace.validate import validate
 from wavecast.tracer import trace_iteration
 
 WIDTH, HEADS, LENGTH, CLASSES = 48, 4, 12, 10

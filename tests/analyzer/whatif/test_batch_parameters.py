@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from wavecast.analyzer.whatif import with_batch
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 
 CHANNELS = 16

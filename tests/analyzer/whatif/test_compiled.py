@@ -22,9 +22,9 @@ from wavecast.analyzer.rendering.analysis.headline import background
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.whatif.fusion.splits import split_count
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
-from wavecast.formats.column import MISSING, Table, build_table, columns, row_count
-from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
-from wavecast.formats.trace import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
+from wavecast.formats.trace.column import MISSING, Table, build_table, columns, row_count
+from wavecast.formats.trace.signature import Signature, TensorSpec, flatten_tensors
+from wavecast.formats.trace.tables import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
 from wavecast.specs.match import find_gpu

@@ -13,9 +13,9 @@ from wavecast.analyzer.whatif.apply import change_trace
 from wavecast.analyzer.whatif.fusion.layouts import with_compiled_layouts
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.analyzer.work.work import ConvolutionDims
-from wavecast.formats.column import MISSING, build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
+from wavecast.formats.trace.column import MISSING, build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
 
 FUSED = Scenario(fuse_elementwise=True)
 SIZE = 16

@@ -17,9 +17,9 @@ from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.analyzer.whatif.cuda_graph.capture import GRAPH_LAUNCH_NS, GRAPH_NODE_NS, find_stretches, with_cuda_graph
 from wavecast.analyzer.whatif.fusion.fusion import Fusion, with_fused_elementwise
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import (
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import (
     CallTable,
     Device,
     IterationTable,
@@ -30,7 +30,7 @@ from wavecast.formats.trace import (
     TensorTable,
     Trace,
 )
-from wavecast.formats.trace import Workload as Ran
+from wavecast.formats.trace.tables import Workload as Ran
 
 STEP_NS = 10_000
 CALL_NS = 4_000

@@ -23,7 +23,7 @@ from wavecast.analyzer.replay.forecast import kernel_rows
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.analyzer.whatif.cuda_graph.capture import with_cuda_graph
 from wavecast.analyzer.whatif.fusion.fusion import with_fused_elementwise
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 REAL = (
     "h100_vit_small_inference",

@@ -16,10 +16,10 @@ from wavecast.analyzer.whatif.axis.infer import infer_cached_tokens, infer_seque
 from wavecast.analyzer.whatif.axis.sizes import scale_spec
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import OperandTable, TensorTable, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import OperandTable, TensorTable, Trace
+from wavecast.formats.trace.validate import validate
 from wavecast.tracer import trace_iteration
 
 WIDTH, HEADS, VOCABULARY, POSITIONS, BATCH, EXPERTS = 48, 4, 100, 128, 3, 2

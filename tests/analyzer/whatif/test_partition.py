@@ -15,7 +15,7 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.whatif.fusion.min_cut import UNCUTTABLE, Edge, reachable_side
 from wavecast.analyzer.whatif.fusion.splits import split_count
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace.tables import Phase
 
 NODES = 5
 EDGES = st.lists(

@@ -23,11 +23,11 @@ from wavecast.analyzer.whatif.precision.support import explain_missing_units
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.analyzer.work import Family, family_of
 from wavecast.errors import InputError
-from wavecast.formats.autocast import CASTS, Cast
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
-from wavecast.formats.trace import KernelTable, OperandTable, OpTable, Phase, TensorTable, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.autocast import CASTS, Cast
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec, flatten_tensors
+from wavecast.formats.trace.tables import KernelTable, OperandTable, OpTable, Phase, TensorTable, Trace
+from wavecast.formats.trace.validate import validate
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration

@@ -18,10 +18,10 @@ from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, ret
 from wavecast.analyzer.whatif.retiming.timeline import shift_timeline
 from wavecast.arrays import Rows, share_busy_time
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import IterationTable, KernelTable, Meta, OpTable, Trace, Workload
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import IterationTable, KernelTable, Meta, OpTable, Trace, Workload
+from wavecast.formats.trace.validate import validate
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu

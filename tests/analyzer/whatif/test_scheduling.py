@@ -6,7 +6,7 @@ import pytest
 from wavecast.analyzer.whatif.fusion.loops import Loop, LoopGraph, Read
 from wavecast.analyzer.whatif.fusion.orders import in_memory, is_channels_innermost, planes_of
 from wavecast.analyzer.whatif.fusion.scheduling import schedule
-from wavecast.formats.signature import TensorSpec
+from wavecast.formats.trace.signature import TensorSpec
 
 ELEMENTS = 1 << 16
 

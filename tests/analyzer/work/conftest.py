@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 torch = pytest.importorskip("torch")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.work import Work, work_of
 from wavecast.analyzer.work.access import SECTOR_BYTES, access_of, contiguous_copy
-from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 
 
 def laid(*shape: int, order: tuple[int, ...] = (), dtype: str = "float16") -> TensorSpec:

@@ -6,7 +6,7 @@ import pytest
 from wavecast.analyzer.work import work_of
 from wavecast.analyzer.work.attention import prefers_cudnn, with_kernel
 from wavecast.analyzer.work.work import AttentionDims, Direction
-from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 from wavecast.specs.attention_kernels import AttentionKernel
 
 QUERY, KEY = (2, 4, 10, 8), (2, 2, 17, 8)

@@ -10,9 +10,9 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.work.communication import CollectiveDims, CollectiveKind, Implementation
 from wavecast.analyzer.work.groups import equal_calls, place_collectives
 from wavecast.analyzer.work.lookup import WorkLookup
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import CollectiveTable, GroupTable, MemberTable, Meta, OpTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import CollectiveTable, GroupTable, MemberTable, Meta, OpTable, Trace
 
 HALF = TensorSpec("bfloat16", (1024, 1024))
 SHARD = TensorSpec("bfloat16", (128, 1024))

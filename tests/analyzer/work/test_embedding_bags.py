@@ -8,7 +8,7 @@ from torch import nn
 from wavecast.analyzer.work import work_of
 from wavecast.analyzer.work.embedding_dims import EmbeddingDims
 from wavecast.analyzer.work.lookup import WorkLookup
-from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 from wavecast.tracer import trace_iteration
 
 ROWS, WIDTH, BAGS, LOOKUPS = 50_000, 32, 1_000, 4_000

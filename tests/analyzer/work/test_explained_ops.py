@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from wavecast.analyzer.work.lookup import explained_ops
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import OpTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import OpTable, Trace
 
 IMAGE, WEIGHT, BIAS = (TensorSpec("float32", shape) for shape in ((4, 3, 32, 32), (8, 3, 3, 3), (8,)))
 OUTPUT = TensorSpec("float32", (4, 8, 32, 32))

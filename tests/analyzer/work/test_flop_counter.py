@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from torch.utils.flop_counter import flop_registry
 from wavecast.analyzer.work import Work, has_formula, work_of
-from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 
 META = torch.device("meta")
 aten = torch.ops.aten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import Family, Work, family_of, work_of
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 
 def tensor(*shape: int, dtype: str = "float32", strides: tuple[int, ...] | None = None) -> TensorSpec:

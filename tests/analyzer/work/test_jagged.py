@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wavecast.analyzer.work import Family, work_of
 from wavecast.analyzer.work.work import RowDims
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 LENGTHS, VALUES = TensorSpec("int32", (2, 4)), TensorSpec("int64", (8,))
 ORDER, TWICE = TensorSpec("int32", (2,)), TensorSpec("int32", (3,))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from wavecast.analyzer.work import work_of
 from wavecast.analyzer.work.work import ConvolutionDims, Direction, RecurrentDims
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 
 def tensor(*shape: int) -> TensorSpec:

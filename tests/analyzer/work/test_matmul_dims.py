@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wavecast.analyzer.work import work_of
 from wavecast.analyzer.work.work import GroupedDims, MatmulDims, RaggedSide
-from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 
 
 def spec(*shape: int, dtype: str = "bfloat16") -> TensorSpec:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wavecast.analyzer.work import Work, work_of
 from wavecast.analyzer.work.registry import registered_names
 from wavecast.analyzer.work.traffic import distinct_count
-from wavecast.formats.signature import DTYPE_BYTES, UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import DTYPE_BYTES, UNKNOWN, Argument, Signature, TensorSpec
 
 
 def known(name: str, signature: Signature) -> Work:

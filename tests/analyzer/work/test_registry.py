@@ -9,7 +9,7 @@ import pytest
 import torch
 from wavecast.analyzer.work import Family, Work, canonical_name, family_of, has_formula, register, work_of
 from wavecast.analyzer.work.registry import registered_names
-from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace.signature import Signature, TensorSpec
 
 
 def known(name: str, signature: Signature) -> Work:

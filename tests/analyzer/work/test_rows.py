@@ -6,7 +6,7 @@ import pytest
 from wavecast.analyzer.work import work_of
 from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import RowDims
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:

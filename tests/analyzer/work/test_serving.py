@@ -18,7 +18,7 @@ from wavecast.analyzer.work.work import (
     StateSpaceDims,
     Work,
 )
-from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 
 
 def bf16(*shape: int) -> TensorSpec:

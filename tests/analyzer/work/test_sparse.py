@@ -9,7 +9,7 @@ from wavecast.analyzer.work import Family, Work, work_of
 from wavecast.analyzer.work.collective import with_ranks
 from wavecast.analyzer.work.communication import CollectiveDims, CollectiveFacts, CollectiveKind
 from wavecast.analyzer.work.embedding_dims import EmbeddingDims, EmbeddingStep
-from wavecast.formats.signature import Argument, Signature, TensorSpec, format_shapes
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec, format_shapes
 
 TABLE = TensorSpec("float32", (1000, 4), (4, 1))
 SPARSE = TensorSpec("float32", (1000, 4), None, (20, 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wavecast.analyzer.work import Family, family_of, work_of
 from wavecast.analyzer.work.embedding_dims import EmbeddingDims, EmbeddingStep
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 TABLES, ROWS, WIDTH, BATCH, LOOKUPS = 3, 1000, 16, 128, 768
 FLAT = TensorSpec("float32", (TABLES * ROWS * WIDTH,))

@@ -17,7 +17,7 @@ from wavecast.analyzer.work.embedding_dims import EmbeddingDims, EmbeddingStep
 from wavecast.analyzer.work.lookup import WorkLookup
 from wavecast.analyzer.work.table_batched_call import UNSTATED_SHARE, holds_host_tables
 from wavecast.formats.kineto.signatures import read_signatures
-from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace.signature import Signature, TensorSpec
 
 TORCHREC = Path(__file__).parent / "recorded" / "torchrec-fused-sgd-cpu.json.gz"
 BAGS, LOOKUPS = 256, 2560

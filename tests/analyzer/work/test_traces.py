@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from wavecast.analyzer.work import has_formula, work_of
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Trace
 
 SHAPED = (
     "h100_bert_small_inference",

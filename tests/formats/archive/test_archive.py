@@ -17,9 +17,9 @@ from wavecast.formats.archive.index import Index
 from wavecast.formats.archive.journal import decode_change
 from wavecast.formats.archive.reference import as_path, is_reference, load_reference, parse_reference
 from wavecast.formats.archive.verify import Fault, verify
-from wavecast.formats.codec import encode
-from wavecast.formats.files import load_trace, save_trace
-from wavecast.formats.trace import HostTimes, Trace, Workload
+from wavecast.formats.files.open import load_trace, save_trace
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.tables import HostTimes, Trace, Workload
 
 WRITERS = 4
 EACH = 6

@@ -27,9 +27,9 @@ from wavecast.formats.archive.store import JournalChangedError
 from wavecast.formats.archive.stores import bucket_journal, open_store
 from wavecast.formats.archive.stores.objects import Objects
 from wavecast.formats.archive.verify import Fault, verify
-from wavecast.formats.codec import encode
-from wavecast.formats.files import load_trace, save_trace
-from wavecast.formats.trace import Trace, Workload
+from wavecast.formats.files.open import load_trace, save_trace
+from wavecast.formats.trace.codec import encode
+from wavecast.formats.trace.tables import Trace, Workload
 
 pytest.importorskip("fsspec")
 BUCKET = "wavecast-tests"

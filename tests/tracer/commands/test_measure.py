@@ -16,10 +16,10 @@ from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.errors import InputError, OutputError
-from wavecast.formats.column import build_table
-from wavecast.formats.files import save_trace
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import OpTable, Trace
+from wavecast.formats.files.open import save_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.commands import measure as measure_command
 from wavecast.tracer.op_sweep import folder, local_gpu, plan, sweep

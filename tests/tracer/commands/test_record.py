@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from wavecast import Trace, load_trace
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace.tables import Phase
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from wavecast import load_trace
 from wavecast.errors import InputError
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer import record
 
 Run = Callable[..., Any]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from wavecast import Trace, load_trace
-from wavecast.formats.trace import Phase, Workload
+from wavecast.formats.trace.tables import Phase, Workload
 from wavecast.tracer.fake_cuda.session import ScriptShapes
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import Trace, Workload
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import Trace, Workload
 from wavecast.tracer.commands.script import ScriptStopped, stop_script
 from wavecast.tracer.fake_cuda.session import ScriptShapes
 from wavecast.tracer.fake_ranks.mail import FOLDER

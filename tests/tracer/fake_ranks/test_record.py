@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from wavecast.errors import InputError
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 from wavecast.tracer.commands.ranks import read_ranks
 from wavecast.tracer.fake_ranks.place import RankPlace
 

@@ -16,8 +16,8 @@ import wavecast
 from click.testing import CliRunner
 from torch import nn
 from wavecast.__main__ import wavecast as command
-from wavecast.formats.host_file import HOST_KINDS, read_host_file
-from wavecast.formats.meta import HostTimes
+from wavecast.formats.measured.host_file import HOST_KINDS, read_host_file
+from wavecast.formats.trace.meta import HostTimes
 from wavecast.tracer.host_times import measure, rounds
 from wavecast.tracer.host_times.pieces import HostPiece, pieces_here
 from wavecast.tracer.host_times.processor import clean_name, processor_name, read_cpuinfo

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from wavecast import Trace, load_trace
 from wavecast.analyzer.commands.analyze import analyze
 from wavecast.analyzer.work import work_of
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace.tables import Phase
 
 FOLDER = Path(__file__).parent
 TRAINING = frozenset({Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER})

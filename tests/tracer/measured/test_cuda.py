@@ -12,8 +12,8 @@ import pytest
 import torch
 from wavecast.analyzer.graph.export.ops import data_links
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer import record, trace_iteration
 
 pytestmark = [

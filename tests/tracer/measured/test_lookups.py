@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.cut import RecordingPart, cut_part
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.cut import RecordingPart, cut_part
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import record, trace_iteration
 from wavecast.tracer.measured import lookups as counting
 from wavecast.tracer.measured.lookups import MOST_LOOKUPS, count_lookups, count_rows

@@ -13,8 +13,8 @@ import torch
 import torch.utils.checkpoint
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.column import row_count
-from wavecast.formats.trace import Phase, Precision, Trace
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.tables import Phase, Precision, Trace
 from wavecast.tracer import trace_iteration
 
 

@@ -20,8 +20,8 @@ from torch.nn.modules import module as module_hooks
 from torch.profiler import ProfilerActivity, profile, schedule
 from wavecast import load_trace
 from wavecast.errors import CaptureError, InputError, OutputError
-from wavecast.formats.column import build_table
-from wavecast.formats.trace import MemoryTable, Phase, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.tables import MemoryTable, Phase, Trace
 from wavecast.tracer import record, trace_handler, trace_iteration
 from wavecast.tracer.hooks.boundaries import Turns
 from wavecast.tracer.measured.profiled import read_profiler

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer import trace_iteration
 from wavecast.tracer.meta.autocast import autocast_on_meta, rule_of
 

@@ -24,8 +24,8 @@ from wavecast.analyzer.recorded.compiled import find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.work.lookup import explained_ops
-from wavecast.formats.column import MISSING
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.column import MISSING
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer import trace_iteration
 
 BACKWARD = "CompiledFunctionBackward"

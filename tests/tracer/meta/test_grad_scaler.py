@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 from wavecast.errors import CaptureError
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer import trace_iteration
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 
 LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}

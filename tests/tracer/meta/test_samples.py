@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wavecast.formats.files import load_trace
+from wavecast.formats.files.open import load_trace
 
 EVERY = sorted((Path(__file__).parents[3] / "samples").glob("*-shapes.json.gz"))
 RANKS = [path for path in EVERY if "-rank" in path.name]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from wavecast.formats.trace import Trace, Workload
+from wavecast.formats.trace.tables import Trace, Workload
 from wavecast.tracer.fake_cuda import devices
 from wavecast.tracer.fake_cuda.session import ScriptShapes
 from wavecast.tracer.meta import script_clock

@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 from wavecast.analyzer.memory import describe_memory
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif import with_batch
-from wavecast.formats.column import MISSING
-from wavecast.formats.signature import UNKNOWN, TensorSpec
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.column import MISSING
+from wavecast.formats.trace.signature import UNKNOWN, TensorSpec
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer import trace_iteration
 
 

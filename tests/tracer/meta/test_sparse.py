@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.analyzer.analysis.result import Analysis
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.signature import Signature
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.signature import Signature
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration

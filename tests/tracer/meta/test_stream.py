@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.tracer import trace_iteration
 
 BAR = 0.98

@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from wavecast import load_trace
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer.commands.record import record
 
 Record = Callable[..., Result]

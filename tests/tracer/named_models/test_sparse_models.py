@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from wavecast import load_trace
 from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.analyzer.work.lookup import WorkLookup, explained_ops
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 from wavecast.tracer.commands.record import record

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
-from wavecast.formats.trace import Meta, OpTable, Precision, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.tables import Meta, OpTable, Precision, Trace
 from wavecast.tracer.op_sweep.cases import Case
 from wavecast.tracer.op_sweep.plan import plan_workload
 from wavecast.tracer.op_sweep.sweep import SweepLimits

@@ -15,11 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.errors import InputError
-from wavecast.formats.column import build_table
-from wavecast.formats.files import load_trace
-from wavecast.formats.rerun import LocalDevice, Rerun
-from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
-from wavecast.formats.trace import Device, Meta, OpTable, Precision, Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.measured.rerun import LocalDevice, Rerun
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace.tables import Device, Meta, OpTable, Precision, Trace
 from wavecast.tracer import trace_iteration
 from wavecast.tracer.op_sweep.timing import GRAPH, Timed
 from wavecast.tracer.rerun import execute, local, operands, schema

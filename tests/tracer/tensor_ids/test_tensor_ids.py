@@ -17,10 +17,10 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from wavecast.analyzer.graph.export.ops import data_links
 from wavecast.analyzer.whatif.calls import are_operands_flat
-from wavecast.formats.codec import decode, encode
-from wavecast.formats.column import row_count
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 from wavecast.tracer.measured.profiled import read_profiler
 from wavecast.tracer.tensor_ids import tables

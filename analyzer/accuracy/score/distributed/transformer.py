@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .....formats.trace import Meta, Trace, Workload
+from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Tape, Variable
 from .attention import attention

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .....formats.signature import TensorSpec
+from .....formats.trace.signature import TensorSpec
 from .letters import MADE, ShapedCall
 from .named import decide_named
 from .naming import name_dims

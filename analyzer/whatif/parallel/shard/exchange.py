@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .....formats.signature import Signature, TensorSpec
-from .....formats.trace import Phase
+from .....formats.trace.signature import Signature, TensorSpec
+from .....formats.trace.tables import Phase
 from ..insert import Exchange, Insertion, Insertions
 from .placement import Cut, Share, State, local_spec, outer_count, place_of, strides_of
 from .roles import ReadTrace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .....formats.signature import TensorSpec
+from .....formats.trace.signature import TensorSpec
 from .letters import NONE, Letters, Naming, ShapedCall, broadcasts, letters_of
 
 

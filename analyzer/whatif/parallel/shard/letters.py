@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .....formats.signature import Signature, TensorSpec
+from .....formats.trace.signature import Signature, TensorSpec
 from ...calls import SignatureLayout
 
 NONE: Final = 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .....formats.signature import TensorSpec
+from .....formats.trace.signature import TensorSpec
 from .letters import Naming, ShapedCall, pairs
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .....formats.signature import Argument, Signature, TensorSpec
-from .....formats.trace import Phase
+from .....formats.trace.signature import Argument, Signature, TensorSpec
+from .....formats.trace.tables import Phase
 from .placement import WHOLE, Share, local_spec, place_of
 from .roles import ReadTrace
 from .walk import ShareWalk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .....formats.signature import TensorSpec
+from .....formats.trace.signature import TensorSpec
 from .placement import WHOLE, Cut, Share, State, place_of, state_at
 
 

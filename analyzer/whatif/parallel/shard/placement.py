@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from .....errors import InputError
-from .....formats.signature import TensorSpec
+from .....formats.trace.signature import TensorSpec
 
 
 class Share(IntEnum):

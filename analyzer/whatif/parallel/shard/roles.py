@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from .....errors import InputError
-from .....formats.signature import TensorSpec
-from .....formats.trace import Phase, Trace
+from .....formats.trace.signature import TensorSpec
+from .....formats.trace.tables import Phase, Trace
 from ...axis.parameters import parameter_storages
 from ...calls import layout_of, made_storages, operands_of, short_name
 from .decide import decide

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .....formats.signature import TensorSpec
+from .....formats.trace.signature import TensorSpec
 from .letters import NONE, Letters, Naming, ShapedCall, letters_of, name_elementwise
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from .....arrays import Rows
 from .....errors import InputError
-from .....formats.column import row_count
-from .....formats.trace import Trace
+from .....formats.trace.column import row_count
+from .....formats.trace.tables import Trace
 from ....work.registry import family_of, work_of
 from ....work.work import Family
 from ...axis.infer import infer_sequence_length

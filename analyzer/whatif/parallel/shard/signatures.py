@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .....formats.signature import Argument, Signature, TensorSpec
+from .....formats.trace.signature import Argument, Signature, TensorSpec
 from ...calls import replace_tensors
 from .letters import ShapedCall
 from .placement import Cut, local_spec

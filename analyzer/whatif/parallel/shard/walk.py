@@ -9,9 +9,9 @@ import numpy as np
 
 from .....arrays import Rows
 from .....errors import InputError
-from .....formats.column import MISSING
-from .....formats.signature import Signature, TensorSpec, flatten_tensors
-from .....formats.trace import CollectiveTable, Phase, Trace
+from .....formats.trace.column import MISSING
+from .....formats.trace.signature import Signature, TensorSpec, flatten_tensors
+from .....formats.trace.tables import CollectiveTable, Phase, Trace
 from .decide import decide
 from .exchange import Exchanges
 from .letters import VIEWS, ShapedCall

@@ -10,10 +10,10 @@ import pytest
 from wavecast.analyzer.accuracy.rerun.comparison import compare_rerun
 from wavecast.analyzer.accuracy.rerun.report import RerunReport
 from wavecast.analyzer.accuracy.rerun.worklist import list_work
-from wavecast.formats.column import build_table
-from wavecast.formats.rerun import Rerun, WholePass
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import Device, KernelKind, KernelTable, Meta, OpTable, Trace
+from wavecast.formats.measured.rerun import Rerun, WholePass
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import Device, KernelKind, KernelTable, Meta, OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

@@ -29,7 +29,7 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.rendering.score.iterations import iteration_sheet, worst_iteration_sheet
 from wavecast.analyzer.rendering.score.json import draw_score_json, read_score_json
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.validate import validate
 from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu

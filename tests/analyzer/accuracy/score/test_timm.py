@@ -33,7 +33,7 @@ from wavecast.analyzer.rendering.score.text import describe_score
 from wavecast.analyzer.rendering.score.throughput import WORST_MODELS, family_sheet, worst_model_sheet
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 
 from .conftest import gpu
 

@@ -9,9 +9,9 @@ import pytest
 from wavecast.analyzer.accuracy.validate.calls import KeyTable, OpCalls, list_calls
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.column import build_table
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import Device, KernelTable, OpTable, Trace
+from wavecast.formats.trace.column import build_table
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import Device, KernelTable, OpTable, Trace
 
 IMAGE, FILTERS = TensorSpec("float16", (4, 3, 224, 224)), TensorSpec("float16", (768, 3, 16, 16))
 ROWS, WEIGHTS, BIAS = (TensorSpec("float16", shape) for shape in ((32, 64), (64, 128), (128,)))

@@ -15,8 +15,8 @@ from wavecast.analyzer.recorded.untimed import without_times
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError, UnknownGpuError
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

@@ -14,7 +14,7 @@ from wavecast.analyzer.analysis.decision.goal import GoalUnit, RunLength
 from wavecast.analyzer.analysis.decision.totals import Certainty, with_totals
 from wavecast.analyzer.analysis.report import AnalysisReport, GpuPrediction
 from wavecast.errors import InputError
-from wavecast.formats.trace import Trace, Workload
+from wavecast.formats.trace.tables import Trace, Workload
 
 BuildRow = Callable[..., GpuPrediction]
 SAMPLES = Path(__file__).parents[4] / "samples"

@@ -11,21 +11,15 @@ import pytest
 from wavecast.analyzer.analysis.recommenders.deal import deal_tables
 from wavecast.analyzer.analysis.recommenders.forecast import RecommenderForecast, RecommenderPart, forecast_recommender
 from wavecast.analyzer.analysis.recommenders.placement import HeldTables, place_tables, spread_rows
-from wavecast.analyzer.analysis.recommenders.sizes import (
-    HostWork,
-    Interaction,
-    RecommenderSizes,
-    TableLayout,
-    Training,
-)
+from wavecast.analyzer.analysis.recommenders.sizes import HostWork, Interaction, RecommenderSizes, TableLayout, Training
 from wavecast.analyzer.analysis.recommenders.write import write_iteration
 from wavecast.analyzer.models.library import Library, load_library
 from wavecast.analyzer.work import Family, work_of
 from wavecast.analyzer.work.indices import UNIFORM, Indices
 from wavecast.analyzer.work.table_parts import LOOK_UP, ONCE, UPDATE
 from wavecast.errors import InputError
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu

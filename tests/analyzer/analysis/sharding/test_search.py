@@ -20,8 +20,8 @@ from wavecast.analyzer.analysis.sharding.shard import shard_trace
 from wavecast.analyzer.analysis.sharding.tables import EmbeddingTable, TableStep, find_steps, find_tables
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.signature import Signature, TensorSpec
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.cluster import USUAL
 from wavecast.specs.gpu import Gpu

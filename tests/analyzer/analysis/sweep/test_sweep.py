@@ -17,8 +17,8 @@ from wavecast.analyzer.analysis.sweep.report import SweepLimit, SweepReport
 from wavecast.analyzer.analysis.sweep.sensitivity import find_sensitivity
 from wavecast.analyzer.analysis.sweep.sweep import SweepQuestion, sweep_trace
 from wavecast.errors import InputError
-from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import imagine_gpus, load_catalog
 from wavecast.specs.gpu import Gpu, Rate
 from wavecast.specs.match import find_gpu

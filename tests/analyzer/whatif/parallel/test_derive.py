@@ -16,9 +16,9 @@ from wavecast.analyzer.whatif.parallel.pieces import count_layers
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan, PipelineSchedule, RecomputeMode
 from wavecast.analyzer.whatif.parallel.ranks import RankTrace
 from wavecast.errors import InputError
-from wavecast.formats.column import row_count
-from wavecast.formats.trace import Phase, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.tables import Phase, Trace
+from wavecast.formats.trace.validate import validate
 
 SAMPLES = Path(__file__).parents[4] / "samples"
 PARAMETERS = 124_439_808

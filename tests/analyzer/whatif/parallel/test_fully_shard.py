@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.memory import memory_per_rank
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 
 WIDTH, LAYERS, VOCABULARY, BATCH, LENGTH = 64, 4, 500, 4, 96

@@ -11,10 +11,10 @@ from wavecast.analyzer.whatif.parallel.exchanges import Spot, all_gather, all_re
 from wavecast.analyzer.whatif.parallel.insert import Inserted, Insertions, insert_ops, take_ops
 from wavecast.analyzer.whatif.parallel.lives import find_lives
 from wavecast.analyzer.work import work_of
-from wavecast.formats.column import row_count
-from wavecast.formats.signature import TensorSpec
-from wavecast.formats.trace import Phase, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.trace.column import row_count
+from wavecast.formats.trace.signature import TensorSpec
+from wavecast.formats.trace.tables import Phase, Trace
+from wavecast.formats.trace.validate import validate
 
 SAMPLES = Path(__file__).parents[4] / "samples"
 

@@ -16,10 +16,10 @@ from wavecast.analyzer.whatif.parallel.shard.placement import Share, State, loca
 from wavecast.analyzer.whatif.parallel.shard.shard import sent_ratio, shard_tensors
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
-from wavecast.formats.files import load_trace
-from wavecast.formats.signature import TensorSpec, flatten_tensors
-from wavecast.formats.trace import Phase, Trace
-from wavecast.formats.validate import validate
+from wavecast.formats.files.open import load_trace
+from wavecast.formats.trace.signature import TensorSpec, flatten_tensors
+from wavecast.formats.trace.tables import Phase, Trace
+from wavecast.formats.trace.validate import validate
 from wavecast.tracer import trace_iteration
 
 SAMPLES = Path(__file__).parents[4] / "samples"

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
 from wavecast.analyzer.work import work_of
-from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.formats.trace.signature import Argument, Signature, TensorSpec
 from wavecast.tracer import trace_iteration
 
 from .test_shard import BATCH, LAYERS, TOKENS, Decoder

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
-from ..errors import TraceError
+from ...errors import TraceError
 
 VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 """Wire types; 3 and 4, the groups of the first version, are refused."""

@@ -13,18 +13,7 @@ from .fields import check_record
 from .limits import MAX_INTEGER
 from .misfit import check_text, describe, misfit
 from .signature_json import check_signatures
-from .trace import (
-    TABLES,
-    CallTable,
-    Device,
-    IterationTable,
-    KernelTable,
-    MemoryTable,
-    Meta,
-    OpTable,
-    Quality,
-    Trace,
-)
+from .tables import TABLES, CallTable, Device, IterationTable, KernelTable, MemoryTable, Meta, OpTable, Quality, Trace
 
 MAX_ENUMERATED = 16
 """Below it, a column's greatest value is worth naming even where the least one is undercut."""

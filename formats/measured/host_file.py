@@ -9,10 +9,10 @@ from typing import Any, Final, TypeGuard
 
 import orjson
 
-from ..errors import TraceError
-from .fields import check_record, decode_record, encode_record
-from .files import pack_gzip, read_bytes, write_atomic
-from .meta import HostTimes
+from ...errors import TraceError
+from ..files.open import pack_gzip, read_bytes, write_atomic
+from ..trace.fields import check_record, decode_record, encode_record
+from ..trace.meta import HostTimes
 
 HOST_FORMAT: Final = "wavecast.host"
 HOST_VERSION: Final = "1.0"

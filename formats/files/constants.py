@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import orjson
 
-from ..errors import InputError
+from ...errors import InputError
 
-FOLDER: Final = Path(__file__).parents[1] / "mlp_weights"
+FOLDER: Final = Path(__file__).parents[2] / "mlp_weights"
 MANIFEST: Final = "manifest.json"
 ENTRIES: Final = "constants"
 """The part of the manifest that lists such files."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from ..errors import TraceError
-from .trace import FORMAT_VERSION
+from ...errors import TraceError
+from .tables import FORMAT_VERSION
 
 Document = dict[str, Any]
 MIGRATIONS: Final[dict[int, Callable[[Document], Document]]] = {}

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..errors import InputError, OutputError, TraceError, WavecastError, WriteError
+from ...errors import InputError, OutputError, TraceError, WavecastError, WriteError
 from .detect import describe_content, starts_as_json
 from .importers import IMPORTERS, Progress, find_importer
 from .replacing import replace_file, write_all
@@ -21,7 +21,7 @@ from .source import ImportSource, ReadOptions
 from .unpack import LIMIT_VARIABLE
 
 if TYPE_CHECKING:
-    from .trace import Trace
+    from ..trace.tables import Trace
 
 DEFAULT_MAX_BYTES: Final = 2 << 30
 """Reading takes several times the text's size in memory: 2 GiB is what a machine of 24 GiB reads with room to spare."""
@@ -70,9 +70,9 @@ def load_part(path: str | Path, options: ReadOptions, progress: Progress | None 
     >>> load_part("samples/gpt2_small-inference-bf16-b4-shapes.json.gz", ReadOptions()).meta.capture
     'shapes'
     """
-    from .archive.reference import is_reference, load_reference
-    from .cut import cut_part, find_part
-    from .renumber import renumber
+    from ..archive.reference import is_reference, load_reference
+    from ..trace.cut import cut_part, find_part
+    from ..trace.renumber import renumber
 
     if is_reference(path):
         trace, part, is_chosen = load_reference(path), None, False
@@ -94,7 +94,7 @@ def is_read_in_parts(path: str | Path) -> bool:
     >>> is_read_in_parts("samples/gpt2_small-inference-bf16-b4-shapes.json.gz")
     False
     """
-    from .archive.reference import is_reference
+    from ..archive.reference import is_reference
 
     if is_reference(path) or str(path) == STANDARD_STREAM or not Path(path).is_file():
         return False
@@ -111,7 +111,7 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     >>> load_trace(folder / "gpt2.json.gz").meta == trace.meta
     True
     """
-    from .codec import encode
+    from ..trace.codec import encode
 
     data = encode(trace)
     write_atomic(path, pack_gzip(data) if str(path).endswith(".gz") else data)

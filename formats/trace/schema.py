@@ -1,6 +1,6 @@
 """Builds the trace's JSON Schema from the column and record declarations.
 
-`python -m wavecast.formats.schema formats/trace.schema.json` writes it.
+`python -m wavecast.formats.trace.schema formats/trace/trace.schema.json` writes it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import json
 import sys
 from typing import Any, Final
 
+from ..files.open import write_atomic
 from .column import ColumnSpec, Table, columns
 from .fields import FieldSpec, field_docs, record_fields
-from .files import write_atomic
 from .limits import MAX_INTEGER, MAX_SCALAR
-from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality
+from .tables import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality
 from .validate import column_range
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -47,7 +47,7 @@ def build_schema() -> Schema:
 
 
 def render_schema() -> bytes:
-    """Return the text of `formats/trace.schema.json`."""
+    """Return the text of `formats/trace/trace.schema.json`."""
     return json.dumps(build_schema(), indent=2, ensure_ascii=False).encode() + b"\n"
 
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, BinaryIO, Final, Protocol
 
-from ..errors import TraceError
+from ...errors import TraceError
 from .detect import is_archive, may_be_trace
 from .unpack import check_ratio
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from ..errors import TraceError
+from ...errors import TraceError
 from .detect import HEAD_BYTES, strip_mark
 from .packed_files import OpenFile, RawFile, ZippedTrace, open_raw, open_zip
 from .unpack import Packing, find_packing, too_large, unpack
 
 if TYPE_CHECKING:
-    from .cut import RecordingPart
+    from ..trace.cut import RecordingPart
 
 _MOST_LAYERS: Final = 2
 _STEP_BYTES: Final = 1 << 16

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from ..errors import TraceError
+from ...errors import TraceError
 from .detect import HEAD_BYTES, starts_as_json, strip_mark
 from .source import ImportSource, ReadOptions
 
 if TYPE_CHECKING:
-    from .trace import Trace
+    from ..trace.tables import Trace
 
 Progress = Callable[[int, int], None]
 """Takes bytes read and bytes in all."""
@@ -55,67 +55,67 @@ IMPORTERS: Final = (
     Importer(
         name="a wavecast trace",
         pattern=re.compile(rb'"format"\s*:\s*"wavecast\.trace"'),
-        module=".codec",
+        module="..trace.codec",
         function="read_trace",
     ),
     Importer(
         name="an XLA trace",
         pattern=re.compile(rb'"name"\s*:\s*"/(?:device|host):[^"]{1,60}"'),
-        module=".xla",
+        module="..xla",
         function="read_xla",
     ),
     Importer(
         name="an XLA profile (XPlane)",
         pattern=re.compile(rb"\A.{0,18}?\x12.(?:/device:|/host:|Task Environment)", re.DOTALL),
-        module=".xla",
+        module="..xla",
         function="read_xla",
         is_json=False,
     ),
     Importer(
         name="a Perfetto trace",
         pattern=re.compile(rb"\A.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)", re.DOTALL),
-        module=".perfetto_trace",
+        module="..perfetto",
         function="read_perfetto",
         is_json=False,
     ),
     Importer(
         name="a PyTorch profiler trace",
         pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
-        module=".kineto",
+        module="..kineto",
         function="read_kineto",
         can_recover=True,
     ),
     Importer(
         name="an SQLite export of Nsight Systems or rocprofv3",
         pattern=re.compile(rb"\ASQLite format 3\0"),
-        module=".nsys",
+        module="..nsys",
         function="read_sqlite",
         is_json=False,
     ),
     Importer(
         name="rocprofv3's JSON",
         pattern=re.compile(rb'"rocprofiler-sdk-tool"\s*:'),
-        module=".rocprof",
+        module="..rocprof",
         function="read_json",
     ),
     Importer(
         name="rocprofv3's CSV",
         pattern=re.compile(rb'\A"?(?:Kind"?,"?(?:Agent_Id|Direction)|Domain"?,"?Function|Node_Id"?,"?Logical_Node_Id)'),
-        module=".rocprof",
+        module="..rocprof",
         function="read_csv",
         is_json=False,
     ),
     Importer(
         name="a PyTorch execution trace",
         pattern=re.compile(rb'"nodes"\s*:\s*\[\s*(?:\]|\{[^{}]*"(?:ctrl_deps|rf_id)"\s*:)'),
-        module=".execution_trace",
+        module="..execution_trace",
         function="read_execution_trace",
         can_recover=True,
     ),
     Importer(
         name="a Chakra trace",
         pattern=re.compile(rb'"workload_graph"\s*:'),
-        module=".chakra",
+        module="..chakra",
         function="read_chakra_json",
         can_recover=True,
     ),
@@ -126,7 +126,7 @@ IMPORTERS: Final = (
             rb"|\n(?:\tis_cpu_op\xd8\x01|\tcomm_size[Hh]|\tcomm_type[Hh]|\x07num_ops[Hh]|\x0btensor_size[Hh])",
             re.DOTALL,
         ),
-        module=".chakra",
+        module="..chakra",
         function="read_chakra",
         is_json=False,
         can_recover=True,

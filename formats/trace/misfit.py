@@ -6,7 +6,7 @@ import json
 
 import msgspec
 
-from ..errors import TraceError
+from ...errors import TraceError
 
 LONGEST_QUOTE = 60
 LONGEST_INTEGER = 10**40

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..arrays import Rows
+from ...arrays import Rows
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 

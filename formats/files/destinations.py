@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from ..errors import OutputError
+from ...errors import OutputError
 
 _STANDARD_STREAM: Final = "-"
 _TABLE_FOLDERS: Final = ("ops", "models", "traces")

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from ..arrays import Rows
-from ..errors import TraceError
+from ...arrays import Rows
+from ...errors import TraceError
 
 NULL: Final = -(2**63)
 """Stands for what is no integer in columns of integers: NULL, text, a column that the table does not have."""

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import Mask, Rows
-from ..errors import InputError, TraceError
+from ...arrays import Mask, Rows
+from ...errors import InputError, TraceError
+from ..files.source import ReadOptions
 from .column import MISSING, Column, build_table, columns, renumber, row_count, take_rows
 from .iterations import (
     NEVER_NS,
@@ -18,8 +19,7 @@ from .iterations import (
     locate_iterations,
     work_by_iteration,
 )
-from .source import ReadOptions
-from .trace import TABLES, IterationTable, Trace
+from .tables import TABLES, IterationTable, Trace
 
 MEDIAN: Final = "median"
 LONGEST: Final = "longest"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from .column import MISSING, Column
-from .trace import Trace
+from .tables import Trace
 
 _COUNTED_FROM_0: Final = ((("ops", "thread"), ("calls", "thread")), (("tensors", "storage"), ("memory", "block")))
 """Columns that number the same things from 0."""

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict, deque
 from typing import Any, Final
 
-from ..protobuf import Value, as_bytes, as_double, as_signed, as_text, as_unsigned, iterate_fields
+from ..files.protobuf import Value, as_bytes, as_double, as_signed, as_text, as_unsigned, iterate_fields
 
 _PACKET: Final = 1
 _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED, _FLAGS, _STAGE_EVENT, _TRACK = 8, 10, 11, 12, 13, 53, 60

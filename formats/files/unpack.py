@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from ..errors import InputError, TraceError
+from ...errors import InputError, TraceError
 
 LIMIT_VARIABLE: Final = "WAVECAST_MAX_TRACE_BYTES"
 MAX_RATIO: Final = 300

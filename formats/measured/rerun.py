@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..arrays import Floats, Rows
-from .trace import Device
+from ...arrays import Floats, Rows
+from ..trace.tables import Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Rows
+from ...arrays import Rows
 from .column import MISSING, build_table
-from .trace import IterationTable
+from .tables import IterationTable
 
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Stands for the launch time of a kernel whose launch was not recorded."""
@@ -71,7 +71,7 @@ def whole_iteration(start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Iteration
 def host_steps(table: IterationTable) -> IterationTable:
     """Return the iterations with a host-side step each: the iteration itself where none was recorded.
 
-    >>> from wavecast.formats.column import build_table
+    >>> from wavecast.formats.trace.column import build_table
     >>> host_steps(build_table(IterationTable, 1, start_ns=[5], end_ns=[90])).cpu_start_ns
     array([5])
     """

@@ -13,16 +13,16 @@ import msgspec
 import numpy as np
 import orjson
 
-from ..errors import TraceError
+from ...errors import TraceError
+from ..files.detect import BYTE_ORDER_MARK
+from ..files.source import ImportSource, ReadOptions
 from .column import Column, ColumnSpec, Table, columns, row_count
-from .detect import BYTE_ORDER_MARK
 from .fields import decode_record, encode_record
 from .migrations import can_migrate, migrate
 from .misfit import describe, misfit
 from .printable import escape_json
 from .signature_json import decode_signatures, encode_signature
-from .source import ImportSource, ReadOptions
-from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
+from .tables import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
 from .validate import column_range, describe_bound, in_range, validate, validate_decoded
 
 MAX_RECORD_BYTES = 1 << 20

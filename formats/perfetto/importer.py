@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 
 from ...errors import TraceError
-from ..importers import Progress
+from ..files.importers import Progress
+from ..files.source import ImportSource, ReadOptions
 from ..kineto import begin_import
-from ..source import ImportSource, ReadOptions
-from ..trace import Trace
+from ..trace.tables import Trace
 from .packets import Event, PacketReader
 
 

@@ -98,7 +98,7 @@ def build_table(table: type[TableT], rows: int, **values: npt.ArrayLike) -> Tabl
 
     Raises TypeError for a missing column without a default and ValueError for a wrong length.
 
-    >>> from wavecast.formats.trace import IterationTable
+    >>> from wavecast.formats.trace.tables import IterationTable
     >>> build_table(IterationTable, 2, start_ns=[0, 70], end_ns=[70, 130]).cpu_start_ns
     array([-1, -1])
     """

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from ..arrays import Mask, Rows
-from .column import Column
-from .files import pack_gzip, write_atomic
-from .printable import escape_json
+from ...arrays import Mask, Rows
+from ..files.open import pack_gzip, write_atomic
+from ..trace.column import Column
+from ..trace.printable import escape_json
 
 JsonEvent = dict[str, Any]
 

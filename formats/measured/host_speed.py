@@ -7,8 +7,8 @@ from math import exp, log
 from types import MappingProxyType
 from typing import Final
 
+from ..trace.meta import HostTimes
 from .host_file import HOST_KINDS, is_host_time
-from .meta import HostTimes
 
 REFERENCE_HOST: Final = HostTimes(
     python_version="3.11",
