@@ -6,25 +6,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .analyzer.api.analyze import IterationReport, analyze
-    from .analyzer.api.batch import TracesReport, batch
-    from .analyzer.api.catalog import GpuList, gpus
-    from .analyzer.api.compare import ComparisonReport, compare
-    from .analyzer.api.decision import Electricity, Goal, Selection
-    from .analyzer.api.graph import graph
-    from .analyzer.api.overview import OverviewReport, overview
-    from .analyzer.api.pictures import Picture
-    from .analyzer.api.prices import Prices
-    from .analyzer.api.question import Machines, WhatIfs
-    from .analyzer.api.ranks import JobReport, ranks
-    from .analyzer.api.recommender import RecommenderAnswer, recommender
-    from .analyzer.api.replay import ReplayReport, replay
-    from .analyzer.api.report import Report
-    from .analyzer.api.scale import PlansReport, scale
-    from .analyzer.api.score import ScoreReport, score
-    from .analyzer.api.shard import ShardingReport, shard
-    from .analyzer.api.sweep import SensitivityAnswer, SweepAnswer, sweep
-    from .analyzer.api.validate import ValidationReport, validate
+    from .analyzer.asking.answer import Report
+    from .analyzer.asking.decision import Electricity, Goal, Selection
+    from .analyzer.asking.pictures import Picture
+    from .analyzer.asking.prices import Prices
+    from .analyzer.asking.question import Machines, WhatIfs
+    from .analyzer.questions.analyze.api import IterationReport, analyze
+    from .analyzer.questions.batch.api import TracesReport, batch
+    from .analyzer.questions.catalog.api import GpuList, gpus
+    from .analyzer.questions.compare.api import ComparisonReport, compare
+    from .analyzer.questions.graph.api import graph
+    from .analyzer.questions.ranks.api import JobReport, ranks
+    from .analyzer.questions.recommender.api import RecommenderAnswer, recommender
+    from .analyzer.questions.replay.api import ReplayReport, replay
+    from .analyzer.questions.scale.api import PlansReport, scale
+    from .analyzer.questions.score.api import ScoreReport, score
+    from .analyzer.questions.shard.api import ShardingReport, shard
+    from .analyzer.questions.show.api import OverviewReport, overview
+    from .analyzer.questions.sweep.api import SensitivityAnswer, SweepAnswer, sweep
+    from .analyzer.questions.validate.api import ValidationReport, validate
     from .errors import (
         CaptureError,
         InputError,
@@ -91,25 +91,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "analyzer.api.analyze": ("IterationReport", "analyze"),
-    "analyzer.api.batch": ("TracesReport", "batch"),
-    "analyzer.api.catalog": ("GpuList", "gpus"),
-    "analyzer.api.compare": ("ComparisonReport", "compare"),
-    "analyzer.api.decision": ("Electricity", "Goal", "Selection"),
-    "analyzer.api.pictures": ("Picture",),
-    "analyzer.api.graph": ("graph",),
-    "analyzer.api.overview": ("OverviewReport", "overview"),
-    "analyzer.api.prices": ("Prices",),
-    "analyzer.api.question": ("Machines", "WhatIfs"),
-    "analyzer.api.ranks": ("JobReport", "ranks"),
-    "analyzer.api.recommender": ("RecommenderAnswer", "recommender"),
-    "analyzer.api.replay": ("ReplayReport", "replay"),
-    "analyzer.api.report": ("Report",),
-    "analyzer.api.scale": ("PlansReport", "scale"),
-    "analyzer.api.score": ("ScoreReport", "score"),
-    "analyzer.api.shard": ("ShardingReport", "shard"),
-    "analyzer.api.sweep": ("SensitivityAnswer", "SweepAnswer", "sweep"),
-    "analyzer.api.validate": ("ValidationReport", "validate"),
+    "analyzer.questions.analyze.api": ("IterationReport", "analyze"),
+    "analyzer.questions.batch.api": ("TracesReport", "batch"),
+    "analyzer.questions.catalog.api": ("GpuList", "gpus"),
+    "analyzer.questions.compare.api": ("ComparisonReport", "compare"),
+    "analyzer.asking.decision": ("Electricity", "Goal", "Selection"),
+    "analyzer.asking.pictures": ("Picture",),
+    "analyzer.questions.graph.api": ("graph",),
+    "analyzer.questions.show.api": ("OverviewReport", "overview"),
+    "analyzer.asking.prices": ("Prices",),
+    "analyzer.asking.question": ("Machines", "WhatIfs"),
+    "analyzer.questions.ranks.api": ("JobReport", "ranks"),
+    "analyzer.questions.recommender.api": ("RecommenderAnswer", "recommender"),
+    "analyzer.questions.replay.api": ("ReplayReport", "replay"),
+    "analyzer.asking.answer": ("Report",),
+    "analyzer.questions.scale.api": ("PlansReport", "scale"),
+    "analyzer.questions.score.api": ("ScoreReport", "score"),
+    "analyzer.questions.shard.api": ("ShardingReport", "shard"),
+    "analyzer.questions.sweep.api": ("SensitivityAnswer", "SweepAnswer", "sweep"),
+    "analyzer.questions.validate.api": ("ValidationReport", "validate"),
     "errors": (
         "CaptureError", "InputError", "OutputError", "TraceError", "UnknownGpuError", "WavecastError", "WriteError",
     ),

@@ -10,31 +10,31 @@ import click
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .analyzer.commands.rerun import Runner
+    from .analyzer.questions.rerun.command import Runner
 
 COMMANDS = {
     "record": "tracer.commands.record",
     "measure": "tracer.commands.measure",
-    "analyze": "analyzer.commands.analyze",
-    "batch": "analyzer.commands.batch",
-    "scale": "analyzer.commands.scale",
-    "shard": "analyzer.commands.shard",
-    "recommender": "analyzer.commands.recommender",
-    "sweep": "analyzer.commands.sweep",
-    "ranks": "analyzer.commands.ranks",
-    "show": "analyzer.commands.show",
-    "archive": "analyzer.commands.archive",
-    "replay": "analyzer.commands.replay",
-    "rerun": "analyzer.commands.rerun",
-    "validate": "analyzer.commands.validate",
-    "compare": "analyzer.commands.compare",
-    "convert": "analyzer.commands.convert",
-    "graph": "analyzer.commands.graph",
-    "gpus": "analyzer.commands.gpus",
-    "nodes": "analyzer.commands.nodes",
-    "hosts": "analyzer.commands.hosts",
-    "score": "analyzer.commands.score",
-    "doctor": "analyzer.commands.doctor",
+    "analyze": "analyzer.questions.analyze.command",
+    "batch": "analyzer.questions.batch.command",
+    "scale": "analyzer.questions.scale.command",
+    "shard": "analyzer.questions.shard.command",
+    "recommender": "analyzer.questions.recommender.command",
+    "sweep": "analyzer.questions.sweep.command",
+    "ranks": "analyzer.questions.ranks.command",
+    "show": "analyzer.questions.show.command",
+    "archive": "analyzer.questions.archive.command",
+    "replay": "analyzer.questions.replay.command",
+    "rerun": "analyzer.questions.rerun.command",
+    "validate": "analyzer.questions.validate.command",
+    "compare": "analyzer.questions.compare.command",
+    "convert": "analyzer.questions.convert.command",
+    "graph": "analyzer.questions.graph.command",
+    "gpus": "analyzer.questions.catalog.gpus_command",
+    "nodes": "analyzer.questions.catalog.nodes_command",
+    "hosts": "analyzer.questions.catalog.hosts_command",
+    "score": "analyzer.questions.score.command",
+    "doctor": "analyzer.questions.doctor.command",
 }
 """Command name → module that holds a command of that name."""
 
@@ -66,14 +66,14 @@ class LazyGroup(click.Group):
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Read the command line up to the command."""
-        from .analyzer.commands.command import usage_errors_cleaned
+        from .analyzer.asking.command import usage_errors_cleaned
 
         with usage_errors_cleaned():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
-        from .analyzer.commands.command import usage_errors_cleaned
+        from .analyzer.asking.command import usage_errors_cleaned
 
         with usage_errors_cleaned():
             return super().invoke(ctx)
@@ -97,7 +97,7 @@ def wavecast() -> None:
 
 def main() -> None:
     """Run the command line."""
-    from .analyzer.commands.command import run_program
+    from .analyzer.asking.command import run_program
 
     run_program(wavecast, "wavecast")
 

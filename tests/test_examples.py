@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import wavecast
-from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.analyzer.graph.build import build_graph
+from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.analyzer.models.assignment import assign_models
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
@@ -36,7 +36,7 @@ SAMPLE = ROOT / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
 FACES = {
     "formats": ("load_trace", "save_trace"),
     "tracer": ("record", "trace_handler", "trace_iteration"),
-    "analyzer.api": (
+    "analyzer.questions": (
         "analyze", "compare", "gpus", "graph", "overview", "ranks", "replay", "scale", "score", "validate",
     ),
 }  # fmt: skip
@@ -256,7 +256,7 @@ def test_what_several_rooms_call_shows_a_call() -> None:
 
 
 def test_every_room_of_the_analyzer_shows_a_call() -> None:
-    rooms = {module.room for module in MODULES if module.room.startswith("analyzer.")} - {"analyzer.commands"}
+    rooms = {module.room for module in MODULES if module.room.startswith("analyzer.")}
     assert rooms - {example.room for example in EXAMPLES} == set()
 
 

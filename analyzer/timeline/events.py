@@ -34,7 +34,7 @@ _ARROWS: Final = {ArrowKind.LAUNCH: "launch", ArrowKind.BACKWARD: "backward"}
 def timeline_events(timeline: Timeline, *, producer: str = "wavecast") -> EventFile:
     """Return the file that shows a timeline in ui.perfetto.dev or chrome://tracing.
 
-    >>> from wavecast.analyzer.analysis.gpu_replay import lay_out, replay_on
+    >>> from wavecast.analyzer.iteration.gpu_replay import lay_out, replay_on
     >>> timeline_events(lay_out(result, replay_on(result, a100.name))).processes
     ('predicted on A100 SXM4 80GB',)
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from wavecast.analyzer.accuracy.score.report import CLASS_LABELS, EVERYTHING, MEAN, Score, ScoreRow
+from wavecast.analyzer.questions.score.report import CLASS_LABELS, EVERYTHING, MEAN, Score, ScoreRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

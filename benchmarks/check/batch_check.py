@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from wavecast.analyzer.accuracy.score.recordings import list_recordings, read_recordings
+from wavecast.analyzer.questions.score.recordings import list_recordings, read_recordings
 from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.formats.trace.tables import Trace
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from wavecast.analyzer.analysis.compare.compare import compare_traces
-from wavecast.analyzer.analysis.compare.report import ChangeKind, Comparison
 from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.questions.compare.compare import compare_traces
+from wavecast.analyzer.questions.compare.report import ChangeKind, Comparison
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpus

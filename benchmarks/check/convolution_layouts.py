@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from wavecast.analyzer.accuracy.score.recordings import read_networks, read_recordings
-from wavecast.analyzer.accuracy.score.throughput import COLUMNS, THROUGHPUT
-from wavecast.analyzer.accuracy.score.weights import Withheld, choose_weights
-from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.measurements.samples import pick, read_table
+from wavecast.analyzer.questions.score.recordings import read_networks, read_recordings
+from wavecast.analyzer.questions.score.throughput import COLUMNS, THROUGHPUT
+from wavecast.analyzer.questions.score.weights import Withheld, choose_weights
 from wavecast.analyzer.work import Family
 from wavecast.analyzer.work.work import ConvolutionDims
 from wavecast.arrays import Floats

@@ -32,7 +32,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
-from wavecast.analyzer.analysis.energy import HALF_WIDTH
+from wavecast.analyzer.iteration.energy import HALF_WIDTH
 from wavecast.analyzer.models.frame.energy import joule_per_byte, vector_joule_per_flop, waiting_w
 from wavecast.arrays import Floats, Mask
 from wavecast.specs.catalog import load_catalog

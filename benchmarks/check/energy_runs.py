@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 import wavecast
-from wavecast.analyzer.analysis.decision.electricity import PowerDraw
-from wavecast.analyzer.analysis.energy import draw_power
-from wavecast.analyzer.analysis.report import GpuPrediction
-from wavecast.analyzer.analysis.result import Analysis
+from wavecast.analyzer.iteration.decision.electricity import PowerDraw
+from wavecast.analyzer.iteration.energy import draw_power
+from wavecast.analyzer.iteration.report import GpuPrediction
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.frame.energy import PowerConstants, waiting_w
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 from wavecast import load_trace
-from wavecast.analyzer.accuracy.score.end_to_end import NETWORKS, build_trace
-from wavecast.analyzer.accuracy.score.recordings import archive_for, earlier_networks, read_networks, read_recordings
-from wavecast.analyzer.accuracy.score.throughput import OLDEST_TORCH, PARAMS_WITHIN_M, torch_version
-from wavecast.analyzer.analysis.result import build_result
+from wavecast.analyzer.iteration.result import build_result
 from wavecast.analyzer.measurements.networks import NODES, read_nodes
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.questions.score.end_to_end import NETWORKS, build_trace
+from wavecast.analyzer.questions.score.recordings import archive_for, earlier_networks, read_networks, read_recordings
+from wavecast.analyzer.questions.score.throughput import OLDEST_TORCH, PARAMS_WITHIN_M, torch_version
 from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.formats.trace.tables import Trace

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from wavecast.analyzer.accuracy.score.weights import Withheld, choose_weights
-from wavecast.analyzer.analysis.result import build_result
+from wavecast.analyzer.iteration.result import build_result
 from wavecast.analyzer.measurements.reduction import DO_BENCH_US, KERNELBENCH, LEAST_EVENT_US, LIGER
 from wavecast.analyzer.measurements.samples import MeasurementTable, read_table
+from wavecast.analyzer.questions.score.weights import Withheld, choose_weights
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog

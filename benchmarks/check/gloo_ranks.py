@@ -70,8 +70,8 @@ def _read_arguments() -> argparse.Namespace:
 
 def _compare(folder: Path, asked: argparse.Namespace, slow: int) -> tuple[float, bool]:
     """Record both runs in turn, several times; the ones that other jobs disturbed least are held against each other."""
-    from wavecast.analyzer.analysis.ranks.report import RanksReport
-    from wavecast.analyzer.api.ranks import ranks
+    from wavecast.analyzer.questions.ranks.api import ranks
+    from wavecast.analyzer.questions.ranks.report import RanksReport
 
     slowed, usual = list[RanksReport](), list[RanksReport]()
     for number in range(asked.rounds):

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wavecast.analyzer.analysis.analyze import analyze_trace
+from wavecast.analyzer.iteration.analyze import analyze_trace
 from wavecast.analyzer.prediction.capture_join import join_captures
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.formats.kineto import import_kineto

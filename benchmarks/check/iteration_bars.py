@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from wavecast.analyzer.accuracy.score.baselines import ANCHORED
-from wavecast.analyzer.accuracy.score.distributed.baselines import SCALED
-from wavecast.analyzer.accuracy.score.distributed.pairs import FASTER_PLAN
-from wavecast.analyzer.accuracy.score.report import IterationScore, Score
-from wavecast.analyzer.rendering.score.iterations import error_of
+from wavecast.analyzer.questions.score.baselines import ANCHORED
+from wavecast.analyzer.questions.score.distributed.baselines import SCALED
+from wavecast.analyzer.questions.score.distributed.pairs import FASTER_PLAN
+from wavecast.analyzer.questions.score.page.iterations import error_of
+from wavecast.analyzer.questions.score.report import IterationScore, Score
 
 from .bars import Target
 

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
-from wavecast.analyzer.analysis.analyze import report_on, run_analysis
-from wavecast.analyzer.analysis.report import AnalysisReport, GpuPrediction
-from wavecast.analyzer.analysis.result import Analysis
+from wavecast.analyzer.iteration.analyze import report_on, run_analysis
+from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.measurements.samples import MeasurementTable, pick, read_table
 from wavecast.analyzer.models.library import Library, load_library
 from wavecast.analyzer.whatif.scenario import Scenario

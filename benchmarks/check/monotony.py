@@ -21,8 +21,8 @@ from typing import Final
 
 import numpy as np
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import run_analysis
-from wavecast.analyzer.analysis.result import Analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.registry import model_of
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.prediction.prediction import METHODS

@@ -8,8 +8,8 @@ from math import isfinite
 from typing import Final
 
 import numpy as np
-from wavecast.analyzer.accuracy.score.baselines import BANDWIDTH_RATIO
-from wavecast.analyzer.accuracy.score.report import MEAN, Score, ScoreRow, Size
+from wavecast.analyzer.questions.score.baselines import BANDWIDTH_RATIO
+from wavecast.analyzer.questions.score.report import MEAN, Score, ScoreRow, Size
 
 from .bars import Target, at_most, held, of_gpu, single
 

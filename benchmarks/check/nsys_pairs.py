@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from wavecast.analyzer.analysis.analyze import report_on, run_analysis
+from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.arrays import Floats
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.recording.dtypes import infer_dtypes

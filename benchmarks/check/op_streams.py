@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from wavecast.analyzer.accuracy.validate.alignment import MatchRule, align
-from wavecast.analyzer.accuracy.validate.calls import KeyTable, OpCalls, list_calls
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
+from wavecast.analyzer.questions.validate.alignment import MatchRule, align
+from wavecast.analyzer.questions.validate.calls import KeyTable, OpCalls, list_calls
 from wavecast.analyzer.recorded.untimed import without_times
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.arrays import Floats, Rows

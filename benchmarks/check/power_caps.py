@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.models.frame.gpu_physics import CAP_EXPONENT, capped_stretch
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog

@@ -31,10 +31,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from wavecast.analyzer.analysis.analyze import run_analysis
-from wavecast.analyzer.analysis.decision.chances import chance_of_gap
-from wavecast.analyzer.analysis.decision.joint_errors import ANCHORED, LEVELS, OWN, SHAPES, JointErrors, joint_errors
-from wavecast.analyzer.analysis.decision.observed import condition
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.iteration.decision.chances import chance_of_gap
+from wavecast.analyzer.iteration.decision.joint_errors import ANCHORED, LEVELS, OWN, SHAPES, JointErrors, joint_errors
+from wavecast.analyzer.iteration.decision.observed import condition
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.recorded.untimed import without_times
 from wavecast.analyzer.recorded.window import select_window

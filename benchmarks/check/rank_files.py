@@ -15,7 +15,7 @@ import numpy as np
 
 def main(places: list[str]) -> None:
     """Compare the files and print the figures."""
-    from wavecast.analyzer.api.ranks import ranks
+    from wavecast.analyzer.questions.ranks.api import ranks
     from wavecast.analyzer.recorded.waiting import align_ranks
 
     found = ranks(places)

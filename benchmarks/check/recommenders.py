@@ -14,14 +14,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wavecast.analyzer.accuracy.score.baselines import ANCHORED
-from wavecast.analyzer.accuracy.score.distributed.recommenders import score_recommenders
-from wavecast.analyzer.accuracy.score.report import IterationScore
-from wavecast.analyzer.accuracy.score.weights import choose_weights
-from wavecast.analyzer.rendering.page.markdown import draw_markdown
-from wavecast.analyzer.rendering.page.page import build_page
-from wavecast.analyzer.rendering.score.iterations import error_of
-from wavecast.analyzer.rendering.score.recommenders import recommender_sheet
+from wavecast.analyzer.page.markdown import draw_markdown
+from wavecast.analyzer.page.page import build_page
+from wavecast.analyzer.questions.score.baselines import ANCHORED
+from wavecast.analyzer.questions.score.distributed.recommenders import score_recommenders
+from wavecast.analyzer.questions.score.page.iterations import error_of
+from wavecast.analyzer.questions.score.page.recommenders import recommender_sheet
+from wavecast.analyzer.questions.score.report import IterationScore
+from wavecast.analyzer.questions.score.weights import choose_weights
 
 
 def main() -> None:

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import wavecast
-from wavecast.analyzer.rendering.page.html import draw_html
-from wavecast.analyzer.rendering.page.page import Page
-from wavecast.analyzer.rendering.score.__main__ import read_score
-from wavecast.analyzer.rendering.score.charts import illustrate_score
+from wavecast.analyzer.page.html import draw_html
+from wavecast.analyzer.page.page import Page
+from wavecast.analyzer.questions.score.page.__main__ import read_score
+from wavecast.analyzer.questions.score.page.charts import illustrate_score
 from wavecast.errors import WavecastError
 
 ROOT = Path(__file__).parents[2]

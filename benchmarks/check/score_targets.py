@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from wavecast.analyzer.accuracy.score.baselines import ANCHORED
-from wavecast.analyzer.accuracy.score.report import (
+from wavecast.analyzer.models.frame.intervals import GpuClass
+from wavecast.analyzer.questions.score.baselines import ANCHORED
+from wavecast.analyzer.questions.score.page.__main__ import read_score
+from wavecast.analyzer.questions.score.report import (
     CLASS_LABELS,
     EVERYTHING,
     NetworkRow,
@@ -26,8 +28,6 @@ from wavecast.analyzer.accuracy.score.report import (
     ThroughputRow,
     TraceRow,
 )
-from wavecast.analyzer.models.frame.intervals import GpuClass
-from wavecast.analyzer.rendering.score.__main__ import read_score
 
 from .bars import Target, at_most, held, matching, mean_target, median_target, of_gpu, single
 from .iteration_bars import iteration_targets

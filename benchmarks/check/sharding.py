@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.check.sharding [WORKLOADS [EXHAUSTIVE]]
 
-Times are decided by the machine of tests/analyzer/analysis/sharding/machine.py, which draws every index, keeps every
+Times are decided by the machine of tests/analyzer/questions/shard/machine.py, which draws every index, keeps every
 cache line and shares nothing with the models. Of each workload (3 to 12 tables, 2 to 8 GPUs of four types, Zipf
 exponents 0 to 1.3, sparse and dense gradients) eight plans are run: dealt out in turn, balanced by size, all by rows,
 by columns, copied, small tables copied beside large ones by rows, and two at random. Printed: how often the plan that
@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
-from wavecast.analyzer.analysis.sharding.exact import prove_fastest
-from wavecast.analyzer.analysis.sharding.links import time_links
-from wavecast.analyzer.analysis.sharding.plan import TableSharding
-from wavecast.analyzer.analysis.sharding.problem import ShardingProblem, TableUse, build_options
-from wavecast.analyzer.analysis.sharding.search import FoundPlan, TableChoice, assemble, search_plan
-from wavecast.analyzer.analysis.sharding.tables import EmbeddingTable, TableStep
 from wavecast.analyzer.models.library import Library, load_library
+from wavecast.analyzer.questions.shard.exact import prove_fastest
+from wavecast.analyzer.questions.shard.links import time_links
+from wavecast.analyzer.questions.shard.plan import TableSharding
+from wavecast.analyzer.questions.shard.problem import ShardingProblem, TableUse, build_options
+from wavecast.analyzer.questions.shard.search import FoundPlan, TableChoice, assemble, search_plan
+from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TableStep
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.cluster import USUAL
@@ -33,7 +33,7 @@ from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 
-from tests.analyzer.analysis.sharding.machine import Bags, Board, Machine
+from tests.analyzer.questions.shard.machine import Bags, Board, Machine
 
 GPUS = ("H100 SXM5 80GB", "A100 SXM4 80GB", "A100 SXM4 40GB", "V100 SXM2 32GB")
 WIDTHS = (16, 32, 64, 128, 256)

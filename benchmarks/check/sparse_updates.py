@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 from torch import nn
-from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.work.indices import UNIFORM, USUAL, Indices
 from wavecast.formats.trace.tables import Phase

@@ -4,7 +4,7 @@ Run: python -m benchmarks.check.sweep_intervals [DATA]
 
 For every two GPUs of one vendor that ran the same matrix products in one table: ln of the measured ratio against ln of
 the predicted one, by models that never saw the second chip, and the half width h * sqrt(min(d, 1)) of
-`analyzer/analysis/sweep/intervals.py`, with h that of a time from shapes on the second GPU and d their distance. It is
+`analyzer/questions/sweep/intervals.py`, with h that of a time from shapes on the second GPU and d their distance. It is
 meant to hold 90 %. No two of them differ in one figure only; near pairs say most.
 """
 
@@ -17,11 +17,11 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from wavecast.analyzer.analysis.sweep.intervals import WHOLE
 from wavecast.analyzer.measurements.matmul import load_samples
 from wavecast.analyzer.models.frame.intervals import separations
 from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.library import Library, load_library
+from wavecast.analyzer.questions.sweep.intervals import WHOLE
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Gpu, chip_of
 

@@ -3,7 +3,7 @@
 Run: python -m benchmarks.check.sweep_steps
 
 steps   d ln(GPU-busy time) / d ln(figure) between figure / s and figure x s, for s from 1.01 to 1.5: what depends on s
-        is no property of the figure. `analyzer/analysis/sweep/sensitivity.py` chooses its step by this.
+        is no property of the figure. `analyzer/questions/sweep/sensitivity.py` chooses its step by this.
 pairs   a GPU of the catalogue with all figures of another one over that one's own prediction: 1, or something that is
         no figure counts; and with the bandwidth alone.
 """
@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from wavecast.analyzer.analysis.sweep.figures import FIGURES, SENSITIVE, DatasheetFigure, find_figure
-from wavecast.analyzer.analysis.sweep.imagined import varied_figures, vary_gpu
-from wavecast.analyzer.analysis.sweep.sweep import SweepQuestion, run_on
+from wavecast.analyzer.questions.sweep.figures import FIGURES, SENSITIVE, DatasheetFigure, find_figure
+from wavecast.analyzer.questions.sweep.imagined import varied_figures, vary_gpu
+from wavecast.analyzer.questions.sweep.sweep import SweepQuestion, run_on
 from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu

@@ -13,10 +13,10 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from wavecast.analyzer.analysis.sharding.exact import prove_fastest
-from wavecast.analyzer.analysis.sharding.planner import ask_torchrec
-from wavecast.analyzer.analysis.sharding.search import search_plan
 from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.questions.shard.exact import prove_fastest
+from wavecast.analyzer.questions.shard.planner import ask_torchrec
+from wavecast.analyzer.questions.shard.search import search_plan
 from wavecast.specs.cluster import USUAL
 
 from benchmarks.check.sharding import Plan, Workload, as_plan, draw_workload, problem_of

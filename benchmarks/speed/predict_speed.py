@@ -12,7 +12,7 @@ import argparse
 import time
 
 import numpy as np
-from wavecast.analyzer.analysis.analyze import analyze_trace
+from wavecast.analyzer.iteration.analyze import analyze_trace
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import CallTable, Device, IterationTable, KernelTable, OpTable, Trace

@@ -18,7 +18,7 @@ STARTS = {
     "python with numpy": "import numpy",
     "import wavecast": "import wavecast",
     "analyze --help": (
-        "import sys; sys.argv = ['analyze', '--help']; from wavecast.analyzer.commands.analyze import main; main()"
+        "import sys; sys.argv = ['analyze', '-h']; from wavecast.analyzer.questions.analyze.command import main; main()"
     ),
     "wavecast --help": "import sys; sys.argv = ['wavecast', '--help']; from wavecast.__main__ import main; main()",
 }

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...analyzer.accuracy.score.rows import codes_of, problem_keys
-from ...analyzer.accuracy.score.weights import Withheld, choose_weights
 from ...analyzer.measurements.readers import load_tables
 from ...analyzer.measurements.samples import Samples
 from ...analyzer.models.frame.intervals import separations
 from ...analyzer.models.frame.problems import as_columns, take_problems
 from ...analyzer.models.library import Library, Predicted, carried_factor
+from ...analyzer.questions.score.rows import codes_of, problem_keys
+from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...arrays import Floats, Rows
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Gpu

@@ -29,11 +29,11 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ...analyzer.accuracy.score.end_to_end import NETWORKS, score_networks
-from ...analyzer.accuracy.score.report import NetworkRow, ThroughputRow
-from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
-from ...analyzer.accuracy.score.weights import Withheld, choose_weights
 from ...analyzer.prediction.shared_error import COMPILED_HALF_WIDTH, IterationKind, shared_half_widths
+from ...analyzer.questions.score.end_to_end import NETWORKS, score_networks
+from ...analyzer.questions.score.report import NetworkRow, ThroughputRow
+from ...analyzer.questions.score.throughput import THROUGHPUT, score_throughput
+from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...formats.files.constants import read_constants
 from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of

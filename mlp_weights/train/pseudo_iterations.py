@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ...analyzer.analysis.decision.joint_errors import ANCHORED, HALF_WIDTH, LEVELS, SHAPES, levels
+from ...analyzer.iteration.decision.joint_errors import ANCHORED, HALF_WIDTH, LEVELS, SHAPES, levels
 from ...analyzer.prediction.sum_interval import FAMILY_SHARE
 from ...arrays import Floats, Rows
 from ...specs.gpu import Gpu, chip_of

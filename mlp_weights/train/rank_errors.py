@@ -31,12 +31,12 @@ from zlib import crc32
 import click
 import numpy as np
 
-from ...analyzer.accuracy.score.end_to_end import NETWORKS, score_networks
-from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
-from ...analyzer.accuracy.score.weights import Withheld, choose_weights
-from ...analyzer.analysis.decision.joint_errors import ANCHORED, HALF_WIDTH, LEVELS, NETWORK, SHAPES, levels
+from ...analyzer.iteration.decision.joint_errors import ANCHORED, HALF_WIDTH, LEVELS, NETWORK, SHAPES, levels
 from ...analyzer.measurements.networks import NODES
 from ...analyzer.prediction.sum_interval import RATIO
+from ...analyzer.questions.score.end_to_end import NETWORKS, score_networks
+from ...analyzer.questions.score.throughput import THROUGHPUT, score_throughput
+from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...arrays import Floats
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu

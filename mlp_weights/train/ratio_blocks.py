@@ -16,8 +16,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...analyzer.accuracy.score.least_work import least_work, take_work
-from ...analyzer.accuracy.score.rows import problem_keys
 from ...analyzer.measurements.readers import load_tables
 from ...analyzer.measurements.samples import Samples, pick, read_table
 from ...analyzer.models.frame.intervals import separations
@@ -26,6 +24,8 @@ from ...analyzer.prediction.memory_rates import memory_rates
 from ...analyzer.prediction.ratio_widths import by_host_or_node, cache_gap, growth, may_be_cached, width_of
 from ...analyzer.prediction.ratios import RULES
 from ...analyzer.prediction.wave import exact_wave_factor, large_wave_factor, reached_boundedness
+from ...analyzer.questions.score.least_work import least_work, take_work
+from ...analyzer.questions.score.rows import problem_keys
 from ...analyzer.work import Family
 from ...arrays import Floats, Rows
 from ...formats.files.open import load_trace

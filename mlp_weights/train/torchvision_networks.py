@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...analyzer.analysis.analyze import run_analysis
+from ...analyzer.iteration.analyze import run_analysis
 from ...analyzer.measurements.samples import pick, read_table
 from ...analyzer.models.library import load_library
 from ...analyzer.prediction.sum_interval import busy_interval_ns

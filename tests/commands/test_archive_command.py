@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import Result
-from wavecast.analyzer.analysis.batch.inputs import find_inputs
-from wavecast.analyzer.commands.analyze import analyze
-from wavecast.analyzer.commands.archive import archive as archive_group
-from wavecast.analyzer.commands.command import TracePath, complete_archived
+from wavecast.analyzer.asking.command import TracePath, complete_archived
+from wavecast.analyzer.questions.analyze.command import analyze
+from wavecast.analyzer.questions.archive.command import archive as archive_group
+from wavecast.analyzer.questions.batch.inputs import find_inputs
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.tables import Device

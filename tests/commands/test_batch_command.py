@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from pyarrow import parquet
-from wavecast.analyzer.rendering.page.vega import chart_library
+from wavecast.analyzer.page.vega import chart_library
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.files.open import load_trace
 
@@ -199,7 +199,7 @@ def test_what_draws_charts_is_asked_for_before_any_work(
     traces: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    monkeypatch.setattr("wavecast.analyzer.rendering.page.vega.chart_library", chart_library.__wrapped__)
+    monkeypatch.setattr("wavecast.analyzer.page.vega.chart_library", chart_library.__wrapped__)
     result = run("batch", traces, *GPUS, "-o", tmp_path / "fleet.html")
     assert result.exit_code == 2
     assert "pip install 'wavecast[html]'" in result.stderr

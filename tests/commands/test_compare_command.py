@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
-from wavecast.analyzer.analysis.compare.report import GpuChange, Verdict
-from wavecast.analyzer.analysis.decision.electricity import PowerDraw
-from wavecast.analyzer.analysis.decision.job_energy import JobEnergy
+from wavecast.analyzer.iteration.decision.electricity import PowerDraw
+from wavecast.analyzer.iteration.decision.job_energy import JobEnergy
+from wavecast.analyzer.questions.compare.report import GpuChange, Verdict
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.codec import encode
 

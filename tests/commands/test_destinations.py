@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import Result
 from wavecast.__main__ import COMMANDS, wavecast
-from wavecast.analyzer.commands.command import WavecastCommand
-from wavecast.analyzer.commands.output import OutputPath
+from wavecast.analyzer.asking.command import WavecastCommand
+from wavecast.analyzer.asking.output import OutputPath
 
 Run = Callable[..., Result]
 FORMS = ("same", "./same", "symlink", "hardlink", "absolute")

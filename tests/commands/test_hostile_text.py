@@ -261,7 +261,7 @@ def test_no_message_about_a_file_holds_what_acts(content: str, tmp_path: Path, r
 
 
 def test_numbers_stay_numbers() -> None:
-    from wavecast.analyzer.rendering.page.encoding import encode_csv
+    from wavecast.analyzer.page.encoding import encode_csv
 
     rows = [[-1.5, "-1.5", "=1", "+x", "@x", "\tx", "a-b", True, None, -3, "＝1"]]
     assert encode_csv(["-x"], rows).splitlines()[1] == "-1.5,'-1.5,'=1,'+x,'@x,�x,a-b,true,,-3,'＝1"

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from wavecast.analyzer.api.analyze import analyze
-from wavecast.analyzer.api.scale import scale
+from wavecast.analyzer.questions.analyze.api import analyze
+from wavecast.analyzer.questions.scale.api import scale
 from wavecast.errors import InputError
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -8,8 +8,8 @@ from io import StringIO
 from math import inf
 
 import pytest
-from wavecast.analyzer.commands import progress
-from wavecast.analyzer.commands.progress import progress_on_stderr
+from wavecast.analyzer.asking import progress
+from wavecast.analyzer.asking.progress import progress_on_stderr
 
 ERASE_LINE = "\x1b[2K"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.errors import TraceError
 from wavecast.formats.files import open as files
 from wavecast.formats.files.open import load_trace

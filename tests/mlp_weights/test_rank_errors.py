@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from wavecast.analyzer.analysis.decision.joint_errors import CONSTANTS, KINDS, LEVELS
+from wavecast.analyzer.iteration.decision.joint_errors import CONSTANTS, KINDS, LEVELS
 from wavecast.formats.files.constants import read_constants
 from wavecast.mlp_weights.train.common_rows import CommonRows
 from wavecast.mlp_weights.train.pseudo_iterations import DRAWS, draw_all

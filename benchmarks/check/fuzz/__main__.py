@@ -100,8 +100,8 @@ def run_all(indices: list[int], run_seed: int, seeds: tuple[Seed, ...], folder: 
 
 def _import_once() -> None:
     """Load what every command needs before the processes part, so that none pays for it."""
-    import_module("wavecast.analyzer.accuracy.score")
-    import_module("wavecast.analyzer.analysis.analyze")
+    import_module("wavecast.analyzer.questions.score")
+    import_module("wavecast.analyzer.iteration.analyze")
     from wavecast.analyzer.models.library import load_library
     from wavecast.specs.catalog import load_catalog
 

@@ -12,8 +12,8 @@ import pytest
 import wavecast
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast as program
-from wavecast.analyzer.api.question import WhatIfs
-from wavecast.analyzer.commands.what_if_options import complete_hosts
+from wavecast.analyzer.asking.question import WhatIfs
+from wavecast.analyzer.asking.what_if_options import complete_hosts
 from wavecast.analyzer.host import load_host_costs
 from wavecast.analyzer.host.costs import known_host_half_width, unknown_host_half_width
 from wavecast.analyzer.host.kinds import KINDS, KindSpeeds, kind_times_ns, speeds_between

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from wavecast.analyzer.analysis.analyze import analyze_trace, run_analysis
-from wavecast.analyzer.analysis.op_rows import BROKEN_BOUND, list_ops
-from wavecast.analyzer.analysis.report import AnalysisReport, OpPrediction
+from wavecast.analyzer.iteration.analyze import analyze_trace, run_analysis
+from wavecast.analyzer.iteration.op_rows import BROKEN_BOUND, list_ops
+from wavecast.analyzer.iteration.report import AnalysisReport, OpPrediction
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import analyze_trace, run_analysis
-from wavecast.analyzer.analysis.op_rows import list_ops
-from wavecast.analyzer.analysis.report import OpPrediction
-from wavecast.analyzer.analysis.result import Analysis
+from wavecast.analyzer.iteration.analyze import analyze_trace, run_analysis
+from wavecast.analyzer.iteration.op_rows import list_ops
+from wavecast.analyzer.iteration.report import OpPrediction
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.memory_rates import memory_rates
 from wavecast.analyzer.prediction.method import Method

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import run_analysis
-from wavecast.analyzer.analysis.result import Analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.prediction.shared_error import IterationKind, shared_half_widths
 from wavecast.analyzer.prediction.sum_interval import FAMILY_SHARE, busy_interval_ns, row_changes
 from wavecast.arrays import Floats

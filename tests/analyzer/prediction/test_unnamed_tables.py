@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import run_analysis
-from wavecast.analyzer.analysis.result import Analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.work.coalesced import rows_drawn
 from wavecast.analyzer.work.embedding_dims import DrawnRows

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.prediction.capture_join import join_captures
+from wavecast.analyzer.questions.show.page import describe_overview
 from wavecast.analyzer.recorded.graphs import graph_kernels
 from wavecast.analyzer.recorded.overview import describe_trace
-from wavecast.analyzer.rendering.overview import describe_overview
-from wavecast.analyzer.rendering.page.markdown import draw_markdown
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.tables import Trace

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.analysis.analyze import run_analysis
-from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.latencies import Term, generation_latencies
 from wavecast.analyzer.graph.steps import with_iterations
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
 from wavecast.analyzer.recorded.window import select_window

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import report_on, run_analysis
-from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.host.costs import load_host_costs
 from wavecast.analyzer.host.timeline import synthesize_timeline
+from wavecast.analyzer.iteration.analyze import report_on, run_analysis
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.workload import shape_workload
+from wavecast.analyzer.questions.analyze.page.headline import background
 from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.rendering.analysis.headline import background
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.whatif.fusion.splits import split_count
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.memory.describe import describe_memory
 from wavecast.analyzer.memory.use import MemoryCategory
 from wavecast.analyzer.recorded.window import select_window

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from wavecast.analyzer.commands.archive import archive as archive_command
+from wavecast.analyzer.questions.archive.command import archive as archive_command
 from wavecast.errors import InputError, OutputError, WavecastError
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.archive.changes import publish, sweep

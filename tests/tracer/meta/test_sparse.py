@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from wavecast.analyzer.analysis.analyze import run_analysis
-from wavecast.analyzer.analysis.result import Analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
+from wavecast.analyzer.iteration.result import Analysis
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.signature import Signature
 from wavecast.formats.trace.tables import Trace

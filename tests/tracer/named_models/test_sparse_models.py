@@ -10,7 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.work.lookup import WorkLookup, explained_ops
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog

@@ -15,11 +15,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 from wavecast import __version__
-from wavecast.analyzer.commands.analyze import analyze
-from wavecast.analyzer.commands.score import score
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.models.convolution.problems import ConvolutionTiming
+from wavecast.analyzer.questions.analyze.command import analyze
+from wavecast.analyzer.questions.score.command import score
 from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.gpu import Rate
 from wavecast.tracer.op_sweep.cases import Case

@@ -1,1 +1,0 @@
-"""Prediction beside reality: scores, validations, re-runs."""

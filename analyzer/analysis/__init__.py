@@ -1,1 +1,0 @@
-"""One trace, one question, one report."""

@@ -1,0 +1,183 @@
+"""What every answer can do: be shown, saved in any format, and handed on as a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...errors import InputError
+from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
+from .keywords import page_with_keywords
+
+if TYPE_CHECKING:
+    from ..page.page import Page
+    from ..page.table import FieldTable
+    from ..page.terminal import Screen
+    from .pictures import Picture
+
+    Tables = Mapping[str, Callable[[], FieldTable]]
+
+
+class Report(ABC):
+    """Hold an answer. What it rests on is in the attributes of each kind of report.
+
+    In a notebook it shows itself; elsewhere `show` prints it. `save` writes it, `to_frame` and `to_records` hand on its
+    tables, `to_dict` all of it.
+    """
+
+    __slots__ = ()
+    formats: ClassVar[tuple[str, ...]] = REPORT_FORMATS
+    """What it can be drawn as."""
+
+    @abstractmethod
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts, where it has any."""
+        return self.page()
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits."""
+
+    @abstractmethod
+    def _tables(self) -> Tables:
+        """Return its tables by name, each built when it is asked for; the first is the main one."""
+
+    @abstractmethod
+    def _headline(self) -> str:
+        """Say in a line what it is about and what it found."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the names of its tables, the main one first."""
+        return tuple(self._tables())
+
+    def to_csv(self) -> str:
+        """Return its main table as CSV, with all digits."""
+        return self._table(None).to_csv()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what its JSON holds."""
+        found: dict[str, Any] = json.loads(self.to_json())
+        return found
+
+    def to_records(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Return a table, the main one where none is named, as a dict per row; absent values are None."""
+        from .frames import build_records
+
+        return build_records(self._table(table))
+
+    def to_frame(self, table: str | None = None, *, library: str | None = None) -> Any:
+        """Return a table, the main one where none is named, as a pandas or polars frame.
+
+        Without `library` that is pandas where it is installed, else polars, else the list of `to_records`. The columns
+        have their units in their names and the same types whatever the data.
+        """
+        from .frames import build_frame
+
+        return build_frame(self._table(table), library)
+
+    def pictures(self) -> tuple[Picture, ...]:
+        """Return its charts, each a picture of its own; none where it has none."""
+        from ..page.chart import Chart
+        from .pictures import Picture as AnyPicture
+
+        return tuple(AnyPicture(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))
+
+    def draw(self, form: str = DEFAULT_FORMAT, screen: Screen | None = None) -> str:
+        """Return the report in a format: table, json, csv, markdown or html; `screen` is what a table is drawn for."""
+        from ..page.terminal import Screen as AnyScreen
+
+        if form not in self.formats:
+            raise InputError(f"format {form!r}: expected {', '.join(self.formats)}")
+        return render(
+            form,
+            screen or AnyScreen(),
+            page=self.page,
+            json=self.to_json,
+            csv=self.to_csv,
+            illustrated=self.illustrated_page,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the report, whole or not at all, in the format that the ending says (.txt, .md, .html, .json, .csv).
+
+        Raises InputError for another ending, and OutputError or WriteError where the file cannot be written.
+        """
+        from ...formats.files.open import write_atomic
+
+        suffix = Path(path).suffix.lower()
+        endings = {SUFFIXES.get(name, f".{name}"): name for name in self.formats}
+        if suffix not in endings:
+            raise InputError(f"{path}: expected a name that ends in {', '.join(endings)}")
+        write_atomic(Path(path), self.draw(endings[suffix]).encode())
+
+    def show(self) -> None:
+        """Show the report: in a notebook as its words and tables, else printed as wide as the terminal."""
+        if _is_notebook():
+            from IPython.display import display
+
+            display(self)
+            return
+        from ..page.stream import encodable, stdout_screen
+        from ..page.terminal import draw_terminal
+
+        sys.stdout.write(encodable(draw_terminal(page_with_keywords(self.page(), type(self)), stdout_screen())))
+
+    def _table(self, name: str | None) -> FieldTable:
+        tables = self._tables()
+        if name is None:
+            return next(iter(tables.values()))()
+        if name not in tables:
+            raise InputError(f"table {name!r}: expected {', '.join(tables)}")
+        return tables[name]()
+
+    def _repr_html_(self) -> str:
+        """Show the words and tables in a notebook."""
+        from ..page.fragment import draw_fragment
+
+        return draw_fragment(page_with_keywords(self.page(), type(self)))
+
+    def _repr_markdown_(self) -> str:
+        """Show them where Markdown alone is understood."""
+        from ..page.markdown import draw_markdown
+
+        return draw_markdown(page_with_keywords(self.page(), type(self)))
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        from ...formats.trace.printable import clean_text
+
+        return f"<{type(self).__name__} {clean_text(' '.join(self._headline().split()))}>"
+
+
+def _is_notebook() -> bool:
+    """Say whether this is a kernel that shows HTML; IPython in a terminal is none."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def as_names(value: str | Path | Sequence[str | Path], name: str = "to") -> tuple[str, ...]:
+    """Return one name or several as a tuple. Raises InputError for what is neither."""
+    names = (value,) if isinstance(value, str | Path) else value
+    if not isinstance(names, Sequence) or not all(isinstance(item, str | Path) for item in names):
+        raise InputError(f"{name}={value!r}: expected a name or a list of names")
+    return tuple(map(str, names))
+
+
+def trace_name(trace: Any) -> str:
+    """Return what a trace is called in a report, where its workload has no name."""
+    if not isinstance(trace, str | Path):
+        return str(trace.meta.workload.name or "trace")
+    if str(trace).startswith("archive:/"):
+        from ...formats.archive.reference import name_of_reference
+
+        return name_of_reference(Path(trace))
+    return "standard input" if str(trace) == "-" else Path(trace).name

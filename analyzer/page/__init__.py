@@ -1,0 +1,1 @@
+"""Tables, sentences and quantities, drawn for a terminal, as Markdown, HTML, JSON, CSV or SVG."""

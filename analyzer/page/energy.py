@@ -1,0 +1,140 @@
+"""What an iteration of a job takes in energy: as cells, as columns of a sheet, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from ..iteration.decision.electricity import Electricity
+from ..iteration.decision.job_energy import JobEnergy
+from .columns import number_column
+from .quantity import ABSENT, format_money, format_number
+from .sheet import SheetColumn
+from .table import Field, fields_of
+
+NAMES: Final = (
+    "energy_j",
+    "energy_low_j",
+    "energy_high_j",
+    "sending_j",
+    "mean_power_w",
+    "billed_j",
+    "billed_low_j",
+    "billed_high_j",
+    "joule_per_sample",
+    "joule_per_token",
+    "kwh_per_day",
+    "electricity_usd",
+    "electricity_usd_per_day",
+    "co2_kg_per_day",
+)
+"""Attributes of `JobEnergy` that files hold."""
+_KILO: Final = 1e3
+
+
+def energy_record(energy: JobEnergy | None) -> dict[str, Any] | None:
+    """Return the figures by name, for JSON; None where nothing is known."""
+    return None if energy is None else {name: getattr(energy, name) for name in NAMES}
+
+
+def energy_fields() -> tuple[Field, ...]:
+    """Return the fields of a table that `energy_cells` fills.
+
+    >>> [item.name for item in energy_fields()][:2]
+    ['energy_j', 'energy_low_j']
+    """
+    return fields_of(JobEnergy, NAMES)
+
+
+def energy_cells(energy: JobEnergy | None) -> tuple[Any, ...]:
+    """Return the figures in order of the fields, None where nothing is known.
+
+    >>> set(energy_cells(None))
+    {None}
+    """
+    return tuple(None if energy is None else getattr(energy, name) for name in NAMES)
+
+
+def energy_columns(energies: Sequence[JobEnergy | None]) -> Iterator[SheetColumn]:
+    """Yield energy, its interval, watts, and what samples and a day take; for sheets that are asked about energy.
+
+    >>> list(energy_columns([]))
+    []
+    """
+    known = [item for item in energies if item is not None]
+    if not known:
+        return
+    many = max(item.gpu_count for item in known) > 1
+    yield number_column("J per\niteration", (_number(item, "billed_j") for item in energies))
+    yield number_column("interval", map(_interval, energies), rank=2)
+    title = "kW,\nall GPUs" if many else "W on\naverage"
+    scale = _KILO if many else 1.0
+    yield number_column(
+        title, (ABSENT if item is None else format_number(item.mean_power_w / scale) for item in energies), rank=1
+    )
+    for name, title, rank in (
+        ("joule_per_sample", "J per\nsample", 2),
+        ("joule_per_token", "J per\ntoken", 3),
+        ("kwh_per_day", "kWh\nper day", 1),
+    ):
+        if any(getattr(item, name) is not None for item in known):
+            yield number_column(title, (_number(item, name) for item in energies), rank=rank)
+    for name, title in (("electricity_usd_per_day", "$ of power\nper day"), ("co2_kg_per_day", "kg of CO2\nper day")):
+        if any(getattr(item, name) is not None for item in known):
+            yield number_column(title, (_number(item, name) for item in energies), rank=1)
+
+
+def describe_energy(energy: JobEnergy) -> str:
+    """Say what an iteration takes, what that is on average, and what a day comes to.
+
+    >>> from wavecast.analyzer.iteration.decision.electricity import PowerDraw
+    >>> draw = PowerDraw(idle_w=60.0, work_j=3.0, limit_w=400.0, half_width=0.25).of_job(8)
+    >>> describe_energy(JobEnergy(power=draw, time_ns=1e7, low_ns=9e6, high_ns=1.2e7, gpu_count=8, host_gpu_count=8))
+    '28.80 J per iteration (22.42–37.06), 69.12 kWh a day; boards and links draw 2.88 kW on average'
+    """
+    watts = energy.mean_power_w
+    power = f"{format_number(watts / _KILO)} kW" if watts >= _KILO else f"{format_number(watts)} W"
+    parts = [
+        f"{format_number(energy.billed_j)} J per iteration ({_interval(energy)})",
+        f"{format_number(energy.kwh_per_day)} kWh a day",
+    ]
+    if energy.electricity_usd_per_day is not None:
+        parts.append(f"{format_money(energy.electricity_usd_per_day)} of electricity a day")
+    if energy.co2_kg_per_day is not None:
+        parts.append(f"{format_number(energy.co2_kg_per_day)} kg of CO2 a day")
+    return f"{', '.join(parts)}; boards and links draw {power} on average"
+
+
+def energy_note(electricity: Electricity | None) -> str:
+    """Say what the figures hold.
+
+    >>> energy_note(Electricity(usd_per_kwh=0.12, pue=1.2)).split(". ")[2]
+    'A kWh costs $0.120'
+    """
+    parts = [
+        "Energy: boards while they compute and while they wait, links between GPUs, and between machines their NICs "
+        "and switches (docs/energy.md)."
+    ]
+    asked = electricity or Electricity()
+    more = [
+        f"{format_number(asked.host_w)} W of the host for each GPU of the machines used" if asked.host_w else "",
+        f"the site's {format_number(asked.pue)} times as much" if asked.pue != 1.0 else "",
+    ]
+    counted = " and ".join(part for part in more if part)
+    if counted:
+        parts.append(f"Counted with {counted}.")
+    if asked.usd_per_kwh is not None:
+        parts.append(f"A kWh costs {format_money(asked.usd_per_kwh)}.")
+    if not asked.host_w:
+        parts.append("Hosts are not in it (--host-watts counts them).")
+    return " ".join(parts)
+
+
+def _number(energy: JobEnergy | None, name: str) -> str:
+    return ABSENT if energy is None else format_number(getattr(energy, name))
+
+
+def _interval(energy: JobEnergy | None) -> str:
+    if energy is None:
+        return ABSENT
+    return f"{format_number(energy.billed_low_j)}–{format_number(energy.billed_high_j)}"

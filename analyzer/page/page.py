@@ -1,0 +1,132 @@
+"""A report before it has a look: lines and sheets in order of reading.
+
+Each report is described once, as a `Page`; `terminal`, `markdown` and `html` draw any page. Another drawer is a file
+beside these and a row of `formats.PAGE_FORMATS`: it draws every line by its tone and label, every sheet with its title,
+and every chart where it can show pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from ...formats.trace.printable import clean_lines, clean_text
+from .chart import Chart
+from .sheet import Sheet
+
+
+class Tone(Enum):
+    """How a line is meant."""
+
+    PLAIN = "plain"
+    TITLE = "title"
+    """Says what the page is about, and stands out."""
+    NOTE = "note"
+    """Small print: how the figures are to be read."""
+    WARNING = "warning"
+    MARKDOWN = "markdown"
+    """Written as Markdown, with headings, lists, code and links: for pages that are published as such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Hold a sentence or a few; with a label, which names what the text says, it is a fact."""
+
+    text: str
+    label: str = ""
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Hold lines that stand together."""
+
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Hold what is drawn, in order of reading; blocks stand apart from each other."""
+
+    blocks: tuple[Passage | Sheet | Chart, ...]
+
+
+def build_page(*blocks: Passage | Sheet | Chart) -> Page:
+    """Return a page of the blocks, without passages that say nothing."""
+    return Page(blocks=tuple(block for block in blocks if not isinstance(block, Passage) or block.lines))
+
+
+def without_charts(page: Page) -> Iterator[Passage | Sheet]:
+    """Yield the blocks that can be written."""
+    for block in page.blocks:
+        if not isinstance(block, Chart):
+            yield block
+
+
+def facts(labelled: Iterable[tuple[str, str]]) -> Passage:
+    """Return facts, each given by label and text, as a passage."""
+    return Passage(lines=tuple(Line(text=text, label=label) for label, text in labelled))
+
+
+def opening(sentences: Iterable[str]) -> Passage:
+    """Return the sentences that open a page: the first says what it is about."""
+    first, *rest = sentences
+    return Passage(lines=(Line(text=first, tone=Tone.TITLE), *(Line(text=text) for text in rest)))
+
+
+def passage(sentences: Iterable[str]) -> Passage:
+    """Return sentences as a passage."""
+    return Passage(lines=tuple(Line(text=text) for text in sentences))
+
+
+def notes(sentences: Iterable[str]) -> Passage:
+    """Return notes as a passage."""
+    return Passage(lines=tuple(Line(text=text, tone=Tone.NOTE) for text in sentences))
+
+
+def warnings(sentences: Iterable[str]) -> Passage:
+    """Return warnings, which may name what files hold, as a passage."""
+    return Passage(lines=tuple(Line(text=clean_text(text), tone=Tone.WARNING) for text in sentences))
+
+
+def clean_page(page: Page) -> Page:
+    """Return the page without control characters, whatever its texts were made of; drawers draw this one."""
+    return Page(blocks=tuple(map(_clean_block, page.blocks)))
+
+
+def _clean_block(block: Passage | Sheet | Chart) -> Passage | Sheet | Chart:
+    if isinstance(block, Chart):
+        return replace(
+            block,
+            title=clean_text(block.title),
+            description=clean_text(block.description),
+            labels={name: clean_text(label) for name, label in block.labels.items()},
+            rows=tuple(map(_clean_row, block.rows)),
+        )
+    if isinstance(block, Sheet):
+        columns = (
+            replace(item, title=clean_lines(item.title), cells=tuple(map(clean_text, item.cells)))
+            for item in block.columns
+        )
+        return replace(block, title=clean_text(block.title), columns=tuple(columns))
+    return Passage(
+        lines=tuple(
+            replace(
+                line,
+                label=clean_text(line.label),
+                text=(clean_lines if line.tone is Tone.MARKDOWN else clean_text)(line.text),
+            )
+            for line in block.lines
+        )
+    )
+
+
+def _clean_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: clean_text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def join_passages(*passages: Passage) -> Passage:
+    """Return one passage of several."""
+    return Passage(lines=tuple(line for passage in passages for line in passage.lines))

@@ -1,0 +1,163 @@
+"""Charts as a browser draws them: specifications with their data, one look for all, and the JavaScript of Vega-Lite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import ceil, floor, isfinite, log10
+from typing import Any, Final
+
+from ...errors import InputError
+from ...formats.trace.printable import clean_text
+from .chart import Chart
+from .names import shorten_middle
+
+VEGA_LITE: Final = "6.4"
+"""The version whose JavaScript is inlined."""
+LONGEST_TEXT: Final = 160
+"""Of a text in a chart's data, in characters: names out of files may be of any length."""
+_DIGITS: Final = 7
+"""That numbers of charts keep: more than a screen shows."""
+
+BLUE, ORANGE, GREEN, VERMILLION, SKY, PINK, OLIVE, PLUM, GREY, PALE = (
+    f"var(--{name})"
+    for name in ("blue", "orange", "green", "vermillion", "sky", "pink", "olive", "plum", "grey", "pale")
+)
+"""Colours as `report.css` has them, brighter in the dark."""
+PALETTE: Final = (BLUE, ORANGE, GREEN, VERMILLION, SKY, PINK, OLIVE, PLUM)
+"""For up to eight kinds of things: the colours of Okabe and Ito, which colour-blind readers tell apart, with olive for
+their yellow, which white paper swallows, and plum for black, which the dark does."""
+REST: Final = GREY
+"""For what is left when the colours are used up, and for what is unknown."""
+INK, MUTED, LINE, GRID, PAPER, ACCENT = (
+    f"var(--{name})" for name in ("ink", "muted", "line", "grid", "paper", "accent")
+)
+"""Colours of the page around the charts, which differ in the dark; for axes, texts and rules, not for encodings."""
+_FEW_DECADES: Final = 1e3
+"""Ends closer than this factor have marks at 2 and 5, too."""
+_FONT: Final = "system-ui, sans-serif"
+THEME: Final[Mapping[str, Any]] = {
+    "background": "transparent",
+    "font": _FONT,
+    "padding": 4,
+    "aria": False,
+    "view": {"stroke": None},
+    "range": {"category": list(PALETTE), "ordinal": {"scheme": "blues"}},
+    "axis": {
+        "labelColor": MUTED,
+        "titleColor": MUTED,
+        "domainColor": LINE,
+        "tickColor": LINE,
+        "gridColor": GRID,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelLimit": 260,
+        "labelPadding": 4,
+    },
+    "axisBand": {"grid": False, "domain": False, "ticks": False, "labelColor": INK},
+    "legend": {
+        "labelColor": INK,
+        "titleColor": MUTED,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "direction": "horizontal",
+        "labelLimit": 155,
+        "symbolType": "square",
+        "symbolStrokeWidth": 0,
+        "offset": 12,
+    },
+    "header": {"labelColor": INK, "titleColor": MUTED, "labelFontSize": 12},
+    "title": {"color": INK, "subtitleColor": MUTED, "anchor": "start", "fontSize": 13, "fontWeight": 600},
+    "text": {"color": INK, "fill": INK, "fontSize": 12},
+    "rule": {"color": MUTED},
+    "line": {"strokeWidth": 2},
+    "bar": {"continuousBandSize": 16, "discreteBandSize": {"band": 0.72}},
+    "point": {"filled": True, "size": 70, "opacity": 0.9},
+}
+"""The look that all charts share; Vega-Lite's `config`."""
+
+
+def choice(name: str, title: str, labels: Sequence[str]) -> dict[str, Any]:
+    """Return a parameter that a list of names sets: to "0" where the first is chosen, the second "1".
+
+    Names out of files thus never stand in an expression.
+
+    >>> choice("chosen", "GPU", ["H100", "A100"])["bind"]["labels"]
+    ['H100', 'A100']
+    """
+    numbers = [str(number) for number in range(len(labels))]
+    bind = {"input": "select", "options": numbers, "labels": list(labels), "name": title}
+    return {"name": name, "value": "0", "bind": bind}
+
+
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """Return the encoding's scale and axis for values between two ends, logarithmic, with few round marks.
+
+    >>> log_axis(3.0, 700.0)["axis"]["values"]
+    [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
+    """
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
+    values = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    return {
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": {"format": ",~r", "values": [value for value in values if low <= value <= high]},
+    }
+
+
+def chart_document(chart: Chart) -> dict[str, Any]:
+    """Return what the page's script draws a chart from: its specification, its data by column names, what it says."""
+    fields = list(dict.fromkeys(name for row in chart.rows for name in row))
+    return {
+        "spec": {**({} if "vconcat" in chart.spec else {"width": "container"}), **_plain(chart.spec)},
+        "data": {"fields": fields, "rows": [[_value(row.get(name)) for name in fields] for row in chart.rows]},
+        "description": chart.description,
+    }
+
+
+def inert_json(document: Any) -> str:
+    """Write JSON that ends no script element, whatever its texts hold.
+
+    >>> inert_json({"name": "</script>"})
+    '{"name":"\\\\u003c/script>"}'
+    """
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def chart_library() -> str:
+    """Return the JavaScript that draws charts. Raises InputError where the part that holds it is not installed."""
+    try:
+        from vl_convert import javascript_bundle
+    except ImportError:
+        raise InputError("charts need vl-convert-python: pip install 'wavecast[html]'") from None
+    return str(javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)).replace(
+        "</script", "<\\/script"
+    )
+
+
+def _plain(item: Any) -> Any:
+    """Return a specification whose texts, which may hold names, are clean."""
+    if isinstance(item, Mapping):
+        return {key: _plain(value) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_plain(value) for value in item]
+    return clean_text(item) if isinstance(item, str) else item
+
+
+def _value(value: Any) -> Any:
+    """Return a datum as JSON holds it: short texts, few digits, None for what is no number."""
+    if isinstance(value, str):
+        return shorten_middle(value, LONGEST_TEXT)
+    if isinstance(value, bool) or value is None:
+        return value
+    number = float(value)
+    if not isfinite(number):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else float(f"{number:.{_DIGITS}g}")

@@ -1,0 +1,222 @@
+"""The roofline: how near each op comes to what a GPU's arithmetic and memory allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from .....arrays import Floats, Rows
+from .....formats.trace.signature import format_shapes
+from ....iteration.op_rows import row_name
+from ....iteration.report import AnalysisReport
+from ....iteration.result import Analysis
+from ....page.chart import Chart
+from ....page.names import short_name
+from ....page.op_columns import METHOD_NAMES
+from ....page.quantity import common_time_unit, format_rate
+from ....page.vega import INK, MUTED, choice, log_axis
+from ....prediction.bounds import rate_matrix
+from ....prediction.prediction import METHODS
+from .parts_chart import family_colours, family_name
+
+_MOST_OPS: Final = 150
+_MOST_GPUS: Final = 6
+_LEAST_PART: Final = 2e-4
+"""Of the time: shorter ops are left out, as they would stretch the axes."""
+_LEAST_SHARE: Final = 0.005
+"""Of the arithmetic's time: units that do less have no line."""
+_TERA: Final = 1e12
+
+
+def chart_roofline(report: AnalysisReport, analysis: Analysis) -> Chart | None:
+    """Return the chart; None where no op's work is known."""
+    workload, prediction = analysis.run.workload, analysis.run.prediction
+    known = np.flatnonzero(workload.has_work & (workload.work.flops > 0) & (workload.work.moved_bytes > 0))
+    columns = _columns(report, analysis)
+    busy = prediction.weight[known] * prediction.time_ns[known, columns[0]]
+    if not busy.any():
+        return None
+    order = np.argsort(-busy, kind="stable")[:_MOST_OPS]
+    known = known[order[busy[order] >= _LEAST_PART * busy.sum()]]
+    intensity = workload.work.flops[known] / workload.work.moved_bytes[known]
+    reach = (float(intensity.min()) / 2.0, float(intensity.max()) * 3.0)
+    rows = [item for at, column in enumerate(columns) for item in _op_rows(analysis, known, intensity, at, column)]
+    rows += [item for at, column in enumerate(columns) for item in _ceilings(analysis, known, at, column, reach)]
+    gpus = [prediction.fleet.gpus[column].name for column in columns]
+    return Chart(
+        title="Roofline",
+        description=(
+            "Each op by its arithmetic per byte that it must move, and by the rate at which it is predicted to run; "
+            "the lines are what memory and arithmetic of the GPU allow at most. Larger circles take more of the time: "
+            "those far below the lines are where time is lost. Both axes are logarithmic."
+        ),
+        spec=_spec(rows, gpus, family_colours(analysis), sorted({str(row["family"]) for row in rows if row["family"]})),
+        rows=rows,
+        labels={
+            "gpu": "GPU",
+            "op": "op",
+            "shapes": "shapes",
+            "intensity": "FLOP per byte",
+            "rate": "TFLOP/s",
+            "share": "share of GPU time",
+        },
+    )
+
+
+def _columns(report: AnalysisReport, analysis: Analysis) -> list[int]:
+    """Return the GPUs that can be chosen: the one that the ops are about, the source, the first of the ranking."""
+    number = {gpu.name: at for at, gpu in enumerate(analysis.prediction.fleet.gpus)}
+    source = [row.gpu for row in report.predictions if row.is_source]
+    names = dict.fromkeys((report.ops_gpu, *source, *(row.gpu for row in report.predictions)))
+    return [number[name] for name in names if name in number][:_MOST_GPUS]
+
+
+def _op_rows(analysis: Analysis, known: Rows, intensity: Floats, choice: int, column: int) -> Iterator[dict[str, Any]]:
+    workload, prediction, trace = analysis.run.workload, analysis.run.prediction, analysis.trace
+    time_ns = np.maximum(prediction.time_ns[known, column], 1.0)
+    rate = workload.work.flops[known] * workload.op_share[known] / time_ns * 1e9 / _TERA
+    busy = prediction.weight[known] * time_ns
+    whole = max(float(prediction.total_busy_ns()[column]), 1.0)
+    unit = common_time_unit(busy.tolist())
+    for at, row in enumerate(known.tolist()):
+        op = int(workload.op[row])
+        signature = int(trace.ops.signature[op]) if op >= 0 else -1
+        yield {
+            "role": "op",
+            "gpu": prediction.fleet.gpus[column].name,
+            "choice": str(choice),
+            "op": short_name(row_name(trace, analysis.run, row)) if op >= 0 else None,
+            "shapes": short_name(format_shapes(trace.signatures[signature])) if signature >= 0 else None,
+            "family": family_name(analysis, row),
+            "intensity": float(intensity[at]),
+            "rate": float(rate[at]),
+            "share": float(busy[at]) / whole,
+            "words": f"{busy[at] / unit.length_ns:,.4g} {unit.name}",
+            "method": METHOD_NAMES[METHODS[prediction.method[row, column]]],
+        }
+
+
+def _ceilings(
+    analysis: Analysis, known: Rows, choice: int, column: int, reach: tuple[float, float]
+) -> Iterator[dict[str, Any]]:
+    """Yield the ends of the lines: memory up to where the fastest unit takes over, then each unit that is used."""
+    fleet = analysis.prediction.fleet
+    bandwidth = float(fleet.bandwidth_bytes_per_s[column])
+    peaks = _used_peaks(analysis, known, column)
+    ridge = max(peaks.values()) / bandwidth
+    low, high = min(reach[0], ridge / 2.0), max(reach[1], ridge * 4.0)
+    lines = [("memory", format_rate(bandwidth, "B/s"), ((low, low * bandwidth), (ridge, ridge * bandwidth)))]
+    lines += [
+        (name, f"{name} {format_rate(peak, 'FLOP/s')}", ((peak / bandwidth, peak), (high, peak)))
+        for name, peak in peaks.items()
+    ]
+    for name, words, ends in lines:
+        for end, (intensity, rate) in enumerate(ends):
+            yield {
+                "role": "roof",
+                "gpu": fleet.gpus[column].name,
+                "choice": str(choice),
+                "line": name,
+                "intensity": intensity,
+                "rate": rate / _TERA,
+                "label": words if end == (0 if name == "memory" else 1) else None,
+                "family": None,
+            }
+
+
+def _used_peaks(analysis: Analysis, known: Rows, column: int) -> dict[str, float]:
+    """Return the peak rates, FLOP/s, of the units that take part of the time, by name."""
+    work, prediction = analysis.run.workload.work, analysis.run.prediction
+    busy = prediction.weight[known] * prediction.time_ns[known, column]
+    rates = [work.rate[row] for row in known.tolist()]
+    spent = dict[Any, float]()
+    for rate, time in zip(rates, busy.tolist(), strict=True):
+        spent[rate] = spent.get(rate, 0.0) + time
+    least = _LEAST_SHARE * sum(spent.values())
+    used = [rate for rate in sorted(spent, key=lambda rate: -spent[rate]) if spent[rate] >= least]
+    names = dict[float, list[str]]()
+    for rate, peak in zip(used, rate_matrix(used, prediction.fleet)[:, column].tolist(), strict=True):
+        names.setdefault(float(peak), []).append(_unit_name(str(rate.value)))
+    return {", ".join(units): peak for peak, units in names.items()}
+
+
+def _unit_name(rate: str) -> str:
+    """Return what a unit is called: `bf16 matrix`, `fp32 vector`."""
+    kind, _, precision = rate.partition("_")
+    return f"{precision.replace('_accumulate_', ' into ')} matrix" if kind == "matrix" else f"{rate} vector"
+
+
+def _log_axis(rows: Sequence[dict[str, Any]], field: str) -> dict[str, Any]:
+    values = [row[field] for row in rows]
+    return log_axis(min(values) / 1.3, max(values) * 1.6)
+
+
+def _spec(
+    rows: Sequence[dict[str, Any]], gpus: Sequence[str], colours: dict[str, str], families: Sequence[str]
+) -> dict[str, Any]:
+    x = {"field": "intensity", "type": "quantitative", "title": "FLOP per byte", **_log_axis(rows, "intensity")}
+    y = {"field": "rate", "type": "quantitative", "title": "TFLOP/s", **_log_axis(rows, "rate")}
+    colour = {
+        "field": "family",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(families), "range": [colours[name] for name in families]},
+    }
+    return {
+        "height": 400,
+        "params": [choice("chosen", "GPU", gpus)],
+        "transform": [{"filter": "datum.choice === chosen"}],
+        "encoding": {"x": x, "y": y},
+        "layer": [*_roof_layers()[:1], _op_layer(colour), *_roof_layers()[1:]],
+    }
+
+
+def _roof_layers() -> list[dict[str, Any]]:
+    """Return what draws the lines, and their names."""
+    return [
+        {
+            "transform": [{"filter": "datum.role === 'roof'"}],
+            "mark": {"type": "line", "color": MUTED, "strokeWidth": 1.5},
+            "encoding": {"detail": {"field": "line"}},
+        },
+        {
+            "transform": [{"filter": "datum.role === 'roof' && datum.label !== null"}],
+            "mark": {
+                "type": "text",
+                "color": INK,
+                "fontSize": 11,
+                "dy": {"expr": "datum.line === 'memory' ? -14 : -7"},
+                "align": {"expr": "datum.line === 'memory' ? 'left' : 'right'"},
+            },
+            "encoding": {"text": {"field": "label"}},
+        },
+    ]
+
+
+def _op_layer(colour: dict[str, Any]) -> dict[str, Any]:
+    number = {"type": "quantitative", "format": ",.3~r"}
+    size = {
+        "field": "share",
+        "type": "quantitative",
+        "legend": None,
+        "scale": {"rangeMin": 16, "rangeMax": 900, "domainMin": 0},
+    }
+    return {
+        "transform": [{"filter": "datum.role === 'op'"}],
+        "mark": {"type": "point", "filled": True, "opacity": 0.75},
+        "encoding": {
+            "color": colour,
+            "size": size,
+            "tooltip": [
+                {"field": "op", "title": "op"},
+                {"field": "shapes", "title": "shapes"},
+                {"field": "words", "title": "time in the iteration"},
+                {"field": "share", "title": "of the GPU time", "type": "quantitative", "format": ".1%"},
+                {"field": "intensity", "title": "FLOP per byte", **number},
+                {"field": "rate", "title": "TFLOP/s", **number},
+                {"field": "method", "title": "method"},
+            ],
+        },
+    }

@@ -1,0 +1,1 @@
+"""Traces kept in a folder or a bucket: added, found by what they hold, taken out."""

@@ -1,0 +1,291 @@
+"""The charts of a finished batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ....arrays import Floats, Mask
+from ....formats.trace.printable import clean_text
+from ...page.chart import Chart
+from ...page.page import Line, Page, Passage
+from ...page.plot import (
+    GOOD,
+    HEAT,
+    HEAT_INK,
+    NEUTRAL,
+    PLOT_HEIGHT_PX,
+    Spec,
+    along,
+    amount,
+    bars_height,
+    build_chart,
+    coloured,
+    cut_words,
+    interval_marks,
+    labels,
+    place_charts,
+    said,
+)
+from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
+from ...page.vega import INK
+from .fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
+from .mix import GpuMix
+from .page import describe_batch
+from .report import BatchReport
+
+MOST_TRACES: Final = 60
+"""Lines of a table of colours: those that take longest on their best GPU."""
+MOST_GPUS: Final = 40
+"""Its columns: the GPUs that are fastest on the geometric mean."""
+MOST_WHAT_IFS: Final = 4
+"""What-ifs that are drawn; the tables and the table's file hold all."""
+MOST_TIMES: Final = 4.0
+"""Times the best one from which on cells have one colour."""
+SEVERAL: Final = 2
+
+
+def illustrate_batch(report: BatchReport, *, output: str, times: Sequence[FleetTimes] = (), top: int = 10) -> Page:
+    """Put a batch into words and charts; `times` are those of each trace on each GPU, by what-if."""
+    drawn = times[:MOST_WHAT_IFS]
+    cut = cut_words(len(drawn), len(times), "what-ifs")
+    is_one = len(report.fleets) == 1
+    lead, details = list[Chart | None](), list[Chart | None]()
+    for fleet in report.fleets[:MOST_WHAT_IFS]:
+        ending = "" if is_one else f" ({clean_text(fleet.summary.what_if)})"
+        lead += [_cost_chart(fleet.summary, ending, cut), _total_chart(fleet.summary, ending)]
+        if fleet.mix is not None:
+            lead.append(_mix_chart(fleet.mix, ending))
+    for item in drawn:
+        details.append(_heat_chart(item, "" if is_one else f" ({clean_text(item.what_if)})", cut))
+    page = describe_batch(report, output=output, top=top)
+    answers = [text for fleet in report.fleets[:MOST_WHAT_IFS] for text in _answer(fleet.summary, is_one=is_one)]
+    return place_charts(_with_answers(page, answers), lead=lead, details=details)
+
+
+def _answer(summary: FleetSummary, *, is_one: bool) -> Iterator[str]:
+    """Say which GPU carries all traces for the least money, and which in the least time."""
+    if not summary.totals:
+        return
+    ending = "" if is_one else f" ({clean_text(summary.what_if)})"
+    best, fastest = summary.totals[0], min(summary.totals, key=lambda item: item.time_ns)
+    if best.usd is not None:
+        like = sum(item.is_like_best and item.usd is not None for item in summary.totals) - 1
+        alike = f"; {format_count(like, 'GPU')} cannot be told from it" if like else ""
+        yield f"Cheapest for all{ending}: {clean_text(best.gpu)}, {format_money(best.usd)}{alike}."
+    yield f"Fastest{ending}: {clean_text(fastest.gpu)}, {format_time(fastest.time_ns)}."
+
+
+def _with_answers(page: Page, answers: Sequence[str]) -> Page:
+    """Return the page with the answers after the sentence that opens it."""
+    first, *rest = page.blocks
+    if not isinstance(first, Passage):
+        return page
+    return Page(blocks=(Passage(lines=(*first.lines, *(Line(text=text) for text in answers))), *rest))
+
+
+def _unit(found: Sequence[GpuTotal]) -> tuple[str, float]:
+    """Return the unit that suits the times, and its length in ns."""
+    middle = sorted(item.time_ns for item in found)[len(found) // 2]
+    if middle >= HOUR_NS:
+        return "hours", HOUR_NS
+    unit = common_time_unit([middle])
+    return unit.name, unit.length_ns
+
+
+def _front(found: Sequence[GpuTotal]) -> set[str]:
+    """Return the GPUs that no other beats in both time and cost."""
+    front, least = set[str](), float("inf")
+    for item in sorted(found, key=lambda item: (item.time_ns, item.usd or 0.0)):
+        if (item.usd or 0.0) < least:
+            least = item.usd or 0.0
+            front.add(item.gpu)
+    return front
+
+
+def _total_row(item: GpuTotal, unit: tuple[str, float]) -> dict[str, Any]:
+    known = item.time_low_ns is not None and item.time_high_ns is not None
+    priced = item.usd_low is not None and item.usd_high is not None
+    interval = f" ({format_time(item.time_low_ns)} to {format_time(item.time_high_ns)})" if known else ""
+    return {
+        "gpu": item.gpu,
+        "duration": item.time_ns / unit[1],
+        "low": (item.time_low_ns or 0.0) / unit[1] if known else None,
+        "high": (item.time_high_ns or 0.0) / unit[1] if known else None,
+        "usd": item.usd,
+        "low_usd": item.usd_low if priced else None,
+        "high_usd": item.usd_high if priced else None,
+        "time": f"{format_time(item.time_ns)}{interval}",
+        "cost": format_money(item.usd),
+        "kind": "like the cheapest" if item.is_like_best and item.usd is not None else "other",
+    }
+
+
+def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
+    """Draw what the fleet costs over how long it takes, of GPUs with a price that carry every trace."""
+    found = [item for item in summary.totals if item.usd is not None]
+    if len(found) < SEVERAL:
+        return None
+    unit, front = _unit(found), _front(found)
+    rows = [_total_row(item, unit) | {"label": clean_text(item.gpu) if item.gpu in front else ""} for item in found]
+    told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"), ("kind", "is"))
+    x, y = amount("time", unit[0], is_log=True) | {"field": "duration"}, amount("usd", "$", is_log=True)
+    spec = {
+        "height": PLOT_HEIGHT_PX,
+        "encoding": {"x": x, "y": y, "color": coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL})},
+        "layer": [
+            {
+                "transform": [{"filter": "isValid(datum.low_usd)"}],
+                "mark": {"type": "rule", "opacity": 0.35},
+                "encoding": {"y": y | {"field": "low_usd"}, "y2": {"field": "high_usd"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 0.9},
+                "encoding": {"tooltip": said(*told)},
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dx": 8, "dy": 10, "limit": 220},
+                "encoding": {"text": {"field": "label"}, "color": {"value": INK}},
+            },
+        ],
+    }
+    best = found[0]
+    text = (
+        f"What {format_count(summary.trace_count, 'trace')} cost together over the time that they take, on each GPU "
+        f"that carries them all and has a price, with 90 % intervals. Cheapest: {best.gpu}, {format_money(best.usd)}; "
+        f"the coloured ones cannot be told apart from it. Named are those that none beats in both.{cut}"
+    )
+    return build_chart(f"Cost against time{ending}", text, spec, rows, told)
+
+
+def _total_chart(summary: FleetSummary, ending: str) -> Chart | None:
+    """Draw how long the fleet takes on each GPU, with its interval."""
+    found = sorted(summary.totals, key=lambda item: item.time_ns)
+    if len(found) < SEVERAL:
+        return None
+    shown, unit = found[:MOST_GPUS], _unit(found)
+    rows = [_total_row(item, unit) for item in shown]
+    told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"))
+    spec = {
+        "height": bars_height(len(rows)),
+        "encoding": {"y": along("gpu")},
+        "layer": [
+            interval_marks("low", "high"),
+            {
+                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "color": GOOD},
+                "encoding": {"x": amount("duration", unit[0], is_log=True), "tooltip": said(*told)},
+            },
+        ],
+    }
+    text = (
+        f"The time of {format_count(summary.trace_count, 'trace')} together on each GPU that carries them all, with "
+        f"its 90 % interval, fastest first: {shown[0].gpu} {format_time(shown[0].time_ns)}."
+        f"{cut_words(len(shown), len(found), 'GPUs')}"
+    )
+    return build_chart(f"Time of all traces{ending}", text, spec, rows, told)
+
+
+def _mix_chart(mix: GpuMix, ending: str) -> Chart:
+    """Draw how many GPUs of each type the cheapest mix has, and how much of them is busy."""
+    rows = [
+        {
+            "gpu": item.gpu,
+            "part": part,
+            "order": order,
+            "gpus": count,
+            "count": f"{item.count:,}",
+            "busy": format_share(item.busy_ratio),
+            "traces": f"{item.trace_count:,}",
+        }
+        for item in mix.gpus
+        for order, (part, count) in enumerate(
+            (("busy", item.count * item.busy_ratio), ("idle", item.count * (1.0 - item.busy_ratio)))
+        )
+    ]
+    told = (("gpu", "GPU"), ("count", "count"), ("busy", "busy"), ("traces", "traces"))
+    spec = {
+        "height": bars_height(len(mix.gpus)),
+        "mark": "bar",
+        "encoding": {
+            "y": along("gpu"),
+            "x": amount("gpus", "GPUs") | {"stack": "zero"},
+            "color": coloured("part", None, {"busy": GOOD, "idle": NEUTRAL}),
+            "order": {"field": "order", "type": "quantitative"},
+            "tooltip": said(*told),
+        },
+    }
+    told_mix = ", ".join(f"{item.count:,} {clean_text(item.gpu)}" for item in mix.gpus)
+    text = (
+        f"The cheapest mix of GPUs that carries a day's runs, {format_money(mix.usd_per_day)} a day: {told_mix}; bars "
+        "are divided into what is busy and what is idle."
+    )
+    return build_chart(f"Cheapest mix of GPUs{ending}", text, spec, rows, told)
+
+
+def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
+    """Draw a table of colours: the time of each trace on each GPU relative to the best one that it fits."""
+    usable = np.where(times.fits, times.time_ns, np.nan)
+    some = np.asarray(np.isfinite(usable).any(axis=1))
+    if not some.any() or len(times.gpus) < SEVERAL:
+        return None
+    best = np.full(len(usable), np.nan)
+    best[some] = np.nanmin(usable[some], axis=1)
+    ratio = times.time_ns / best[:, None]
+    lines = [at for at in np.argsort(-np.nan_to_num(best), kind="stable").tolist() if some[at]][:MOST_TRACES]
+    columns = _fastest(ratio[some])[:MOST_GPUS]
+    names = labels(_stem(times.traces[at].name) for at in lines)
+    rows = [row for at, name in zip(lines, names, strict=True) for row in _cells(times, ratio, at, name, columns)]
+    told = (("trace", "trace"), ("gpu", "GPU"), ("time", "time"), ("slower", "of the best"), ("fits", "memory"))
+    scale: Spec = {"domain": [1.0, SEVERAL, MOST_TIMES], "range": list(HEAT), "clamp": True}
+    colour = {"field": "ratio", "type": "quantitative", "title": "times the best", "scale": scale}
+    spec = {
+        "height": bars_height(len(lines)),
+        "encoding": {
+            "x": along("gpu", angle=-60) | {"scale": {"domain": [times.gpus[at] for at in columns]}},
+            "y": along("trace") | {"scale": {"domain": names}},
+            "tooltip": said(*told),
+        },
+        "layer": [
+            {"mark": "rect", "encoding": {"color": colour}},
+            {
+                "transform": [{"filter": "datum.fits == 'does not fit'"}],
+                "mark": {"type": "text", "color": HEAT_INK, "text": "×", "fontSize": 12},
+            },
+        ],
+    }
+    first = int(columns[0])
+    text = (
+        "The time of each trace on each GPU relative to the best that it fits; × marks what does not fit. On the "
+        f"geometric mean {times.gpus[first]} is fastest."
+        f"{cut_words(len(lines), int(some.sum()), 'traces, those that take longest,')}"
+        f"{cut_words(len(columns), len(times.gpus), 'GPUs')}{cut}"
+    )
+    return build_chart(f"Traces on GPUs{ending}", text, spec, rows, told)
+
+
+def _stem(name: str) -> str:
+    """Return the name of a trace without what all have."""
+    return name.removesuffix(".gz").removesuffix(".json")
+
+
+def _fastest(ratio: Floats) -> list[int]:
+    """Return the GPUs that have a time of any trace, those of the least geometric mean first."""
+    known: Mask = np.asarray(np.isfinite(ratio), dtype=bool)
+    logs = np.where(known, np.log(np.where(known & (ratio > 0), ratio, 1.0)), 0.0).sum(axis=0)
+    mean = logs / np.maximum(known.sum(axis=0), 1)
+    return [at for at in np.argsort(mean, kind="stable").tolist() if np.any(known[:, at])]
+
+
+def _cells(times: FleetTimes, ratio: Floats, at: int, name: str, columns: Sequence[int]) -> Iterator[dict[str, Any]]:
+    for column in columns:
+        if np.isfinite(ratio[at, column]):
+            yield {
+                "trace": name,
+                "gpu": times.gpus[column],
+                "ratio": float(ratio[at, column]),
+                "time": format_time(float(times.time_ns[at, column])),
+                "slower": format_factor(float(ratio[at, column])),
+                "fits": "fits" if times.fits[at, column] else "does not fit",
+            }

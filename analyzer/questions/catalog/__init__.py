@@ -1,0 +1,1 @@
+"""The GPUs, nodes and hosts that can be named."""

@@ -1,0 +1,180 @@
+"""`wavecast.compare`: what changed between two traces, and a gate for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...asking.amounts import read_percent
+from ...asking.answer import Report, as_names, trace_name
+from ...asking.electricity import read_electricity
+from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.question import find_named, read_trace, refuse_input_twice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ....formats.files.importers import Progress
+    from ....formats.trace.tables import Trace
+    from ...asking.answer import Tables
+    from ...iteration.decision.electricity import Electricity
+    from ...page.page import Page
+    from .report import Comparison, GpuChange
+
+SHOWN_CHANGES: Final = 20
+"""Where nobody says how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLimits:
+    """Say how much slower and larger the new trace may be; ratios, None: no limit."""
+
+    slowdown: float | None = None
+    memory_growth: float | None = None
+    strict: bool = False
+    """Whether the predicted slowdown itself counts, not the end of its interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ComparisonReport(Report):
+    """Hold what changed between two traces: `report` has the figures. Its tables are `gpus` and `changes`."""
+
+    old_name: str
+    new_name: str
+    """Of the traces."""
+    report: Comparison
+    limits: ChangeLimits = ChangeLimits()
+    shown_count: int = SHOWN_CHANGES
+    """Changes in its page."""
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Return what goes beyond the limits; none: it passes."""
+        return tuple(self._complaints())
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page import describe_comparison
+
+        return describe_comparison(
+            self.report,
+            old_name=self.old_name,
+            new_name=self.new_name,
+            max_slowdown=self.limits.slowdown,
+            exit_status=int(bool(self.complaints)),
+            top=self.shown_count,
+        )
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from .charts import illustrate_comparison
+
+        return illustrate_comparison(
+            self.report,
+            old_name=self.old_name,
+            new_name=self.new_name,
+            max_slowdown=self.limits.slowdown,
+            exit_status=int(bool(self.complaints)),
+            top=self.shown_count,
+        )
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/compare.md has its layout."""
+        from .json import draw_comparison_json
+
+        status = int(bool(self.complaints))
+        return draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status)
+
+    def _tables(self) -> Tables:
+        from .tables import change_table, changed_gpu_table
+
+        return {"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)}
+
+    def _headline(self) -> str:
+        from ...page.quantity import format_change
+
+        worst = max(self.report.gpus, key=lambda gpu: gpu.change)
+        return f"{self.old_name} → {self.new_name}: {format_change(worst.change)} on {worst.gpu}"
+
+    def _complaints(self) -> Iterator[str]:
+        for gpu in self.report.gpus:
+            yield from self._complaints_of(gpu)
+        growth, most = self.report.memory_growth, self.limits.memory_growth
+        if most is not None and growth is not None and growth > most:
+            yield f"peak memory grows by {_percent(growth)}, more than {_percent(most)}"
+
+    def _complaints_of(self, gpu: GpuChange) -> Iterator[str]:
+        from .report import Verdict
+
+        most = self.limits.slowdown
+        if most is not None:
+            verdict = gpu.verdict(most)
+            if verdict is Verdict.FAILED or (self.limits.strict and verdict is Verdict.UNCERTAIN):
+                yield f"{_percent(gpu.change)} slower on {gpu.gpu}, more than {_percent(most)}"
+        if gpu.no_longer_fits and (self.limits.strict or not gpu.is_tight):
+            yield f"the iteration no longer fits the memory of {gpu.gpu}"
+
+
+@speaks_keywords
+def compare(  # noqa: PLR0913 (all that one may ask, by name)
+    old: str | Path | Trace,
+    new: str | Path | Trace,
+    *,
+    on: str | Sequence[str] = (),
+    max_slowdown: str | None = None,
+    max_memory_growth: str | None = None,
+    strict: bool = False,
+    source: str | None = None,
+    gpu_file: str | Path | None = None,
+    iteration: int | str | None = None,
+    top: int = SHOWN_CHANGES,
+    electricity: Electricity | float | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> ComparisonReport:
+    """Say what changed between two traces, and what it does to time and memory on the GPUs that `on` names.
+
+    Without `on` these are the GPUs that were measured. `max_slowdown` and `max_memory_growth` are percentages ("3%");
+    what goes beyond them is in `complaints` of the report. `electricity` is $ per kWh, or an `Electricity`. The other
+    keywords mean what the options of `compare` of the same names do.
+    Raises InputError for what cannot be read or compared, UnknownGpuError for a GPU that is not catalogued, and
+    TraceError for a file that is no trace.
+
+    >>> pair = [f"samples/gpt2_small-inference-{precision}-b4-shapes.json.gz" for precision in ("bf16", "fp32")]
+    >>> report = compare(*pair, on="H100 SXM", max_slowdown="50%")
+    >>> len(report.complaints), [row["gpu"] for row in report.to_records()]
+    (1, ['H100 SXM5 80GB'])
+    """
+    from .compare import compare_traces
+
+    limits = ChangeLimits(
+        slowdown=read_percent("max_slowdown", max_slowdown),
+        memory_growth=read_percent("max_memory_growth", max_memory_growth),
+        strict=strict,
+    )
+    check_count("top", top, least=0)
+    refuse_input_twice(old, new)
+    named, asked = find_named(as_names(on, "on"), source, gpu_file), check_iteration(iteration)
+    before, after = (read_trace(trace, joins=False, recover=recover, progress=progress) for trace in (old, new))
+    first, second = (
+        None if isinstance(asked, int) and int(trace.iterations.profiled.sum()) < 2 else asked
+        for trace in (before, after)
+    )
+    report = compare_traces(
+        before,
+        after,
+        named.catalog,
+        targets=named.targets,
+        sources=(named.source, named.source),
+        iterations=(first, second),
+        electricity=read_electricity(electricity),
+    )
+    return ComparisonReport(
+        old_name=trace_name(old), new_name=trace_name(new), report=report, limits=limits, shown_count=top
+    )
+
+
+def _percent(ratio: float) -> str:
+    return f"{100.0 * ratio:.3g} %"

@@ -1,0 +1,166 @@
+"""The charts of a comparison of two traces."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ....formats.trace.printable import clean_text
+from ...page.chart import Chart
+from ...page.page import Page
+from ...page.plot import (
+    BAD,
+    GOOD,
+    along,
+    amount,
+    bars_height,
+    build_chart,
+    coloured,
+    cut_words,
+    interval_marks,
+    labels,
+    place_charts,
+    rule_at,
+    said,
+)
+from ...page.quantity import format_change, format_count, format_time
+from ...page.vega import ORANGE
+from .page import describe_comparison
+from .report import Comparison, GpuChange, Verdict
+
+MOST_CAUSES: Final = 25
+MOST_GPUS: Final = 40
+_VERDICTS: Final = {Verdict.PASSED: "passes", Verdict.UNCERTAIN: "may be slower", Verdict.FAILED: "fails"}
+_VERDICT_COLOURS: Final = {"passes": GOOD, "may be slower": ORANGE, "fails": BAD}
+
+
+def illustrate_comparison(
+    comparison: Comparison,
+    *,
+    old_name: str,
+    new_name: str,
+    max_slowdown: float | None = None,
+    exit_status: int = 0,
+    top: int | None = 20,
+) -> Page:
+    """Put a comparison into words and charts; arguments as for `describe_comparison`."""
+    page = describe_comparison(
+        comparison,
+        old_name=old_name,
+        new_name=new_name,
+        max_slowdown=max_slowdown,
+        exit_status=exit_status,
+        top=top,
+    )
+    return place_charts(page, lead=[_gpu_chart(comparison, max_slowdown), _cause_chart(comparison)])
+
+
+def _gpu_chart(comparison: Comparison, limit: float | None) -> Chart:
+    """Draw the change on each GPU with its interval, beside the threshold."""
+    shown = comparison.gpus[:MOST_GPUS]
+    rows = [_gpu_row(gpu, limit) for gpu in shown]
+    told = (
+        ("gpu", "GPU"),
+        ("old", "old"),
+        ("new", "new"),
+        ("change", "change"),
+        ("range", "90 % interval"),
+        ("kind", "verdict"),
+    )
+    kinds = _VERDICT_COLOURS if limit is not None else {"slower": BAD, "not slower": GOOD}
+    rules = [rule_at(0.0, "x", "as before")]
+    if limit is not None:
+        rules.append(rule_at(100 * limit, "x", f"threshold {format_change(limit)}"))
+    spec = {
+        "height": bars_height(len(rows) + 1),
+        "encoding": {"y": along("gpu"), "color": coloured("kind", None, kinds)},
+        "layer": [
+            *rules,
+            interval_marks("low", "high"),
+            {
+                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+                "encoding": {"x": amount("percent", "% longer than before"), "tooltip": said(*told)},
+            },
+        ],
+    }
+    worst = max(comparison.gpus, key=lambda gpu: gpu.change)
+    against = "" if limit is None else f" The second dashed line is the threshold, {format_change(limit)}."
+    text = (
+        f"How much longer the iteration takes than before on each GPU, with the 90 % interval; most on {worst.gpu}, "
+        f"{format_change(worst.change)}.{against}{cut_words(len(shown), len(comparison.gpus), 'GPUs')}"
+    )
+    return build_chart("Change on each GPU", text, spec, rows, told)
+
+
+def _gpu_row(gpu: GpuChange, limit: float | None) -> dict[str, Any]:
+    known = gpu.change_low is not None and gpu.change_high is not None
+    kind = "slower" if gpu.change > 0 else "not slower"
+    return {
+        "gpu": gpu.gpu,
+        "percent": 100 * gpu.change,
+        "low": 100 * (gpu.change_low or 0.0) if known else None,
+        "high": 100 * (gpu.change_high or 0.0) if known else None,
+        "old": format_time(gpu.old_ns),
+        "new": format_time(gpu.new_ns),
+        "change": format_change(gpu.change),
+        "range": f"{format_change(gpu.change_low)} to {format_change(gpu.change_high)}" if known else "unknown",
+        "kind": kind if limit is None else _VERDICTS[gpu.verdict(limit)],
+    }
+
+
+def _cause_chart(comparison: Comparison) -> Chart | None:
+    """Draw what each cause adds to the iteration of the first GPU, largest first, with what no change explains."""
+    gpu = comparison.gpus[0]
+    found = [(row.cause, format_count(row.new_count, "op"), row.old_ns[0], row.new_ns[0]) for row in comparison.groups]
+    found.sort(key=lambda row: -abs(row[3] - row[2]))
+    shown, rest = found[:MOST_CAUSES], found[MOST_CAUSES:]
+    if rest:
+        old, new = sum(row[2] for row in rest), sum(row[3] for row in rest)
+        shown.append((f"{len(rest):,} other causes", "", old, new))
+    shown.append(("ops that did not change", "", gpu.same_old_ns, gpu.same_new_ns))
+    rows = [
+        {
+            "cause": label,
+            "whole": clean_text(cause),
+            "ops": ops,
+            "change_ms": (new - old) / 1e6,
+            "change": _signed(new - old),
+            "old": format_time(old),
+            "new": format_time(new),
+            "kind": "longer" if new >= old else "shorter",
+        }
+        for label, (cause, ops, old, new) in zip(labels((row[0] for row in shown), 44), shown, strict=True)
+    ]
+    rows.append(
+        {
+            "cause": "waits, launches, overlap",
+            "whole": "waits, launches, overlap",
+            "ops": "",
+            "change_ms": gpu.rest_ns / 1e6,
+            "change": _signed(gpu.rest_ns),
+            "old": "",
+            "new": "",
+            "kind": "longer" if gpu.rest_ns >= 0 else "shorter",
+        }
+    )
+    if not any(row["change_ms"] != 0 for row in rows):
+        return None
+    told = (("whole", "cause"), ("ops", "ops now"), ("old", "old"), ("new", "new"), ("change", "change"))
+    spec = {
+        "height": bars_height(len(rows)),
+        "mark": "bar",
+        "encoding": {
+            "y": along("cause"),
+            "x": amount("change_ms", f"ms longer than before on {clean_text(gpu.gpu)}"),
+            "color": coloured("kind", None, {"longer": BAD, "shorter": GOOD}),
+            "tooltip": said(*told),
+        },
+    }
+    text = (
+        f"What each change adds to the iteration on {gpu.gpu}, {_signed(gpu.new_ns - gpu.old_ns)} in all; kernel time "
+        "by cause, largest first, then what did not change, and what is not kernel time."
+    )
+    return build_chart(f"Where the difference comes from on {gpu.gpu}", text, spec, rows, told)
+
+
+def _signed(value_ns: float) -> str:
+    return f"{'+' if value_ns >= 0 else '−'}{format_time(abs(value_ns))}"

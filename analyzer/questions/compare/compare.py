@@ -1,0 +1,299 @@
+"""From two traces to the comparison: the one function behind `wavecast compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp, log
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Rows, none_for_nan
+from ....errors import InputError
+from ....formats.trace.tables import Trace
+from ....specs.gpu import Catalog, Gpu
+from ...host.recorded_speed import relative_host_speed
+from ...iteration.analyze import run_analysis
+from ...iteration.decision.electricity import Electricity, PowerDraw
+from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.energy import draw_power
+from ...iteration.gpu_rows import tokens_per_sample
+from ...iteration.result import Analysis
+from ...iteration.warnings import warn
+from ...memory.fit import fit_on
+from ...models.library import Library, load_library
+from ...recorded.compiled import count_regions
+from ...recorded.window import working_iterations
+from .calls import SharedNumbers, list_call_columns
+from .causes import (
+    explain_gradients,
+    explain_mode,
+    explain_modules,
+    explain_optimizer,
+    explain_recomputing,
+    explain_repetition,
+    explain_sites,
+)
+from .interval import change_half_widths
+from .ledger import Ledger, open_ledger
+from .modules import map_modules
+from .pair_causes import explain_layout, explain_precision, explain_rest, explain_sizes
+from .pairing import pair_calls
+from .report import ChangeGroup, ChangeKind, Comparison, GpuChange
+
+_NORMAL_90: Final = 1.645
+"""Half-width of the 90 % interval of a normal error, in standard deviations."""
+_MAD_TO_DEVIATION: Final = 1.4826
+
+
+def compare_traces(
+    old: Trace,
+    new: Trace,
+    catalog: Catalog,
+    *,
+    targets: Sequence[Gpu] = (),
+    sources: tuple[Gpu | None, Gpu | None] = (None, None),
+    iterations: tuple[int | str | None, int | str | None] = (None, None),
+    library: Library | None = None,
+    electricity: Electricity | None = None,
+) -> Comparison:
+    """Compare an iteration of one trace with one of another: what changed, and what it does on `targets`.
+
+    Without targets, both must have been measured; their GPUs are then compared on. `sources` override what the traces
+    say of the GPUs that were measured, `iterations` says which iteration of each. Raises InputError where there is no
+    GPU to compare on, and what `run_analysis` raises.
+    """
+    models = library or load_library()
+    asked = list(targets) or _measured_gpus(old, new, catalog, sources, iterations)
+    results = []
+    for trace, which, source, iteration in zip((old, new), ("old", "new"), sources, iterations, strict=True):
+        try:
+            found = run_analysis(trace, catalog, targets=asked, source=source, library=models, iteration=iteration)
+        except InputError as error:
+            raise type(error)(f"the {which} trace: {error}") from None
+        results.append(found)
+    ledger = _explain(*results)
+    return _report(ledger, (results[0], results[1]), asked, electricity)
+
+
+def _measured_gpus(
+    old: Trace,
+    new: Trace,
+    catalog: Catalog,
+    sources: tuple[Gpu | None, Gpu | None],
+    iterations: tuple[int | str | None, int | str | None],
+) -> list[Gpu]:
+    """Return the GPUs that were measured. Raises InputError where none was."""
+    from ...recorded.choice import choose_iteration
+    from ...recorded.devices import source_gpu
+    from ...recorded.window import select_window
+
+    found: dict[str, Gpu] = {}
+    for trace, source, iteration in zip((old, new), sources, iterations, strict=True):
+        if trace.is_measured:
+            chosen, choice = choose_iteration(trace, iteration)
+            gpu = source or source_gpu(trace, catalog, select_window(chosen, choice.index))
+            found[gpu.name] = gpu
+    if not found:
+        raise InputError("neither trace was measured on a GPU: name the GPUs to predict with --on, e.g. --on h100")
+    return list(found.values())
+
+
+def _host_warning(old: Trace, new: Trace) -> list[str]:
+    """Say where two measured traces were recorded on hosts that are not equally fast, as their CPU ops tell."""
+    told = relative_host_speed(old, new)
+    if told is None or abs(log(told.ratio)) <= told.half_width:
+        return []
+    return [
+        f"by its CPU ops the new trace's host is {told.ratio:.2f} times as fast as the old one's, within a factor of "
+        f"{exp(told.half_width):.2f}: where the GPU waits for the host, that is a part of the change"
+    ]
+
+
+def _explain(old: Analysis, new: Analysis) -> Ledger:
+    numbers = SharedNumbers()
+    columns = list_call_columns(old, numbers), list_call_columns(new, numbers)
+    modules = map_modules(*columns)
+    ledger = open_ledger(*columns, tuple(numbers.names), pair_calls(*columns, modules), modules)
+    metas = old.trace.meta, new.trace.meta
+    _explain_compiled(ledger, old, new)
+    explain_mode(ledger)
+    explain_recomputing(ledger)
+    explain_repetition(ledger)
+    explain_precision(ledger, (metas[0].precision, metas[1].precision))
+    explain_modules(ledger)
+    explain_gradients(ledger)
+    explain_optimizer(ledger)
+    explain_layout(ledger)
+    explain_sites(ledger)
+    explain_sizes(ledger, (metas[0].workload.batch_size, metas[1].workload.batch_size))
+    explain_rest(ledger)
+    return ledger
+
+
+def _explain_compiled(ledger: Ledger, old: Analysis, new: Analysis) -> None:
+    """Explain what a compiler does on one side alone: all ops of passes, or their times where shapes were recorded."""
+    counts = [count_regions(item.trace, np.arange(len(item.trace.ops.name))) for item in (old, new)]
+    if bool(counts[0]) == bool(counts[1]):
+        return
+    text = f"compiled (torch.compile): {counts[1]:,} regions" if counts[1] else "no longer compiled (torch.compile)"
+    pairs = np.flatnonzero(
+        np.any(ledger.old.time_ns[ledger.pairing.old] != ledger.new.time_ns[ledger.pairing.new], axis=1)
+        & ~ledger.open_pairs
+    )
+    left = [[row for row in ledger.left(side).tolist() if ledger.calls(side).phase[row] != 2] for side in (0, 1)]
+    if ledger.old.is_timed or ledger.new.is_timed:
+        ledger.claim(ChangeKind.COMPILED, text, old=left[0], new=left[1])
+    else:
+        ledger.claim(ChangeKind.COMPILED, text, pairs=pairs.tolist())
+
+
+def _report(
+    ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[Gpu], electricity: Electricity | None
+) -> Comparison:
+    same = np.flatnonzero(~ledger.said)
+    columns = [(_column(results[0], gpu), _column(results[1], gpu)) for gpu in gpus]
+    shown = [_on_gpus(group, [item[0] for item in columns], [item[1] for item in columns]) for group in ledger.groups]
+    groups = tuple(sorted(shown, key=lambda group: -abs(group.new_ns[0] - group.old_ns[0])))
+    old, new = results
+    peaks = [result.memory.peak_bytes if result.memory is not None else None for result in results]
+    methods = {result.memory.method for result in results if result.memory is not None}
+    power = [draw_power(result) for result in results]
+    changes = tuple(
+        _gpu_change(ledger, results, gpu, at, same, (power[0][at[0]], power[1][at[1]]), electricity or Electricity())
+        for gpu, at in zip(gpus, columns, strict=True)
+    )
+    named = zip(("old", "new"), results, strict=True)
+    warnings = [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
+    warnings += [_mixed_warning(item) for item in changes if item.old_measured != item.new_measured]
+    warnings += _host_warning(old.recorded_trace, new.recorded_trace)
+    if None not in peaks and len(methods) > 1:
+        warnings.append("peak memory was found in two ways (allocation events, shapes): it is not compared")
+        peaks = [None, None]
+    return Comparison(
+        old_name=old.trace.meta.workload.name,
+        new_name=new.trace.meta.workload.name,
+        gpus=changes,
+        groups=groups,
+        same_count=len(same),
+        old_count=ledger.old.count,
+        new_count=ledger.new.count,
+        old_peak_bytes=peaks[0],
+        new_peak_bytes=peaks[1],
+        old_batch=old.trace.meta.workload.batch_size,
+        new_batch=new.trace.meta.workload.batch_size,
+        warnings=tuple(dict.fromkeys(warnings)),
+        electricity=electricity,
+    )
+
+
+def _column(result: Analysis, gpu: Gpu) -> int:
+    return next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
+
+
+def _mixed_warning(change: GpuChange) -> str:
+    words = ("measured", "predicted") if change.old_measured else ("predicted", "measured")
+    return (
+        f"on {change.gpu} the old iteration is {words[0]} and the new one {words[1]}: the change holds the error of "
+        "the prediction too"
+    )
+
+
+def _on_gpus(group: ChangeGroup, old: Sequence[int], new: Sequence[int]) -> ChangeGroup:
+    return replace(
+        group,
+        old_ns=tuple(group.old_ns[at] for at in old),
+        new_ns=tuple(group.new_ns[at] for at in new),
+    )
+
+
+def _gpu_change(
+    ledger: Ledger,
+    results: tuple[Analysis, Analysis],
+    gpu: Gpu,
+    columns: tuple[int, int],
+    same: Rows,
+    power: tuple[PowerDraw, PowerDraw],
+    electricity: Electricity,
+) -> GpuChange:
+    lengths, measured = [], []
+    for result, column in zip(results, columns, strict=True):
+        is_source = result.origin is not None and result.origin.name == gpu.name
+        duration_ns = result.window.duration_ns if is_source else None
+        measured.append(duration_ns is not None)
+        lengths.append(float(result.forecast.iteration_ns[column] if duration_ns is None else duration_ns))
+    ends = _interval(results, columns, (measured[0], measured[1]), lengths)
+    fits = [fit_on(result.memory, [gpu])[0] for result in results]
+    pairing = ledger.pairing
+    times = ledger.old.time_ns[:, columns[0]], ledger.new.time_ns[:, columns[1]]
+    return GpuChange(
+        gpu=gpu.name,
+        old_measured=measured[0],
+        new_measured=measured[1],
+        old_ns=lengths[0],
+        new_ns=lengths[1],
+        change_low=ends[0] if ends else None,
+        change_high=ends[1] if ends else None,
+        same_old_ns=float(times[0][pairing.old[same]].sum()),
+        same_new_ns=float(times[1][pairing.new[same]].sum()),
+        rest_ns=lengths[1] - lengths[0] - float(times[1].sum() - times[0].sum()),
+        old_fits=fits[0].fits,
+        new_fits=fits[1].fits,
+        is_tight=any(item.is_tight for item in fits),
+        old_energy=_energy(results[0], columns[0], power[0], lengths[0], electricity, is_measured=measured[0]),
+        new_energy=_energy(results[1], columns[1], power[1], lengths[1], electricity, is_measured=measured[1]),
+    )
+
+
+def _energy(
+    result: Analysis,
+    column: int,
+    power: PowerDraw,
+    length_ns: float,
+    electricity: Electricity,
+    *,
+    is_measured: bool,
+) -> JobEnergy:
+    forecast, workload = result.forecast, result.recorded_trace.meta.workload
+    samples, tokens = workload.samples_per_iteration or workload.batch_size, tokens_per_sample(result)
+    return JobEnergy(
+        power=power,
+        time_ns=length_ns,
+        low_ns=None if is_measured else none_for_nan(float(forecast.low_ns[column])),
+        high_ns=None if is_measured else none_for_nan(float(forecast.high_ns[column])),
+        gpu_count=1,
+        host_gpu_count=1,
+        samples=samples,
+        tokens=samples * tokens if samples and tokens else None,
+        electricity=electricity,
+    )
+
+
+def _interval(
+    results: tuple[Analysis, Analysis], columns: tuple[int, int], measured: tuple[bool, bool], lengths: Sequence[float]
+) -> tuple[float, float] | None:
+    """Return the ends of the change: what the prediction may be off, and what measured iterations differ by anyway."""
+    noise = [_noise(result) if result.origin is not None else 0.0 for result in results]
+    if lengths[0] <= 0 or lengths[1] <= 0 or any(np.isnan(noise)):
+        return None
+    widths = (0.0, 0.0) if all(measured) else change_half_widths(*results, columns)
+    if widths is None:
+        return None
+    ratio, spread = lengths[1] / lengths[0], float(np.hypot(noise[0], noise[1]))
+    down, up = (float(np.hypot(width, spread)) for width in widths)
+    return ratio * float(np.exp(-down)) - 1.0, ratio * float(np.exp(up)) - 1.0
+
+
+def _noise(result: Analysis) -> float:
+    """Return the half-width of the 90 % spread of single recorded iterations, natural log; NaN for a single one."""
+    table = result.recorded_trace.iterations
+    length = (table.end_ns - table.start_ns).astype(np.float64)
+    plain = np.flatnonzero(~np.asarray(table.profiled, dtype=bool))
+    rows = plain if len(plain) > 1 else working_iterations(result.recorded_trace)
+    values = np.log(np.maximum(length[rows], 1.0))
+    if len(values) < 2:
+        return float("nan")
+    if len(values) < 4:
+        return float(values.max() - values.min())
+    return float(_NORMAL_90 * _MAD_TO_DEVIATION * np.median(np.abs(values - np.median(values))))

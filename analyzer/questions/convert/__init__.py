@@ -1,0 +1,1 @@
+"""A recording written in wavecast's own format, whole or in part."""

@@ -1,0 +1,86 @@
+"""`wavecast.graph`: what waits for what, as a networkx graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....errors import InputError
+from ...asking.keywords import check_count, speaks_keywords
+from ...asking.question import read_trace
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from ....formats.files.importers import Progress
+    from ....formats.trace.tables import Trace
+    from ...graph.critical import CriticalPath
+    from ...graph.graph import Graph
+    from ...page.page import Page
+
+
+@speaks_keywords
+def graph(
+    trace: str | Path | Trace,
+    *,
+    iteration: int | None = None,
+    critical_path: bool = False,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> nx.DiGraph[str]:
+    """Return what waits for what in a trace, of one iteration or all, as an acyclic networkx DiGraph.
+
+    Nodes are named by table and row (`op:12`, `kernel:3`) and have what is known of them as attributes; docs/cli.md
+    lists these. With `critical_path` nodes and edges say whether they are on it: on that of `iteration`, else of the
+    iteration that `analyze` predicts.
+    Raises InputError for what cannot be read or has no graph, and TraceError for a file that is no trace.
+
+    >>> found = graph("samples/bert_small-inference-bf16-b1-h100.json.gz", critical_path=True)
+    >>> found.nodes["kernel:0"]["kind"], any(on for _, on in found.nodes(data="on_critical_path"))
+    ('kernel', True)
+    """
+    from ...graph.export.export import mark_critical_path, to_networkx
+
+    row = check_count("iteration", iteration, least=0)
+    read, built = _build(trace, recover=recover, progress=progress)
+    network = to_networkx(read, built, iteration=row)
+    if critical_path:
+        mark_critical_path(network, read, built, _critical_path(read, built, row)[0])
+    return network
+
+
+def summarize(
+    trace: str | Path | Trace, *, iteration: int | None = None, recover: bool = False, progress: Progress | None = None
+) -> Page:
+    """Return the graph in numbers: nodes and edges by kind, gaps, and what the critical path's time goes to."""
+    from ...graph.export.op_graph import join_op_graph
+    from ...graph.export.summary import summarize_graph
+    from .page import describe_graph
+
+    read, built = _build(trace, recover=recover, progress=progress)
+    joined = join_op_graph(read, built, iteration=iteration)
+    path, of_iteration = _critical_path(read, built, iteration)
+    return describe_graph(summarize_graph(read, built, joined, path, iteration=iteration, path_iteration=of_iteration))
+
+
+def _build(trace: str | Path | Trace, *, recover: bool, progress: Progress | None) -> tuple[Trace, Graph]:
+    """Read a trace and build its graph; the first known device's latencies stand in where it shows few."""
+    from ....formats.trace.column import row_count
+    from ....specs.catalog import load_catalog
+    from ...graph.build import build_graph
+    from ...recorded.devices import first_known_gpu
+
+    read = read_trace(trace, joins=False, recover=recover, progress=progress)
+    if not row_count(read.ops) and not row_count(read.kernels):
+        raise InputError("the trace holds neither ops nor GPU activities: there is no graph; record a step that works")
+    gpu = first_known_gpu(load_catalog(), read)
+    return read, build_graph(read, architecture=None if gpu is None else gpu.architecture)
+
+
+def _critical_path(trace: Trace, built: Graph, iteration: int | None) -> tuple[CriticalPath, int | None]:
+    """Return the measured critical path of an iteration, by default that which `analyze` predicts, and its row."""
+    from ...recorded.window import select_window
+    from ...replay.paths import measured_path
+
+    row = select_window(trace).index if iteration is None else iteration
+    return measured_path(trace, built, row), row

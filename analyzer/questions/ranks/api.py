@@ -1,0 +1,189 @@
+"""`wavecast.ranks`: several ranks' traces of one job, and who waits for whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ....errors import InputError
+from ....formats.trace.printable import clean_text
+from ...asking.answer import Report, as_names
+from ...asking.keywords import check_iteration, speaks_keywords
+from ...asking.question import Machines, find_named, read_trace
+
+_RANK: Final = re.compile(r"rank[_\-.]?(\d{1,6})", re.IGNORECASE)
+_NAMED: Final = 3
+
+if TYPE_CHECKING:
+    from ....formats.files.importers import Progress
+    from ....formats.trace.tables import Trace
+    from ....specs.gpu import Catalog
+    from ...asking.answer import Tables
+    from ...page.page import Page
+    from .links import OtherMachine
+    from .report import RanksReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class JobReport(Report):
+    """Hold the ranks of a job: `report` has the figures. Its tables are `ranks`, `collectives` and `gpus`."""
+
+    report: RanksReport
+    traces: tuple[Trace, ...]
+    asked: int | str | None = None
+    """The iteration, as it was asked for."""
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page import describe_ranks
+
+        return describe_ranks(self.report)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from .activity import rank_activity
+        from .charts import illustrate_ranks
+
+        return illustrate_ranks(self.report, rank_activity(self.traces, self.asked, self.report.waits))
+
+    def save_timeline(self, path: str | Path) -> None:
+        """Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev."""
+        from ....formats.perfetto.timeline import save_events
+        from .activity import rank_activity
+        from .timeline import rank_events
+
+        save_events(rank_events(rank_activity(self.traces, self.asked, self.report.waits)), path)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/ranks.md has its layout."""
+        from .page import draw_ranks_json
+
+        return draw_ranks_json(self.report)
+
+    def _tables(self) -> Tables:
+        from ...page.table import table_of
+        from .page import rank_table
+        from .report import CollectiveRow, JobRow
+
+        return {
+            "ranks": lambda: rank_table(self.report),
+            "collectives": lambda: table_of(self.report.collectives, CollectiveRow),
+            "gpus": lambda: table_of(self.report.jobs, JobRow),
+        }
+
+    def _headline(self) -> str:
+        from ...page.quantity import format_count, format_time
+
+        waited = ", ".join(str(item.rank) for item in self.report.stragglers) or "none"
+        found = format_count(len(self.report.ranks), "rank")
+        return f"of {found}, {format_time(self.report.iteration_ns)}: waited for {waited}"
+
+
+@speaks_keywords
+def ranks(  # noqa: PLR0913 (all that one may ask, by name)
+    traces: str | Path | Sequence[str | Path | Trace],
+    *,
+    to: str | Sequence[str] = (),
+    source: str | None = None,
+    gpu_file: str | Path | None = None,
+    machines: Machines | None = None,
+    to_node: str | Sequence[str] = (),
+    iteration: int | str | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> JobReport:
+    """Compare the ranks of one job: who comes late to collectives, why, what that costs, and the job on other GPUs.
+
+    `traces` are the files of the ranks, folders that hold them, or traces that were read. The keywords mean what the
+    options of `ranks` of the same names do. Raises InputError for what cannot be read or compared, UnknownGpuError for
+    a GPU that is not catalogued, and TraceError for a file that is no trace.
+
+    >>> report = ranks(job)
+    >>> [(row["rank"], row["waiting_ns"]) for row in report.to_records()], report.report.stragglers[0].rank
+    ([(0, 700000.0), (1, 0.0)], 1)
+    """
+    from .compare import compare_ranks
+
+    asked = check_iteration(iteration)
+    named = find_named(as_names(to), source, gpu_file)
+    given = [traces] if isinstance(traces, str | Path) else list(traces)
+    places = [str(item) for item in given if isinstance(item, str | Path)]
+    read = [read_trace(item, joins=False) for item in given if not isinstance(item, str | Path)]
+    if not given:
+        raise InputError("traces: expected the files of a job's ranks, or a folder that holds them")
+    passed_over = ""
+    if places:
+        files, passed_over = _read_files(places, recover=recover, progress=progress)
+        read += files
+    if len(read) < 2:
+        raise InputError(
+            "one rank's file tells nothing of others: give those of two ranks or more"
+            + f" ({passed_over})" * bool(passed_over)
+        )
+    report = compare_ranks(
+        read,
+        named.catalog,
+        targets=named.targets,
+        source=named.source,
+        iteration=asked,
+        cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
+        machines=[_other_machine(name, named.catalog) for name in as_names(to_node)],
+    )
+    if passed_over:
+        report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))
+    return JobReport(report=report, traces=tuple(read), asked=asked)
+
+
+def _other_machine(text: str, catalog: Catalog) -> OtherMachine:
+    """Return a machine by its name, or those of a TOML file."""
+    from ....specs.cluster import Cluster, find_node, load_cluster
+    from .links import OtherMachine
+
+    is_file = text.lower().endswith(".toml")
+    cluster = load_cluster(Path(text), catalog) if is_file else Cluster().placed(find_node(text, catalog))
+    return OtherMachine(asked=f"--to-node {clean_text(text)}", cluster=cluster)
+
+
+def _read_files(places: Sequence[str], *, recover: bool, progress: Progress | None) -> tuple[list[Trace], str]:
+    """Return the traces that files and folders hold, and what was passed over there; one that lacks its rank has that
+    of its file's name, as in `rank3.json`.
+
+    Raises InputError for two files of one rank and for files of jobs of unequal sizes, by the files' names.
+    """
+    from ..batch.inputs import ARCHIVE, find_inputs
+
+    found = find_inputs(places)
+    traces: list[Trace] = []
+    for item in found.inputs:
+        location = f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location
+        trace = read_trace(location, joins=False, recover=recover, progress=progress)
+        number = _RANK.search(Path(item.name).name) if trace.meta.rank is None else None
+        if number is not None:
+            trace = replace(trace, meta=replace(trace.meta, rank=int(number[1])))
+        traces.append(trace)
+    names = [clean_text(item.name) for item in found.inputs]
+    _check_alone(names, traces)
+    skipped = [f"{clean_text(item.name)}: {item.reason}" for item in found.skipped]
+    more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
+    return traces, "; ".join(skipped[:_NAMED]) + more
+
+
+def _check_alone(names: Sequence[str], traces: Sequence[Trace]) -> None:
+    """Raise InputError for two files of one rank, and for files of jobs of unequal sizes."""
+    of_rank, of_size = dict[int, str](), dict[int, str]()
+    for name, trace in zip(names, traces, strict=True):
+        rank, size = trace.meta.rank, trace.meta.world_size
+        if size is not None:
+            of_size.setdefault(size, name)
+        if rank is not None and of_rank.setdefault(rank, name) != name:
+            raise InputError(
+                f"{of_rank[rank]} and {name} are both of rank {rank}: give one file of each rank of one job"
+            )
+    if len(of_size) > 1:
+        (one, first), (other, second), *_ = of_size.items()
+        raise InputError(
+            f"{first} is of a job of {one} ranks, {second} of one of {other}: give the files of one job's ranks"
+        )

@@ -1,0 +1,163 @@
+"""`wavecast.replay`: how well the replay with its own times explains a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....errors import InputError
+from ...asking.answer import Report, trace_name
+from ...asking.keywords import check_iteration, speaks_keywords
+from ...asking.question import find_one, read_catalog, read_trace
+
+if TYPE_CHECKING:
+    from ....formats.files.importers import Progress
+    from ....formats.trace.tables import Trace
+    from ....specs.gpu import Catalog, Gpu
+    from ...asking.answer import Tables
+    from ...page.page import Page
+    from ...page.timeline.bars import Excerpt
+    from ...recorded.choice import IterationChoice
+    from ...replay.fidelity import Fidelity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ReplayReport(Report):
+    """Hold a recording beside its replay: `fidelity` has the figures. Its table is `iterations`."""
+
+    name: str
+    """Of the trace."""
+    fidelity: Fidelity
+    trace: Trace
+    catalog: Catalog
+    gpu: Gpu | None
+    """The one that was measured; None where it is not catalogued."""
+    choice: IterationChoice | None = None
+    """The one iteration that was asked for; None: each."""
+    asked: int | str | None = None
+    """As it was asked for."""
+
+    @property
+    def worst_error_ratio(self) -> float:
+        """Return the furthest that a replayed iteration lies from the measured one."""
+        found = (item for item in self.fidelity.iterations if item.measured_ns > 0)
+        return max((abs(item.replayed_ns / item.measured_ns - 1) for item in found), default=0.0)
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page import describe_replay
+
+        return describe_replay(self.fidelity, name=self.name)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
+        from ...iteration.own_timeline import lay_out_rules
+        from ...recorded.choice import choose_iteration
+        from .charts import illustrate_replay
+
+        chosen, choice = choose_iteration(self.trace, self.asked)
+        timeline = lay_out_rules(chosen, self.gpu, iteration=choice.index)
+        return illustrate_replay(self.fidelity, name=self.name, timeline=timeline)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/cli.md has its layout."""
+        from .page import draw_replay_json
+
+        return draw_replay_json(self.fidelity, self.choice)
+
+    @speaks_keywords
+    def save_figure(
+        self, path: str | Path, *, to: str | None = None, stretch_ms: tuple[float, float] | None = None
+    ) -> None:
+        """Draw the recording above its replay as SVG, or above that with the times of the GPU `to`; a stretch, or all.
+
+        Raises InputError for a stretch that holds nothing, and UnknownGpuError for a GPU that is not catalogued.
+        """
+        from ....formats.files.open import write_atomic
+        from ...iteration.analyze import run_analysis
+        from ...iteration.gpu_replay import lay_out, replay_on
+        from ...page.timeline.svg import draw_timeline
+
+        excerpt = None if stretch_ms is None else _excerpt(stretch_ms)
+        target = self.gpu if to is None else find_one(self.catalog, to)
+        targets = [] if target is None else [target]
+        result = run_analysis(self.trace, self.catalog, targets=targets, source=self.gpu, iteration=self.asked)
+        timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name))
+        length_ns = max(process.iteration_ns for process in timeline.processes)
+        if excerpt is not None and excerpt.start_ns >= length_ns:
+            raise InputError(f"--stretch {excerpt.start_ns / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")
+        write_atomic(Path(path), draw_timeline(timeline, excerpt=excerpt).encode())
+
+    def _tables(self) -> Tables:
+        from .page import iteration_table
+
+        return {"iterations": lambda: iteration_table(self.fidelity)}
+
+    def _headline(self) -> str:
+        from ...page.quantity import format_count, format_error
+
+        found = format_count(len(self.fidelity.iterations), "iteration")
+        return f"of {found} of {self.name}: within {format_error(self.worst_error_ratio)} of the recording"
+
+
+@speaks_keywords
+def replay(
+    trace: str | Path | Trace,
+    *,
+    source: str | None = None,
+    gpu_file: str | Path | None = None,
+    iteration: int | str | None = None,
+    captures: Sequence[str | Path] = (),
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> ReplayReport:
+    """Replay a recording with its own measured times and compare: each iteration, or the one that is asked for.
+
+    Keywords mean what the options of `replay` of the same names do. Raises InputError for what cannot be read, or holds
+    no GPU times, UnknownGpuError for a GPU that is not catalogued, and TraceError for a file that is no trace.
+
+    >>> report = replay("samples/bert_small-inference-bf16-b1-h100.json.gz")
+    >>> report.fidelity.gpu, report.worst_error_ratio < 0.02
+    ('H100 SXM5 80GB', True)
+    """
+    from ...recorded.choice import choose_iteration
+    from ...recorded.devices import first_known_gpu
+    from ...recorded.graphs import refuse_capture
+    from ...recorded.window import select_window
+    from ...replay.fidelity import check_fidelity
+
+    asked = check_iteration(iteration)
+    read = read_trace(trace, captures=captures, recover=recover, progress=progress)
+    catalog = read_catalog(gpu_file)
+    measured = first_known_gpu(catalog, read) if source is None else find_one(catalog, source)
+    chosen, choice = choose_iteration(read, asked)
+    refuse_capture(chosen, select_window(chosen, choice.index))
+    fidelity = check_fidelity(chosen, measured, iteration=None if asked is None else choice.index)
+    return ReplayReport(
+        name=trace_name(trace),
+        fidelity=fidelity,
+        trace=read,
+        catalog=catalog,
+        gpu=measured,
+        choice=None if asked is None else choice,
+        asked=asked,
+    )
+
+
+def check_stretch(stretch_ms: tuple[float, float]) -> None:
+    """Raise InputError for what is no stretch of time."""
+    begin, end = stretch_ms
+    if not (isfinite(begin) and isfinite(end)):
+        raise InputError(f"--stretch {begin:g} {end:g}: expected two instants in ms")
+    if end <= begin:
+        raise InputError(f"--stretch {begin:g} {end:g}: it ends before it starts; give FROM and TO in ms")
+
+
+def _excerpt(stretch_ms: tuple[float, float]) -> Excerpt:
+    from ...page.timeline.bars import Excerpt
+
+    check_stretch(stretch_ms)
+    return Excerpt(start_ns=round(stretch_ms[0] * 1e6), end_ns=round(stretch_ms[1] * 1e6))

@@ -1,0 +1,213 @@
+"""The charts of a replay beside its recording."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ...page.chart import Chart
+from ...page.page import Page
+from ...page.plot import (
+    BAD,
+    GOOD,
+    NEUTRAL,
+    along,
+    amount,
+    bars_height,
+    build_chart,
+    coloured,
+    cut_words,
+    interval_marks,
+    place_charts,
+    rule_at,
+    said,
+)
+from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
+from ...page.timeline.recording_chart import chart_recording
+from ...page.vega import OLIVE, ORANGE, PINK, SKY
+from ...replay.causes import CAUSES, IdleCause
+from ...replay.fidelity import Fidelity, ReplayedIteration
+from ...timeline.notes import FAMILIES
+from ...timeline.slices import Timeline
+from .page import describe_replay
+
+MOST_ITERATIONS: Final = 30
+CAUSE_WORDS: Final = {
+    IdleCause.HOST: "waits for the host",
+    IdleCause.SYNC: "host waits for the GPU",
+    IdleCause.COMMUNICATION: "waits for communication",
+    IdleCause.DEPENDENCY: "between kernels",
+    IdleCause.UNEXPLAINED: "unexplained",
+}
+CAUSE_COLOURS: Final = {
+    IdleCause.HOST: ORANGE,
+    IdleCause.SYNC: OLIVE,
+    IdleCause.COMMUNICATION: PINK,
+    IdleCause.DEPENDENCY: SKY,
+    IdleCause.UNEXPLAINED: NEUTRAL,
+}
+BUSY: Final = "GPU busy"
+PERCENTILE: Final = 95
+
+
+def illustrate_replay(fidelity: Fidelity, *, name: str, timeline: Timeline | None = None) -> Page:
+    """Put a replay into words and charts; `timeline` is the recording's above that of its replay by rules alone."""
+    iterations = fidelity.iterations
+    worst = max(iterations, key=lambda item: abs(_error(item) or 0.0), default=None)
+    error = None if worst is None else _error(worst)
+    told = "no iteration to compare" if error is None else f"{format_change(error, 2)} off at most"
+    timelines: list[Chart | None] = []
+    if timeline is not None:
+        what = "The recording, and when the same kernels start by rule."
+        timelines = [
+            chart_recording(timeline, title="Recorded and replayed timeline", told=what),
+            _shift_chart(timeline),
+        ]
+    return place_charts(
+        describe_replay(fidelity, name=name),
+        headline=f"Replay of {format_count(len(iterations), 'iteration')} with its own times: {told}",
+        lead=[_error_chart(iterations), _cause_chart(iterations)],
+        details=timelines,
+    )
+
+
+def _error(item: ReplayedIteration) -> float | None:
+    return item.replayed_ns / item.measured_ns - 1 if item.measured_ns > 0 else None
+
+
+def _error_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
+    """Draw how far the replays of each iteration are off."""
+    shown = [item for item in iterations if item.measured_ns > 0][:MOST_ITERATIONS]
+    if not shown:
+        return None
+    rows = [
+        {
+            "iteration": str(item.index),
+            "kind": kind,
+            "percent": 100 * (length_ns / item.measured_ns - 1),
+            "error": format_change(length_ns / item.measured_ns - 1, 2),
+            "replayed": format_time(length_ns),
+            "measured": format_time(item.measured_ns),
+        }
+        for item in shown
+        for kind, length_ns in (("replayed", item.replayed_ns), ("rules only", item.rules_only_ns))
+    ]
+    told = (
+        ("iteration", "iteration"),
+        ("kind", "replay"),
+        ("error", "error"),
+        ("replayed", "takes"),
+        ("measured", "measured"),
+    )
+    spec = {
+        "height": bars_height(len(shown)) * 2,
+        "layer": [
+            rule_at(0.0, "x", "as measured"),
+            {
+                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 0.9},
+                "encoding": {
+                    "y": along("iteration", "iteration"),
+                    "yOffset": {"field": "kind", "type": "nominal", "sort": None},
+                    "x": amount("percent", "% longer than measured"),
+                    "color": coloured("kind", "replay", {"replayed": GOOD, "rules only": BAD}),
+                    "tooltip": said(*told),
+                },
+            },
+        ],
+    }
+    text = (
+        "How much longer each iteration's replay is than the iteration was: with delays of more than 20 µs that no "
+        f"rule explains carried over, and by rules alone.{cut_words(len(shown), len(iterations), 'iterations')}"
+    )
+    return build_chart("Replay against recording", text, spec, rows, told)
+
+
+def _cause_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
+    """Draw what the GPU does in each recorded iteration: busy, or idle for what."""
+    shown = [item for item in iterations if item.measured_ns > 0][:MOST_ITERATIONS]
+    if not shown:
+        return None
+    rows = list[dict[str, Any]]()
+    for item in shown:
+        parts = ((BUSY, item.gpu_busy_ns), *((CAUSE_WORDS[cause], item.idle_ns[cause]) for cause in CAUSES))
+        rows += [
+            {
+                "iteration": str(item.index),
+                "part": part,
+                "order": order,
+                "part_ms": spent_ns / 1e6,
+                "spent": f"{format_time(spent_ns)}, {format_share(spent_ns / item.measured_ns)}",
+            }
+            for order, (part, spent_ns) in enumerate(parts)
+            if spent_ns > 0
+        ]
+    present = {row["part"] for row in rows}
+    colours = {BUSY: GOOD, **{CAUSE_WORDS[cause]: colour for cause, colour in CAUSE_COLOURS.items()}}
+    told = (("iteration", "iteration"), ("part", "the GPU"), ("spent", "for"))
+    spec = {
+        "height": bars_height(len(shown) + 1),
+        "mark": "bar",
+        "encoding": {
+            "y": along("iteration", "iteration"),
+            "x": amount("part_ms", "ms, as recorded") | {"stack": "zero"},
+            "color": coloured("part", "the GPU", {part: colours[part] for part in colours if part in present}),
+            "order": {"field": "order", "type": "quantitative"},
+            "tooltip": said(*told),
+        },
+    }
+    first = shown[0]
+    text = (
+        "The recorded iterations divided into what the GPU is busy with and what it waits for. Busy in iteration "
+        f"{first.index}: {format_share(first.gpu_busy_ns / first.measured_ns)}."
+        f"{cut_words(len(shown), len(iterations), 'iterations')}"
+    )
+    return build_chart("Why the GPU idles", text, spec, rows, told)
+
+
+def _shift_chart(timeline: Timeline) -> Chart | None:
+    """Draw by family how much later kernels start in the second process than in the first."""
+    slices = timeline.slices
+    process = np.array([track.process for track in timeline.tracks])[slices.track]
+    both = [np.flatnonzero(slices.is_gpu & slices.in_iteration & (process == side)) for side in (0, 1)]
+    _, here, there = np.intersect1d(slices.node[both[0]], slices.node[both[1]], return_indices=True)
+    first, second = both[0][here], both[1][there]
+    shift = (slices.start_ns[second] - slices.start_ns[first]).astype(np.float64)
+    family = slices.family[first].astype(np.int64)
+    ends = {
+        code: np.percentile(shift[family == code], (100 - PERCENTILE, 50, PERCENTILE)).tolist()
+        for code in np.unique(family).tolist()
+    }
+    if not ends:
+        return None
+    unit = common_time_unit(max(map(abs, item)) for item in ends.values())
+    rows = [
+        {
+            "family": "other" if code < 0 else FAMILIES[code].value,
+            "count": f"{int((family == code).sum()):,}",
+            "low": low / unit.length_ns,
+            "middle": middle / unit.length_ns,
+            "high": high / unit.length_ns,
+            "median": format_time(middle),
+            "range": f"{format_time(low)} to {format_time(high)}",
+        }
+        for code, (low, middle, high) in ends.items()
+    ]
+    rows.sort(key=lambda row: -max(abs(row["low"]), abs(row["high"])))
+    told = (("family", "family"), ("count", "GPU activities"), ("median", "median"), ("range", "9 in 10 within"))
+    point = {"type": "point", "filled": True, "size": 70, "opacity": 1, "color": GOOD}
+    spec = {
+        "height": bars_height(len(rows)),
+        "encoding": {"y": along("family"), "tooltip": said(*told)},
+        "layer": [
+            rule_at(0.0, "x", "as recorded"),
+            interval_marks("low", "high"),
+            {"mark": point, "encoding": {"x": amount("middle", f"starts later than recorded, {unit.name}")}},
+        ],
+    }
+    text = (
+        "How much later than recorded the GPU activities of each family start by rules alone: the median, and the "
+        "range in which nine in ten lie. Delays add up along the iteration, so that a shift may come from what ran "
+        "before."
+    )
+    return build_chart("Starts by rule against recorded starts", text, spec, rows, told)

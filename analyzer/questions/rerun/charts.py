@@ -1,0 +1,130 @@
+"""The charts of a re-run."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...page.chart import Chart
+from ...page.names import short_name
+from ...page.page import Page
+from ...page.plot import (
+    BAD,
+    GOOD,
+    NEUTRAL,
+    PLOT_HEIGHT_PX,
+    along,
+    amount,
+    bars_height,
+    build_chart,
+    coloured,
+    cut_words,
+    place_charts,
+    said,
+)
+from ...page.quantity import format_change, format_share, format_time
+from .page import describe_rerun
+from .report import RerunOp, RerunReport
+
+MOST_OPS: Final = 2_000
+_COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
+
+
+def illustrate_rerun(report: RerunReport, *, name: str, op_limit: int) -> Page:
+    """Put a re-run into words and charts; arguments as for `describe_rerun`."""
+    other = "predicted" if report.total.predicted_ns is not None else "recorded"
+    is_known = other == "predicted" or report.is_comparable
+    charts = [_op_chart(report, other), _family_chart(report, other)] if is_known else []
+    return place_charts(
+        describe_rerun(report, name=name, op_limit=op_limit),
+        headline=f"Ops of {name} re-run on {report.device}: {format_share(report.rerun_ratio)} covered",
+        lead=charts,
+    )
+
+
+def _other_ns(row: RerunOp, other: str) -> float | None:
+    return row.predicted_ns if other == "predicted" else row.recorded_ns
+
+
+def _op_chart(report: RerunReport, other: str) -> Chart | None:
+    """Draw what each op was predicted, or recorded, to take over what it took here."""
+    known = [(row, value, row.rerun_ns) for row in report.ops if (value := _other_ns(row, other)) and row.rerun_ns]
+    if not known:
+        return None
+    rows = list[dict[str, Any]]()
+    for row, other_ns, rerun_ns in known[:MOST_OPS]:
+        covered = row.is_covered if other == "predicted" else None
+        rows.append(
+            {
+                "op": short_name(row.op),
+                "shapes": short_name(row.shapes),
+                "rerun_us": rerun_ns / 1e3,
+                "other_us": other_ns / 1e3,
+                "rerun": format_time(rerun_ns),
+                "other": format_time(other_ns),
+                "error": format_change(other_ns / rerun_ns - 1),
+                "kind": _COVERED[covered],
+            }
+        )
+    ends = [value for row in rows for value in (row["rerun_us"], row["other_us"])]
+    told = (("op", "op"), ("shapes", "shapes"), ("rerun", "re-run"), ("other", other), ("error", "difference"))
+    x, y = (
+        amount("rerun_us", "re-run, µs of all calls", is_log=True),
+        amount("other_us", f"{other}, µs of all calls", is_log=True),
+    )
+    spec = {
+        "height": PLOT_HEIGHT_PX + 40,
+        "layer": [
+            {
+                "data": {"values": [{"at": min(ends)}, {"at": max(ends)}]},
+                "mark": {"type": "line", "strokeDash": [5, 4], "color": NEUTRAL},
+                "encoding": {"x": x | {"field": "at"}, "y": y | {"field": "at"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.85},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": coloured("kind", "re-run lies", {"inside": GOOD, "outside": BAD, "no interval": NEUTRAL}),
+                    "tooltip": said(*told),
+                },
+            },
+        ],
+    }
+    text = (
+        f"What each op was {other} to take over what it took here, both logarithmic; on the dashed line they are equal."
+        f"{cut_words(len(rows), len(known), 'ops')}"
+    )
+    return build_chart(f"Re-run against {other}, op by op", text, spec, rows, told)
+
+
+def _family_chart(report: RerunReport, other: str) -> Chart | None:
+    """Draw by how much each family's time differs from what it took here."""
+    rows = list[dict[str, Any]]()
+    for row in report.families:
+        value = row.predicted_ns if other == "predicted" else row.recorded_ns
+        if value is not None:
+            rows.append(
+                {
+                    "family": row.family or "other",
+                    "difference_ms": (value - row.rerun_ns) / 1e6,
+                    "kind": "longer" if value >= row.rerun_ns else "shorter",
+                    "rerun": format_time(row.rerun_ns),
+                    "other": format_time(value),
+                }
+            )
+    if not rows:
+        return None
+    rows.sort(key=lambda row: -abs(row["difference_ms"]))
+    told = (("family", "family"), ("rerun", "re-run"), ("other", other), ("kind", f"{other} is"))
+    spec = {
+        "height": bars_height(len(rows)),
+        "mark": "bar",
+        "encoding": {
+            "y": along("family"),
+            "x": amount("difference_ms", f"{other} less re-run, ms"),
+            "color": coloured("kind", other, {"longer": BAD, "shorter": GOOD}),
+            "tooltip": said(*told),
+        },
+    }
+    text = f"By how much each family of ops was {other} longer or shorter than it took here, largest first."
+    return build_chart("Difference by family", text, spec, rows, told)

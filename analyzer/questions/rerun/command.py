@@ -1,0 +1,215 @@
+"""The `rerun` command: a trace's ops run again on the local device, beside recording and prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import click
+
+from ....errors import CaptureError, InputError
+from ...asking.command import (
+    FAILED_EXIT_CODE,
+    WavecastCommand,
+    check_max_error,
+    complete_gpu_names,
+    gpu_file_option,
+    max_error_option,
+    name_of_trace,
+    output_options,
+    recover_option,
+    source_option,
+    trace_argument,
+)
+from ...asking.output import choose_format, screen_for, write_result
+from ...asking.progress import ProgressCallback, progress_on_stderr
+from ...page.formats import PAGE_FORMATS
+
+if TYPE_CHECKING:
+    from ....arrays import Floats, Rows
+    from ....formats.measured.rerun import LocalDevice, Rerun
+    from ....formats.trace.tables import Trace
+    from ....specs.gpu import Catalog, Gpu
+    from .report import RerunReport
+
+SECONDS: Final = 60.0
+SHORT_OP_COUNT: Final = 10
+_NO_TORCH: Final = "rerun needs torch: pip install 'wavecast[tracer]'"
+
+
+class Runner(Protocol):
+    """Run ops on this machine; the package's entry hands one in, since what analyzes a trace does not need torch."""
+
+    def find_device(self, name: str | None) -> LocalDevice:
+        """Return the device that a name means; without one, the GPU if there is one. Raises InputError."""
+        ...
+
+    def rerun_ops(
+        self,
+        trace: Trace,
+        leaves: Rows,
+        weights: Floats,
+        local: LocalDevice,
+        *,
+        seconds: float,
+        progress: ProgressCallback | None,
+    ) -> Rerun:
+        """Return how long each of `leaves`, ops of the trace, takes there; the heaviest first."""
+        ...
+
+
+LoadRunner = Callable[[], Runner]
+"""Raises ImportError without torch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerunRequest:
+    """Hold what the command line asked for, as parsed."""
+
+    trace: Path
+    device: str | None
+    seconds: float
+    top: int
+    target: str | None
+    source: str | None
+    gpu_file: Path | None
+    max_error_percent: float | None
+    form: str | None
+    output: Path | None
+    recover: bool
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.seconds) and self.seconds > 0):
+            raise InputError(f"--seconds {self.seconds:g}: expected a time above zero")
+        check_max_error(self.max_error_percent)
+
+
+@click.command("rerun", cls=WavecastCommand, short_help="Run a trace's ops again on this machine and compare.")
+@trace_argument
+@click.option(
+    "--device", metavar="DEVICE", help="Where to run: cuda, cuda:N or cpu. Default: the GPU, if there is one."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=SECONDS,
+    show_default=True,
+    metavar="S",
+    help="Time for everything; where it does not suffice, the heaviest ops are run.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=SHORT_OP_COUNT,
+    show_default=True,
+    metavar="N",
+    help="Ops to list in the table; 0: none.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="GPU",
+    shell_complete=complete_gpu_names,
+    help="The catalogue's name of the local GPU, where it is not found by what the GPU calls itself.",
+)
+@source_option()
+@gpu_file_option
+@max_error_option("Exit with status 1 if the predicted time of the ops that were run is further off than this.")
+@output_options("table", "json", *(item.name for item in PAGE_FORMATS[1:]))
+@recover_option
+@click.pass_context
+def rerun(context: click.Context, /, **options: Any) -> None:
+    """Run the ops of TRACE again on the local GPU and compare.
+
+    PyTorch's own ops among those of TRACE, which may be of shapes alone, are run on made-up tensors:
+    what they take here stands beside what was recorded and what 'analyze' predicts for this GPU.
+    Needs torch. TRACE is a wavecast trace or a PyTorch profiler file; '-' reads standard input.
+
+    \b
+    Examples:
+      wavecast rerun shapes.json.gz
+      wavecast rerun trace.json.gz --seconds 20 --top 30
+      wavecast rerun trace.json.gz --format json --max-error 25
+      wavecast rerun trace.json.gz --device cpu
+    """
+    context.exit(rerun_trace(RerunRequest(**options), context.obj))
+
+
+def rerun_trace(request: RerunRequest, load_runner: LoadRunner) -> int:
+    """Re-run a trace's ops, write what comes of it, and return the exit status. Raises CaptureError without torch."""
+    from ....formats.files.open import load_trace
+
+    runner = _load(load_runner)
+    local = runner.find_device(request.device)
+    with progress_on_stderr("Reading the trace") as progress:
+        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+    report = _compare(trace, request, runner, local)
+    write_result(_draw(report, request), request.output)
+    return _check_error(report, request.max_error_percent)
+
+
+def _draw(report: RerunReport, request: RerunRequest) -> str:
+    from .charts import illustrate_rerun
+    from .json import draw_rerun_json
+    from .page import describe_rerun
+
+    form, name = choose_format(request.form, request.output), name_of_trace(request.trace)
+    if form == "json":
+        return draw_rerun_json(report)
+    chosen = next(item for item in PAGE_FORMATS if item.name == form)
+    describe = illustrate_rerun if chosen.has_charts else describe_rerun
+    return chosen.draw(describe(report, name=name, op_limit=request.top), screen_for(request.output))
+
+
+def _load(load_runner: LoadRunner) -> Runner:
+    try:
+        return load_runner()
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise CaptureError(_NO_TORCH) from None
+
+
+def _compare(trace: Trace, request: RerunRequest, runner: Runner, local: LocalDevice) -> RerunReport:
+    from ....specs.catalog import load_catalog
+    from ....specs.match import find_gpu
+    from .comparison import compare_rerun
+    from .worklist import list_work
+
+    catalog = load_catalog(request.gpu_file)
+    gpu = _local_gpu(catalog, local, request.target)
+    source = find_gpu(catalog, request.source) if request.source is not None else None
+    work = list_work(trace, catalog, gpu, source=source)
+    with progress_on_stderr("Running ops") as progress:
+        times = runner.rerun_ops(work.trace, work.leaf, work.weights, local, seconds=request.seconds, progress=progress)
+    return compare_rerun(work, times)
+
+
+def _local_gpu(catalog: Catalog, local: LocalDevice, name: str | None) -> Gpu | None:
+    """Return the catalogue's entry of the local GPU; None for a CPU, and where it has none."""
+    from ....specs.match import find_gpu
+    from ...recorded.devices import gpu_of_device
+
+    if not local.is_gpu:
+        if name is not None:
+            raise InputError("--to: there are no predictions for CPUs, on which the ops run here")
+        return None
+    return find_gpu(catalog, name) if name is not None else gpu_of_device(catalog, local.device)
+
+
+def _check_error(report: RerunReport, limit_percent: float | None) -> int:
+    """Return the exit status: 1 where the predicted sum is further off than the limit, or there is none to compare."""
+    if limit_percent is None:
+        return 0
+    total = report.total
+    if total.predicted_ns is None or total.rerun_ns <= 0:
+        click.echo("Error: --max-error: nothing was predicted for the ops that were re-run", err=True)
+        return FAILED_EXIT_CODE
+    error_percent = abs(total.predicted_ns / total.rerun_ns - 1) * 100
+    if error_percent <= limit_percent:
+        return 0
+    click.echo(f"Error: the prediction is off by {error_percent:.2f} %, more than {limit_percent:g} %", err=True)
+    return FAILED_EXIT_CODE

@@ -1,0 +1,247 @@
+"""Joins the times of a re-run with the recorded and the predicted ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ....arrays import Floats, Rows, none_for_nan
+from ....formats.measured.rerun import Rerun
+from ....formats.trace.signature import format_shapes
+from ....formats.trace.tables import Trace
+from ...measurements.metrics import Figures, error_figures
+from ..validate.report import Coverage
+from .report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport
+from .worklist import Worklist
+
+OTHER: Final = "other"
+CPU_CAPTURE: Final = "cpu"
+
+
+class _Sums(NamedTuple):
+    """Hold the summed times of each problem, NaN where none of its items has one, [p]."""
+
+    recorded_ns: Floats
+    predicted_ns: Floats
+    low_ns: Floats
+    high_ns: Floats
+
+
+def compare_rerun(work: Worklist, rerun: Rerun) -> RerunReport:
+    """Return what the re-run of a work list says, op by op, by family and as a whole."""
+    sums = _sum_up(work, rerun)
+    ops = tuple(sorted(_list_ops(work, rerun, sums), key=lambda item: -item.weight_ns))
+    excused = _list_excused(work)
+    timed = [item for item in ops if item.rerun_ns is not None]
+    call_count = sum(item.count for item in ops) + sum(item.count for item in excused)
+    basis = _basis(work, sums)
+    every_ns = sum(item.weight_ns for item in ops) + sum(item.time_ns for item in excused)
+    whole_ns = every_ns if basis is not None else 0.0
+    rerun_calls = sum(item.count for item in timed)
+    return RerunReport(
+        device=rerun.device.name,
+        is_gpu=rerun.is_gpu,
+        gpu=work.gpu.name if work.gpu is not None else None,
+        framework=rerun.framework,
+        source=work.source.name if work.source is not None else None,
+        capture=work.trace.meta.capture,
+        is_same_gpu=work.is_same_gpu,
+        weighed_by=basis,
+        call_count=call_count,
+        rerun_call_count=rerun_calls,
+        rerun_ratio=sum(item.weight_ns for item in timed) / whole_ns
+        if whole_ns > 0
+        else rerun_calls / max(call_count, 1),
+        total=_family_row(None, timed),
+        families=_list_families(timed),
+        intervals=_count_covered(timed),
+        ops=ops,
+        left_out=_list_left_out(ops, excused),
+        iteration=_iteration(work, rerun, sums),
+        warnings=work.warnings,
+    )
+
+
+def _basis(work: Worklist, sums: _Sums) -> str | None:
+    if not np.isnan(work.predicted_ns).all():
+        return "predicted"
+    return None if np.isnan(sums.recorded_ns).all() else "recorded"
+
+
+def _sum_up(work: Worklist, rerun: Rerun) -> _Sums:
+    count = len(rerun.op)
+    known = rerun.call_of_leaf >= 0
+    problem = rerun.problem_of_call[rerun.call_of_leaf[known]]
+
+    def total(values: Floats) -> Floats:
+        """Sum over each problem; NaN where all parts are unknown."""
+        parts = values[known]
+        is_known = ~np.isnan(parts)
+        sums = np.bincount(problem[is_known], weights=parts[is_known], minlength=count).astype(np.float64)
+        counts = np.bincount(problem[is_known], minlength=count)
+        return np.where(counts > 0, sums, np.nan)
+
+    def total_of_all(values: Floats) -> Floats:
+        """Sum over each problem; NaN where any part that has a prediction is unknown."""
+        is_lacking = np.isnan(values) & ~np.isnan(work.predicted_ns)
+        lacks = np.bincount(problem[is_lacking[known]], minlength=count) > 0
+        return np.where(lacks, np.nan, total(values))
+
+    recorded = total(work.recorded_ns)
+    if work.trace.meta.capture == CPU_CAPTURE and not rerun.is_gpu:
+        durations = work.trace.ops.duration_ns[rerun.op_of_call].astype(np.float64)
+        recorded = np.bincount(rerun.problem_of_call, weights=durations, minlength=count).astype(np.float64)
+        recorded[recorded <= 0] = np.nan
+    return _Sums(recorded, total(work.predicted_ns), total_of_all(work.low_ns), total_of_all(work.high_ns))
+
+
+def _list_ops(work: Worklist, rerun: Rerun, sums: _Sums) -> Iterator[RerunOp]:
+    trace, count = work.trace, len(rerun.op)
+    calls = np.bincount(rerun.problem_of_call, minlength=count)
+    families = _families(work, rerun)
+    for at, op in enumerate(rerun.op.tolist()):
+        module = int(trace.ops.module[op])
+        yield RerunOp(
+            op=trace.strings[trace.ops.name[op]],
+            shapes=_shapes(trace, op),
+            module=trace.strings[module] if module >= 0 else None,
+            family=families[at],
+            count=int(calls[at]),
+            recorded_ns=none_for_nan(float(sums.recorded_ns[at])),
+            predicted_ns=none_for_nan(float(sums.predicted_ns[at])),
+            predicted_low_ns=none_for_nan(float(sums.low_ns[at])),
+            predicted_high_ns=none_for_nan(float(sums.high_ns[at])),
+            rerun_ns=none_for_nan(float(rerun.time_ns[at] * calls[at])),
+            timing=rerun.timing[at],
+            reason=rerun.reason[at],
+        )
+
+
+def _families(work: Worklist, rerun: Rerun) -> list[str | None]:
+    """Return the family of the heaviest item of each problem."""
+    known = np.flatnonzero(rerun.call_of_leaf >= 0)
+    problem = rerun.problem_of_call[rerun.call_of_leaf[known]]
+    order = np.lexsort((work.weights[known], problem))
+    last = np.append(problem[order][1:] != problem[order][:-1], True)[: len(order)]
+    found: list[str | None] = [None] * len(rerun.op)
+    for at in order[last].tolist():
+        family = work.workload.family[int(work.row[known[at]])]
+        found[int(problem[at])] = family.value if family is not None else None
+    return found
+
+
+def _shapes(trace: Trace, op: int) -> str:
+    signature = int(trace.ops.signature[op])
+    return format_shapes(trace.signatures[signature]) if signature >= 0 else ""
+
+
+def _list_excused(work: Worklist) -> tuple[LeftOut, ...]:
+    """Return the items that no op could be re-run for, by op, or by kernel where there is no op."""
+    trace = work.trace
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for at in np.flatnonzero(work.leaf < 0).tolist():
+        kernel = int(work.item[at])
+        op = int(trace.kernels.op[kernel])
+        name = trace.strings[trace.ops.name[op] if op >= 0 else trace.kernels.name[kernel]]
+        found[name, work.excuse[at]].append(at)
+    times = _item_weights(work)
+    return tuple(
+        LeftOut(op=name, reason=reason, count=len(rows), time_ns=float(times[rows].sum()))
+        for (name, reason), rows in found.items()
+    )
+
+
+def _item_weights(work: Worklist) -> Floats:
+    known = np.where(np.isnan(work.predicted_ns), work.recorded_ns, work.predicted_ns)
+    return np.asarray(np.nan_to_num(known, nan=0.0))
+
+
+def _list_left_out(ops: Sequence[RerunOp], excused: Sequence[LeftOut]) -> tuple[LeftOut, ...]:
+    """Return all that was not re-run, ops of one name and reason as one."""
+    found: dict[tuple[str, str], list[RerunOp]] = defaultdict(list)
+    for item in ops:
+        if item.rerun_ns is None:
+            found[item.op, item.reason].append(item)
+    merged = [
+        LeftOut(
+            op=name,
+            reason=reason,
+            count=sum(item.count for item in items),
+            time_ns=sum(item.weight_ns for item in items),
+        )
+        for (name, reason), items in found.items()
+    ]
+    return tuple(sorted([*merged, *excused], key=lambda item: (-item.time_ns, -item.count)))
+
+
+def _list_families(timed: Sequence[RerunOp]) -> tuple[FamilyRow, ...]:
+    members: dict[str, list[RerunOp]] = defaultdict(list)
+    for item in timed:
+        members[item.family or OTHER].append(item)
+    rows = [_family_row(name, items) for name, items in members.items()]
+    return tuple(sorted(rows, key=lambda row: -row.rerun_ns))
+
+
+def _family_row(name: str | None, timed: Sequence[RerunOp]) -> FamilyRow:
+    """Sum up ops that were re-run; a prediction or a recording that not all of them have is left out."""
+    return FamilyRow(
+        family=name,
+        op_count=len(timed),
+        call_count=sum(item.count for item in timed),
+        recorded_ns=_sum_if_all([item.recorded_ns for item in timed]),
+        predicted_ns=_sum_if_all([item.predicted_ns for item in timed]),
+        rerun_ns=sum(item.rerun_ns or 0.0 for item in timed),
+        figures=_figures([item for item in timed if item.predicted_ns and item.rerun_ns]),
+    )
+
+
+def _figures(ops: Sequence[RerunOp]) -> Figures | None:
+    if not ops:
+        return None
+    values = [
+        (item.rerun_ns, item.predicted_ns, item.predicted_low_ns, item.predicted_high_ns)
+        for item in ops
+    ]  # fmt: skip
+    return error_figures(*np.array(values, dtype=np.float64).T)
+
+
+def _sum_if_all(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _count_covered(timed: Sequence[RerunOp]) -> Coverage:
+    known = [item for item in timed if item.is_covered is not None]
+    covered = [item for item in known if item.is_covered]
+    return Coverage(
+        op_count=len(known),
+        covered_op_count=len(covered),
+        measured_ns=sum(item.rerun_ns or 0.0 for item in known),
+        covered_ns=sum(item.rerun_ns or 0.0 for item in covered),
+    )
+
+
+def _iteration(work: Worklist, rerun: Rerun, sums: _Sums) -> Iteration:
+    result, recorded_ns = work.result, None
+    is_cpu_capture = work.trace.meta.capture == CPU_CAPTURE
+    if work.is_measured or (is_cpu_capture and not rerun.is_gpu):
+        recorded_ns = work.window.duration_ns
+    recorded = work.recorded_ns if work.is_measured else sums.recorded_ns
+    predicted_ns = None
+    if result is not None and work.gpu is not None and not work.is_same_gpu:
+        column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == work.gpu.name)
+        predicted_ns = float(result.forecast.iteration_ns[column])
+    return Iteration(
+        recorded_ns=recorded_ns,
+        recorded_kernels_ns=_sum_known(recorded),
+        predicted_ns=predicted_ns,
+        predicted_kernels_ns=_sum_known(work.predicted_ns),
+        whole=rerun.whole,
+    )
+
+
+def _sum_known(values: Floats | Rows) -> float | None:
+    return None if np.isnan(values).all() else float(np.nansum(values))

@@ -1,0 +1,319 @@
+"""The charts of the report on many GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from ....formats.trace.printable import clean_text
+from ...page.chart import Chart
+from ...page.page import Page
+from ...page.plot import (
+    NEUTRAL,
+    PLOT_HEIGHT_PX,
+    along,
+    amount,
+    bars_height,
+    build_chart,
+    coloured,
+    cut_words,
+    interval_marks,
+    labels,
+    listed,
+    place_charts,
+    said,
+)
+from ...page.quantity import format_bytes, format_money, format_number, format_share, format_time
+from ...page.vega import BLUE, GREEN, GREY, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
+from .page import describe_scale
+from .parts import LINKS, PlanPart
+from .report import PlanPrediction, ScaleReport
+
+MOST_GPU_TYPES: Final = 8
+"""More lines cannot be told apart; the fastest are drawn."""
+MOST_PLANS: Final = 15
+"""Plans whose parts are drawn."""
+SEVERAL: Final = 2
+"""Fewer are no comparison."""
+GIB: Final = 2.0**30
+PART_COLOURS: Final = {
+    PlanPart.COMPUTE: BLUE,
+    PlanPart.OPTIMIZER: SKY,
+    PlanPart.TENSOR: VERMILLION,
+    PlanPart.CONTEXT: PLUM,
+    PlanPart.EXPERT: PINK,
+    PlanPart.DATA: ORANGE,
+    PlanPart.PIPELINE: OLIVE,
+    PlanPart.BUBBLE: PALE,
+    PlanPart.HOST: GREY,
+    PlanPart.STRAGGLERS: GREEN,
+}
+"""In the order in which a bar stacks them."""
+
+
+def illustrate_scale(report: ScaleReport, *, name: str, top: int) -> Page:
+    """Put a report into words and charts; arguments as for `describe_scale`."""
+    best = [row for gpu, count in report.groups if (row := report.best(gpu, count)) is not None]
+    first = report.predictions[0]
+    mine = [row for row in report.predictions if (row.gpu, row.gpu_count) == (first.gpu, first.gpu_count)]
+    several = best if len(best) > 1 else []
+    return place_charts(
+        describe_scale(report, name=name, top=top),
+        lead=[_throughput_chart(best), _time_chart(best), _cost_chart(report.predictions)],
+        details=[
+            _plans_chart(report, first.gpu),
+            _parts_chart(several, "Where the time of an iteration goes: the best plan for each", is_one_group=False),
+            _parts_chart(mine, f"Where the time of an iteration goes: plans on {_gpus(first)}", is_one_group=True),
+            _memory_chart(several or mine, is_one_group=not several),
+        ],
+    )
+
+
+def _gpus(row: PlanPrediction) -> str:
+    return f"{row.gpu_count:,} {clean_text(row.gpu)}"
+
+
+def _row(row: PlanPrediction) -> dict[str, Any]:
+    """Return what every chart says of a prediction."""
+    return {
+        "gpu": row.gpu,
+        "gpus": row.gpu_count,
+        "count": f"{row.gpu_count:,}",
+        "plan": row.plan,
+        "limit": row.limit.value,
+        "time_ms": row.iteration_ns / 1e6,
+        "low_ms": None if row.iteration_low_ns is None else row.iteration_low_ns / 1e6,
+        "high_ms": None if row.iteration_high_ns is None else row.iteration_high_ns / 1e6,
+        "time": f"{format_time(row.iteration_ns)}{_range(row)}",
+        "samples_per_s": row.samples_per_s,
+        "throughput": f"{format_number(row.samples_per_s)} samples/s",
+        "usd": row.usd_per_million_samples,
+        "cost": f"{format_money(row.usd_per_million_samples)} per million samples",
+    }
+
+
+def _range(row: PlanPrediction) -> str:
+    if row.iteration_low_ns is None or row.iteration_high_ns is None:
+        return ""
+    return f" ({format_time(row.iteration_low_ns)} to {format_time(row.iteration_high_ns)})"
+
+
+_SAID: Final = (("gpu", "GPU"), ("count", "GPUs"), ("plan", "plan"), ("time", "iteration"), ("throughput", "processes"))
+
+
+_LABELS: Final = dict(_SAID)
+
+
+def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart | None:
+    """Draw samples per second over the number of GPUs, a line per type; None where one number was asked."""
+    types = list(dict.fromkeys(row.gpu for row in best))
+    shown = [row for row in best if row.gpu in types[:MOST_GPU_TYPES]]
+    if len({row.gpu_count for row in shown}) < SEVERAL:
+        return None
+    rows = []
+    for row in sorted(shown, key=lambda row: (types.index(row.gpu), row.gpu_count)):
+        fewest = min((item for item in shown if item.gpu == row.gpu), key=lambda item: item.gpu_count)
+        rows.append(_row(row) | {"perfect": fewest.samples_per_s / fewest.gpu_count * row.gpu_count})
+    axis = {"values": sorted({row.gpu_count for row in shown}), "format": ",d", "labelOverlap": True}
+    x = amount("gpus", "GPUs", is_log=True)
+    y = amount("samples_per_s", "samples per second", is_log=True, number="~s")
+    spec = {
+        "height": PLOT_HEIGHT_PX,
+        "encoding": {"x": x | {"axis": axis}, "color": coloured("gpu", "GPU")},
+        "layer": [
+            {
+                "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.6},
+                "encoding": {"y": y | {"field": "perfect"}},
+            },
+            {"mark": {"type": "line", "size": 2}, "encoding": {"y": y}},
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "encoding": {"y": y, "tooltip": said(*_SAID)},
+            },
+        ],
+    }
+    text = (
+        f"Samples per second of the best plan over the number of GPUs, both logarithmic, for {listed(types)}. Dashed: "
+        "what as many GPUs would process if they scaled perfectly."
+        f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
+    )
+    return build_chart("Throughput by number of GPUs", text, spec, rows, _LABELS)
+
+
+def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
+    """Draw the time of an iteration under the best plan of each type and number of GPUs, with its interval."""
+    types = list(dict.fromkeys(row.gpu for row in best))
+    shown = sorted((row for row in best if row.gpu in types[:MOST_GPU_TYPES]), key=lambda row: row.gpu_count)
+    if len(shown) < SEVERAL:
+        return None
+    y = amount("time_ms", "iteration, ms")
+    spec = {
+        "height": PLOT_HEIGHT_PX,
+        "encoding": {
+            "x": along("count", "GPUs", angle=0),
+            "xOffset": {"field": "gpu", "type": "nominal", "sort": None},
+            "color": coloured("gpu", "GPU"),
+        },
+        "layer": [
+            interval_marks("low_ms", "high_ms", axis="y", opacity=0.5),
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "encoding": {"y": y, "tooltip": said(*_SAID)},
+            },
+        ],
+    }
+    text = (
+        f"The time of an iteration under the best plan, with its 90 % interval, by number of GPUs for {listed(types)}. "
+        "Intervals that overlap cannot be told apart."
+        f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
+    )
+    return build_chart("Time of an iteration by number of GPUs", text, spec, list(map(_row, shown)), _LABELS)
+
+
+def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
+    """Draw what a million samples cost over samples per second, of all plans that have a price."""
+    rows = [_row(row) for row in predictions if row.usd_per_million_samples is not None and row.fits is not False]
+    if len(rows) < SEVERAL:
+        return None
+    gpus = list(dict.fromkeys(row["gpu"] for row in rows))
+    spec = {
+        "height": PLOT_HEIGHT_PX,
+        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.8},
+        "encoding": {
+            "x": amount("samples_per_s", "samples per second", is_log=True, number="~s"),
+            "y": amount("usd", "$ per million samples", from_zero=False),
+            "color": coloured("gpu", "GPU"),
+            "shape": {"field": "count", "type": "nominal", "title": "GPUs", "sort": None},
+            "tooltip": said(*_SAID, ("cost", "costs")),
+        },
+    }
+    text = (
+        "Every plan that fits and has a price: what a million samples cost over samples per second, on "
+        f"{listed(gpus)}. Those below and to the right of another one are cheaper and faster."
+    )
+    return build_chart("Cost against throughput", text, spec, rows, _LABELS | {"cost": "costs"})
+
+
+def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
+    """Draw the time of every plan on one type of GPU with its interval, by number of GPUs."""
+    found = [row for row in report.predictions if row.gpu == gpu]
+    if len(found) == len({row.gpu_count for row in found}):
+        return None
+    rows = []
+    for count in sorted({row.gpu_count for row in found}):
+        some = [row for row in found if row.gpu_count == count]
+        rows += [_row(row) | {"number": number, "rank": f"{number}"} for number, row in enumerate(some, 1)]
+    y = amount("time_ms", "iteration, ms", from_zero=False)
+    spec = {
+        "height": PLOT_HEIGHT_PX,
+        "encoding": {
+            "x": along("count", "GPUs, their plans from first to last", angle=0),
+            "xOffset": {"field": "number", "type": "ordinal"},
+            "color": coloured("limit", "limited by"),
+        },
+        "layer": [
+            interval_marks("low_ms", "high_ms", axis="y", opacity=0.4),
+            {
+                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+                "encoding": {"y": y, "tooltip": said(("rank", "place"), *_SAID, ("limit", "limited by"))},
+            },
+        ],
+    }
+    text = (
+        f"The time of an iteration under each of {len(rows):,} predicted plans on {clean_text(gpu)}, with its 90 % "
+        "interval; colours tell what limits it. Intervals that overlap cannot be told apart."
+    )
+    return build_chart(f"Plans on {clean_text(gpu)}", text, spec, rows, _LABELS | {"limit": "limited by"})
+
+
+def _names(rows: Sequence[PlanPrediction], *, is_one_group: bool) -> list[str]:
+    return labels((row.plan if is_one_group else f"{row.plan} · {row.gpu_count:,} {row.gpu}" for row in rows), 44)
+
+
+def _parts_chart(found: Sequence[PlanPrediction], title: str, *, is_one_group: bool) -> Chart | None:
+    """Draw the parts of each plan's iteration beside one another."""
+    if not found:
+        return None
+    shown = found[:MOST_PLANS]
+    rows = list[dict[str, Any]]()
+    for row, label in zip(shown, _names(shown, is_one_group=is_one_group), strict=True):
+        rows += _parts(row, label)
+    present = {row["part"] for row in rows}
+    colours = {part.value: colour for part, colour in PART_COLOURS.items() if part.value in present}
+    spec = {
+        "height": bars_height(len(shown)),
+        "mark": {"type": "bar"},
+        "encoding": {
+            "y": along("label"),
+            "x": amount("part_ms", "iteration, ms") | {"stack": "zero"},
+            "color": coloured("part", "goes to", colours),
+            "order": {"field": "order", "type": "quantitative"},
+            "tooltip": said(*_SAID, ("part", "part"), ("spent", "takes")),
+        },
+    }
+    link = sum(row["part_ms"] for row in rows if row["is_link"] and row["rank"] == 1)
+    best = shown[0]
+    text = (
+        f"The iteration of each plan divided into compute, communication that nothing hides, waits and the host. On "
+        f"{_gpus(best)} under {clean_text(best.plan)}, {format_time(link * 1e6)} of {format_time(best.iteration_ns)} "
+        f"are communication.{cut_words(len(shown), len(found), 'plans')}"
+    )
+    return build_chart(title, text, spec, rows, _LABELS | {"part": "part", "spent": "takes"})
+
+
+def _parts(row: PlanPrediction, label: str) -> Iterator[dict[str, Any]]:
+    for order, part in enumerate(PART_COLOURS):
+        spent_ns = row.parts_ns.get(part, 0.0)
+        if spent_ns > 0:
+            share = format_share(spent_ns / max(row.iteration_ns, 1.0))
+            yield _row(row) | {
+                "label": label,
+                "rank": row.rank_by_time,
+                "part": part.value,
+                "is_link": part in LINKS,
+                "order": order,
+                "part_ms": spent_ns / 1e6,
+                "spent": f"{format_time(spent_ns)}, {share}",
+            }
+
+
+def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Chart | None:
+    """Draw what each plan needs of a GPU's memory, and where that ends."""
+    known = [row for row in found if row.memory_needed_bytes is not None]
+    if not known:
+        return None
+    shown = known[:MOST_PLANS]
+    rows = [
+        _row(row)
+        | {
+            "label": label,
+            "needed_gib": (row.memory_needed_bytes or 0) / GIB,
+            "usable_gib": None if row.memory_usable_bytes is None else row.memory_usable_bytes / GIB,
+            "needed": format_bytes(row.memory_needed_bytes),
+            "usable": format_bytes(row.memory_usable_bytes),
+            "fits": "does not fit" if row.fits is False else "may not fit" if row.is_tight else "fits",
+        }
+        for row, label in zip(shown, _names(shown, is_one_group=is_one_group), strict=True)
+    ]
+    colours = {"fits": BLUE, "may not fit": ORANGE, "does not fit": VERMILLION}
+    told = (*_SAID[:3], ("needed", "needs"), ("usable", "usable"), ("fits", "verdict"))
+    x = amount("needed_gib", "memory per GPU, GiB")
+    end = {"type": "tick", "thickness": 3, "color": NEUTRAL, "size": 18}
+    spec = {
+        "height": bars_height(len(shown)),
+        "encoding": {
+            "y": along("label"),
+            "tooltip": said(*told),
+        },
+        "layer": [
+            {"mark": "bar", "encoding": {"x": x, "color": coloured("fits", "memory", colours)}},
+            {"mark": end, "encoding": {"x": x | {"field": "usable_gib"}}},
+        ],
+    }
+    most = max(known, key=lambda row: row.memory_needed_bytes or 0)
+    text = (
+        f"Memory that the fullest rank of each plan needs; the mark beside is what a GPU has for it. Most needs "
+        f"{clean_text(most.plan)} on {_gpus(most)}: {format_bytes(most.memory_needed_bytes)} of "
+        f"{format_bytes(most.memory_usable_bytes)}.{cut_words(len(shown), len(known), 'plans')}"
+    )
+    return build_chart("Memory per GPU", text, spec, rows, told)

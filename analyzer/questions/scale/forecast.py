@@ -1,0 +1,265 @@
+"""How long an iteration takes under a parallel plan, and what on: its pieces replayed, then scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats, Rows
+from ....errors import InputError
+from ....specs.fleet import Fleet, build_fleet
+from ....specs.gpu import Gpu
+from ....specs.nodes import Node
+from ...host.costs import load_host_costs, unknown_host_half_width
+from ...iteration.decision.electricity import PowerDraw
+from ...models.collective.problems import problems_of_dims
+from ...models.frame.problems import as_columns
+from ...models.library import Library
+from ...whatif.parallel.plan import ParallelPlan
+from ...whatif.parallel.ranks import RankTrace
+from ...work.communication import CollectiveDims, CollectiveKind
+from .anchor import PlanAnchor
+from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart
+from .pieces import PASSES, PieceTimes, replay_piece
+from .power import plan_power
+from .schedule import StageTimes, by_stage, run_pipeline
+
+STRAGGLING: Final = 0.03
+"""Standard deviation of a rank's time, as a share: what is left of perfect weak scaling to 11,616 GPUs (the study of
+many GPUs). The slowest of N that wait for each other takes sqrt(2 ln N) of them longer."""
+_COLLECTIVE: Final = "collective"
+_NO_MODEL_LOG_WIDTH: Final = 0.5
+"""Of collectives without an interval: a cluster left out is up to 40 % off from 16 MB on (the same study)."""
+_NO_INTERVAL_LOG_WIDTH: Final = 0.3
+"""Of kernels too many of which have no interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pipeline:
+    """Hold the replayed pieces of a model under a plan."""
+
+    pieces: tuple[PieceTimes, ...]
+    """The distinct ones."""
+    piece_of: tuple[int, ...]
+    """Which of these each of the pp x vp pieces is, in order of the forward pass."""
+    sent_bytes: float
+    """That a rank sends from one piece to the next per micro batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHost:
+    """Say how fast the hosts are that a plan runs on."""
+
+    speed_ratio: float
+    """Relative to the one without it: the recorded one where a recording was measured, else the reference host."""
+    log_width: float
+    """How far that may be off in 90 % of the cases, natural log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanForecast:
+    """Hold what an iteration takes under a plan on m GPUs, many of each."""
+
+    plan: ParallelPlan
+    gpus: tuple[Gpu, ...]
+    micro_batches: int
+    """Of each replica."""
+    step_ns: Floats
+    low_ns: Floats
+    """Ends of the 90 % interval, [m]."""
+    high_ns: Floats
+    parts: Mapping[PlanPart, Floats]
+    """What the busiest stage's time goes to, [m] each: they add up to `step_ns`."""
+    pieces: tuple[PieceTimes, ...]
+    """Of each distinct piece of the model."""
+    piece_of: tuple[int, ...]
+    """Which of these each of the pp x vp pieces is, in order of the forward pass."""
+    send_ns: Floats
+    """From one stage to the next, [m]."""
+    power: tuple[PowerDraw, ...] = ()
+    """What all GPUs of the plan draw together, m of them; none: pieces do not tell."""
+
+    @property
+    def limits(self) -> tuple[Bottleneck, ...]:
+        """Return what most of the time goes to on each GPU."""
+        found = {limit: np.zeros(len(self.gpus)) for limit in Bottleneck}
+        for part, time_ns in self.parts.items():
+            found[LIMIT_OF[part]] += time_ns
+        names = list(found)
+        return tuple(names[at] for at in np.stack([found[name] for name in names]).argmax(axis=0).tolist())
+
+
+def predict_plan(
+    ranks: Sequence[RankTrace],
+    plan: ParallelPlan,
+    gpus: Sequence[Gpu],
+    library: Library,
+    *,
+    micro_batches: int,
+    nodes: Sequence[Node] | None = None,
+    anchor: PlanAnchor | None = None,
+    host: PlanHost | None = None,
+) -> PlanForecast:
+    """Predict an iteration of a plan from what its ranks run.
+
+    `ranks` holds each distinct piece of the pipeline (`derive_ranks`), `nodes` the machine of each GPU (default: its
+    usual one), `micro_batches` how many go through each replica, `anchor` what a known run taught, `host` the target's.
+    Raises InputError where a piece of the plan is missing, or its schedule cannot be run.
+    """
+    costs = load_host_costs().at_speed(1.0 if host is None else host.speed_ratio)
+    hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
+    pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, **hides) for rank in ranks)
+    piece_of = _find_pieces(ranks, plan.pp * plan.vp)
+    return schedule_pieces(
+        Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=max(rank.sent_bytes for rank in ranks)),
+        plan,
+        gpus,
+        library,
+        micro_batches=micro_batches,
+        nodes=nodes,
+        anchor=anchor,
+        host=host,
+    )
+
+
+def schedule_pieces(
+    pipeline: Pipeline,
+    plan: ParallelPlan,
+    gpus: Sequence[Gpu],
+    library: Library,
+    *,
+    micro_batches: int,
+    nodes: Sequence[Node] | None = None,
+    anchor: PlanAnchor | None = None,
+    host: PlanHost | None = None,
+) -> PlanForecast:
+    """Predict an iteration of a plan from the times of its distinct pieces; see `predict_plan`."""
+    pieces, piece_of = pipeline.pieces, pipeline.piece_of
+    send_ns = np.zeros(len(gpus))
+    if plan.pp > 1:
+        send_ns = send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, build_fleet(gpus, nodes), library)
+    times = _stage_times(pieces, piece_of, plan.pp, send_ns)
+    run = run_pipeline(times, stages=plan.pp, micro_batches=micro_batches, schedule=plan.schedule)
+    unsent = run
+    if plan.pp > 1:
+        at_once = _stage_times(pieces, piece_of, plan.pp, np.zeros(len(gpus)))
+        unsent = run_pipeline(at_once, stages=plan.pp, micro_batches=micro_batches, schedule=plan.schedule)
+    parts = _add_parts(pieces, piece_of, plan.pp, micro_batches, run.stage)
+    parts[PlanPart.PIPELINE] = parts[PlanPart.PIPELINE] + run.step_ns - unsent.step_ns
+    parts[PlanPart.BUBBLE] = np.maximum(unsent.step_ns - run.work_ns, 0.0)
+    parts[PlanPart.HOST] = parts[PlanPart.HOST] + np.max([piece.lead_ns for piece in pieces], axis=0)
+    slowest = STRAGGLING * np.sqrt(2.0 * np.log(plan.ranks))
+    parts[PlanPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
+    step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
+    log_width = _log_width(parts, pieces, step_ns, anchor, host)
+    return PlanForecast(
+        plan=plan,
+        gpus=tuple(gpus),
+        micro_batches=micro_batches,
+        step_ns=step_ns,
+        low_ns=step_ns * np.exp(-log_width),
+        high_ns=step_ns * np.exp(log_width),
+        parts=parts,
+        pieces=pieces,
+        piece_of=piece_of,
+        send_ns=send_ns,
+        power=_power(pipeline, plan, build_fleet(gpus, nodes), micro_batches),
+    )
+
+
+def _power(pipeline: Pipeline, plan: ParallelPlan, fleet: Fleet, micro_batches: int) -> tuple[PowerDraw, ...]:
+    """Return what all GPUs of a plan draw together, on each type."""
+    told = [piece.power for piece in pipeline.pieces if piece.power is not None]
+    if len(told) < len(pipeline.pieces):
+        return ()
+    return plan_power(told, pipeline.piece_of, plan, fleet, micro_batches=micro_batches, sent_bytes=pipeline.sent_bytes)
+
+
+def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -> Floats:
+    """Return how long sending takes to the rank that is `stride` further, ns, [m].
+
+    >>> send_times(0.0, 8, fleet, library)
+    array([0., 0.])
+    """
+    if sent_bytes <= 0:
+        return np.zeros(len(fleet.gpus))
+    if _COLLECTIVE in library.fitted:
+        dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
+        problems = problems_of_dims([dims])
+        return np.asarray(library.predict(_COLLECTIVE, as_columns(problems), fleet).time_ns[0])
+    fabric = fleet.fabric
+    is_near = fabric.domain_gpu_count > stride
+    rate = np.where(is_near, fabric.link_bytes_per_s, fabric.nic_bytes_per_s)
+    return np.asarray(sent_bytes / np.maximum(np.where(rate > 0, rate, fabric.host_bytes_per_s), 1.0) * 1e9)
+
+
+def _find_pieces(ranks: Sequence[RankTrace], count: int) -> tuple[int, ...]:
+    found = {piece: at for at, rank in enumerate(ranks) for piece in rank.pieces}
+    missing = [piece for piece in range(count) if piece not in found]
+    if missing:
+        raise InputError(f"no rank runs piece {missing[0]} of {count} of the pipeline: derive the ranks of this plan")
+    return tuple(found[piece] for piece in range(count))
+
+
+def _stage_times(pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, send_ns: Floats) -> StageTimes:
+    lengths = {name: np.stack([piece.length_ns(name) for piece in pieces])[list(piece_of)] for name in PASSES}
+    return StageTimes(
+        forward_ns=lengths["forward"],
+        backward_ns=lengths["backward"],
+        last_backward_ns=lengths["last_backward"],
+        # Of a stage's pieces the first one's backward pass is its last: what the others send has ended by then.
+        closing_ns=lengths["tail"][:stages] + by_stage(lengths["optimizer"], stages),
+        send_ns=send_ns,
+    )
+
+
+def _add_parts(
+    pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, micro_batches: int, stage: Rows
+) -> dict[PlanPart, Floats]:
+    """Return what the time of each GPU's busiest stage goes to, all its micro batches and pieces together."""
+    usual = dict(zip(PASSES, (micro_batches, micro_batches - 1, 1, 0, 1), strict=True))
+    columns = np.arange(len(stage))
+    found = {}
+    for part in PlanPart:
+        zero = np.zeros(len(stage))
+        each = [{name: piece.parts[name].get(part, zero) for name in PASSES} for piece in pieces]
+        own = np.stack([sum((usual[name] * time_ns for name, time_ns in parts.items()), zero) for parts in each])
+        tails = np.stack([each[piece]["tail"] for piece in piece_of[:stages]])
+        found[part] = (by_stage(own[list(piece_of)], stages) + tails)[stage, columns]
+    return found
+
+
+def _log_width(
+    parts: Mapping[PlanPart, Floats],
+    pieces: Sequence[PieceTimes],
+    step_ns: Floats,
+    anchor: PlanAnchor | None,
+    host: PlanHost | None,
+) -> Floats:
+    """Return the half-width of the step's 90 % interval, natural log, [m].
+
+    Errors of kernels go with the GPU and are shared by all pieces; those of collectives, of the host and of how ranks
+    straggle are independent of them.
+    """
+    kernels = np.max([_known(piece.compute_log_width, _NO_INTERVAL_LOG_WIDTH) for piece in pieces], axis=0)
+    kernels = np.hypot(kernels, np.max([piece.shared_log_width for piece in pieces], axis=0))
+    links = np.max([_known(piece.link_log_width, _NO_MODEL_LOG_WIDTH) for piece in pieces], axis=0)
+    if anchor is not None and anchor.log_width is not None:
+        kernels = np.broadcast_to(anchor.log_width, kernels.shape)
+    # A bubble is other stages' work.
+    computing = parts[PlanPart.COMPUTE] + parts[PlanPart.OPTIMIZER] + parts[PlanPart.BUBBLE]
+    sent = np.sum([parts[part] for part in LINKS], axis=0)
+    spread = (
+        computing * kernels,
+        sent * links,
+        parts[PlanPart.HOST] * (unknown_host_half_width() if host is None else host.log_width),
+        parts[PlanPart.STRAGGLERS],
+    )
+    return np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))
+
+
+def _known(log_width: Floats, otherwise: float) -> Floats:
+    return np.where(np.isnan(log_width), otherwise, log_width)

@@ -1,0 +1,362 @@
+"""From a recording of one GPU to plans on many: the function behind `scale` and `analyze --gpus`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ....errors import InputError
+from ....formats.trace.tables import Phase, Trace
+from ....specs.cluster import USUAL, Cluster
+from ....specs.fleet import Fleet, build_fleet
+from ....specs.gpu import Catalog, Gpu
+from ....specs.prices.book import PriceBook
+from ...iteration.analyze import report_on, run_analysis
+from ...iteration.decision.electricity import Electricity
+from ...iteration.decision.selection import TIME
+from ...iteration.result import Analysis
+from ...models.library import Library
+from ...prediction.workload import GpuWorkload
+from ...recorded.untimed import without_times
+from ...whatif.apply import change_trace
+from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
+from ...whatif.parallel.grammar import format_plan
+from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
+from ...whatif.parallel.plan_file import PlanDocument, load_plan, read_plan
+from ...whatif.parallel.unidentified import is_unidentified
+from ...whatif.scenario import Scenario
+from ...work import VARYING_FAMILIES
+from .outcome import PlanOutcome, Predictor
+from .question import Question
+from .report import PlanPrediction, ScaleReport, SearchSummary
+from .rows import Measures, list_rows, order_rows
+from .sizes import part_batch
+
+MOST_GPUS: Final = 1_000_000
+SHOWN_FAILURES: Final = 3
+_TRAINING: Final = "training"
+
+__all__ = ["PlanDocument", "load_plan", "scale_trace"]
+
+
+def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
+    trace: Trace,
+    catalog: Catalog,
+    *,
+    targets: Sequence[Gpu] = (),
+    gpu_counts: Sequence[int] = (),
+    plans: Sequence[str | PlanDocument] = (),
+    search: bool = False,
+    global_batch: int | None = None,
+    recorded_batch: int | None = None,
+    max_memory_bytes: float | None = None,
+    measured_step_ns: float | None = None,
+    source: Gpu | None = None,
+    library: Library | None = None,
+    scenario: Scenario | None = None,
+    iteration: int | str | None = None,
+    cluster: Cluster = USUAL,
+    prices: PriceBook | None = None,
+    timeline: Path | None = None,
+    electricity: Electricity | None = None,
+    sort: str | None = None,
+    predictor: Predictor | None = None,
+) -> ScaleReport:
+    """Predict an iteration of a one-GPU recording on many GPUs of `targets` (default: the whole catalogue).
+
+    `plans` are lines such as `fsdp=8,tp=2`, TOML files, or documents; a line that leaves the data-parallel axis open
+    (or says `fsdp=*`) takes each of `gpu_counts`. Without plans, or with `search`, the best ones are looked for. Every
+    GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has; `recorded_batch` is
+    the batch of a recording that does not say it. A GPU may use `max_memory_bytes`. `measured_step_ns` is what one
+    iteration took on `source`, where the recording has no times. `prices` defaults to the shipped ones. The timeline of
+    the fastest plan goes to `timeline`. `sort` is what plans are listed by (`RANK_BY`).
+    Raises InputError, in one line, for what cannot be asked of this recording.
+
+    >>> report = scale_trace(trace, catalog, targets=[h100], gpu_counts=[8], plans=["dp=8", "pp=4"])
+    >>> [(row.plan, row.global_batch, row.limit.value) for row in report.predictions]
+    [('dp=8', 32, 'compute'), ('dp=2,pp=4', 32, 'bubble')]
+    """
+    check_one_gpu(trace)
+    _check_counts(gpu_counts)
+    result = run_analysis(
+        trace,
+        catalog,
+        targets=targets,
+        source=source,
+        library=library,
+        scenario=scenario,
+        iteration=iteration,
+        prices=prices,
+    )
+    question = _question(result, targets, result.library, cluster, global_batch, recorded_batch, max_memory_bytes)
+    predict = predictor or _default_predictor(question, source, measured_step_ns)
+    outcomes, warnings = _predict_given(question, predict, plans, gpu_counts)
+    searches: list[SearchSummary] = []
+    if search or not plans:
+        found, searches = _search(question, predict, gpu_counts)
+        outcomes = _distinct([*outcomes, *found])
+    if not outcomes:
+        raise InputError(_explain_none(warnings, searches))
+    report = _report(question, outcomes, searches, warnings, electricity, sort)
+    if timeline is not None:
+        _save_timeline(outcomes, report.fastest, timeline)
+    return replace(report, measured_step_ns=measured_step_ns)
+
+
+def _report(
+    question: Question,
+    outcomes: Sequence[PlanOutcome],
+    searches: Sequence[SearchSummary],
+    warnings: Sequence[str],
+    electricity: Electricity | None,
+    sort: str | None,
+) -> ScaleReport:
+    report = report_on(question.result)
+    return ScaleReport(
+        trace=report.trace,
+        source=report.source,
+        gpu_counts=tuple(sorted({outcome.plan.ranks for outcome in outcomes})),
+        global_batch=question.global_batch,
+        sequence_length=find_sequence_length(question.shapes),
+        predictions=order_rows(
+            list_rows(
+                [_limited(outcome, question.max_memory_bytes) for outcome in outcomes],
+                replace(_measures(question), electricity=electricity),
+            ),
+            sort or TIME,
+        ),
+        electricity=electricity,
+        sort=sort,
+        searches=tuple(searches),
+        warnings=(*warnings, *_explain_gradients(question), *report.warnings),
+    )
+
+
+def _explain_gradients(question: Question) -> tuple[str, ...]:
+    shapes = question.shapes
+    if not is_unidentified(shapes) or not (shapes.ops.phase == Phase.BACKWARD).any():
+        return ()
+    return (
+        "the recording does not tell tensors apart: what replicas add up is told by the gradients that autograd adds "
+        "up (else by the optimizer's lists), memory is not known; 'wavecast record' keeps tensor identities",
+    )
+
+
+def check_one_gpu(trace: Trace) -> None:
+    """Raise InputError for a rank's recording of distributed code: its shapes are shared out already.
+
+    >>> check_one_gpu(trace)
+    """
+    if (trace.meta.world_size or 1) > 1:
+        raise InputError(
+            f"the recording is of rank {trace.meta.rank or 0:,} of {trace.meta.world_size:,}: its plan is in it "
+            "already; record the model on one GPU to ask for plans, or analyze this one without --gpus and --plan"
+        )
+
+
+def check_trace_runs(plan: ParallelPlan, *, is_training: bool) -> None:
+    """Raise InputError for what a plan asks of a recording without a backward pass.
+
+    >>> check_trace_runs(ParallelPlan(tp=8), is_training=False)
+    """
+    if is_training:
+        return
+    asked = {
+        "fsdp": plan.fsdp > 1,
+        "zero": plan.zero > 0,
+        "recompute": plan.recompute is not RecomputeMode.NONE,
+        "cp": plan.cp > 1,
+        "ep": plan.ep > 1,
+    }
+    for word, is_asked in asked.items():
+        if is_asked:
+            raise InputError(
+                f"{format_plan(plan)}: {word} is for training; a recording of inference takes dp, tp and pp"
+            )
+
+
+def _check_counts(gpu_counts: Sequence[int]) -> None:
+    for count in gpu_counts:
+        if not 1 <= count <= MOST_GPUS:
+            raise InputError(f"--gpus {count:,}: expected from 1 to {MOST_GPUS:,} GPUs")
+
+
+def _question(
+    result: Analysis,
+    targets: Sequence[Gpu],
+    library: Library,
+    cluster: Cluster,
+    global_batch: int | None,
+    recorded_batch: int | None,
+    max_memory_bytes: float | None,
+) -> Question:
+    gpus = tuple(targets) or result.prediction.fleet.gpus
+    shapes = without_times(result.recorded_trace, result.window)
+    if result.scenario.changes_work:
+        shapes = change_trace(shapes, None, library, result.scenario, gpus).trace
+    return Question(
+        result=result,
+        shapes=shapes,
+        gpus=gpus,
+        fleet=build_fleet(gpus, cluster.nodes_of(gpus)),
+        library=library,
+        recorded_batch=recorded_batch or shapes.meta.workload.batch_size or infer_batch_size(shapes),
+        global_batch=global_batch,
+        cluster=cluster,
+        max_memory_bytes=max_memory_bytes,
+    )
+
+
+def _default_predictor(question: Question, source: Gpu | None, measured_step_ns: float | None) -> Predictor:
+    from .anchoring import find_anchor
+    from .predictor import build_predictor
+
+    return build_predictor(question, find_anchor(question, source, measured_step_ns))
+
+
+def _predict_given(
+    question: Question, predict: Predictor, plans: Sequence[str | PlanDocument], gpu_counts: Sequence[int]
+) -> tuple[list[PlanOutcome], list[str]]:
+    """Return outcomes of the plans that were given, for every count that they can take, and what to be wary of.
+
+    A single plan on a single count that cannot be predicted is an error; of several, one that can be is an answer.
+    """
+    asked = list(chain.from_iterable(_resolve(plan, gpu_counts) for plan in plans))
+    outcomes, failures = list[PlanOutcome](), list[str]()
+    for document in asked:
+        try:
+            check_trace_runs(document.plan, is_training=question.is_training)
+            outcomes.append(
+                predict(document, part_batch(document.plan, question.recorded_batch, question.global_batch))
+            )
+        except InputError as error:
+            if len(asked) == 1:
+                raise
+            failures.append(str(error))
+    if asked and not outcomes:
+        raise InputError(failures[0])
+    return outcomes, [f"left out: {text}" for text in dict.fromkeys(failures)]
+
+
+def _resolve(plan: str | PlanDocument, gpu_counts: Sequence[int]) -> list[PlanDocument]:
+    """Return a plan for each of the counts that it can take; without counts, for as many GPUs as it says."""
+    if isinstance(plan, PlanDocument):
+        return [plan]
+    if not gpu_counts:
+        return [read_plan(plan)]
+    found, error = list[PlanDocument](), None
+    for count in gpu_counts:
+        try:
+            found.append(read_plan(plan, count))
+        except InputError as refused:
+            error = refused
+    if not found and error is not None:
+        raise error
+    return found
+
+
+def _search(
+    question: Question, predict: Predictor, gpu_counts: Sequence[int]
+) -> tuple[list[PlanOutcome], list[SearchSummary]]:
+    from .search import search_plans
+
+    if not gpu_counts:
+        raise InputError("a search needs to know how many GPUs there are: add --gpus N, or say which --plan")
+    results = [search_plans(question, predict, count) for count in gpu_counts]
+    return [outcome for outcomes, _ in results for outcome in outcomes], [summary for _, summary in results]
+
+
+def _distinct(outcomes: Sequence[PlanOutcome]) -> list[PlanOutcome]:
+    return list({(outcome.plan, outcome.batches): outcome for outcome in reversed(outcomes)}.values())[::-1]
+
+
+def _limited(outcome: PlanOutcome, max_memory_bytes: float | None) -> PlanOutcome:
+    """Return an outcome whose plan fits only where it needs no more than the user allows."""
+    if max_memory_bytes is None:
+        return outcome
+    fits = tuple(
+        fit
+        if fit.needed_bytes is None or fit.usable_bytes <= max_memory_bytes
+        else replace(
+            fit,
+            usable_bytes=int(max_memory_bytes),
+            fits=fit.needed_bytes <= max_memory_bytes,
+            is_tight=(fit.lowest_needed_bytes or 0) <= max_memory_bytes < (fit.highest_needed_bytes or 0),
+        )
+        for fit in outcome.fits
+    )
+    return replace(outcome, fits=fits)
+
+
+def find_sequence_length(trace: Trace) -> int | None:
+    """Return how many tokens a sample has; None where shapes do not tell.
+
+    >>> find_sequence_length(trace)
+    1024
+    """
+    try:
+        return infer_sequence_length(trace)
+    except InputError:
+        return None
+
+
+def _save_timeline(outcomes: Sequence[PlanOutcome], row: PlanPrediction, path: Path) -> None:
+    """Write the timeline of the plan that is fastest."""
+    from .timeline import save_plan_timeline
+
+    found = next(
+        outcome
+        for outcome in outcomes
+        if (format_plan(outcome.plan), outcome.plan.ranks, outcome.batches.global_batch)
+        == (row.plan, row.gpu_count, row.global_batch)
+    )
+    if found.forecast is not None:
+        save_plan_timeline(found.forecast, row.gpu, path)
+
+
+def _measures(question: Question) -> Measures:
+    result, meta = question.result, question.shapes.meta.workload
+    samples = meta.samples_per_iteration
+    return Measures(
+        gpus=question.gpus,
+        nodes=question.cluster.nodes_of(question.gpus),
+        recorded_batch=question.recorded_batch,
+        samples_per_batch=samples / meta.batch_size if samples and meta.batch_size else 1.0,
+        sequence_length=find_sequence_length(question.shapes),
+        ideal_ns=ideal_times(result.workload, question.fleet),
+        prices=result.prices,
+    )
+
+
+def ideal_times(workload: GpuWorkload, fleet: Fleet) -> Floats:
+    """Return how long an iteration's products, convolutions and attention take at the peak rates, ns, [m].
+
+    >>> (ideal_times(workload, fleet) / 1e6).round(2)
+    array([1.1 , 3.49])
+    """
+    chosen = np.array([family in VARYING_FAMILIES for family in workload.family], dtype=bool) & workload.has_work
+    times = np.zeros(len(fleet.gpus))
+    calls = workload.count * workload.op_share
+    for rate in sorted(set(workload.work.rate[chosen].tolist())):
+        rows = chosen & (workload.work.rate == rate)
+        times += float((workload.work.flops[rows] * calls[rows]).sum()) / fleet.flops_per_s[rate] * 1e9
+    return times
+
+
+def _explain_none(warnings: Sequence[str], searches: Sequence[SearchSummary]) -> str:
+    reasons = Counter[str]()
+    for found in searches:
+        reasons.update(found.failed)
+    if reasons:
+        return f"no plan could be predicted: {'; '.join(text for text, _ in reasons.most_common(SHOWN_FAILURES))}"
+    if warnings:
+        return warnings[0]
+    considered = sum(found.considered for found in searches)
+    return f"none of {considered:,} plans fits any of the GPUs: ask for more GPUs, or for GPUs with more memory"

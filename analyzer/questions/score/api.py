@@ -1,0 +1,85 @@
+"""`wavecast.score`: predictions beside measurement tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ....errors import InputError
+from ...asking.answer import Report, as_names
+from ...asking.keywords import check_choice, speaks_keywords
+from ...asking.question import find_named
+
+if TYPE_CHECKING:
+    from ....formats.files.importers import Progress
+    from ...asking.answer import Tables
+    from ...page.page import Page
+    from .report import Score
+
+LEFT_OUT: Final = ("chips", "shapes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ScoreReport(Report):
+    """Hold how wrong predictions were: `report` has the figures. Its table is `groups`: op families by GPU."""
+
+    report: Score
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page.page import describe_score
+
+        return describe_score(self.report)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from .page.charts import illustrate_score
+
+        return illustrate_score(self.report)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/cli.md has its layout."""
+        from .page.json import draw_score_json
+
+        return draw_score_json(self.report)
+
+    def _tables(self) -> Tables:
+        from .page.csv import score_table
+
+        return {"groups": lambda: score_table(self.report)}
+
+    def _headline(self) -> str:
+        from ...page.quantity import format_count
+
+        return f"of {format_count(len(self.report.rows), 'group')} of measurements"
+
+
+@speaks_keywords
+def score(
+    directory: str | Path,
+    *,
+    leave_out: str | None = None,
+    exclude_gpu: str | Sequence[str] = (),
+    progress: Progress | None = None,
+) -> ScoreReport:
+    """Predict every measurement in a folder of tables, and say how wrong that was, beside simpler predictions.
+
+    `leave_out="chips"` predicts each GPU as one never seen, `"shapes"` scores only shapes never seen; `exclude_gpu`
+    leaves out the chips of these GPUs. Needs pyarrow: pip install 'wavecast[score]'.
+    Raises InputError for what cannot be read or asked, and UnknownGpuError for a GPU that is not catalogued.
+
+    >>> len(score(tables).to_records()) > 0
+    True
+    """
+    from .scoring import score_directory
+    from .weights import Withheld, choose_weights
+
+    check_choice("leave_out", leave_out, LEFT_OUT)
+    excluded = as_names(exclude_gpu, "exclude_gpu")
+    if leave_out and excluded:
+        raise InputError(f"--leave-out {leave_out} says which weights predict: it goes without --exclude-gpu")
+    named = find_named(excluded, None, None)
+    weights = choose_weights(named.targets, left_out=Withheld(leave_out) if leave_out else None)
+    return ScoreReport(report=score_directory(Path(directory), weights, progress))

@@ -1,0 +1,89 @@
+"""Which GPU is better: how often that was named rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ....specs.prices.book import PriceBook, shipped_prices
+from ...measurements.metrics import kendall_tau
+from .report import DecisionRow, NetworkRow
+
+FASTER: Final = "faster"
+CHEAPER: Final = "cheaper"
+LEAST_RANKED: Final = 3
+"""GPUs below which a workload has no ranking to speak of."""
+
+Cost = Callable[[str], float]
+"""GPU name -> what a unit of its time costs; NaN where unknown."""
+
+
+def score_decisions(rows: Sequence[NetworkRow], prices: PriceBook | None = None) -> tuple[DecisionRow, ...]:
+    """Compare every pair of GPUs that measured the same workload, by time and, where prices are known, by cost.
+
+    The cost of an iteration is its time times the GPU's price per hour; batches are equal, so that it ranks as the
+    cost per sample does. `prices` defaults to the shipped ones.
+    """
+    trusted = [row for row in rows if not row.is_suspect]
+    book = prices or shipped_prices()
+    costs: Mapping[str, Cost] = {FASTER: lambda _: 1.0, CHEAPER: lambda gpu: _price(book, gpu)}
+    found = (_decide(criterion, trusted, cost) for criterion, cost in costs.items())
+    return tuple(row for row in found if row is not None)
+
+
+def _decide(criterion: str, rows: Sequence[NetworkRow], cost: Cost) -> DecisionRow | None:
+    workloads = [group for group in _workloads(rows, cost) if len(group) > 1]
+    if not workloads:
+        return None
+    kinds = dict.fromkeys(kind for group in workloads for row in group for kind in row.baselines_ns)
+    own = [_right(group, cost, lambda row: row.predicted_ns) for group in workloads]
+    taus = [_tau(group, cost) for group in workloads if len(group) >= LEAST_RANKED]
+    rights = np.concatenate(own)
+    return DecisionRow(
+        table=rows[0].table,
+        criterion=criterion,
+        workloads=len(workloads),
+        pairs=len(rights),
+        right=float(rights.mean()),
+        kendall_tau=float(np.mean(taus)) if taus else None,
+        baselines={kind: share for kind in kinds if (share := _baseline(workloads, cost, kind)) is not None},
+    )
+
+
+def _workloads(rows: Iterable[NetworkRow], cost: Cost) -> list[list[NetworkRow]]:
+    groups: dict[tuple[object, ...], list[NetworkRow]] = {}
+    for row in rows:
+        if np.isfinite(cost(row.gpu)):
+            groups.setdefault((row.model, row.mode, row.sequence_length, row.batch), []).append(row)
+    return list(groups.values())
+
+
+def _right(group: Sequence[NetworkRow], cost: Cost, predicted: Callable[[NetworkRow], float]) -> Floats:
+    """Return 1 for each pair of rows whose order was predicted rightly, else 0."""
+    measured, guessed = _costs(group, cost, lambda row: row.measured_ns), _costs(group, cost, predicted)
+    first, second = np.triu_indices(len(group), 1)
+    return np.asarray((measured[first] < measured[second]) == (guessed[first] < guessed[second]), dtype=np.float64)
+
+
+def _tau(group: Sequence[NetworkRow], cost: Cost) -> float:
+    return kendall_tau(
+        _costs(group, cost, lambda row: row.measured_ns), _costs(group, cost, lambda row: row.predicted_ns)
+    )
+
+
+def _costs(group: Sequence[NetworkRow], cost: Cost, time_ns: Callable[[NetworkRow], float]) -> Floats:
+    return np.array([time_ns(row) * cost(row.gpu) for row in group])
+
+
+def _baseline(workloads: Sequence[Sequence[NetworkRow]], cost: Cost, kind: str) -> float | None:
+    known = [[row for row in group if kind in row.baselines_ns] for group in workloads]
+    rights = [_right(group, cost, lambda row: row.baselines_ns[kind]) for group in known if len(group) > 1]
+    return float(np.concatenate(rights).mean()) if rights else None
+
+
+def _price(prices: PriceBook, gpu: str) -> float:
+    price = prices.price(gpu)
+    return float("nan") if price is None else price.usd_per_hour

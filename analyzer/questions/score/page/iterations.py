@@ -1,0 +1,131 @@
+"""Measured iterations on many GPUs as sheets: errors by source, GPU, size, precision, and the worst rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from .....formats.trace.printable import clean_text
+from ....page.columns import count_column, number_column, text_column, time_column
+from ....page.quantity import SECONDS, percent
+from ....page.sheet import Sheet, drop_empty_columns
+from ..baselines import ANCHORED
+from ..distributed.baselines import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
+from ..report import IterationScore
+
+WORST: Final = 15
+TITLES: Final = {
+    ANCHORED: "anchored",
+    SCALED: "from own\nsmallest",
+    FIXED_MFU: "MFU\n40 %",
+    CARRIED_GPU: "MFU of\nother GPU",
+    CARRIED_PLAN: "MFU of\nother plan",
+    PERFECT_SCALING: "perfect\nscaling",
+}
+SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more than 512"))
+
+
+def iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
+    """Return the errors of all rows, then by source, GPU, size of the plan, precision, and with experts."""
+    given, rows = [row for row in rows if row.given_gpus], [row for row in rows if not row.given_gpus]
+    groups: list[tuple[str, list[IterationScore]]] = [("all", list(rows))]
+    for label in (_source, lambda row: row.gpu, _size, _precision, _experts):
+        groups += _grouped(rows, label)
+    groups += _grouped(given, lambda row: f"from fewer GPUs: {_source(row)}, {row.model}")
+    found = [item for _, item in groups]
+    columns = [
+        text_column("iterations", (clean_text(name) for name, _ in groups), min_width=24),
+        count_column("rows", map(len, found)),
+        number_column("MAPE", (percent(_mean_error(item)) for item in found)),
+        number_column("median", (percent(_median_error(item)) for item in found)),
+        number_column("bias", (percent(_bias(item)) for item in found)),
+        number_column("worst", (percent(_worst(item)) for item in found)),
+        number_column("in 90 %\ninterval", (percent(_held(item)) for item in found)),
+        *(
+            number_column(title, (percent(_mean_error(item, kind)) for item in found), rank=2)
+            for kind, title in TITLES.items()
+        ),
+    ]
+    marked = frozenset({0})
+    return drop_empty_columns(Sheet(title="Iterations on many GPUs", columns=tuple(columns), marked_rows=marked))
+
+
+def worst_iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
+    """Return the worst rows: of each source and model one."""
+    worst: dict[tuple[str, str, str], IterationScore] = {}
+    for row in sorted(rows, key=lambda row: -abs(error_of(row) or 0.0)):
+        worst.setdefault((row.source, row.model, row.precision), row)
+    chosen = list(worst.values())[:WORST]
+    columns = (
+        text_column("model", (clean_text(row.model) for row in chosen), min_width=16),
+        text_column("source", (clean_text(row.source) for row in chosen)),
+        text_column("GPUs", (f"{row.gpus:,} x {clean_text(row.gpu)}" for row in chosen)),
+        text_column("plan", (clean_text(row.plan) for row in chosen), min_width=20),
+        time_column("measured", (row.measured_ns for row in chosen), SECONDS, rank=1),
+        time_column("predicted", (row.predicted_ns for row in chosen), SECONDS, rank=1),
+        number_column("error", (percent(error_of(row)) for row in chosen)),
+    )
+    return Sheet(title="The worst predicted iterations, one of each source, model and precision", columns=columns)
+
+
+def error_of(row: IterationScore, kind: str | None = None) -> float | None:
+    """Return predicted / measured - 1, or a baseline's; None where it says nothing."""
+    value = row.predicted_ns if kind is None else row.baselines_ns.get(kind)
+    return None if value is None else value / row.measured_ns - 1
+
+
+def _grouped(
+    rows: Sequence[IterationScore], label: Callable[[IterationScore], str]
+) -> list[tuple[str, list[IterationScore]]]:
+    found: dict[str, list[IterationScore]] = {}
+    for row in rows:
+        found.setdefault(label(row), []).append(row)
+    return sorted(found.items()) if len(found) > 1 else []
+
+
+def _source(row: IterationScore) -> str:
+    return "MLPerf training" if row.source.startswith("mlperf") else row.source
+
+
+def _size(row: IterationScore) -> str:
+    return next(name for most, name in SIZES if row.gpus <= most)
+
+
+def _precision(row: IterationScore) -> str:
+    return row.precision
+
+
+def _experts(row: IterationScore) -> str:
+    return "with experts" if row.has_experts else "without experts"
+
+
+def _errors(rows: Sequence[IterationScore], kind: str | None = None) -> list[float]:
+    return [error for row in rows if (error := error_of(row, kind)) is not None]
+
+
+def _mean_error(rows: Sequence[IterationScore], kind: str | None = None) -> float | None:
+    errors = _errors(rows, kind)
+    return float(np.mean(np.abs(errors))) if errors else None
+
+
+def _median_error(rows: Sequence[IterationScore]) -> float | None:
+    errors = _errors(rows)
+    return float(np.median(np.abs(errors))) if errors else None
+
+
+def _bias(rows: Sequence[IterationScore]) -> float | None:
+    errors = _errors(rows)
+    return float(np.mean(errors)) if errors else None
+
+
+def _worst(rows: Sequence[IterationScore]) -> float | None:
+    errors = _errors(rows)
+    return max(errors, key=abs) if errors else None
+
+
+def _held(rows: Sequence[IterationScore]) -> float | None:
+    known = [row for row in rows if row.low_ns is not None and row.high_ns is not None]
+    held = [(row.low_ns or 0.0) <= row.measured_ns <= (row.high_ns or 0.0) for row in known]
+    return float(np.mean(held)) if held else None

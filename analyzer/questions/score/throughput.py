@@ -1,0 +1,239 @@
+"""Whole networks predicted from shape-only traces, beside the throughput that others measured with timm.
+
+Absolutely, with nothing measured, and moved: given what the other GPU of the table measured. The measurements are
+inference under float16 autocast on a consumer's GPU, at batch sizes that hide the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Mask
+from ....formats.trace.tables import Trace
+from ....specs.catalog import load_catalog
+from ....specs.gpu import Gpu, Rate, peak_flops_per_s
+from ....specs.match import find_gpu
+from ...iteration.analyze import analyze_trace
+from ...iteration.report import GpuPrediction
+from ...measurements.samples import MeasurementTable, pick, read_table
+from ...models.library import Library
+from ...whatif.scenario import Scenario
+from .baselines import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
+from .end_to_end import split_of
+from .recordings import (
+    ARCHIVE,
+    FOLDER,
+    ListedNetwork,
+    NetworkRecording,
+    archive_for,
+    earlier_networks,
+    read_networks,
+    read_recordings,
+)
+from .report import ThroughputRow
+from .weights import Weights
+
+THROUGHPUT: Final = "models/throughput.parquet"
+COLUMNS: Final = (
+    *("gpu", "model", "mode", "precision", "compile", "channels_last", "batch_per_gpu", "image_size", "n_gpus"),
+    *("samples_per_s", "software", "source", "params_m"),
+)
+PARAMS_WITHIN_M: Final = 0.006
+"""Half of the last decimal that the table has. Where the count differs, another network ran: upstream's rows of torch
+2.9.1 have the branches of reparametrized models merged."""
+OLDEST_TORCH: Final = (2, 1)
+"""Before it timm's attention did not run as the fused kernels that are recorded."""
+NS_PER_S: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredThroughput:
+    """Hold one measured throughput of a network."""
+
+    gpu: Gpu
+    software: str
+    """Version of the framework, e.g. `torch 2.4.0`."""
+    is_compiled: bool
+    batch: int
+    sample_ns: float
+
+
+Measured = dict[tuple[str, str], list[MeasuredThroughput]]
+"""By network and layout."""
+
+
+@dataclass(slots=True)
+class Forecaster:
+    """Predict one network in one layout as asked, each question once."""
+
+    network: ListedNetwork
+    layout: str
+    traces: Mapping[int, Trace]
+    """By batch size."""
+    gpus: tuple[Gpu, ...]
+    weights: Weights
+    _known: dict[tuple[str | None, int, bool], dict[str, GpuPrediction]] = field(default_factory=dict)
+
+    def predict(self, item: MeasuredThroughput, judge: Gpu | None) -> GpuPrediction:
+        """Predict the GPU at the batch size measured there, by the models that may judge `judge`; None: rooflines."""
+        key = judge.name if judge is not None else None, item.batch, item.is_compiled
+        if key not in self._known:
+            library = self.weights.library_for(judge) if judge is not None else Library(fitted={})
+            report = analyze_trace(
+                self.traces[item.batch],
+                load_catalog(),
+                targets=self.gpus,
+                op_limit=0,
+                library=library,
+                scenario=Scenario(fuse_elementwise=item.is_compiled),
+            )
+            self._known[key] = {row.gpu: row for row in report.predictions}
+        return self._known[key][item.gpu.name]
+
+
+def score_throughput(
+    data: Path, weights: Weights, folder: Path = FOLDER
+) -> tuple[tuple[ThroughputRow, ...], tuple[str, ...]]:
+    """Predict every measured throughput whose network is recorded; return that, and what was left out and why."""
+    if not (data / THROUGHPUT).exists():
+        return (), ()
+    networks = read_networks(folder)
+    if not networks:
+        return (), (f"{THROUGHPUT} left out: its networks' traces are in a checkout of wavecast, not in the package",)
+    measured = _read_rows(read_table(data / THROUGHPUT, COLUMNS), networks, earlier_networks(folder))
+    rows = [
+        row
+        for archive, chosen in measured.items()
+        for recordings in _by_network(chosen, folder, archive)
+        for row in _score_network(recordings, chosen, weights)
+    ]
+    left_out = sum(len(items) for chosen in measured.values() for items in chosen.values()) - len(rows)
+    note = f"{left_out:,} rows of {THROUGHPUT} left out: no recording at their batch sizes"
+    return tuple(rows), (note,) if left_out else ()
+
+
+def _by_network(chosen: Measured, folder: Path, archive: str) -> Iterator[list[NetworkRecording]]:
+    """Yield an archive's recordings that were measured, those of a network in a layout together."""
+    wanted = {(*key, item.batch) for key, items in chosen.items() for item in items}
+    found = read_recordings(wanted, folder, archive)
+    yield from (list(items) for _, items in groupby(found, lambda item: (item.network.name, item.layout)))
+
+
+def _score_network(
+    recordings: Sequence[NetworkRecording], chosen: Measured, weights: Weights
+) -> Iterator[ThroughputRow]:
+    """Predict all that was measured of a network in a layout."""
+    traces = {item.batch: item.trace for item in recordings}
+    network, layout = recordings[0].network, recordings[0].layout
+    items = [item for item in chosen[network.name, layout] if item.batch in traces]
+    gpus = tuple({item.gpu.name: item.gpu for item in items}.values())
+    forecaster = Forecaster(network=network, layout=layout, traces=traces, gpus=gpus, weights=weights)
+    for item in sorted(items, key=lambda item: (item.gpu.name, item.software, item.is_compiled)):
+        yield _row(forecaster, item, _other(item, items))
+
+
+def _read_rows(
+    table: MeasurementTable, networks: Mapping[str, ListedNetwork], earlier: frozenset[str]
+) -> dict[str, Measured]:
+    """Return the measurements of the networks, by the archive that holds what ran."""
+    kept = pick(table, _is_scored(table, networks))
+    found: dict[str, Measured] = {ARCHIVE: {}}
+    for row in range(len(kept["gpu"])):
+        layout = "nhwc" if kept["channels_last"][row] else "nchw"
+        archive = archive_for(kept["model"][row], torch_version(kept["software"][row]), earlier)
+        found.setdefault(archive, {}).setdefault((kept["model"][row], layout), []).append(
+            MeasuredThroughput(
+                gpu=find_gpu(load_catalog(), kept["gpu"][row]),
+                software=_framework(kept["software"][row]),
+                is_compiled=bool(kept["compile"][row]),
+                batch=int(kept["batch_per_gpu"][row]),
+                sample_ns=NS_PER_S / float(kept["samples_per_s"][row]),
+            )
+        )
+    return found
+
+
+def _is_scored(table: MeasurementTable, networks: Mapping[str, ListedNetwork]) -> Mask:
+    """Say which rows measured a recorded network as it was recorded."""
+    modern = {name: torch_version(name) >= OLDEST_TORCH for name in set(table["software"].tolist())}
+    keys = zip(table["model"].tolist(), table["image_size"].tolist(), table["params_m"].tolist(), strict=True)
+    same = [(table[name] == value) for name, value in (("source", "timm"), ("mode", "infer"), ("precision", "amp"))]
+    is_recorded = np.array([_is_same(networks.get(name), size, params) for name, size, params in keys])
+    is_modern = np.array([modern[name] for name in table["software"].tolist()])
+    return np.asarray(np.logical_and.reduce([*same, is_recorded, is_modern]), dtype=np.bool_)
+
+
+def _is_same(network: ListedNetwork | None, image_size: float, params_m: float) -> bool:
+    if network is None or network.image_size != image_size:
+        return False
+    return abs(params_m - network.params_m) < PARAMS_WITHIN_M
+
+
+def _framework(software: str) -> str:
+    return software.split(";", 1)[0]
+
+
+def torch_version(software: str | None) -> tuple[int, ...]:
+    """Return the version in `torch 2.4.0; cuda 12.4`; nothing where there is another framework."""
+    name, _, version = _framework(software or "").partition(" ")
+    parts = version.split(".")[:2]
+    return tuple(map(int, parts)) if name == "torch" and all(map(str.isdecimal, parts)) else ()
+
+
+def _other(item: MeasuredThroughput, items: Sequence[MeasuredThroughput]) -> MeasuredThroughput | None:
+    """Return the measurement of the same software on the other GPU, if there is one."""
+    same = (other for other in items if (other.software, other.is_compiled) == (item.software, item.is_compiled))
+    return next((other for other in same if other.gpu.name != item.gpu.name), None)
+
+
+def _row(forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput | None) -> ThroughputRow:
+    found = forecaster.predict(item, item.gpu)
+    network = forecaster.network
+    moved = {} if source is None else _moved_ns(forecaster, item, source)
+    return ThroughputRow(
+        table=THROUGHPUT,
+        gpu=item.gpu.name,
+        model=network.name,
+        family=network.family,
+        layout=forecaster.layout,
+        software=item.software,
+        is_compiled=item.is_compiled,
+        batch=item.batch,
+        image_size=network.image_size,
+        source=None if source is None else source.gpu.name,
+        split=split_of(item.gpu, forecaster.weights, found.methods),
+        measured_ns=item.sample_ns * item.batch,
+        predicted_ns=found.iteration_ns,
+        low_ns=found.iteration_low_ns,
+        high_ns=found.iteration_high_ns,
+        baselines_ns={ROOFLINE: forecaster.predict(item, None).iteration_ns, **moved},
+    )
+
+
+def _moved_ns(forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput) -> dict[str, float]:
+    """Return the source's time per sample, carried over by wavecast's ratio and by plain ones."""
+    given_ns = source.sample_ns * item.batch
+    ratio = partial(_predicted_ratio, forecaster, item, source)
+    peaks = [peak_flops_per_s(gpu, Rate.MATRIX_FP16) for gpu in (source.gpu, item.gpu)]
+    widths = source.gpu.memory_bandwidth_bytes_per_s, item.gpu.memory_bandwidth_bytes_per_s
+    return {
+        ANCHORED: given_ns * ratio(item.gpu),
+        BANDWIDTH_RATIO: given_ns * widths[0] / widths[1],
+        **({PEAK_RATIO: given_ns * peaks[0] / peaks[1]} if peaks[0] and peaks[1] else {}),
+        ROOFLINE_RATIO: given_ns * ratio(None),
+    }
+
+
+def _predicted_ratio(
+    forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput, judge: Gpu | None
+) -> float:
+    """Return predicted time per sample over the source's, both by models that may judge `judge`."""
+    here, there = (forecaster.predict(each, judge).iteration_ns / each.batch for each in (item, source))
+    return here / there

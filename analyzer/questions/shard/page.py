@@ -1,0 +1,180 @@
+"""Plans of embedding tables in words and sheets: the answer, the plans, each GPU's load, each table's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ....formats.trace.printable import clean_text
+from ...page.columns import count_column, number_column, text_column, time_column
+from ...page.energy import describe_energy, energy_columns, energy_note
+from ...page.page import Page, build_page, notes, opening, warnings
+from ...page.quantity import common_time_unit, format_bytes, format_count, format_time, format_time_range
+from ...page.sheet import Sheet
+from ..analyze.page.headline import describe_recording
+from .plan import TablePlacement, TableSharding
+from .problem import PlanPhase
+from .report import PlanRow, ShardReport
+
+PHASE_TITLES: Final = {
+    PlanPhase.DENSE: "dense",
+    PlanPhase.INDICES: "indices",
+    PlanPhase.LOOKUP: "lookups",
+    PlanPhase.OUTPUTS: "vectors",
+    PlanPhase.PARTIAL_SUMS: "partial\nsums",
+    PlanPhase.UPDATE: "updates",
+    PlanPhase.GRADIENTS: "gradients",
+}
+KIND_WORDS: Final = {
+    TableSharding.TABLE_WISE: "table-wise",
+    TableSharding.COLUMN_WISE: "column-wise",
+    TableSharding.ROW_WISE: "row-wise",
+    TableSharding.DATA_PARALLEL: "replicated",
+}
+_PLAN_WORDS: Final = {
+    **{kind.value: f"all {word}" for kind, word in KIND_WORDS.items()},
+    "given": "yours",
+    "torchrec": "TorchRec's",
+}
+_OTHERS: Final = {"given": "The given plan", "torchrec": "The plan of TorchRec's planner"}
+_ALIKE: Final = 5e-4
+_SHOWN_RANKS: Final = 64
+_SHOWN_TABLES: Final = 100
+_NOTES: Final = (
+    "Phases run one after the other, each as long as its slowest GPU. Dense: everything but tables, the host included. "
+    "Vectors: the all-to-all of what lookups found and, in training, of its gradients. Partial sums: of row-wise "
+    "tables. Updates: gradients and optimizer of tables. Gradients: the all-reduce of the dense part and of copies.",
+    "Rows of a row-wise table are taken to be hashed to its ranks, which wait for the one that has the hottest rows; "
+    "a GPU's own line has the mean. Lookups are not batched over tables: each has the op that was recorded.",
+)
+
+
+def describe_sharding(report: ShardReport, *, name: str) -> Page:
+    """Put plans of tables into words; `name` stands for a workload that has none."""
+    return build_page(
+        opening(_headline(report, name)),
+        _plans(report),
+        _gpus(report),
+        _tables(report),
+        notes(_notes(report)),
+        warnings(report.warnings),
+    )
+
+
+def _notes(report: ShardReport) -> Iterator[str]:
+    yield from _NOTES
+    if report.electricity is not None:
+        yield energy_note(report.electricity)
+    if report.torchrec is not None:
+        yield (
+            f"TorchRec's: what the planner of TorchRec {clean_text(report.torchrec)} proposes by its own model, of "
+            "kernels that look up many tables at once, for these tables, this memory and these links; priced as all "
+            "other plans are."
+        )
+
+
+def name_plan(name: str) -> str:
+    """Return what a plan is called on a page."""
+    return _PLAN_WORDS.get(name, name)
+
+
+def _headline(report: ShardReport, name: str) -> Iterator[str]:
+    best = report.plans[0]
+    yield describe_recording(report.trace, name)
+    size = format_bytes(sum(table.size_bytes for table in report.tables))
+    yield (
+        f"{format_count(len(report.tables), 'table')} of {size} on {report.gpu_count} × {clean_text(report.gpu)} "
+        f"({clean_text(report.node)}), {report.global_batch:,} samples in an iteration."
+    )
+    unit = common_time_unit([best.iteration_ns])
+    interval = format_time_range(best.iteration_low_ns, best.iteration_high_ns, unit)
+    proof = "the fastest of all plans" if report.is_fastest else "the fastest found"
+    yield f"Proposed: {format_time(best.iteration_ns)} ({interval}), {proof}: {_mix(best.placements)}."
+    if report.electricity is not None:
+        yield f"Its energy: {describe_energy(best.energy)}."
+    for other, word in _OTHERS.items():
+        yield from (_beside(word, best, plan) for plan in report.plans if plan.name == other)
+
+
+def _beside(word: str, best: PlanRow, other: PlanRow) -> str:
+    fits = "" if other.fits else " It does not fit."
+    ratio = other.iteration_ns / best.iteration_ns - 1.0
+    if abs(ratio) < _ALIKE:
+        return f"{word} is as fast: {format_time(other.iteration_ns)}.{fits}"
+    than = "longer" if ratio > 0 else "less"
+    return f"{word} takes {format_time(other.iteration_ns)}, {100 * abs(ratio):.1f} % {than}.{fits}"
+
+
+def _mix(placements: Sequence[TablePlacement]) -> str:
+    counts = {word: sum(item.sharding is kind for item in placements) for kind, word in KIND_WORDS.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+def _plans(report: ShardReport) -> Sheet:
+    plans = report.plans
+    unit = common_time_unit([plan.iteration_ns for plan in plans])
+    phases = [
+        time_column(title, [plan.phases_ns[phase] for plan in plans], unit, rank=2)
+        for phase, title in PHASE_TITLES.items()
+        if any(plan.phases_ns[phase] > 0 for plan in plans)
+    ]
+    return Sheet(
+        title="Plans",
+        columns=(
+            text_column("plan", [name_plan(plan.name) for plan in plans]),
+            time_column("iteration", [plan.iteration_ns for plan in plans], unit),
+            number_column(
+                "90 %",
+                [format_time_range(plan.iteration_low_ns, plan.iteration_high_ns, unit) for plan in plans],
+                rank=1,
+            ),
+            *(energy_columns([plan.energy for plan in plans]) if report.electricity is not None else ()),
+            *phases,
+            number_column("memory", [format_bytes(plan.memory_bytes) for plan in plans], rank=1),
+            text_column("fits", ["yes" if plan.fits else "no" for plan in plans], rank=3),
+        ),
+        marked_rows=frozenset((0,)),
+    )
+
+
+def _gpus(report: ShardReport) -> Sheet:
+    ranks = report.plans[0].ranks
+    shown = ranks[:_SHOWN_RANKS]
+    unit = common_time_unit([rank.lookup_ns + rank.update_ns for rank in ranks])
+    left = "" if len(ranks) == len(shown) else f", the first {len(shown)} of {len(ranks)}"
+    return Sheet(
+        title=f"GPUs of the proposed plan{left}",
+        columns=(
+            count_column("rank", [rank.rank for rank in shown]),
+            count_column("tables", [rank.tables for rank in shown]),
+            count_column("lookups", [rank.lookups for rank in shown]),
+            time_column("lookup", [rank.lookup_ns for rank in shown], unit),
+            time_column("update", [rank.update_ns for rank in shown], unit),
+            number_column("indices\nin", [format_bytes(rank.index_bytes) for rank in shown], rank=2),
+            number_column("vectors\nout", [format_bytes(rank.sent_bytes) for rank in shown], rank=1),
+            number_column("memory", [format_bytes(rank.memory_bytes) for rank in shown]),
+        ),
+    )
+
+
+def _tables(report: ShardReport) -> Sheet:
+    placements = report.plans[0].placements[:_SHOWN_TABLES]
+    tables = report.tables[:_SHOWN_TABLES]
+    left = "" if len(report.tables) == len(tables) else f", the first {len(tables)} of {len(report.tables)}"
+    return Sheet(
+        title=f"Tables of the proposed plan{left}",
+        columns=(
+            text_column("table", [table.name for table in tables], min_width=16),
+            count_column("rows", [table.rows for table in tables], rank=1),
+            count_column("width", [table.width for table in tables], rank=1),
+            number_column("size", [format_bytes(table.size_bytes) for table in tables], rank=2),
+            count_column("lookups", [table.lookups for table in tables], rank=2),
+            text_column("how", [KIND_WORDS[item.sharding] for item in placements]),
+            text_column("ranks", [_rank_words(item.ranks, report.gpu_count) for item in placements]),
+        ),
+        folded=True,
+    )
+
+
+def _rank_words(ranks: Sequence[int], gpu_count: int) -> str:
+    return "all" if len(ranks) == gpu_count else ", ".join(map(str, ranks))

@@ -1,0 +1,95 @@
+"""`wavecast.overview`: what a trace holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...asking.answer import Report, trace_name
+from ...asking.keywords import check_count, speaks_keywords
+from ...asking.question import read_recording
+
+if TYPE_CHECKING:
+    from ....formats.files.importers import Progress
+    from ....formats.trace.tables import Trace
+    from ...asking.answer import Tables
+    from ...page.page import Page
+    from ...recorded.overview import Overview
+
+SHOWN_NAMES: Final = 10
+"""Ops and kernels where nobody says how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class OverviewReport(Report):
+    """Hold what a trace holds: `report` has the figures. Its tables are `ops`, `kernels`, `phases`, `iterations`."""
+
+    name: str
+    """Of the trace."""
+    report: Overview
+    trace: Trace
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page import describe_overview
+
+        return describe_overview(self.report)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts, which show more ops and kernels than its tables."""
+        from ...iteration.own_timeline import lay_out_recording
+        from ...recorded.overview import describe_trace
+        from .charts import illustrate_overview
+
+        timeline = lay_out_recording(self.trace, None) if self.report.kernel_count else None
+        whole, listed = describe_trace(self.trace, limit=None), max(len(self.report.ops), len(self.report.kernels))
+        return illustrate_overview(whole, name=self.name, timeline=timeline, listed_names=listed)
+
+    def to_json(self) -> str:
+        """Return the report as JSON; docs/cli.md has its layout."""
+        from .page import draw_overview_json
+
+        return draw_overview_json(self.report)
+
+    def _tables(self) -> Tables:
+        from ...page.table import table_of
+        from ...recorded.overview import IterationLine, NameLine, PhaseLine
+
+        return {
+            "ops": lambda: table_of(self.report.ops, NameLine),
+            "kernels": lambda: table_of(self.report.kernels, NameLine),
+            "phases": lambda: table_of(self.report.phases, PhaseLine),
+            "iterations": lambda: table_of(self.report.iterations, IterationLine),
+        }
+
+    def _headline(self) -> str:
+        from ...page.quantity import format_count
+
+        kernels = f", {format_count(self.report.kernel_count, 'kernel')}" if self.report.kernel_count else ""
+        return f"of {self.name}: {format_count(self.report.op_count, 'op')}{kernels}"
+
+
+@speaks_keywords
+def overview(
+    trace: str | Path | Trace,
+    *,
+    top: int | None = SHOWN_NAMES,
+    window_ns: tuple[int | None, int | None] | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> OverviewReport:
+    """Return what a trace holds: devices, iterations, phases, and its `top` ops and kernels (None: all).
+
+    Of `window_ns` (ns since the recording's start, either end None) only what the host began then is shown.
+
+    Raises InputError for what cannot be read, and TraceError for a file that is no trace.
+
+    >>> overview("samples/bert_small-inference-bf16-b1-h100.json.gz", top=3).report.devices[0].name
+    'NVIDIA H100 80GB HBM3'
+    """
+    from ...recorded.overview import describe_trace
+
+    check_count("top", top, least=0)
+    read = read_recording(trace, window_ns=window_ns, recover=recover, progress=progress).trace
+    return OverviewReport(name=trace_name(trace), report=describe_trace(read, limit=top), trace=read)

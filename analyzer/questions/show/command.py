@@ -1,0 +1,39 @@
+"""The `show` command: what is in a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...asking.command import WavecastCommand, output_options, recover_option, trace_argument
+from ...asking.output import choose_format, screen_for, write_result
+from ...asking.part_options import window_option
+from ...asking.progress import progress_on_stderr
+from ...page.formats import REPORT_FORMATS
+
+
+@click.command("show", cls=WavecastCommand, short_help="Show what a trace holds.")
+@trace_argument
+@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="Ops and kernels.")
+@window_option("Show only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")
+@output_options(*REPORT_FORMATS)
+@recover_option
+def show(
+    trace: Path,
+    top: int,
+    window_ns: tuple[int | None, int | None] | None,
+    form: str | None,
+    output: Path | None,
+    recover: bool,
+) -> None:
+    """Show what TRACE holds: devices, iterations, phases, top ops and kernels, gaps.
+
+    TRACE is a wavecast trace or a PyTorch profiler file, recognised by its content; '-' reads
+    standard input.
+    """
+    from .api import overview
+
+    with progress_on_stderr("Reading the trace") as progress:
+        found = overview(trace, top=top, window_ns=window_ns, recover=recover, progress=progress)
+    write_result(found.draw(choose_format(form, output), screen_for(output)), output)

@@ -1,0 +1,255 @@
+"""`wavecast.sweep`: one trace while figures of a GPU, or sizes of the iteration, vary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from ....errors import InputError
+from ...asking.answer import Report, trace_name
+from ...asking.electricity import read_electricity
+from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.question import Machines, WhatIfs, find_named, read_recording
+from ...page.formats import REPORT_FORMATS
+from ...page.picture import PICTURE_FORMATS
+
+if TYPE_CHECKING:
+    from ....formats.files.importers import Progress
+    from ....formats.trace.tables import Trace
+    from ....specs.gpu import Gpu
+    from ...asking.answer import Tables
+    from ...asking.question import Gpus
+    from ...iteration.decision.electricity import Electricity
+    from ...page.page import Page
+    from ...page.terminal import Screen
+    from .report import SensitivityReport, SweepReport
+
+Values = str | float | Sequence[float | str]
+"""`"1x..4x"`, one value, or several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SweepAnswer(Report):
+    """Hold an iteration while parameters vary: `report` has the figures. Its table is `points`: a row per point."""
+
+    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, "svg")
+    name: str
+    """Of the trace, where its workload has none."""
+    report: SweepReport
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page.page import describe_sweep
+
+        return describe_sweep(self.report, name=self.name)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ...page.plot import place_charts
+        from .page.charts import sweep_charts
+
+        return place_charts(self.page(), lead=sweep_charts(self.report))
+
+    def picture(self, form: str = "svg") -> bytes:
+        """Return its charts as one picture, `svg` or `png`."""
+        from ...page.picture import draw_picture
+        from .page.charts import sweep_picture
+
+        return draw_picture(sweep_picture(self.report), form)
+
+    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
+        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
+        return self.picture().decode() if form == "svg" else Report.draw(self, form, screen)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
+        _save(self, path)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
+        from .page.records import draw_sweep_json
+
+        return draw_sweep_json(self.report)
+
+    def _tables(self) -> Tables:
+        from .page.records import point_table
+
+        return {"points": lambda: point_table(self.report)}
+
+    def _headline(self) -> str:
+        names = " and ".join(axis.name for axis in self.report.axes)
+        best = max(point.speedup for point in self.report.points)
+        where = f"{self.report.trace.name or self.name}, {self.report.gpu} by {names}"
+        return f"{where}: {len(self.report.points)} points, up to {best:.3g} times as fast"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SensitivityAnswer(Report):
+    """Hold what 1 % more of each figure buys: `report` has the figures. Its table is `figures`: a row per figure."""
+
+    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, "svg")
+    name: str
+    """Of the trace, where its workload has none."""
+    report: SensitivityReport
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page.sensitivity import describe_sensitivity
+
+        return describe_sensitivity(self.report, name=self.name)
+
+    def illustrated_page(self) -> Page:
+        """Return it with its chart."""
+        from ...page.plot import place_charts
+        from .page.charts import sensitivity_chart
+
+        return place_charts(self.page(), lead=[sensitivity_chart(self.report)])
+
+    def picture(self, form: str = "svg") -> bytes:
+        """Return its chart as a picture, `svg` or `png`."""
+        from ...page.picture import draw_picture
+        from .page.charts import sensitivity_chart
+
+        return draw_picture(sensitivity_chart(self.report), form)
+
+    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
+        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
+        return self.picture().decode() if form == "svg" else Report.draw(self, form, screen)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
+        _save(self, path)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
+        from .page.records import draw_sensitivity_json
+
+        return draw_sensitivity_json(self.report)
+
+    def _tables(self) -> Tables:
+        from .page.records import figure_table
+
+        return {"figures": lambda: figure_table(self.report)}
+
+    def _headline(self) -> str:
+        most = self.report.figures[0]
+        where = f"{self.report.trace.name or self.name} on {self.report.gpu}"
+        return f"{where}: 1 % more {most.name} is {-most.elasticity:.2f} % faster, the most of all figures"
+
+
+def _save(answer: SweepAnswer | SensitivityAnswer, path: str | Path) -> None:
+    from ....formats.files.open import write_atomic
+
+    if Path(path).suffix.lower() == PICTURE_FORMATS["png"]:
+        write_atomic(Path(path), answer.picture("png"))
+    else:
+        Report.save(answer, path)
+
+
+@speaks_keywords
+def sweep(  # noqa: PLR0913 (all that one may ask, by name)
+    trace: str | Path | Trace,
+    *,
+    on: str | None = None,
+    vary: Mapping[str, Values] | None = None,
+    source: str | None = None,
+    iteration: int | str | None = None,
+    plan: str | None = None,
+    global_batch: int | None = None,
+    host: float | str | Path | None = None,
+    cpu_speed: float | str | None = None,
+    precision: str | None = None,
+    batch: int | None = None,
+    from_batch: int | None = None,
+    sequence_length: int | None = None,
+    from_sequence_length: int | None = None,
+    cached_tokens: int | None = None,
+    cuda_graph: bool = False,
+    fuse_elementwise: bool = False,
+    attention_kernel: str | None = None,
+    gpu_file: str | Path | None = None,
+    machines: Machines | None = None,
+    electricity: Electricity | float | None = None,
+    captures: Sequence[str | Path] = (),
+    execution_trace: str | Path | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> SweepAnswer | SensitivityAnswer:
+    """Predict a recorded iteration while one or two parameters vary; without `vary`, what 1 % more of each figure buys.
+
+    `on` is the GPU that is varied: by default the one that was measured. `vary` names figures of its datasheet, or
+    sizes of the iteration, with their values: `{"memory.bandwidth": "1x..4x", "sms": [66, 132]}`; docs/sweep.md lists
+    them. `{"gpus": "8..512"}` needs a `plan`. `electricity` is $ per kWh, or an `Electricity`. The other keywords mean
+    what those of `analyze` do.
+    Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
+
+    >>> answer = sweep(trace, on="l40s", vary={"memory.bandwidth": "1x,2x"})
+    >>> [round(point.speedup, 2) for point in answer.report.points]
+    [1.0, 1.12]
+    """
+    from .plans import sweep_plans
+    from .sensitivity import find_sensitivity
+    from .sweep import SweepQuestion, sweep_trace
+    from .values import join_values
+
+    gpus = find_named([] if on is None else [on], source, gpu_file)
+    recording = read_recording(
+        trace,
+        iteration=check_iteration(iteration),
+        captures=captures,
+        execution_trace=execution_trace,
+        recover=recover,
+        progress=progress,
+    )
+    read = recording.trace
+    what_ifs = WhatIfs(
+        host=host,
+        cpu_speed=cpu_speed,
+        precision=precision,
+        batch=batch,
+        from_batch=from_batch,
+        sequence_length=sequence_length,
+        from_sequence_length=from_sequence_length,
+        cached_tokens=cached_tokens,
+        cuda_graph=cuda_graph,
+        fuse_elementwise=fuse_elementwise,
+        attention_kernel=attention_kernel,
+    )
+    varied = {name: join_values(values) for name, values in (vary or {}).items()}
+    question = SweepQuestion(
+        trace=read,
+        catalog=gpus.catalog,
+        gpu=_one_gpu(gpus, read, on),
+        source=gpus.source,
+        gpu_file=None if gpu_file is None else Path(gpu_file),
+        scenario=what_ifs.scenario(read, asks_for_batches=bool(varied)),
+        iteration=recording.iteration,
+        cluster=(machines or Machines()).cluster(gpus.catalog, () if on is None else (on,)),
+        electricity=read_electricity(electricity),
+    )
+    if plan is not None:
+        samples = check_count("global_batch", global_batch)
+        return SweepAnswer(name=trace_name(trace), report=sweep_plans(question, varied, plan, samples))
+    if global_batch is not None:
+        raise InputError("--global-batch is for many GPUs: add --plan and --vary gpus=8..512 (one GPU's is --batch)")
+    if not varied and question.electricity is not None:
+        raise InputError("--electricity, --pue, --host-watts and --carbon are told of --vary: say what varies")
+    if not varied:
+        return SensitivityAnswer(name=trace_name(trace), report=find_sensitivity(question))
+    return SweepAnswer(name=trace_name(trace), report=sweep_trace(question, varied))
+
+
+def _one_gpu(gpus: Gpus, trace: Trace, name: str | None) -> Gpu:
+    """Return the GPU that is varied. Raises InputError where a name means several, or nothing says which."""
+    from ...recorded.devices import first_known_gpu
+
+    if len(gpus.targets) > 1:
+        listed = "; ".join(gpu.name for gpu in gpus.targets)
+        raise InputError(f"--on {name} means {len(gpus.targets)} GPUs: {listed}; name one of them")
+    found = next(iter(gpus.targets), None) or gpus.source
+    found = found or (first_known_gpu(gpus.catalog, trace) if trace.is_measured else None)
+    if found is None:
+        raise InputError("--on says which GPU is varied: a recording of shapes has none of its own; add --on h100sxm")
+    return found

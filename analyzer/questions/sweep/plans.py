@@ -1,0 +1,124 @@
+"""A sweep over the number of GPUs under a plan, and over a figure of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ....errors import InputError
+from ..scale.parts import PlanPart
+from ..scale.report import PARTS_OF, PlanPrediction, ScaleReport, Spent
+from ..scale.scale import scale_trace
+from .axes import AskedAxis, read_axes
+from .imagined import Imagined, imagine, place_variants
+from .knees import explain_slower, find_knees
+from .report import AxisKind, SweepLimit, SweepPoint, SweepReport
+from .sweep import SweepQuestion
+
+_LIMITS: Final = {
+    Spent.COMPUTE: SweepLimit.COMPUTE,
+    Spent.LINK: SweepLimit.COMMUNICATION,
+    Spent.BUBBLE: SweepLimit.BUBBLE,
+    Spent.HOST: SweepLimit.HOST,
+    Spent.OPTIMIZER: SweepLimit.OPTIMIZER,
+    Spent.STRAGGLERS: SweepLimit.STRAGGLERS,
+}
+
+
+def sweep_plans(
+    question: SweepQuestion, vary: Mapping[str, str], plan: str, global_batch: int | None = None
+) -> SweepReport:
+    """Predict a recording of one GPU on many while their number, or also a figure of theirs, varies.
+
+    Numbers of GPUs that the plan cannot take are left out, which a warning says. Speed is samples per second over those
+    of the first number on the unvaried GPU. Raises InputError where the number is not among the parameters.
+    """
+    asked = read_axes(vary, question.gpu, question.trace, question.scenario) if vary else ()
+    if all(item.axis.kind is not AxisKind.GPUS for item in asked):
+        raise InputError("--plan says how GPUs share an iteration: say how many with --vary gpus=8..512")
+    at = next(number for number, item in enumerate(asked) if item.axis.kind is AxisKind.GPUS)
+    imagined = imagine(question.gpu, asked, question.catalog, question.gpu_file)
+    counts = [int(value) for value in asked[at].axis.values if not isinstance(value, str)]
+    found = scale_trace(
+        question.trace,
+        question.catalog,
+        targets=imagined.gpus,
+        gpu_counts=counts,
+        plans=[plan],
+        global_batch=global_batch,
+        recorded_batch=question.scenario.recorded_batch_size,
+        source=question.source,
+        library=question.library,
+        scenario=question.scenario,
+        iteration=question.iteration,
+        cluster=place_variants(question.cluster, imagined.gpus),
+        electricity=question.electricity,
+    )
+    return _report(question, asked, at, found, imagined)
+
+
+def _report(
+    question: SweepQuestion, asked: Sequence[AskedAxis], at: int, found: ScaleReport, imagined: Imagined
+) -> SweepReport:
+    rows = {(row.gpu, row.gpu_count): row for row in found.predictions}
+    kept = tuple(count for count in asked[at].axis.values if any(key[1] == count for key in rows))
+    first = rows[question.gpu.name, int(kept[0])]
+    axis = replace(asked[at].axis, values=kept, base=kept[0])
+    axes = tuple(axis if number == at else item.axis for number, item in enumerate(asked))
+    points = []
+    for place, column in imagined.column_of.items():
+        for number, count in enumerate(kept):
+            row = rows.get((imagined.gpus[column].name, int(count)))
+            if row is not None:
+                where = (number,) if not place else (number, *place) if at == 0 else (*place, number)
+                points.append(_point(where, row, first, imagined, column))
+    ordered = tuple(sorted(points, key=lambda point: point.at[::-1]))
+    return SweepReport(
+        trace=found.trace,
+        source=found.source,
+        scenario=question.scenario,
+        gpu=question.gpu.name,
+        plan=_common_plan(found.predictions),
+        axes=axes,
+        base=_point((), first, first, imagined, 0),
+        points=ordered,
+        knees=find_knees(axes, ordered),
+        slower_with_more=tuple(explain_slower(axes, ordered)),
+        warnings=found.warnings,
+        electricity=question.electricity,
+    )
+
+
+def _common_plan(rows: Sequence[PlanPrediction]) -> str:
+    """Return the plan that all numbers of GPUs have, with the axis that grows left open."""
+    words = [row.plan.split(",") for row in rows]
+    same = [word for word in words[0] if all(word in other for other in words)]
+    open_words = [word.partition("=")[0] + "=*" for word in words[0] if word not in same]
+    return ",".join((*open_words, *same))
+
+
+def _point(
+    at: tuple[int, ...], row: PlanPrediction, first: PlanPrediction, imagined: Imagined, column: int
+) -> SweepPoint:
+    shares = {limit: row.share(spent) for spent, limit in _LIMITS.items()}
+    others = [part for part in PlanPart if all(part not in parts for parts in PARTS_OF.values())]
+    shares[SweepLimit.WAITS] = sum(row.parts_ns.get(part, 0.0) for part in others) / max(row.iteration_ns, 1.0)
+    return SweepPoint(
+        at=at,
+        gpu=row.gpu,
+        iteration_ns=row.iteration_ns,
+        iteration_low_ns=row.iteration_low_ns,
+        iteration_high_ns=row.iteration_high_ns,
+        speedup=row.samples_per_s / first.samples_per_s,
+        speedup_low=None,
+        speedup_high=None,
+        samples_per_s=row.samples_per_s,
+        fits=row.fits,
+        is_tight=row.is_tight,
+        memory_needed_bytes=row.memory_needed_bytes,
+        memory_usable_bytes=row.memory_usable_bytes,
+        shares={limit: share for limit, share in shares.items() if share > 0},
+        beyond=imagined.outside[column],
+        energy=row.energy,
+    )

@@ -1,0 +1,297 @@
+"""From a trace to an iteration predicted while one or two parameters vary: the function behind `sweep`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ....arrays import Floats, none_for_nan
+from ....errors import InputError
+from ....formats.trace.tables import Trace
+from ....specs.cluster import USUAL, Cluster
+from ....specs.gpu import Catalog, Gpu
+from ...host.costs import unknown_host_half_width
+from ...iteration.analyze import report_on, run_analysis
+from ...iteration.basis import OTHER_HOST_HALF_WIDTH
+from ...iteration.decision.electricity import Electricity, PowerDraw
+from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.energy import draw_power
+from ...iteration.gpu_rows import tokens_per_sample
+from ...iteration.result import Analysis, build_result
+from ...iteration.warnings import warn
+from ...memory.fit import fit_on
+from ...models.library import Library
+from ...replay.forecast import Forecast
+from ...whatif.scenario import Scenario
+from ..compare.interval import change_half_widths
+from .axes import SIZES, AskedAxis, read_axes
+from .imagined import Imagined, imagine, place_variants
+from .intervals import change_ends, change_forecast, common_forecasts, hold_to_physics, widened_forecast
+from .knees import explain_slower, find_knees
+from .limits import limit_shares
+from .report import AxisKind, SweepPoint, SweepReport
+
+_CACHES: Final = frozenset({"l2.size", "occupancy.shared_memory_per_sm_kib", "occupancy.registers_per_sm"})
+"""What may give more speed than there is more of it: all that is worked on may fit at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SweepQuestion:
+    """Hold a trace and what is asked of it beside the parameters."""
+
+    trace: Trace
+    catalog: Catalog
+    gpu: Gpu
+    source: Gpu | None = None
+    gpu_file: Path | None = None
+    """The user's file, which the GPU may stand in."""
+    library: Library | None = None
+    scenario: Scenario = field(default_factory=Scenario)
+    iteration: int | str | None = None
+    cluster: Cluster = USUAL
+    electricity: Electricity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SweptAnalysis:
+    """Hold an analysis on the unvaried GPU and its variants, as points are made from."""
+
+    result: Analysis
+    changes: Forecast
+    """With the intervals of changes."""
+    widened: Forecast
+    """With those of the times themselves."""
+    common: tuple[Forecast, ...]
+    """With those of what all GPUs have in common."""
+    power: tuple[PowerDraw, ...]
+    electricity: Electricity
+
+
+def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport:
+    """Predict an iteration while one or two parameters vary: name → values, as `figures` and `values` describe them.
+
+    All variants of the GPU are columns of one prediction; every value of another parameter is an analysis of its own.
+    Raises InputError for parameters and values that cannot be.
+    """
+    asked = read_axes(vary, question.gpu, question.trace, question.scenario)
+    if any(item.axis.kind is AxisKind.GPUS for item in asked):
+        raise InputError("--vary gpus says how many GPUs share an iteration, not how: add --plan, such as --plan fsdp")
+    imagined = imagine(question.gpu, asked, question.catalog, question.gpu_file)
+    first = run_on(question, imagined.gpus)
+    base = _swept(first, imagined, question.electricity)
+    points = []
+    for place, scenario in _scenarios(asked, first.scenario).items():
+        swept = (
+            base
+            if scenario == first.scenario
+            else _swept(_changed(question, first, scenario, imagined), imagined, question.electricity)
+        )
+        points += list(_points(asked, place, swept, base, imagined))
+    ordered = tuple(sorted(points, key=lambda point: point.at[::-1]))
+    report = report_on(first, ops_gpu=question.gpu, op_limit=0)
+    axes = tuple(item.axis for item in asked)
+    return SweepReport(
+        trace=report.trace,
+        source=report.source,
+        scenario=question.scenario,
+        gpu=question.gpu.name,
+        axes=axes,
+        base=_point((), base, base, 0, imagined, work=1.0),
+        points=ordered,
+        knees=find_knees(axes, ordered),
+        slower_with_more=tuple(explain_slower(axes, ordered)),
+        warnings=(*_notes(asked), *warn(first)),
+        electricity=question.electricity,
+    )
+
+
+def run_on(question: SweepQuestion, gpus: Sequence[Gpu]) -> Analysis:
+    """Predict a question's iteration on the unvaried GPU, first of all, and its variants."""
+    return run_analysis(
+        question.trace,
+        question.catalog,
+        targets=gpus,
+        source=question.source,
+        library=question.library,
+        scenario=question.scenario,
+        iteration=question.iteration,
+        cluster=place_variants(question.cluster, gpus),
+    )
+
+
+def base_point(result: Analysis, unvaried: Imagined) -> SweepPoint:
+    """Return the point where nothing is varied."""
+    swept = _swept(result, unvaried, None)
+    return _point((), swept, swept, 0, unvaried, work=1.0)
+
+
+def _changed(question: SweepQuestion, first: Analysis, scenario: Scenario, imagined: Imagined) -> Analysis:
+    """Return the same analysis under another scenario."""
+    return build_result(
+        first.recorded_trace,
+        first.origin,
+        first.prediction.fleet.gpus,
+        first.library,
+        scenario,
+        iteration=first.window.index,
+        cluster=place_variants(question.cluster, imagined.gpus),
+    )
+
+
+def _swept(result: Analysis, imagined: Imagined, electricity: Electricity | None) -> SweptAnalysis:
+    extra = len(result.prediction.fleet.gpus) - len(imagined.gpus)  # the source, and variants that are not asked about
+    apart, beyond = (np.append(item, np.zeros(extra)) for item in (imagined.apart, imagined.beyond))
+    host, changes = _host_half_widths(result), change_forecast(result, apart, beyond)
+    origin = result.origin
+    is_measured = origin is not None and imagined.gpus[0].name == origin.name and not result.scenario.changes_work
+    return SweptAnalysis(
+        result=result,
+        changes=changes,
+        # Where the unvaried GPU was measured, what is not known of the others is the change alone.
+        widened=changes if is_measured else widened_forecast(result, beyond, host),
+        common=common_forecasts(result, host),
+        power=draw_power(result),
+        electricity=electricity or Electricity(),
+    )
+
+
+def _host_half_widths(result: Analysis) -> Floats:
+    """Return how far the host may be off beside each GPU.
+
+    Not at all where the GPU that was measured is varied: nothing else changes.
+    """
+    gpus = result.prediction.fleet.gpus
+    if result.scenario.cpu_speed is not None:
+        return np.full(len(gpus), result.scenario.host_half_width)
+    if result.origin is None:
+        return np.full(len(gpus), unknown_host_half_width())
+    is_own = gpus[0].name == result.origin.name
+    return np.full(len(gpus), 0.0 if is_own else OTHER_HOST_HALF_WIDTH)
+
+
+def _scenarios(asked: Sequence[AskedAxis], scenario: Scenario) -> dict[tuple[int, ...], Scenario]:
+    """Return the scenario at every combination of the values of the axes that are no figures, by their places."""
+    changed = [item for item in asked if item.change is not None]
+    found: dict[tuple[int, ...], Scenario] = {}
+    for place in product(*(range(len(item.axis.values)) for item in changed)):
+        values: dict[str, Any] = {
+            item.change.field: item.scenario_value(at)
+            for item, at in zip(changed, place, strict=True)
+            if item.change is not None
+        }
+        found[place] = replace(scenario, **values)
+    return found
+
+
+def _points(
+    asked: Sequence[AskedAxis], place: tuple[int, ...], swept: SweptAnalysis, base: SweptAnalysis, imagined: Imagined
+) -> list[SweepPoint]:
+    """Return the points of all variants under one scenario."""
+    found = []
+    for figures, column in imagined.column_of.items():
+        inner, outer = iter(figures), iter(place)
+        at = tuple(next(inner if item.figure is not None else outer) for item in asked)
+        found.append(_point(at, swept, base, column, imagined, work=_work_ratio(asked, at)))
+    return found
+
+
+def _work_ratio(asked: Sequence[AskedAxis], at: tuple[int, ...]) -> float:
+    """Return how much more work an iteration does than the recorded one."""
+    ratio = 1.0
+    for item, index in zip(asked, at, strict=True):
+        if item.axis.name in SIZES:
+            ratio *= item.axis.ratio(index) or 1.0
+    return ratio
+
+
+def _point(
+    at: tuple[int, ...], swept: SweptAnalysis, base: SweptAnalysis, column: int, imagined: Imagined, *, work: float
+) -> SweepPoint:
+    result, gpu = swept.result, imagined.gpus[column]
+    time_ns, base_ns = float(swept.widened.iteration_ns[column]), float(base.result.forecast.iteration_ns[0])
+    speedup = base_ns / max(time_ns, 1.0) * work
+    low, high = _speedup_ends(speedup, _change_ends(swept, base, column), imagined.ratios[column], swept is base)
+    fit = fit_on(result.memory, [gpu])[0]
+    low_ns, high_ns = (none_for_nan(float(ends[column])) for ends in (swept.widened.low_ns, swept.widened.high_ns))
+    samples_per_s, tokens = _samples_per_s(base.result, time_ns, result), tokens_per_sample(result)
+    samples = None if samples_per_s is None else samples_per_s * time_ns * 1e-9
+    return SweepPoint(
+        at=at,
+        gpu=gpu.name,
+        iteration_ns=time_ns,
+        iteration_low_ns=low_ns,
+        iteration_high_ns=high_ns,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        samples_per_s=samples_per_s,
+        fits=fit.fits,
+        is_tight=fit.is_tight,
+        memory_needed_bytes=fit.needed_bytes,
+        memory_usable_bytes=fit.usable_bytes,
+        shares=limit_shares(result)[column],
+        beyond=imagined.outside[column],
+        energy=JobEnergy(
+            power=swept.power[column],
+            time_ns=time_ns,
+            low_ns=low_ns,
+            high_ns=high_ns,
+            gpu_count=1,
+            host_gpu_count=1,
+            samples=samples,
+            tokens=samples * tokens if samples and tokens else None,
+            electricity=swept.electricity,
+        ),
+    )
+
+
+def _speedup_ends(
+    speedup: float, ends: tuple[float, float] | None, ratios: Mapping[str, float], is_gpu_alone: bool
+) -> tuple[float | None, float | None]:
+    """Return the ends of a speed-up's interval; `ends` are those of the time, relative to it."""
+    if ends is None:
+        return None, None
+    low, high = speedup / ends[1], speedup / ends[0]
+    if is_gpu_alone:
+        is_linear = not _CACHES & ratios.keys()
+        low, high = hold_to_physics(low, high, tuple(ratios.values()), is_linear=is_linear)
+    return min(low, speedup), max(high, speedup)
+
+
+def _change_ends(swept: SweptAnalysis, base: SweptAnalysis, column: int) -> tuple[float, float] | None:
+    """Return the ends of the interval of a time, relative to it, where that of the unvaried GPU is given.
+
+    None where too much has no interval.
+    """
+    ends = change_ends(swept.changes, swept.common, column)
+    if ends is None:
+        return None
+    down, up = ends
+    if swept is not base:
+        widths = change_half_widths(base.result, swept.result, (0, 0))
+        if widths is None:
+            return None
+        down, up = float(np.hypot(down, widths[0])), float(np.hypot(up, widths[1]))
+    return float(np.exp(-down)), float(np.exp(up))
+
+
+def _samples_per_s(base: Analysis, time_ns: float, result: Analysis) -> float | None:
+    meta = base.recorded_trace.meta.workload
+    recorded = result.scenario.recorded_batch_size or meta.batch_size
+    samples: float | None = meta.samples_per_iteration or recorded
+    if not samples or time_ns <= 0:
+        return None
+    asked = result.scenario.batch_size
+    if asked is not None:
+        samples = samples * asked / recorded if recorded else asked
+    return samples / time_ns * 1e9
+
+
+def _notes(asked: Sequence[AskedAxis]) -> tuple[str, ...]:
+    rounded = [item.axis.name for item in asked if item.rounded]
+    return (f"{' and '.join(rounded)}: rounded to whole numbers",) if rounded else ()

@@ -1,0 +1,141 @@
+"""`wavecast.validate`: a prediction beside what the predicted GPU really took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...asking.answer import Report, trace_name
+from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.question import find_one, pick_host, read_catalog, read_target, read_trace, refuse_input_twice
+
+if TYPE_CHECKING:
+    from ....formats.files.importers import Progress
+    from ....formats.trace.tables import Trace
+    from ...asking.answer import Tables
+    from ...page.page import Page
+    from .report import Validation
+
+SHORT_OP_COUNT: Final = 10
+"""Ops compared in the page where nobody asks for more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ValidationReport(Report):
+    """Hold a prediction beside a measurement: `report` has the figures. Its tables are `ops` and `unmatched`."""
+
+    first_name: str
+    second_name: str
+    """Of the traces."""
+    report: Validation
+    """With all ops that were asked for."""
+    shown_op_count: int | None = SHORT_OP_COUNT
+    """Ops in its page and its JSON; None: all."""
+    has_op_details: bool = False
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from .page import describe_validation
+
+        return describe_validation(
+            self._shortened(),
+            source_name=self.first_name,
+            target_name=self.second_name,
+            detailed_ops=self.has_op_details,
+        )
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts, which show all ops."""
+        from .charts import illustrate_validation
+
+        return illustrate_validation(
+            self.report,
+            source_name=self.first_name,
+            target_name=self.second_name,
+            detailed_ops=self.has_op_details,
+            listed_ops=self.shown_op_count,
+        )
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/cli.md has its layout."""
+        from .json import draw_validation_json
+
+        return draw_validation_json(self._shortened())
+
+    def _shortened(self) -> Validation:
+        return replace(self.report, ops=self.report.ops[: self.shown_op_count])
+
+    def _tables(self) -> Tables:
+        from .json import compared_op_table, unmatched_table
+
+        return {"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)}
+
+    def _headline(self) -> str:
+        from ...page.quantity import format_error
+
+        where = f"from {self.report.source.gpu or 'shapes'} to {self.report.target.gpu}"
+        return f"{where}: iteration {format_error(self.report.iteration.error_ratio)} off"
+
+
+@speaks_keywords
+def validate(  # noqa: PLR0913 (all that one may ask, by name)
+    first: str | Path | Trace,
+    second: str | Path | Trace,
+    *,
+    source: str | None = None,
+    to: str | None = None,
+    gpu_file: str | Path | None = None,
+    iteration: int | str | None = None,
+    captures: Sequence[str | Path] = (),
+    ops: bool = False,
+    top: int | None = None,
+    host: float | str | Path | None = None,
+    cpu_speed: float | str | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> ValidationReport:
+    """Predict the GPU of `second` from the trace `first` of the same work, and compare with what `second` measured.
+
+    `source` and `to` are the GPUs of the two, where the traces do not say them. `top` limits the ops that are listed,
+    `ops` shows them all, with bounds and reasons. The other keywords mean what the options of
+    `validate` of the same names do.
+    Raises InputError for what cannot be read or compared, UnknownGpuError for a GPU that is not catalogued, and
+    TraceError for a file that is no trace.
+
+    >>> pair = [f"samples/bert_small-inference-bf16-b1-{gpu}.json.gz" for gpu in ("h100", "mi300x")]
+    >>> report = validate(*pair)
+    >>> report.report.target.gpu, report.tables
+    ('Instinct MI300X', ('ops', 'unmatched'))
+    """
+    from ...prediction.capture_join import join_either
+    from ...whatif.scenario import Scenario
+    from .validation import validate_traces
+
+    check_count("top", top, least=0)
+    refuse_input_twice(first, second)
+    catalog = read_catalog(gpu_file)
+    measured, predicted = find_one(catalog, source), find_one(catalog, to)
+    before, after = (read_trace(trace, joins=False, recover=recover, progress=progress) for trace in (first, second))
+    recorded = {str(path): read_trace(path, joins=False, progress=progress) for path in captures}
+    before, after = join_either((before, after), recorded)
+    asked = pick_host(host, cpu_speed)
+    speed = None if asked is None else read_target(asked, before)
+    report = validate_traces(
+        before,
+        after,
+        catalog,
+        source=measured,
+        target=predicted,
+        op_limit=top,
+        scenario=Scenario() if speed is None else Scenario(cpu_speed=speed.ratio, host_half_width=speed.half_width),
+        iteration=check_iteration(iteration),
+    )
+    return ValidationReport(
+        first_name=trace_name(first),
+        second_name=trace_name(second),
+        report=report,
+        shown_op_count=SHORT_OP_COUNT if top is None and not ops else None,
+        has_op_details=ops,
+    )

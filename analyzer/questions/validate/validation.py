@@ -1,0 +1,185 @@
+"""From two recordings to the comparison: the one function behind `wavecast validate`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Rows
+from ....errors import InputError, UnknownGpuError
+from ....formats.trace.tables import Trace
+from ....specs.gpu import Catalog, Gpu
+from ...iteration.analyze import run_analysis
+from ...iteration.recorded_warnings import warn_recorded
+from ...iteration.result import Analysis
+from ...iteration.warnings import warn
+from ...models.library import Library, load_library
+from ...recorded.choice import ALL, choose_iteration
+from ...recorded.devices import source_gpu
+from ...recorded.window import Window, check_usable, select_window
+from ...whatif.scenario import Scenario
+from .alignment import Alignment, align
+from .calls import KeyTable, list_calls
+from .comparison import (
+    Half,
+    compare_families,
+    compare_group,
+    compare_ops,
+    count_covered,
+    list_unmatched,
+    measured_half,
+    predicted_half,
+    target_ratios,
+)
+from .iteration import compare_iteration
+from .report import Side, Validation
+
+LEAST_MATCHED_RATIO: Final = 0.5
+"""Of the kernels' time of either recording: below this, they are not the same workload. The pairs of recordings of one
+workload on GPUs of two vendors match by 100 %; BERT and ViT, both transformers, by 0 %."""
+
+
+def validate_traces(  # noqa: PLR0913 (all that one may ask, by name)
+    first: Trace,
+    second: Trace,
+    catalog: Catalog,
+    *,
+    source: Gpu | None = None,
+    target: Gpu | None = None,
+    op_limit: int | None = 10,
+    library: Library | None = None,
+    scenario: Scenario | None = None,
+    iteration: int | str | None = None,
+) -> Validation:
+    """Predict `first` on the GPU of `second` and compare, op by op.
+
+    `source` and `target` override what the recordings say of their GPUs; `op_limit` is the number of ops listed (None:
+    all). `iteration` says which one of either trace is meant, as for `analyze_trace`; a number means nothing to a trace
+    of a single one. Raises InputError where `second` has no GPU times, or where the two are not the same workload.
+
+    >>> validation = validate_traces(measured, measured, catalog)
+    >>> validation.total.call_count, round(validation.total.figures.mape, 2)
+    (2, 0.0)
+    """
+    asked_of = _ask_both(first, second, iteration)
+    chosen, choice = choose_iteration(second, asked_of[1])
+    window = select_window(chosen, choice.index)
+    check_usable(window)
+    if not len(window.kernel_rows):
+        raise InputError(
+            "the second trace holds no GPU kernels, so there is nothing to compare with: record it on the target GPU"
+        )
+    measured_on = target or _target_gpu(second, catalog, window)
+    models = library or load_library()
+    asked = scenario or Scenario()
+    predicted = run_analysis(
+        first,
+        catalog,
+        targets=[measured_on],
+        source=source,
+        library=models,
+        scenario=asked,
+        iteration=asked_of[0],
+    )
+    measured = run_analysis(
+        second, catalog, targets=[measured_on], source=measured_on, library=models, iteration=asked_of[1]
+    )
+    halves, alignment = _pair(predicted, measured, measured_on)
+    return _compare(*halves, alignment, op_limit)
+
+
+def _ask_both(first: Trace, second: Trace, iteration: int | str | None) -> tuple[int | str | None, int | str | None]:
+    """Return what to ask of each trace. Raises InputError where one of them has no such iteration."""
+    choices, asked = [], []
+    for trace, which in ((first, "first"), (second, "second")):
+        single = int(np.sum(trace.iterations.profiled)) < 2
+        asked.append(None if isinstance(iteration, int) and single else iteration)
+        try:
+            choices.append(choose_iteration(trace, asked[-1])[1])
+        except InputError as error:
+            raise InputError(f"the {which} trace: {error}") from None
+    if iteration == ALL and choices[0].count != choices[1].count:
+        raise InputError(
+            f"all iterations as one do not compare: {choices[0].count} in the first trace, {choices[1].count} in the "
+            "second; ask for one of them"
+        )
+    return asked[0], asked[1]
+
+
+def _target_gpu(second: Trace, catalog: Catalog, window: Window) -> Gpu:
+    """Return the GPU of the second recording, which another option names than that of the first."""
+    try:
+        return source_gpu(second, catalog, window)
+    except UnknownGpuError as error:
+        raise UnknownGpuError(f"the second trace: {error}".replace("--from", "--to")) from None
+
+
+def _pair(predicted: Analysis, measured: Analysis, gpu: Gpu) -> tuple[tuple[Half, Half], Alignment]:
+    keys, none = KeyTable(), np.zeros(0, dtype=np.int64)
+    rows: Rows = predicted.window.kernel_rows if predicted.origin is not None else none
+    first = list_calls(predicted.trace, predicted.workload, rows, keys)
+    second = list_calls(measured.trace, measured.workload, measured.window.kernel_rows, keys)
+    alignment = align(first, second)
+    halves = (
+        predicted_half(predicted, _column(predicted, gpu), first, alignment),
+        measured_half(measured, _column(measured, gpu), second, alignment),
+    )
+    return halves, alignment
+
+
+def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | None) -> Validation:
+    sides = _side(first), _side(second)
+    if min(side.matched_ratio for side in sides) < LEAST_MATCHED_RATIO:
+        raise InputError(
+            f"the traces are not of the same workload: only {sides[0].matched_ratio:.0%} of the first one's kernel "
+            f"time and {sides[1].matched_ratio:.0%} of the second one's are in ops that both have, with the same "
+            f"shapes and types; {_advice(first, second)}"
+        )
+    ops = compare_ops(first, second, alignment)
+    whole_ns = sum(item.measured_ns for item in ops)
+    unmatched = [*list_unmatched(first, is_measured=False), *list_unmatched(second, is_measured=True)]
+    ratios = target_ratios(first, second, len(alignment.rule))
+    return Validation(
+        source=sides[0],
+        target=sides[1],
+        scenario=first.result.scenario,
+        iteration=compare_iteration(first, second, ratios),
+        total=compare_group(None, ops, whole_ns),
+        families=compare_families(ops),
+        ops=ops[:op_limit],
+        op_count=len(ops),
+        intervals=count_covered(ops),
+        unmatched=tuple(sorted(unmatched, key=lambda item: -item.time_ns)),
+        warnings=(
+            *warn(first.result),
+            *(f"the trace of the target: {text}" for text in warn_recorded(second.result)),
+        ),
+    )
+
+
+def _advice(first: Half, second: Half) -> str:
+    shaped = [bool(half.result.trace.signatures) for half in (first, second)]
+    if shaped[0] != shaped[1]:
+        return f"the {'second' if shaped[0] else 'first'} one holds no shapes: record it with record_shapes=True"
+    return "record the same model, batch and precision on both GPUs"
+
+
+def _side(half: Half) -> Side:
+    matched = half.parts.pair >= 0
+    choice = half.result.choice
+    return Side(
+        iteration_index=half.result.iteration_index,
+        iteration_choice=choice.rule,
+        recorded_iteration_count=choice.count,
+        gpu=half.result.origin.name if half.result.origin is not None else None,
+        framework=half.result.trace.meta.framework,
+        call_count=len(half.calls.op),
+        matched_call_count=len(np.unique(half.calls.part_call[matched])),
+        kernel_time_ns=float(half.parts.time_ns.sum()),
+        matched_ns=float(half.parts.time_ns[matched].sum()),
+    )
+
+
+def _column(result: Analysis, gpu: Gpu) -> int:
+    return next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)

@@ -1,1 +1,0 @@
-"""The charts of reports whose words are one module beside this package."""

@@ -1,1 +1,0 @@
-"""A comparison of two traces, in words, sheets and JSON."""

@@ -1,1 +1,0 @@
-"""Predictions of parallel plans as pages, tables, figures and records."""

@@ -1,1 +1,0 @@
-"""A described recommender on GPUs: in words and sheets, and as records."""

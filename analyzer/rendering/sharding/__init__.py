@@ -1,1 +1,0 @@
-"""Plans of embedding tables as pages, JSON and CSV."""

@@ -1,0 +1,203 @@
+"""Errors in the words of whoever asks: options on a command line, keywords in Python; and what keywords refuse."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import wavecast
+from click.testing import CliRunner
+from wavecast.__main__ import wavecast as program
+from wavecast.analyzer.asking.amounts import parse_bytes, parse_duration_ns, parse_percent
+from wavecast.analyzer.asking.keywords import with_keywords
+
+SAMPLES = Path(__file__).parents[3] / "samples"
+SHAPES = SAMPLES / "gpt2_small-training-bf16-b4-shapes.json.gz"
+H100 = SAMPLES / "bert_small-inference-bf16-b1-h100.json.gz"
+NOT_ASKED_OF_PYTHON = {
+    "output", "form", "figure", "stretch", "max_error_percent", "is_run", "device", "seconds", "version", "help",
+    "left_out", "leave_one_out", "excluded",
+}  # fmt: skip
+"""Options that say where a result goes, or that a method or another function has."""
+KEYWORD_OF = {
+    "targets": ("to", "on"), "target": ("to",), "with_ops": ("ops",), "gpu_counts": ("gpus",), "plans": ("plan",),
+    "marks_path": ("critical_path",), "given_prices": ("prices",), "price_file": ("prices",), "price_kind": ("prices",),
+    "cloud": ("prices",), "places": ("traces",), "precisions": ("precision",), "batch_sizes": ("batch",),
+    "sequence_lengths": ("sequence_length",), "cpu_speeds": ("cpu_speed",), "hosts": ("host",),
+}  # fmt: skip
+OF_MANY_GPUS = {"gpu_counts", "plans", "global_batch"}
+"""Of `analyze`: `wavecast.scale` has these, and its report saves the timeline."""
+RECORDS: dict[Callable[..., Any], str] = {
+    wavecast.Machines: "machines",
+    wavecast.Selection: "selection",
+    wavecast.Goal.read: "goal",
+    wavecast.Electricity: "electricity",
+}
+"""What some keywords take, whose fields are options."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "analyze": wavecast.analyze,
+    "scale": wavecast.scale,
+    "sweep": wavecast.sweep,
+    "validate": wavecast.validate,
+    "replay": wavecast.replay,
+    "compare": wavecast.compare,
+    "show": wavecast.overview,
+    "gpus": wavecast.gpus,
+    "ranks": wavecast.ranks,
+    "graph": wavecast.graph,
+    "score": wavecast.score,
+    "batch": wavecast.batch,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    known = set(inspect.signature(FUNCTIONS[name]).parameters)
+    for record, keyword in RECORDS.items():
+        known |= set(inspect.signature(record).parameters) if keyword in known else set()
+    options = {str(item.name) for item in command.params} - NOT_ASKED_OF_PYTHON
+    options -= {"timeline"} if name in ("analyze", "ranks") else set()  # their reports save it
+    options -= OF_MANY_GPUS if name == "analyze" else set()
+    if name == "replay":
+        options -= {"target", "top"}  # of its figure, and of 'wavecast rerun'
+    assert {option for option in options if not known & {option, *KEYWORD_OF.get(option, ())}} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--to says on which GPUs: add --to h100", "to says on which GPUs: add to='h100'"),
+        ("say which with --from GPU", "say which with source=GPU"),
+        ("--batch 64 changes nothing", "batch=64 changes nothing"),
+        ("--host fast: expected a ratio", "host fast: expected a ratio"),
+        ("name its machine with --node", "name its machine with Machines(nodes=…)"),
+        ("with 'wavecast convert --window 2s..3s'", "with 'wavecast convert --window 2s..3s'"),
+        ("--rows all shows them", "Selection(rows=0) shows them"),
+        ("--allowance 10% would add a tenth", "--allowance 10% would add a tenth"),
+        ("leave out --nccl-tests", "leave out Machines(nccl_tests=…)"),
+        ("record with --shapes-only", "record with --shapes-only"),
+        ("a--batch and ---batch", "a--batch and ---batch"),
+    ],
+)
+def test_options_become_keywords(text: str, expected: str) -> None:
+    assert with_keywords(text, {"to", "source", "batch", "host", "machines", "selection"}) == expected
+
+
+def test_a_command_names_its_options_where_the_function_names_keywords() -> None:
+    with pytest.raises(wavecast.InputError) as caught:
+        wavecast.scale(SHAPES, gpus=8)
+    assert str(caught.value).endswith("a recording of shapes has none of its own; add to='h100'")
+    result = CliRunner().invoke(program, ["scale", str(SHAPES), "--gpus", "8"])
+    assert result.exit_code == 2
+    assert result.stderr.strip().endswith("a recording of shapes has none of its own; add --to h100")
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (lambda: wavecast.analyze(SHAPES, from_batch=3), "from_batch says what batch rescales: add batch=N"),
+        (lambda: wavecast.analyze(SHAPES, goal=3), "goal=3: expected words"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, prices=3), "prices=3: expected a price list"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, selection="cost"), "expected a Selection"),  # type: ignore[arg-type]
+        (lambda: wavecast.sweep(SHAPES, vary="sms=2x"), "expected values by parameter"),  # type: ignore[arg-type]
+        (lambda: wavecast.sweep(SHAPES, on=3, vary={"sms": "2x"}), "on=3: expected the name"),  # type: ignore[arg-type]
+        (lambda: wavecast.gpus(3), "3: expected the name of a GPU"),  # type: ignore[arg-type]
+        (lambda: wavecast.Selection(rows="x"), "rows='x': expected a number"),  # type: ignore[arg-type]
+        (lambda: wavecast.Selection(only=[3]), "only=.3.: expected names"),  # type: ignore[list-item]
+        (lambda: wavecast.Selection(min_memory=-3), "min_memory=-3: expected a size"),
+        (lambda: wavecast.Goal(count=1, unit="ells"), "unit 'ells': expected iterations"),  # type: ignore[arg-type]
+        (lambda: wavecast.Goal(count="1"), "expected more than 0"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, batch=0), "batch=0: expected a whole number, 1 or more"),
+        (lambda: wavecast.analyze(SHAPES, batch=True), "batch=True: expected a whole number, 1 or more"),
+        (lambda: wavecast.analyze(SHAPES, batch=2.5), r"batch=2\.5: expected a whole number"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, precision="fp3"), "precision='fp3': expected one of bf16, fp16"),
+        (lambda: wavecast.analyze(SHAPES, attention_kernel="x"), "attention_kernel='x': expected one of flash2"),
+        (lambda: wavecast.analyze(SHAPES, host=float("nan")), "host nan: expected a ratio"),
+        (lambda: wavecast.analyze(SHAPES, iteration="first"), "iteration='first': expected a number, median"),
+        (lambda: wavecast.analyze(SHAPES, iteration=-1), "iteration=-1: expected a whole number, 0 or more"),
+        (lambda: wavecast.analyze(SHAPES, top=-1), "top=-1: expected a whole number, 0 or more"),
+        (lambda: wavecast.analyze(SHAPES, to=7), "to=7: expected a name or a list of names"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(None), "trace: expected a path or a Trace, got NoneType"),  # type: ignore[arg-type]
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus=0), "gpus=0: expected a number of GPUs"),
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus=[]), "add gpus=N, or say which plan"),
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus="8"), "gpus='8': expected"),  # type: ignore[arg-type]
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, max_memory="much"), "max_memory='much': expected a size"),
+        (
+            lambda: wavecast.scale(SHAPES, to="L4", gpus=8, max_memory=7e10),  # type: ignore[arg-type]
+            "expected a size such as '70GiB' or '80GB', as text",
+        ),
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, measured_step="0"), "measured_step='0': expected a time"),
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, measured_step="9ms"), "say which with source=GPU"),
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, global_batch=10**10), "expected 1,000,000,000 samples"),
+        (lambda: wavecast.compare(SHAPES, SHAPES), "name the GPUs to predict with on, e.g. on='h100'"),
+        (lambda: wavecast.compare(H100, H100, max_slowdown="-3%"), "max_slowdown='-3%': expected a percentage"),
+        (lambda: wavecast.compare("-", "-"), "standard input holds one trace"),
+        (lambda: wavecast.validate(H100, SHAPES), "the second trace holds no GPU kernels"),
+        (lambda: wavecast.replay(SHAPES), "the trace holds no kernels"),
+        (lambda: wavecast.replay(H100).save_figure("x.svg", stretch_ms=(3, 1)), "stretch_ms=3 1: it ends before"),
+        (lambda: wavecast.overview(H100, top=-1), "top=-1: expected"),
+        (lambda: wavecast.ranks([]), "traces: expected the files of a job's ranks"),
+        (lambda: wavecast.batch("x", output="x.txt"), r"output x\.txt: expected a file that ends in \.parquet, \.csv"),
+        (lambda: wavecast.batch("nothing", output="x.csv"), "nothing: no such file"),
+        (lambda: wavecast.batch("x", output="x.csv", precision="fp3"), "precision='fp3': expected one of bf16"),
+        (lambda: wavecast.batch("x", output="x.csv", batch=[8, 0]), "batch=0: expected a whole number"),
+        (lambda: wavecast.batch("x", output="x.csv", host=[1.0, -1]), "host -1: expected a ratio"),
+        (lambda: wavecast.batch("x", output="x.csv", max_kinds=2), "max_kinds and utilisation are for a mix"),
+        (lambda: wavecast.batch("x", output="x.csv", utilisation=2.0), "utilisation=2: expected a ratio"),
+        (lambda: wavecast.batch(str(SHAPES), output="x.csv", scheduler="tcp"), "scheduler 'tcp': expected local"),
+        (lambda: wavecast.gpus("h9000"), "is called 'h9000'"),
+        (lambda: wavecast.graph(H100, iteration=5), "iteration 5"),
+        (lambda: wavecast.score("nowhere", leave_out="x"), "leave_out='x': expected one of chips, shapes"),
+        (lambda: wavecast.score("nowhere", leave_out="chips", exclude_gpu="L4"), "it goes without exclude_gpu"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_line(ask: Callable[[], Any], expected: str) -> None:
+    with pytest.raises(wavecast.InputError, match=expected) as caught:
+        ask()
+    assert "\n" not in str(caught.value)
+    assert "--" not in str(caught.value)
+
+
+def test_amounts() -> None:
+    assert [parse_bytes(text) for text in ("1", "2 MiB", "0.5tib", "1e3", "0", "GB")] == [
+        2.0**30, 2.0**21, 2.0**39, None, None, None,
+    ]  # fmt: skip
+    assert [parse_duration_ns(text) for text in ("3", "3us", "3 s", "-1", "nan")] == [3e6, 3e3, 3e9, None, None]
+    assert [parse_percent(text) for text in ("3%", "0", "nan", "inf", "x%")] == [0.03, 0.0, None, None, None]
+
+
+def test_recording_needs_torch_when_it_is_called() -> None:
+    code = """if True:
+        import sys
+        sys.modules["torch"] = None
+        import wavecast
+        try:
+            wavecast.record(lambda: None)
+        except wavecast.CaptureError as error:
+            print(error)
+    """
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert printed == "recording needs torch: pip install 'wavecast[tracer]'\n"
+
+
+def test_a_function_or_a_loop_is_recorded(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    layer, x = torch.nn.Linear(64, 32), torch.ones(8, 64)
+    found = wavecast.record(lambda: layer(x), device="cpu", warmup=0, repeats=1, name="linear", batch_size=8)
+    assert found.meta.workload.name == "linear"
+    with wavecast.record(tmp_path / "loop.json.gz", iterations=(2, 4), mode="inference"):
+        for _ in range(5):
+            layer(x)
+    assert int(wavecast.load_trace(tmp_path / "loop.json.gz").iterations.profiled.sum()) == 2
+    with pytest.raises(wavecast.InputError, match="device: expected cuda"):
+        wavecast.record(lambda: layer(x), device="tpu")
+    with pytest.raises(TypeError, match="itrations"):
+        wavecast.record(lambda: layer(x), itrations=3)  # type: ignore[call-overload]

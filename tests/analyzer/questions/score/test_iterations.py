@@ -1,0 +1,237 @@
+"""Iterations on many GPUs: models written from their sizes, plans of rows, and what is said of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.prediction.workload import shape_workload
+from wavecast.analyzer.questions.scale.parts import PlanPart
+from wavecast.analyzer.questions.score.baselines import ANCHORED
+from wavecast.analyzer.questions.score.distributed.baselines import (
+    CARRIED_PLAN,
+    FIXED_MFU,
+    PERFECT_SCALING,
+    SCALED,
+    baselines_ns,
+)
+from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
+from wavecast.analyzer.questions.score.distributed.pairs import FASTER_PLAN, plan_decisions
+from wavecast.analyzer.questions.score.distributed.plans import nic_bytes_per_s, node_of, plan_of
+from wavecast.analyzer.questions.score.distributed.rows import IterationRow, kernels_of, sizes_of
+from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, TransformerSizes
+from wavecast.analyzer.questions.score.distributed.transformer import synthesise
+from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
+from wavecast.analyzer.questions.score.page.json import draw_score_json, read_score_json
+from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
+from wavecast.analyzer.recorded.window import select_window
+from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
+from wavecast.formats.trace.validate import validate
+from wavecast.specs.attention_kernels import AttentionKernel
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
+
+H100 = find_gpu(load_catalog(), "H100 SXM5 80GB")
+SMALL = TransformerSizes(
+    name="small", layers=2, hidden=512, ffn=1408, heads=8, kv_heads=4, head_dim=64, vocab=1024
+)  # fmt: skip
+
+
+def make_row(**changes: Any) -> IterationRow:
+    """A row of a small Llama on eight H100."""
+    row = IterationRow(
+        row=0, source="nemo", model="llama3-1b", task="pre-training", gpu=H100.name, gpus=8, nodes=1, gpus_per_node=8,
+        intra_link="NVLink4 NVSwitch", inter_link="IB NDR 400 Gb/s per GPU", links_assumed=True, global_batch=16,
+        micro_batch=1, microbatches=4, seq_len=1024, dp=4, tp=2, pp=1, vp=1, cp=1, ep=1,
+        sharding="distributed optimizer (ZeRO-1)", fsdp_group=0, precision="bf16", recompute="none", framework="NeMo",
+        step_time_ms=100.0, tokens_per_s_per_gpu=0.0, model_flops_per_step=1e15, peak_tflops=989.4, layers=2,
+        hidden=512, ffn=1408, heads=8, kv_heads=4, head_dim=64, vocab=1024, experts=0, top_k=0, moe_ffn=0,
+        params_total=1e7, config_env="", note="",
+    )  # fmt: skip
+    return replace(row, **changes)
+
+
+def flops_of(sizes: TransformerSizes, kernels: Kernels, tokens: int) -> float:
+    """FLOPs of all products of a recording."""
+    trace = synthesise(sizes, kernels, 1, tokens)
+    workload = shape_workload(trace, select_window(trace))
+    names = [trace.strings[trace.ops.name[op]] for op in workload.op.tolist()]
+    counted = [name.endswith(("mm", "addmm")) for name in names]
+    return float((workload.work.flops * workload.count)[counted].sum())
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+@pytest.mark.parametrize("is_fp8", [False, True])
+def test_products_are_three_times_two_per_weight_and_token(is_fused: bool, is_fp8: bool) -> None:
+    weights = 2 * (512 * (8 + 8) * 64 + 512 * 512 + 3 * 512 * 1408) + 512 * 1024
+    kernels = Kernels(is_fused=is_fused, is_fp8=is_fp8, accumulates=is_fused, gradient_dtype="float32")
+    assert flops_of(SMALL, kernels, 256) == 6 * weights * 256
+
+
+def test_adapters_leave_the_weights_gradients_out() -> None:
+    whole, adapted = flops_of(SMALL, Kernels(), 256), flops_of(SMALL, Kernels(lora_rank=8), 256)
+    assert 0.6 * whole < adapted < 0.75 * whole
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"activation": Activation.GELU, "has_rms_norm": False, "has_rotary": False, "learned_positions": 256},
+        {"activation": Activation.SQUARED_RELU},
+        {"experts": 4, "top_k": 2, "moe_ffn": 256},
+        {"is_tied": True},
+        {"has_bias": True},
+    ],
+)
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        Kernels(),
+        Kernels(is_fp8=True),
+        Kernels(attention=AttentionKernel.CUDNN),
+        Kernels(attention=AttentionKernel.EFFICIENT, reported_losses=2, is_optimizer_fused=False),
+    ],
+)
+def test_recordings_are_valid_and_every_op_is_known(changes: dict[str, Any], kernels: Kernels) -> None:
+    trace = synthesise(replace(SMALL, **changes), kernels, 2, 256)
+    validate(trace)
+    workload = shape_workload(trace, select_window(trace))
+    unknown = {trace.strings[trace.ops.name[op]] for op in workload.op[~workload.has_work].tolist()}
+    assert not unknown
+    backward = trace.ops.phase == 1
+    assert (trace.ops.forward[backward] >= 0).all()
+
+
+def moved_bytes(sizes: TransformerSizes, kernels: Kernels, name: str) -> float:
+    """Bytes that all ops of a name move in an iteration of one sample of 256 tokens."""
+    trace = synthesise(sizes, kernels, 1, 256)
+    workload = shape_workload(trace, select_window(trace))
+    chosen = [trace.strings[trace.ops.name[op]] == name for op in workload.op.tolist()]
+    return float((workload.work.moved_bytes * workload.count)[chosen].sum())
+
+
+def test_biases_gradients_read_every_output_of_a_layers_products_once() -> None:
+    outputs = 2 * 256 * ((8 + 2 * 4) * 64 + 512 + 2 * 1408 + 512)
+    assert moved_bytes(SMALL, Kernels(), "aten::sum") == 0.0
+    assert moved_bytes(replace(SMALL, has_bias=True), Kernels(), "aten::sum") == pytest.approx(2 * outputs, rel=0.01)
+
+
+def test_reported_losses_are_taken_in_float32_and_learned_from_by_nothing() -> None:
+    plain, reporting = (Kernels(is_loss_fused=True, reported_losses=count) for count in (0, 2))
+    for name in ("aten::_log_softmax_backward_data", "aten::nll_loss_backward"):
+        assert moved_bytes(SMALL, plain, name) == moved_bytes(SMALL, reporting, name) > 0.0
+    more = moved_bytes(SMALL, reporting, "aten::_log_softmax") - moved_bytes(SMALL, plain, "aten::_log_softmax")
+    assert more == pytest.approx(2 * 2 * 4 * 256 * 1024, rel=0.01)
+
+
+def test_an_optimizer_in_steps_moves_more_than_a_fused_one() -> None:
+    names = ("mul_", "add_", "addcmul_", "sqrt", "div_", "addcdiv_")
+    steps = sum(moved_bytes(SMALL, Kernels(is_optimizer_fused=False), f"aten::_foreach_{name}") for name in names)
+    assert 3.0 < steps / moved_bytes(SMALL, Kernels(), "aten::_fused_adamw_") < 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "expected"),
+    [
+        ("IB NDR 400 Gb/s per GPU", 8, 50e9),
+        ("RoCE 1600 Gb/s per node", 8, 25e9),
+        ("2x ConnectX-6 IB HDR 200Gb/Sec", 4, 12.5e9),
+        ("Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 8x ConnectX-7 IB NDR 400Gb/s", 8, 50e9),
+        ("Management: 1x Ethernet 10GB/Sec", 8, 0.0),
+        ("", 8, 0.0),
+    ],
+)
+def test_networks_are_read_from_a_systems_description(text: str, gpus: int, expected: float) -> None:
+    assert nic_bytes_per_s(text, gpus) == pytest.approx(expected)
+
+
+def test_plans_use_all_gpus() -> None:
+    assert plan_of(make_row(), H100).ranks == 8
+    sharded = make_row(dp=8, tp=1, sharding="fsdp full_shard", fsdp_group=4)
+    plan = plan_of(sharded, H100)
+    assert (plan.dp, plan.fsdp, plan.zero) == (2, 4, 0)
+    assert node_of(make_row(gpus=4, dp=2), H100).gpu_count == 4
+
+
+def test_a_slower_plan_is_predicted_slower() -> None:
+    library = load_library()
+    known: dict[tuple[Any, ...], Any] = {}
+    row = make_row(layers=4)
+    alone = forecast_row(replace(row, gpus=4, tp=1), H100, library, known)
+    shared = forecast_row(row, H100, library, known)
+    assert isinstance(alone, RowForecast)
+    assert isinstance(shared, RowForecast)
+    assert shared.low_ns < shared.step_ns < shared.high_ns
+    assert sum(shared.shares.values()) == pytest.approx(1.0)
+    assert kernels_of(row).accumulates
+    assert sizes_of(row).has_rotary
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"cp": 2, "gpus": 16}, {"tp": 1, "pp": 2}, {"experts": 4, "top_k": 2, "moe_ffn": 256, "ep": 2}]
+)
+def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[str, Any]) -> None:
+    found = forecast_row(make_row(precision=precision, **changes), H100, load_library(), {})
+    assert isinstance(found, RowForecast), found
+    assert 0 < found.step_ns < 1e9
+
+
+def test_experts_are_reached_as_the_recipe_says() -> None:
+    changes: dict[str, Any] = {"experts": 4, "top_k": 2, "moe_ffn": 256, "ep": 4, "dispatcher": "flex hybridep"}
+    plain, once = make_row(**(changes | {"dispatcher": "alltoall"})), make_row(**changes)
+    hidden = make_row(**changes, overlaps_experts=True)
+    assert plan_of(plain, H100).dispatch is ExpertDispatch.ALL_TO_ALL
+    assert plan_of(once, H100).dispatch is ExpertDispatch.ONCE
+    shown, less = (forecast_row(row, H100, load_library(), {}) for row in (once, hidden))
+    assert isinstance(shown, RowForecast)
+    assert isinstance(less, RowForecast)
+    assert less.shares[PlanPart.EXPERT] < shown.shares[PlanPart.EXPERT]
+    assert less.step_ns <= shown.step_ns  # a host that cannot keep up waits for neither
+    assert shown.plan.endswith("dispatch=deepep")
+
+
+def make_forecast(step_ms: float) -> RowForecast:
+    """A forecast, nine tenths of it computing."""
+    shares = {str(PlanPart.COMPUTE): 0.9, str(PlanPart.DATA): 0.1}
+    return RowForecast(plan="dp=8", step_ns=step_ms * 1e6, low_ns=1.0, high_ns=1e12, shares=shares)
+
+
+def test_an_anchor_moves_what_computes_alone() -> None:
+    small, large = make_forecast(80.0), make_forecast(90.0)
+    # 100 of 80 ms: 8 ms are links, so kernels take 92 instead of 72.
+    assert large.anchored_ns(100e6, small) == pytest.approx(9e6 + 81e6 * 92 / 72)
+
+
+def test_baselines_are_given_other_rows_alone() -> None:
+    first = make_row(), make_forecast(80.0)
+    more = make_row(row=1, gpus=16, dp=8, global_batch=32, step_time_ms=104.0), make_forecast(84.0)
+    found = baselines_ns([first, more], 1)
+    assert found[PERFECT_SCALING] == pytest.approx(100e6)
+    assert found[SCALED] == pytest.approx(105e6)
+    assert found[FIXED_MFU] == pytest.approx(1e15 / (16 * 989.4e12) / 0.4 * 1e9)
+    assert {ANCHORED, CARRIED_PLAN} <= set(found)
+
+
+def make_score(plan: str, measured: float, predicted: float) -> IterationScore:
+    return IterationScore(
+        table="distributed/iterations.parquet", source="nemo", model="m", task="t", gpu=H100.name, gpus=8, plan=plan,
+        precision="bf16", framework="", micro_batch=1, global_batch=16, seq_len=1024, has_experts=False,
+        split=Split.UNSEEN, measured_ns=measured, predicted_ns=predicted, low_ns=0.5 * predicted, high_ns=2 * predicted,
+        baselines_ns={FIXED_MFU: 2 * measured},
+    )  # fmt: skip
+
+
+def test_plans_are_compared_and_shown() -> None:
+    rows = (make_score("tp=2", 1e9, 1.1e9), make_score("tp=4", 2e9, 1.9e9), make_score("tp=8", 3e9, 1.8e9))
+    decisions = plan_decisions(rows)
+    assert next(row for row in decisions if row.criterion == FASTER_PLAN).right == pytest.approx(2 / 3)
+    sheet = iteration_sheet(rows)
+    assert sheet.columns[0].cells[0] == "all"
+    assert worst_iteration_sheet(rows).row_count == 1
+    score = Score(weights="w", rows=(), iterations=rows, decisions=decisions)
+    assert read_score_json(orjson.loads(draw_score_json(score))).iterations == rows
