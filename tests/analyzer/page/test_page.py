@@ -161,7 +161,7 @@ def test_every_report_is_described_as_a_page() -> None:
         for name, function in getmembers(module, isfunction)
         if function.__module__ == module.__name__
         and function.__annotations__.get("return") == "Page"
-        and not name.startswith(("illustrate", "_"))
+        and name.startswith("describe")
     } == DESCRIBED
 
 
