@@ -15,7 +15,6 @@ from ..graph.roles import Role, call_roles
 from ..replay.causes import CAUSES, IdleCause
 from ..replay.engine import Timing, on_gpus
 from ..replay.forecast import iteration_lengths
-from ..whatif.cuda_graph.capture import find_stretches
 from ..whatif.scenario import Scenario
 from .report import FASTER_KERNELS, LAUNCH_BOUND_RATIO, Gain
 from .result import Analysis, arrange, build_result
@@ -95,9 +94,9 @@ def _is_same(now_ns: float, other_ns: float) -> bool:
 
 def _length_with(result: Analysis, column: int, scenario: Scenario) -> float:
     """Return how long the iteration takes on one GPU under another scenario, whose trace is the same."""
-    arranged = arrange(result, result.origin, scenario, result.library)
-    timing = on_gpus(arranged.timing, slice(column, column + 1))
-    return float(_lengths(result, arranged.graph, timing)[0])
+    alone = replace(result, prediction=result.prediction.on_gpu(column))
+    arranged = arrange(alone, result.origin, scenario, result.library, result.window)
+    return float(_lengths(result, arranged.graph, arranged.timing)[0])
 
 
 def _length_unmerged(result: Analysis, column: int, scenario: Scenario) -> float:
@@ -150,6 +149,8 @@ def _why_not(result: Analysis, option: str) -> str | None:
 
 def _why_not_captured(result: Analysis) -> str | None:
     """Return why no launch became part of a CUDA graph; None where some did."""
+    from ..whatif.cuda_graph.capture import find_stretches
+
     trace, graph = result.trace, result.recorded_graph
     if len(find_stretches(graph, trace).launches):
         return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
-from ...formats.perfetto.timeline import save_events
 from ...formats.trace.limits import MAX_INTEGER
 from ..graph.critical import CriticalPath
 from ..prediction.workload import measured_workload
@@ -18,12 +18,11 @@ from ..replay.binding import durations_ns
 from ..replay.engine import Timing, on_gpus, replay
 from ..replay.forecast import kernel_rows
 from ..replay.paths import measured_path, replayed_path
-from ..timeline.build import build_timeline
-from ..timeline.events import timeline_events
-from ..timeline.notes import kernel_notes, op_notes
-from ..timeline.sides import TimelineSide, measured_side, predicted_side
-from ..timeline.slices import Timeline
-from .result import Analysis
+from .result import Analysis, arrange
+
+if TYPE_CHECKING:
+    from ..timeline.sides import TimelineSide
+    from ..timeline.slices import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,14 +37,19 @@ class GpuReplay:
     path: CriticalPath
 
 
-def replay_on(result: Analysis, gpu_name: str) -> GpuReplay:
+def replay_on(result: Analysis, gpu_name: str, *, whole: bool = False) -> GpuReplay:
     """Replay a result on one of its GPUs again and keep every node's time.
+
+    `whole`: later iterations than the one that is predicted are timed as well, for those who look at all of them.
 
     >>> round(float(replay_on(result, a100.name).end_ns.max()) / 1e6)  # ms
     8
     """
     column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == gpu_name)
     timing = on_gpus(result.forecast.timing, slice(column, column + 1))
+    if whole:
+        alone = replace(result, prediction=result.prediction.on_gpu(column))
+        timing = arrange(alone, result.origin, result.scenario, result.library).timing
     end_ns = replay(result.graph, timing)[:, 0]
     path = replayed_path(result.trace, result.graph, timing, end_ns, replayed_window(result).index)
     return GpuReplay(column=column, timing=timing, end_ns=end_ns, path=path)
@@ -64,6 +68,10 @@ def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
     >>> [process.title for process in lay_out(result, replay_on(result, a100.name)).processes]
     ['predicted on A100 SXM4 80GB']
     """
+    from ..timeline.build import build_timeline
+    from ..timeline.notes import kernel_notes
+    from ..timeline.sides import predicted_side
+
     if not np.abs(replayed.end_ns).max(initial=0.0) <= MAX_INTEGER:  # NaN, too
         raise InputError(
             "the predicted iteration is longer than a timeline holds (104 days): the trace's shapes or times are of no "
@@ -92,10 +100,16 @@ def save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
     >>> (folder / "a100.json.gz").exists()
     True
     """
-    save_events(timeline_events(lay_out(result, replay_on(result, gpu_name))), path)
+    from ...formats.perfetto.timeline import save_events
+    from ..timeline.events import timeline_events
+
+    save_events(timeline_events(lay_out(result, replay_on(result, gpu_name, whole=True))), path)
 
 
 def _measured(result: Analysis, gpu_name: str) -> TimelineSide:
+    from ..timeline.notes import op_notes
+    from ..timeline.sides import measured_side
+
     workload = measured_workload(result.recorded_trace, result.window)
     notes = op_notes(workload, kernel_rows(result.recorded_graph, result.recorded_trace, workload))
     path = measured_path(result.recorded_trace, result.recorded_graph, result.window.index)

@@ -14,7 +14,7 @@ from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import build_fleet
 from ...specs.gpu import Gpu
 from ...specs.prices.book import PriceBook, shipped_prices
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Runs
 from ..graph.steps import with_iterations
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
@@ -33,11 +33,11 @@ from ..recorded.untimed import without_times
 from ..recorded.window import Window, select_window
 from ..replay.engine import Timing
 from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of, target_timing
+from ..replay.iterations import runs_near
 from ..replay.overlap import collective_slowing, learn_slowing, slowed_timing, with_learned
 from ..replay.profiler_slowdown import ProfilerSlowdown, without_profiler
 from ..whatif.apply import change_graph, change_trace
 from ..whatif.change import ChangedGraph
-from ..whatif.fusion.pricing import with_generated
 from ..whatif.scenario import Scenario
 from .basis import Basis, measured_basis, shapes_basis
 from .run_rows import RunRows, find_run_rows
@@ -98,6 +98,8 @@ class Arrangement:
     timing: Timing
     changed: ChangedGraph
     """The graph before times were given to it."""
+    near: Runs
+    """What runs beside the iteration or before: the rest of the graph has its kernels' times as if alone."""
 
 
 def build_result(
@@ -129,7 +131,7 @@ def build_result(
         basis = measured_basis(recorded, window, changed, origin, gpus, library, attention, cluster)
     else:
         basis = shapes_basis(window, changed, gpus, library, attention, cluster, is_merged=scenario.fuse_elementwise)
-    arranged = arrange(basis, origin, scenario, library)
+    arranged = arrange(basis, origin, scenario, library, window)
     graph, timing = arranged.graph, arranged.timing
     told = np.full(len(gpus), scenario.host_half_width)
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else told
@@ -149,7 +151,7 @@ def build_result(
         run=find_run_rows(
             basis.trace, window, basis.recorded_graph, basis.workload, basis.prediction, arranged.changed, library
         ),
-        forecast=forecast(basis.trace, window, graph, timing, spread),
+        forecast=forecast(basis.trace, window, graph, timing, spread, near=arranged.near),
         recorded_busy_ns=basis.recorded_busy_ns,
         slowdown=basis.slowdown,
         memory=memory,
@@ -165,8 +167,12 @@ def build_result(
     )
 
 
-def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario, library: Library) -> Arrangement:
+def arrange(
+    found: Basis | Analysis, origin: Gpu | None, scenario: Scenario, library: Library, window: Window | None = None
+) -> Arrangement:
     """Return graph and times to replay: with what the scenario changes of the graph and the host, on all GPUs.
+
+    `window`: only what its iteration needs has the times of kernels that others run beside; default: all.
 
     What it changes of the trace is in what was found already.
     """
@@ -176,6 +182,8 @@ def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario, lib
         timing, base_ns=timing.base_ns * fewer.base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
     )
     if fewer.generated is not None:
+        from ..whatif.fusion.pricing import with_generated
+
         timing = with_generated(timing, fewer.generated, found.prediction.fleet, library)
     graph, timing = without_profiler(fewer.graph, timing, found.slowdown)
     fleet, recorded = found.prediction.fleet, None
@@ -184,8 +192,9 @@ def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario, lib
         recorded = collective_slowing(graph, found.trace, build_fleet([origin]).fabric)[:, 0]
         learned = learn_slowing(graph, kernel_rows(graph, found.trace, found.workload), recorded)
         slowing, recorded = with_learned(slowing, recorded, learned)
-    timing = slowed_timing(graph, timing, slowing, recorded)
-    return Arrangement(graph=graph, timing=timing, changed=fewer)
+    near = graph.runs if window is None else runs_near(found.trace, graph, window.index)
+    timing = slowed_timing(graph, timing, slowing, recorded, runs=near)
+    return Arrangement(graph=graph, timing=timing, changed=fewer, near=near)
 
 
 def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[MemoryUse | None, str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from ..prediction.workload import GpuWorkload
 from ..recorded.window import Window
 from ..replay.forecast import kernel_rows
 from ..whatif.change import ChangedGraph
-from ..whatif.fusion.pricing import GeneratedNodes
 from ..work import Family, Work
 from ..work.table import WorkTable, tabulate
+
+if TYPE_CHECKING:
+    from ..whatif.fusion.pricing import GeneratedNodes
 
 _MOST_NAMES: Final = 8
 """Names of ops in that of a kernel; later ones are counted."""

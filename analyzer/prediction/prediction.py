@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Rows
-from ...specs.fleet import Fleet
+from ...specs.fleet import Fleet, take_gpus
 from .bounds import Bounds
 from .method import Method
 
@@ -37,6 +37,19 @@ class Prediction:
     bounds: Bounds
     bound_share: Floats
     """The part of its op's bound that a row's time cannot be under, [n]; 0 where no bound holds."""
+
+    def on_gpu(self, column: int) -> Prediction:
+        """Return the same of one GPU alone."""
+        at = slice(column, column + 1)
+        return replace(
+            self,
+            fleet=take_gpus(self.fleet, np.array([column])),
+            time_ns=self.time_ns[:, at],
+            method=self.method[:, at],
+            half_width=self.half_width[:, at],
+            shared_half_width=self.shared_half_width[at],
+            bounds=Bounds(roofline_ns=self.bounds.roofline_ns[:, at], lower_ns=self.bounds.lower_ns[:, at]),
+        )
 
     def busy_ns(self, column: int) -> Floats:
         """Return the GPU-busy time of each row on one GPU, overlap shared out as on the source, [n]."""

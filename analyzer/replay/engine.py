@@ -88,9 +88,9 @@ class _Piece(NamedTuple):
 def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows: int | None = None) -> Floats:
     """Return the end of every node on every GPU, ns since the start of capture, [n, m].
 
-    `runs` are those that are replayed (default: all of the graph's; `runs_before`); nodes of others are left at any
-    value. `piece_rows` is how many nodes are replayed in one step at most (default: `piece_rows_for`): sums begin anew
-    with every piece, so that only replays with equal pieces agree to the last bit.
+    `runs` are those that are replayed (default: all of the graph's; `runs_before`); other nodes end after all of these.
+    `piece_rows` is how many nodes are replayed in one step at most (default: `piece_rows_for`): sums begin anew with
+    every piece, so that only replays with equal pieces agree to the last bit.
 
     GPU: end = max(end before + gap, arrival) + residual + duration. Host: end = max(end before + host time, arrival) +
     residual. Within a run, with S the running sum of what each node adds to the one before it, end - S is the running
@@ -108,7 +108,8 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
         latency_ns=np.ascontiguousarray(timing.latency_ns),
     )
     kept_ns = _kept_apart_ns(graph, timing.residual_ns)
-    end = np.empty((len(nodes.row), timing.latency_ns.shape[1]))
+    shape = len(nodes.row), timing.latency_ns.shape[1]
+    end = np.empty(shape) if runs is None else np.full(shape, -NEVER_NS)
     is_first, is_gpu = lane_firsts(nodes).tolist(), nodes.is_gpu.tolist()
     heads = _edge_heads(graph)
     runs = graph.runs if runs is None else runs

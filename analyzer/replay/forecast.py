@@ -151,8 +151,12 @@ def forecast(
     graph: Graph,
     timing: Timing,
     spread: Spread,
+    *,
+    near: Runs | None = None,
 ) -> Forecast:
     """Replay the graph with the predicted times, and with those at the ends of their intervals.
+
+    Of the graph what `near` names (default: all), which holds what runs beside the iteration.
 
     The errors of the kernels' times and of the host's are independent: the ends of the iteration's interval lie
     sqrt(gpu^2 + host^2) from it, each term the replay with that part at its end.
@@ -169,7 +173,7 @@ def forecast(
     values = len(graph.nodes.row) + _ENDS * int((runs[:, 1] - runs[:, 0]).sum())
     block = max(1, _BLOCK_BYTES // (8 * max(1, values)))
     parts = [
-        _forecast_block(iterations, graph, runs, on_gpus(timing, columns), _select(spread, columns))
+        _forecast_block(iterations, graph, runs, near, on_gpus(timing, columns), _select(spread, columns))
         for columns in (slice(begin, begin + block) for begin in range(0, count, block))
     ]
     return Forecast(
@@ -195,12 +199,14 @@ def iteration_lengths(trace: Trace, window: Window, graph: Graph, timing: Timing
     return np.asarray(finish - start)
 
 
-def _forecast_block(iterations: IterationNodes, graph: Graph, runs: Runs, timing: Timing, spread: Spread) -> Forecast:
+def _forecast_block(
+    iterations: IterationNodes, graph: Graph, runs: Runs, near: Runs | None, timing: Timing, spread: Spread
+) -> Forecast:
     """Forecast the last of some iterations on some of the GPUs; its span depends on nothing but `runs`."""
     count = timing.latency_ns.shape[1]
     # Equal pieces for all: where an end of an interval changes no time, it gives the same iteration to the last bit.
     piece_rows = piece_rows_for((1 + _ENDS) * count)
-    end = replay(graph, timing, piece_rows=piece_rows)
+    end = replay(graph, timing, runs=near, piece_rows=piece_rows)
     start, finish = (times[-1] for times in iterations.spans(end))
     length = finish - start
     low, high, reach = np.full(count, np.nan), np.full(count, np.nan), np.full((_ENDS, count), np.nan)

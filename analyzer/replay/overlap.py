@@ -11,7 +11,7 @@ from ...arrays import Floats, Mask, Rows
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
 from ...specs.fabric import Fabric
-from ..graph.graph import Graph, NodeKind
+from ..graph.graph import Graph, NodeKind, Runs
 from ..recorded.waiting import collective_kernels
 from .engine import Timing, on_gpus, replay
 
@@ -25,7 +25,7 @@ _ROUNDS: Final = 2
 """Replays that tell what runs beside what: a kernel that is longer than the first one took it to be meets more. The
 second changes iterations by 0.01 % at most on transformers' pieces (tensor-parallel, sharded; 256 to 4,096 tokens)."""
 _FEWEST_STREAMS: Final = 2
-_BLOCK_VALUES: Final = 1 << 24
+_BLOCK_VALUES: Final = 1 << 21
 """Nodes times GPUs replayed at a time, for memory's sake."""
 _WHOLLY: Final = 0.9
 """Part of a kernel's time beside collectives from which on it counts as beside them; the rest: as alone."""
@@ -43,13 +43,20 @@ _LEAST_CHANGE: Final = 1e-3
 
 
 def slowed_timing(
-    graph: Graph, timing: Timing, slowing: Floats, recorded: Floats | None = None, *, rounds: int = _ROUNDS
+    graph: Graph,
+    timing: Timing,
+    slowing: Floats,
+    recorded: Floats | None = None,
+    *,
+    rounds: int = _ROUNDS,
+    runs: Runs | None = None,
 ) -> Timing:
     """Return a timing whose kernels take longer while collectives run on another stream of their GPU.
 
     `slowing` says per node and GPU how much longer a kernel takes beside this collective, over alone, [n, m]; that of
     other nodes is not read. The durations of a recording hold the overlap that it had: where `recorded`, the same on
     its GPU [n], is given, they change by what differs.
+    Nodes of other runs than `runs` (default: all) are left as they are.
     A kernel of d alone takes T with d = T - integral over T of (1 - 1 / slowing).
     """
     nodes = graph.nodes
@@ -60,6 +67,13 @@ def slowed_timing(
     known: Floats = np.ones((len(nodes.row), 1))
     if recorded is not None:
         known = _stretch(graph, nodes.start_ns[:, None], nodes.end_ns[:, None], recorded[:, None], slows, slowed)
+    is_run = np.ones(len(nodes.row), dtype=bool)
+    if runs is not None:
+        within = np.zeros(len(nodes.row) + 1, dtype=np.int64)
+        np.add.at(within, runs[:, 0], 1)
+        np.add.at(within, runs[:, 1], -1)
+        is_run = np.cumsum(within)[:-1] > 0
+        known[~is_run] = 1.0
     count = timing.latency_ns.shape[1]
     block = max(1, _BLOCK_VALUES // max(1, len(nodes.row)))
     parts = []
@@ -68,9 +82,9 @@ def slowed_timing(
         part = on_gpus(timing, columns)
         given, found = part.stretch, np.ones((0, 0), dtype=np.float32)
         for _ in range(rounds):
-            end = replay(graph, part)
+            end = replay(graph, part, runs=runs)
             start = end - part.node_ns(slice(None))
-            stretch = _stretch(graph, start, end, slowing[:, columns], slows, slowed) / known
+            stretch = _stretch(graph, start, end, slowing[:, columns], slows & is_run, slowed & is_run) / known
             stretch[np.abs(stretch - 1.0) < _LEAST_CHANGE] = 1.0
             found = stretch.astype(np.float32) if given is None else stretch.astype(np.float32) * given
             part = replace(part, stretch=found)

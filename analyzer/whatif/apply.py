@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Final
 
 import numpy as np
@@ -18,36 +19,44 @@ from ..memory.sizes import check_sizes
 from ..models.library import Library
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
-from .axis.change import change_batch, change_cached_tokens, change_sequence_length
+from ..recorded.compiled import find_compiled
 from .change import Casts, ChangedGraph, Whatif
-from .cuda_graph.capture import capture
-from .fusion.fusion import fuse
-from .fusion.layouts import with_compiled_layouts
-from .precision.precision import change_precision
-from .precision.support import explain_missing_units
-from .retiming.casts import cast_times_ns
-from .retiming.kernels import retime
 from .scenario import Scenario
-from .unchanged import (
-    explain_same_batch,
-    explain_same_cache,
-    explain_same_length,
-    explain_same_precision,
-    is_unchanged,
-)
 
-TRACE_WHATIFS: Final[
-    tuple[tuple[Callable[[Trace, Scenario], Whatif | None], Callable[[Trace, Scenario], str]], ...]
-] = (
-    (change_batch, explain_same_batch),
-    (change_sequence_length, explain_same_length),
-    (change_cached_tokens, explain_same_cache),
-    (change_precision, explain_same_precision),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceWhatif:
+    """Describe a what-if of ops and kernels; `module` (relative to this package) is loaded where it is asked for.
+
+    It has `change(trace, scenario) -> Whatif`; `explain` of `unchanged` says why it may find nothing to change.
+    """
+
+    field: str
+    """Of the scenario: None where it is not asked for."""
+    module: str
+    change: str
+    explain: str
+
+
+TRACE_WHATIFS: Final = (
+    TraceWhatif(field="batch_size", module=".axis.change", change="change_batch", explain="explain_same_batch"),
+    TraceWhatif(
+        field="sequence_length",
+        module=".axis.change",
+        change="change_sequence_length",
+        explain="explain_same_length",
+    ),
+    TraceWhatif(
+        field="cached_tokens", module=".axis.change", change="change_cached_tokens", explain="explain_same_cache"
+    ),
+    TraceWhatif(
+        field="precision",
+        module=".precision.precision",
+        change="change_precision",
+        explain="explain_same_precision",
+    ),
 )
-"""What changes ops and kernels, each with why it may find nothing to change. Sizes first: the conversions
-that a precision adds count elements."""
-GRAPH_WHATIFS: Final[tuple[Callable[[ChangedGraph, Trace, GpuWorkload, Scenario], ChangedGraph], ...]] = (fuse, capture)
-"""What leaves kernels or launches out. Fusion first: what is merged needs no launch."""
+"""Sizes first: the conversions that a precision adds count elements."""
 
 
 def change_trace(
@@ -61,19 +70,35 @@ def change_trace(
     8
     """
     found = Whatif(trace=trace)
-    for whatif, explain in TRACE_WHATIFS:
-        before = found.trace
-        changed = whatif(before, scenario)
-        if changed is None:
+    for row in TRACE_WHATIFS:
+        if getattr(scenario, row.field) is None:
             continue
+        unchanged = import_module(".unchanged", __package__)
+        before = found.trace
+        changed: Whatif = getattr(import_module(row.module, __package__), row.change)(before, scenario)
         _check_lengths(changed.trace, scenario, gpus)
-        if is_unchanged(before, changed):
-            changed = Whatif(trace=before, warnings=(*changed.warnings, explain(before, scenario)))
+        if unchanged.is_unchanged(before, changed):
+            explanation = getattr(unchanged, row.explain)(before, scenario)
+            changed = Whatif(trace=before, warnings=(*changed.warnings, explanation))
         elif origin is not None:
+            from .retiming.kernels import retime
+
             changed = retime(before, changed, origin, library)
         found = replace(changed, warnings=(*found.warnings, *changed.warnings))
-    found = replace(found, trace=with_compiled_layouts(found.trace, scenario))
+    if _is_compiled(found.trace, scenario):
+        from .fusion.layouts import with_compiled_layouts
+
+        found = replace(found, trace=with_compiled_layouts(found.trace, scenario))
+    if scenario.precision is None:
+        return found
+    from .precision.support import explain_missing_units
+
     return replace(found, warnings=(*found.warnings, *explain_missing_units(scenario.precision, gpus)))
+
+
+def _is_compiled(trace: Trace, scenario: Scenario) -> bool:
+    """Say whether a compiler merges ops somewhere, as recorded or as asked."""
+    return scenario.fuse_elementwise or find_compiled(trace).region_count > 0
 
 
 def _check_lengths(trace: Trace, scenario: Scenario, gpus: Sequence[Gpu]) -> None:
@@ -94,13 +119,22 @@ def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Sc
     (13, 37)
     """
     found = ChangedGraph(graph=graph, base_ratio=np.ones(len(graph.nodes.row)))
-    for whatif in GRAPH_WHATIFS:
-        found = whatif(found, trace, workload, scenario)
+    # Fusion first: what is merged needs no launch.
+    if _is_compiled(trace, scenario):
+        from .fusion.fusion import fuse
+
+        found = fuse(found, trace, workload, scenario)
+    if scenario.cuda_graph:
+        from .cuda_graph.capture import capture
+
+        found = capture(found, trace, workload, scenario)
     return found
 
 
 def add_casts(prediction: Prediction, workload: GpuWorkload, casts: Casts, library: Library) -> Prediction:
     """Add the time of the conversions that a what-if inserts to the ops that ask for them, on average per call."""
+    from .retiming.casts import cast_times_ns
+
     row = workload.row_of[casts.op]
     known = row >= 0
     added = np.zeros_like(prediction.time_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +11,9 @@ from ...arrays import Floats, Mask, Rows
 from ...formats.trace.tables import Trace
 from ..graph.graph import Graph
 from ..recorded.compiled import CompiledCode
-from .fusion.pricing import GeneratedNodes
+
+if TYPE_CHECKING:
+    from .fusion.pricing import GeneratedNodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

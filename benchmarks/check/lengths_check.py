@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from wavecast.analyzer.whatif import with_cached_tokens, with_sequence_length
+from wavecast.analyzer.whatif.axis.change import with_cached_tokens, with_sequence_length
 from wavecast.analyzer.work import work_of
 from wavecast.errors import WavecastError
 from wavecast.formats.trace.tables import Trace

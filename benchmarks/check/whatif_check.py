@@ -20,8 +20,12 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, with_batch, with_precision
+from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.calls import short_name
+from wavecast.analyzer.whatif.change import Whatif
+from wavecast.analyzer.whatif.precision.precision import with_precision
+from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
+from wavecast.analyzer.whatif.scenario import TargetPrecision
 from wavecast.analyzer.work import Family, family_of, work_of
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Argument, Signature, flatten_tensors

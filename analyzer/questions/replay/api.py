@@ -85,7 +85,7 @@ class ReplayReport(Report):
         target = self.gpu if to is None else find_one(self.catalog, to)
         targets = [] if target is None else [target]
         result = run_analysis(self.trace, self.catalog, targets=targets, source=self.gpu, iteration=self.asked)
-        timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name))
+        timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name, whole=True))
         length_ns = max(process.iteration_ns for process in timeline.processes)
         if excerpt is not None and excerpt.start_ns >= length_ns:
             raise InputError(f"--stretch {excerpt.start_ns / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")

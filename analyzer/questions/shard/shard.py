@@ -293,10 +293,10 @@ def _dense_ns(result: Analysis, tables: Sequence[EmbeddingTable], gpu: Gpu) -> f
     """Return the iteration on one GPU as if tables took the GPU no time: a replay, the host included."""
     share = dense_shares(result.trace, result.workload.op, tables)
     column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
-    prediction = replace(result.prediction, time_ns=result.prediction.time_ns * share[:, None])
-    found = arrange(replace(result, prediction=prediction), result.origin, result.scenario, result.library)
-    lengths = iteration_lengths(result.trace, result.window, found.graph, found.timing)
-    return float(lengths[column])
+    alone = result.prediction.on_gpu(column)
+    dense = replace(result, prediction=replace(alone, time_ns=alone.time_ns * share[:, None]))
+    found = arrange(dense, result.origin, result.scenario, result.library, result.window)
+    return float(iteration_lengths(result.trace, result.window, found.graph, found.timing)[0])
 
 
 def _dense_width(result: Analysis) -> float:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 from wavecast import load_trace
-from wavecast.analyzer.whatif import infer_batch_size, with_batch
 from wavecast.analyzer.whatif.axis.axis import batch_axis
 from wavecast.analyzer.whatif.axis.carry import carry_from_strides
+from wavecast.analyzer.whatif.axis.change import with_batch
+from wavecast.analyzer.whatif.axis.infer import infer_batch_size
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
 from wavecast.formats.trace.column import build_table

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from wavecast.analyzer.whatif import with_batch
+from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
 

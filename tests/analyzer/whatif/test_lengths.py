@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from wavecast.analyzer.whatif import with_cached_tokens, with_sequence_length
 from wavecast.analyzer.whatif.axis.axis import cache_axis, sequence_axis
 from wavecast.analyzer.whatif.axis.carry import carry_from_strides
+from wavecast.analyzer.whatif.axis.change import with_cached_tokens, with_sequence_length
 from wavecast.analyzer.whatif.axis.infer import infer_cached_tokens, infer_sequence_length
 from wavecast.analyzer.whatif.axis.sizes import scale_spec
 from wavecast.analyzer.work import work_of

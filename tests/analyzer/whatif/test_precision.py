@@ -17,10 +17,11 @@ from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.memory.describe import describe_memory
 from wavecast.analyzer.memory.use import MemoryCategory
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.whatif import TargetPrecision, with_batch, with_precision
+from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.precision.mixed import outermost_casts
+from wavecast.analyzer.whatif.precision.precision import with_precision
 from wavecast.analyzer.whatif.precision.support import explain_missing_units
-from wavecast.analyzer.whatif.scenario import Scenario
+from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.analyzer.work import Family, family_of
 from wavecast.errors import InputError
 from wavecast.formats.trace.autocast import CASTS, Cast

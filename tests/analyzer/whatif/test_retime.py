@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, retime, with_batch, with_precision
+from wavecast.analyzer.whatif.axis.change import with_batch
+from wavecast.analyzer.whatif.change import Whatif
+from wavecast.analyzer.whatif.precision.precision import with_precision
+from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
+from wavecast.analyzer.whatif.retiming.kernels import retime
 from wavecast.analyzer.whatif.retiming.timeline import shift_timeline
+from wavecast.analyzer.whatif.scenario import TargetPrecision
 from wavecast.arrays import Rows, share_busy_time
 from wavecast.errors import InputError
 from wavecast.formats.trace.column import build_table

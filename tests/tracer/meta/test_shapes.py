@@ -18,7 +18,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_leaves
 from wavecast.analyzer.memory import describe_memory
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.whatif import with_batch
+from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.formats.trace.column import MISSING
 from wavecast.formats.trace.signature import UNKNOWN, TensorSpec
 from wavecast.formats.trace.tables import Phase, Trace

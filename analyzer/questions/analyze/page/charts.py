@@ -73,11 +73,13 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
 
 def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart]:
     """Yield the charts of the GPU that the ops are about."""
-    replayed = replay_on(analysis, report.ops_gpu)
+    replayed = replay_on(analysis, report.ops_gpu, whole=True)
     yield from _some(chart_alternatives(report.ops_gpu, try_alternatives(analysis, replayed.column)))
     yield from _some(chart_roofline(report, analysis))
     other = _compared(report)
-    yield from _some(chart_timeline(lay_out(analysis, replayed if other is None else replay_on(analysis, other))))
+    yield from _some(
+        chart_timeline(lay_out(analysis, replayed if other is None else replay_on(analysis, other, whole=True)))
+    )
     if report.memory is not None:
         yield from _some(chart_memory(report, trace_memory(analysis.trace, analysis.window, report.memory)))
 
