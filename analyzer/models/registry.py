@@ -88,7 +88,7 @@ class OpModel:
     name: str
     """Also the name of its weights file."""
     family: str
-    """Its folder here, and its module in `measurements/` and `mlp_weights/train/`."""
+    """Its folder here, and its module in `measurements/`."""
     dims: type | None
     """The sizes of the works that it predicts; None: works of sizes that no model names, and without any."""
     more_dims: tuple[type, ...] = ()
@@ -101,7 +101,6 @@ class OpModel:
     """Whether there are measurements of it: without, it has no reader, recipe and least work, and keeps its priors."""
     reader: str = "load_samples"
     """The function that reads its measurements."""
-    recipe: str = "RECIPE"
 
 
 _ROWS: Final = (
@@ -113,7 +112,6 @@ _ROWS: Final = (
         covers=_is_on_matrix_units,
         model="quantized.QUANTIZED",
         reader="load_quantized_samples",
-        recipe="QUANTIZED_RECIPE",
     ),
     OpModel(name="matmul_simt", family="matmul_simt", dims=MatmulDims),
     OpModel(name="attention_backward", family="attention_backward", dims=AttentionDims, covers=_is_gradient),
@@ -124,7 +122,6 @@ _ROWS: Final = (
         covers=_has_many_queries,
         model="prefill.PREFILL",
         reader="load_prefill",
-        recipe="PREFILL_RECIPE",
     ),
     OpModel(
         name="attention_decode",
@@ -132,7 +129,6 @@ _ROWS: Final = (
         dims=AttentionDims,
         model="decode.DECODE",
         reader="load_decode",
-        recipe="DECODE_RECIPE",
     ),
     OpModel(name="reduction", family="reduction", dims=None, covers=_walks_over_rows),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from importlib import import_module
 from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,7 +28,7 @@ from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .calibrate import HeldOut, choose_shrink, errors_of, fit_anchor
 from .half_widths import UNMEASURED_HALF_WIDTH, fit_intervals
-from .recipe import Recipe
+from .recipe import Recipe, find_recipe
 from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
 
 RECIPES: Final = tuple(name for name, model in OP_MODELS.items() if model.is_measured)
@@ -44,13 +43,6 @@ NVIDIA: Final = "NVIDIA"
 Fits = tuple[Variant, tuple[HeldOut, ...]]
 _Pending = Mapping[frozenset[str], Future[Fits]]
 _Shipped = tuple[Recipe[Any], Pool, _Pending]
-
-
-def find_recipe(name: str) -> Recipe[Any]:
-    """Import the recipe of a model."""
-    model = OP_MODELS[name]
-    recipe: Recipe[Any] = getattr(import_module(f".{model.family}", __package__), model.recipe)
-    return recipe
 
 
 @lru_cache(maxsize=1)

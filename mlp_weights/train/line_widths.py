@@ -38,8 +38,8 @@ from ...errors import InputError
 from ...specs.fleet import build_fleet
 from .calibrate import COVERAGE, HeldOut
 from .constants import Program, data_argument
-from .driver import RECIPES, SEED, assemble, find_recipe, fit_and_predict, load_pool
-from .recipe import Recipe
+from .driver import RECIPES, SEED, assemble, fit_and_predict, load_pool
+from .recipe import Recipe, find_recipe
 from .variant import Pool, fill_host_floor, fit_variant, simulate_rows
 
 LINES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -25,7 +25,7 @@ from wavecast.errors import InputError
 from wavecast.mlp_weights.train import driver
 from wavecast.mlp_weights.train.__main__ import main
 from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, weighted_quantile
-from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, find_recipe, load_pool
+from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, load_pool
 from wavecast.mlp_weights.train.half_widths import (
     FOREIGN_FACTOR,
     UNMEASURED_HALF_WIDTH,
@@ -36,6 +36,7 @@ from wavecast.mlp_weights.train.half_widths import (
     half_width_table,
     residuals_of,
 )
+from wavecast.mlp_weights.train.recipe import find_recipe
 from wavecast.mlp_weights.train.variant import Pool, fit_variant, join_samples
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet, take_gpus
