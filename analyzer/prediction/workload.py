@@ -66,6 +66,10 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     >>> measured_workload(measured, select_window(measured)).duration_ns
     array([500000.,  26000.])
     """
+    # A recording has thousands of kernels and few that differ. Rows are groups of kernels with equal launch, name and
+    # explaining op (with what ran around it, since that decides what L2 holds), so that everything later costs rows x
+    # GPUs. Mean times come from all iterations, counts and busy shares from the window alone. A kernel's family comes
+    # from its name, else from its op; kernels that only help an op (a cast, a fill) do not carry the op's work.
     kernels, rows = trace.kernels, np.flatnonzero(trace.kernels.device == window.device)
     counts = np.isin(rows, window.kernel_rows)
     lookup = WorkLookup(trace)

@@ -180,6 +180,9 @@ def _lead_lanes(graph: Graph, begin: Rows, stop: Rows, most_rows: int) -> Rows:
 
     Whole lanes of one length that follow one another, none of which waits for another of them, go together.
     """
+    # Traces of data loaders and pools have thousands of lanes of a few nodes, and one step per lane would cost more
+    # than the arithmetic. Equal lanes side by side are one array with an axis more. They may not wait for each other,
+    # as all of a step is computed at once: a group with such an edge inside falls apart again.
     length, side = stop - begin, graph.nodes.is_gpu[begin]
     whole = lane_firsts(graph.nodes)[begin] & (length <= _LONGEST_LANE)
     follows = (begin[1:] == stop[:-1]) & (length[1:] == length[:-1]) & (side[1:] == side[:-1])

@@ -63,6 +63,9 @@ class HostValues(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        # Order matters: a reader (`item`, `nonzero`, a copy to the host) must answer before the meta kernel runs, which
+        # would refuse; and values must be followed after it ran, as only then the result tensors exist. Ops on tensors
+        # that nobody follows cost one dictionary look-up.
         kwargs = dict(kwargs or {})
         if any(is_traceable_wrapper_subclass_type(item) for item in types):
             return NotImplemented

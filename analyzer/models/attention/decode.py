@@ -265,6 +265,12 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
 
 def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tuple[Floats, Floats]:
     """Return a CTA's fixed cycles and its cycles per key."""
+    # A block's time is a fixed part and a part per key, so that splits over keys can be weighed later. Four kinds of
+    # kernel differ in what a key costs. One query head by itself is bound by loads, so its cost grows with the head's
+    # width. Heads that share keys (grouped queries) are computed together: up to FREE_GROUP of them ride along free,
+    # beyond that the tile grows in steps. Flash kernels multiply on matrix units, at tiles of FLASH_ROWS rows whatever
+    # the group fills of them. Whole-group kernels on units without the cache's format are bound by widening its
+    # elements.
     group, dim = p.heads / p.kv_heads, p.query_dim / REFERENCE_DIM
     together = group * p.queries
     tile = np.where(together > FREE_GROUP, np.ceil(together / GROUP_STEP) * GROUP_STEP, FREE_GROUP)

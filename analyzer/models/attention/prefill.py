@@ -196,6 +196,10 @@ def _corrected_sizes(p: AttentionProblems) -> Floats:
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
+    # One kernel's arithmetic stands on several questions whose answers differ by library and generation: which format
+    # the matrix units multiply in (an FP8 cache is widened on older chips and under sliding windows), which share of
+    # their rate the kernel reaches, what feeds operands, and what exponentials cost where cuDNN emulates them. All are
+    # ratios of one peak, so that a GPU that was never measured takes them from its generation.
     trtllm = is_trtllm(p)
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)

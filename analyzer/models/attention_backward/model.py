@@ -119,6 +119,10 @@ def _rows(p: BackwardProblems) -> tuple[Floats, Floats]:
 
 def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     """Return the time of all blocks under the board's power limit."""
+    # Blocks of keys walk over the queries that see them: a row of the walk is five products and the exponentials of the
+    # scores, which take other units and so add up. Without a mask all blocks are alike and run in whole rounds, more or
+    # less (`exact_rounds_share`). With a causal mask they differ by up to a factor of two: the longest block and the
+    # mean load are joined as a norm, since the scheduler evens out what it can.
     is_fp8 = operand_bytes(p) == 1
     peak = peak_flops_per_s(p, fleet)
     efficiency = v["matrix_efficiency"]

@@ -240,6 +240,11 @@ def _fixed_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) ->
 
 def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
     """Return times by links within one domain: of a ring, or inside the switches where that is less."""
+    # NCCL picks a ring or, where switches can add, the switches' own sums; the quicker one is taken. Every growth
+    # factor is a power of the doublings beyond four GPUs (levels - 2), where most measurements stand. Short messages do
+    # not fill the links: time is volume / rate times 1 + (fill / volume) ^ sharpness, where `fill` is the size at which
+    # half of the rate is reached, scaled with the rate that is to be filled. The fixed part and the part by volume are
+    # joined by a norm, as the first chunk's latency hides behind the rest.
     levels, rate = _levels(place.here), place.link_bytes_per_s
     per_reference = rate / REFERENCE_BYTES_PER_S
     volume = np.maximum(wire_bytes(p), 1.0)

@@ -193,6 +193,10 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 
 def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product on matrix units in its best tile, with what changing the layout costs."""
+    # Implicit GEMM: the convolution as a matrix product whose operand is gathered on the way. Weight gradients sum over
+    # all images, so blocks split k and add up through DRAM (`add_rate`); where L2 is scarce for the SMs they also load
+    # operands again (`missed`, `reads`). Every tile is timed and the best kept, as cuDNN's heuristics were seen to
+    # choose well; a layout change around it is added, not overlapped.
     problems, values, fleet = setting.problems, setting.values, setting.fleet
     is_half = problems.element_bytes == HALF_BYTES
     product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"], is_half & has_tf32(fleet))

@@ -137,6 +137,10 @@ class Tile:
 
 def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
     """Return the time of equal blocks, ns: `points` products of a rows x columns tile over k each."""
+    # Blocks run in rounds over the SMs. Within a round an SM is held by arithmetic (busy) or, where too few blocks are
+    # resident to hide latency, by the chain of dependent loads (waiting). Arithmetic, DRAM and L2 overlap with
+    # friction: a power mean near their maximum. Last comes power: what the arithmetic and the bytes draw slows the
+    # clock where it is over the board's limit.
     area, edge = tile.rows * tile.columns * tile.points, tile.rows + tile.columns
     efficiency = tile.efficiency
     if tile.points == 1.0:

@@ -75,6 +75,11 @@ CLASS_NAMES: Final = ("all",)
 
 def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
     """Return kernel times; there are no candidates to choose from."""
+    # Rows are read in sectors, in an order that the indices give, so DRAM serves them at a lower rate than streams
+    # (`row_read_ratio`). Updates read and write a row with its state, hence `per_row` of two; the dense gradient writes
+    # the whole table. Gradients that must add up rows of one index first sort the indices: a radix sort passes over its
+    # keys once per RADIX_BITS of the table's rows, each pass a few launches. What L2 holds of the rows was worked out
+    # by `_table_rows`.
     p, v = problems, values
     held = np.where(fleet.has_hbm & has_tf32(fleet), v["halved_l2_ratio"], v["whole_l2_ratio"]) * fleet.l2_cache_bytes
     missed, touched = _table_rows(p, held)

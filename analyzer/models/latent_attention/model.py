@@ -98,6 +98,10 @@ GROUPS: Final = ("prefill", "decode", "decode in Triton")
 
 def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
     """Return kernel times; there are no candidates to choose from."""
+    # Arithmetic and memory overlap in part: their power mean lies between the longer of both and their sum. What stands
+    # aside is not overlapped: passes over queries and outputs that libraries make before and after the kernel (casts,
+    # transposes, padding), and the reduction of what splits over keys leave behind, which grows until there are many
+    # splits. Splits also write and read partial results through DRAM, hence twice its time.
     p, v = problems, values
     kernel = kernel_on(p, fleet)
     clock = fleet.clock_hz / 1e9

@@ -177,6 +177,10 @@ def _bound(it: Columns, fixed: Columns, least_rounds: Singles) -> Singles:
 
 def _score(it: Columns, fixed: Columns) -> Singles:
     """Return milliseconds before the power limit: `unthrottled_s`."""
+    # The inner loop of the choice among tiles and splits, for every product, GPU and candidate: it is written in place
+    # and in float32 because it is most of an analysis' arithmetic. In order: rounds of blocks (between whole and
+    # continuous), arithmetic against the latency of the pipeline's stages, bytes through L2 and from DRAM as the active
+    # blocks re-read operands, their power mean, and the epilogue that overlaps in part.
     rounds = it["blocks"] * fixed["per_sm"]
     started = np.maximum(rounds, ONE)
     np.ceil(rounds, out=rounds)

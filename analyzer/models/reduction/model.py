@@ -151,6 +151,10 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
 
     Pairs of problem and GPU are computed in milliseconds and float32, whose range holds their cubes.
     """
+    # A row kernel walks over its rows in steps, each of which waits for the one before: on few or long rows that chain
+    # decides, not bandwidth. Bytes that L2 still holds come from there (`cold` is the share that does not); what a
+    # second walk reads again misses only as far as the first has pushed it out (`late`). DRAM, L2, issue slots and the
+    # chain are joined by a cube norm; a stream over the whole tensor, where the op has one, follows by itself.
     del choice
     shared = {name: float(value.flat[0]) for name, value in values.items()}
     kernel, walk = problems.kernel, walk_of(problems)

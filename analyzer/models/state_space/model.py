@@ -167,6 +167,9 @@ def _live_bytes(p: StateSpaceProblems, v: Values, moved: Floats, is_fused: Mask)
 
 
 def _chunk_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
+    # Chunks are either walked by one block per head, whose steps form a chain (fused kernels), or computed side by side
+    # with a short scan over their states in between. Of the latter the parallel part and the chain overlap, hence the
+    # norm; selective scans have no chunks and go state by state.
     streams, chunks = p.batch * p.heads, np.ceil(p.steps / CHUNK)
     rounds = streams / fleet.sm_count
     half = 0.5 * (np.ceil(rounds) + np.maximum(rounds, 1.0))  # between equal blocks and perfectly shared ones

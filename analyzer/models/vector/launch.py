@@ -106,6 +106,9 @@ class VectorLaunch:
 
 def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float]) -> VectorLaunch:
     """Return what the problems launch on the fleet, with the fitted values that all GPUs share."""
+    # PyTorch's kernels divide work in two ways: a block per row (norms, softmax), or a number of elements per thread
+    # (the rest). Short softmax rows take a warp each. AMD's wavefronts are twice as wide, and a fleet may mix vendors:
+    # both divisions are computed and chosen GPU by GPU, in float32 as the result is [n, m].
     kind, is_warp = problems.kind, _is_warp(problems)
     is_by_row, is_again = _IS_BY_ROW[kind] > 0, kind == VectorKernel.QUANTIZE_DYNAMIC
     warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)

@@ -128,6 +128,10 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
 
     Pairs of problem and GPU are computed in microseconds and float32, whose range holds their fourth powers.
     """
+    # The joined time of four limits: DRAM, L2, instructions issued, and waves of blocks with their latency. `cold` is
+    # the share of bytes that L2 lost since they were last used; `miss` the share of what a kernel reads twice
+    # (softmax's rows, say) that is gone when it comes back, from L2 and, before that, from the first-level caches of
+    # the blocks that are resident together. Kernels that run before (a fill, a copy) add their own joined time.
     del choice
     shared = {name: float(value.flat[0]) for name, value in values.items()}
     launch = launch_of(problems, fleet, shared)

@@ -142,6 +142,9 @@ def _match_children(
     old: list[_Node], new: list[_Node], ones: Sequence[int], others: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Return the pairs of children, in order, that are worth most together."""
+    # Children keep their order in both traces, so this is a longest common subsequence weighted by how alike two
+    # children are. Networks repeat the same block many times: equal children at the front are paired at once, which
+    # leaves little for the quadratic table. Where it would still be too large, children are paired by name alone.
     begin = 0
     while begin < min(len(ones), len(others)) and _worth(old[ones[begin]], new[others[begin]]) > _SAME:
         begin += 1

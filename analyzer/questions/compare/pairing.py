@@ -28,6 +28,10 @@ class CallPairing:
 
 def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> CallPairing:
     """Pair the calls of the same module and phase: same sizes first, then the same op; the rest by what they are."""
+    # Three passes, each finer in what it forgives. Calls of matched modules and equal phase are aligned by their full
+    # key (op and sizes). Between two calls that were so paired lies a gap; what is left in the same gap of both sides
+    # is aligned by the op's name alone, so a changed size stays with its place. What is still left may have moved to
+    # another module.
     sides, numbers = (old, new), _module_numbers(old, new, modules)
     phases = np.concatenate((old.phase, new.phase)).astype(np.int64)
     part = _split(group_rows([np.concatenate(numbers), phases])[1], old)

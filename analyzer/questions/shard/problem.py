@@ -264,6 +264,10 @@ def _option(
     skew: Floats,
     use: TableUse,
 ) -> ShardingOption:
+    # What each way of sharding costs is linear: every rank's own load (`every`), that of ranks that hold a piece
+    # (`piece`), and what the exchange costs all (`common`), so that a plan is a sum over tables and the search can add
+    # and take away. Rows on all GPUs need no choice of rank, so they count as `every`. Bags of rows leave partial sums
+    # (reduce-scatter); columns and tables leave finished rows (all-to-all).
     one, common, gpu_count = np.zeros(len(Load)), np.zeros(len(TableExchange)), use.gpu_count
     size = piece.rows * piece.width * table.element_bytes
     outputs = table.outputs * table.width * table.element_bytes

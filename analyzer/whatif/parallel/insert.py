@@ -135,6 +135,9 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
     New storages live from the first op that writes them to the last one that uses them, as memory events without times
     say; one that no op writes existed before.
     """
+    # All tables refer to ops by row, so inserting one op means renumbering all of them. It is done once for any number
+    # of insertions: each op gets a place (its own row, or just before or after another's subtree), a stable sort of
+    # places is the new order, and `number` maps old rows and new ops to it.
     if not insertions.ops:
         rows = np.arange(row_count(trace.ops))
         return Inserted(trace=trace, source_op=rows, insertion=np.full(len(rows), MISSING))

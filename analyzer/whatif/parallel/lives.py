@@ -77,6 +77,10 @@ def write_lives(trace: Trace, lives: Lives | None, new_storages: Rows, lasts: Ma
     `new_storages` live from the first op that uses them, where it writes them (else they existed before), to the last.
     `lasts` gives the op after which a storage is dropped, whatever uses it.
     """
+    # Memory events are the only place where a trace says how long a storage lives. After ops were inserted, taken or
+    # renumbered, each storage's events are written anew: old ones where the recording had them, unless their use moved
+    # past that; new ones from their first write to their last use. At one op, what is made comes before what is dropped
+    # (the sort key), so that a peak within an op is seen.
     if lives is None:
         return trace
     first, last, is_made = _uses(trace)

@@ -213,6 +213,11 @@ class _Search:
         self, op: int, call: ShapedCall, inputs: list[int], outputs: list[int], forced: WeightRole | None
     ) -> bool:
         """Note a product on a parameter: it closes what its data left open, or opens its results."""
+        # Tensor parallelism splits linear layers in pairs: the first by columns, which leaves its result split along
+        # features (open), the second by rows, whose partial sums an all-reduce closes. So the role of a weight follows
+        # from its data: data that is split along the dimension that the product sums over means rows; whole data means
+        # columns, unless the weight must stay whole. Data that is split elsewhere fits neither, and the layer stays as
+        # it is.
         naming = name_dims(call)
         at = WEIGHT_AT[call.name]
         data = at - 1
