@@ -1,8 +1,77 @@
-"""What wavecast raises: one root, each child with the exit status the command line uses."""
+"""What wavecast raises, and how messages name parameters: as options on a command line, as keywords in Python."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ClassVar, Final
+
+_KEYWORDS: Final = {
+    "from": "source",
+    "capture": "captures",
+    "for": "goal",
+    "vendor": "Selection(vendors=…)",
+    "stretch": "stretch_ms",
+    "price": "prices",
+    "price_kind": "Prices(kind=…)",
+    "cloud": "Prices(cloud=…)",
+    "node": "Machines(nodes=…)",
+    **{name: f"Machines({name}=…)" for name in ("cluster_file", "nccl_tests")},
+    **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
+    "electricity": "Electricity(usd_per_kwh=…)",
+    "pue": "Electricity(pue=…)",
+    "host_watts": "Electricity(host_w=…)",
+    "carbon": "Electricity(co2_g_per_kwh=…)",
+    **{name: f"Selection({name}=…)" for name in ("sort", "min_memory", "priced", "fits", "only", "rows")},
+}
+"""Parameters whose keyword is another word than their option, or that of a record."""
+_IN_PYTHON: Final = {("rows", "all"): "0"}
+"""Values that are said otherwise."""
+_FOR_COMMAND_LINE: Final = ContextVar("for_command_line", default=False)
+
+
+def parameter(name: str, value: object = None) -> str:
+    """Return a parameter, or one of its values, as the user at work spells it; `name` is its option's with `_`.
+
+    >>> f"{parameter('from_batch')} says what {parameter('batch')} rescales: add {parameter('batch', 'N')}"
+    'from_batch says what batch rescales: add batch=N'
+    >>> with spelling_options():
+    ...     f"{parameter('from_batch')} says what {parameter('batch')} rescales: add {parameter('batch', 'N')}"
+    '--from-batch says what --batch rescales: add --batch N'
+    """
+    if spells_options():
+        option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+        return option if value is None else f"{option} {value}"
+    keyword = _KEYWORDS.get(name, name)
+    if value is None:
+        return keyword
+    said = _IN_PYTHON.get((name, str(value))) or (str(value) if _is_bare(str(value)) else repr(str(value)))
+    return keyword.replace("…)", f"{said})") if keyword.endswith("=…)") else f"{keyword}={said}"
+
+
+def _is_bare(value: str) -> bool:
+    """Say whether a value is no text: a number, or a word in capitals that stands for one."""
+    try:
+        float(value.replace(",", ""))
+    except ValueError:
+        return value.isalpha() and value.isupper()
+    return True
+
+
+def spells_options() -> bool:
+    """Say whether messages are for a command line."""
+    return _FOR_COMMAND_LINE.get()
+
+
+@contextmanager
+def spelling_options(on: bool = True) -> Iterator[None]:
+    """Let messages that are made inside name options."""
+    before = _FOR_COMMAND_LINE.set(on)
+    try:
+        yield
+    finally:
+        _FOR_COMMAND_LINE.reset(before)
 
 
 class WavecastError(Exception):
@@ -13,8 +82,6 @@ class WavecastError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    option_message: str | None = None
-    """What the command line prints, where the message itself names a function's keywords in place of its options."""
 
 
 class InputError(WavecastError):

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import InputError, UnknownGpuError
+from ..errors import InputError, UnknownGpuError, parameter
 from .documents import read_toml
 from .fabric import usual_node
 from .gpu import Catalog, Gpu, listed_name
@@ -113,7 +113,9 @@ def find_node(name: str, catalog: Catalog) -> Node:
     except UnknownGpuError:
         near = get_close_matches(name, [node.name for node in load_nodes()], n=2)
         hint = f"did you mean {' or '.join(near)}?" if near else "`wavecast nodes` lists them."
-        raise InputError(f"no node is called {name!r}; {hint} A file given with --cluster-file may add one") from None
+        raise InputError(
+            f"no node is called {name!r}; {hint} A file given with {parameter('cluster_file')} may add one"
+        ) from None
 
 
 def _user_node(entry: Entry, number: int, file: str, catalog: Catalog) -> Node:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import InputError
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
-from .keywords import page_with_keywords
 
 if TYPE_CHECKING:
     from ..page.page import Page
@@ -128,7 +127,7 @@ class Report(ABC):
         from ..page.stream import encodable, stdout_screen
         from ..page.terminal import draw_terminal
 
-        sys.stdout.write(encodable(draw_terminal(page_with_keywords(self.page(), type(self)), stdout_screen())))
+        sys.stdout.write(encodable(draw_terminal(self.page(), stdout_screen())))
 
     def _table(self, name: str | None) -> FieldTable:
         tables = self._tables()
@@ -142,13 +141,13 @@ class Report(ABC):
         """Show the words and tables in a notebook."""
         from ..page.fragment import draw_fragment
 
-        return draw_fragment(page_with_keywords(self.page(), type(self)))
+        return draw_fragment(self.page())
 
     def _repr_markdown_(self) -> str:
         """Show them where Markdown alone is understood."""
         from ..page.markdown import draw_markdown
 
-        return draw_markdown(page_with_keywords(self.page(), type(self)))
+        return draw_markdown(self.page())
 
     def __repr__(self) -> str:
         """Return one line."""

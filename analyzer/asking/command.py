@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from ...errors import InputError, WavecastError
+from ...errors import InputError, WavecastError, spelling_options
 from ..page.formats import DEFAULT_FORMAT, SUFFIXES
 from .output import OutputPath, check_paths, explain_full_stdout
 
@@ -79,14 +79,15 @@ class WavecastCommand(click.Command):
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Read the command line."""
-        with usage_errors_cleaned():
+        with usage_errors_cleaned(), spelling_options():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, unless it would write over what it reads."""
         try:
             check_paths(ctx)
-            return super().invoke(ctx)
+            with spelling_options():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             return ctx.exit(INTERRUPTED_EXIT_CODE)
         except (WavecastError, MemoryError, OSError) as error:
@@ -266,7 +267,7 @@ def _describe(error: WavecastError | MemoryError | OSError) -> str:
         return "out of memory: use a machine with more, or record fewer iterations"
     if isinstance(error, OSError):
         return f"{error.filename or 'output'}: {error.strerror or error}"
-    return error.option_message or str(error)
+    return str(error)
 
 
 def _one_line(message: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 
 if TYPE_CHECKING:
     from ...specs.gpu import Gpu
@@ -36,7 +36,9 @@ class ObservedTimes:
         known = {gpu.name for gpu in result.prediction.fleet.gpus}
         for gpu in self.gpus:
             if gpu.name not in known:
-                raise InputError(f"{gpu.name} was observed, but is none of the GPUs predicted: name it with --to")
+                raise InputError(
+                    f"{gpu.name} was observed, but is none of the GPUs predicted: name it with {parameter('to')}"
+                )
             if result.origin is not None and gpu.name == result.origin.name and not result.scenario.changes_anything:
                 raise InputError(f"{gpu.name} is the GPU that was recorded: its time is known; observe another")
         return tuple(
@@ -54,7 +56,9 @@ def with_observed(
     from ...specs.match import find_gpu
 
     if observed and largest_batch:
-        raise InputError("an observed time is of one batch: leave --observed out beside --largest-batch")
+        raise InputError(
+            f"an observed time is of one batch: leave {parameter('observed')} out beside {parameter('largest_batch')}"
+        )
     if not isinstance(observed, Mapping):
         raise InputError(f"observed: expected times by GPU, e.g. {{'L40S': '212 ms'}}, got {type(observed).__name__}")
     found: dict[str, tuple[Gpu, float]] = {}
@@ -94,7 +98,10 @@ def split_observed(options: Iterable[str]) -> dict[str, str]:
     for text in options:
         name, equals, time = text.rpartition("=")
         if not equals or not name.strip():
-            raise InputError(f"--observed {text!r}: expected a GPU and its time, e.g. --observed 'L40S=212ms'")
+            raise InputError(
+                f"{parameter('observed')} {text!r}: expected a GPU and its time, e.g. {parameter('observed')} "
+                "'L40S=212ms'"
+            )
         if name.strip() in found:
             raise InputError(f"{name.strip()} was observed twice: give one time per GPU, e.g. the median")
         found[name.strip()] = time

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from .keywords import check_choice, check_count
 
 if TYPE_CHECKING:
@@ -55,9 +55,14 @@ class WhatIfs:
         for name in _COUNTS:
             check_count(name, getattr(self, name))
         if self.from_batch is not None and not (self.batch or asks_for_batches):
-            raise InputError("--from-batch says what --batch rescales: add --batch N")
+            raise InputError(
+                f"{parameter('from_batch')} says what {parameter('batch')} rescales: add {parameter('batch', 'N')}"
+            )
         if self.from_sequence_length is not None and not (self.sequence_length or counts_tokens):
-            raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
+            raise InputError(
+                f"{parameter('from_sequence_length')} says what {parameter('sequence_length')} rescales: add "
+                f"{parameter('sequence_length', 'N')}"
+            )
         asked = pick_host(self.host, self.cpu_speed)
         found = None if asked is None else read_target(asked, trace)
         return Scenario(
@@ -83,7 +88,7 @@ def pick_host(host: object, cpu_speed: object) -> str | None:
     if cpu_speed is None:
         return None if host is None else str(host)
     if host is not None:
-        raise InputError("--cpu-speed is what --host was called before: leave it out")
+        raise InputError(f"{parameter('cpu_speed')} is what {parameter('host')} was called before: leave it out")
     warnings.warn("cpu_speed is now called host", DeprecationWarning, stacklevel=5)
     return str(cpu_speed)
 
@@ -192,7 +197,9 @@ def read_recording(
 
     path = trace if isinstance(trace, str | Path) and execution_trace is None else None
     if window_ns is not None and (iteration is not None or path is None):
-        raise InputError("--window is for a file, without --iteration and --execution-trace")
+        raise InputError(
+            f"{parameter('window')} is for a file, without {parameter('iteration')} and {parameter('execution_trace')}"
+        )
     if path is not None and (window_ns is not None or (iteration is not None and is_read_in_parts(path))):
         trace = load_trace(path, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
         iteration = None

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ...errors import InputError, WavecastError
+from ...errors import InputError, WavecastError, parameter
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace
 from .costs import known_host_half_width
@@ -59,8 +59,8 @@ def read_host(text: str, trace: Trace) -> TargetHost:
     own = host_speed_of(trace)
     if own is None:
         raise InputError(
-            f"--host {text}: the trace holds too few CPU ops to tell how fast its own host was; give a ratio, e.g. 1.2 "
-            "for a host that is 20 % faster than the recorded one"
+            f"{parameter('host', text)}: the trace holds too few CPU ops to tell how fast its own host was; give a "
+            "ratio, e.g. 1.2 for a host that is 20 % faster than the recorded one"
         )
     return _within(named.ops_ratio / own.ratio, float(np.hypot(named.half_width, own.half_width)))
 
@@ -91,7 +91,7 @@ def _is_number(text: str) -> bool:
 def _read_ratio(text: str) -> float:
     ratio = float(text)
     if not _RANGE[0] <= ratio <= _RANGE[1]:
-        raise InputError(f"--host {text}: expected a ratio between {_RANGE[0]:g} and {_RANGE[1]:g}")
+        raise InputError(f"{parameter('host', text)}: expected a ratio between {_RANGE[0]:g} and {_RANGE[1]:g}")
     return ratio
 
 
@@ -111,10 +111,11 @@ def _load(text: str) -> HostTimes | Trace:
     except WavecastError as error:
         # What else a trace may be helps nobody who means a host.
         said = str(error) if is_host else f"{str(error).partition(_EXPECTED)[0]} (nor is it a measured host); {_NEXT}"
-        raise InputError(f"--host {said}") from None
+        raise InputError(f"{parameter('host')} {said}") from None
     if not trace.is_measured:
         raise InputError(
-            f"--host {text}: a trace without times says nothing of the host that its iteration ran on; {_NEXT}"
+            f"{parameter('host', text)}: a trace without times says nothing of the host that its iteration ran on; "
+            f"{_NEXT}"
         )
     return trace
 
@@ -153,12 +154,12 @@ def _read_file(text: str, trace: Trace) -> TargetHost:
         told = relative_host_speed(trace, found)
         if told is None:
             raise InputError(
-                f"--host {text}: too few CPU ops in this trace or in that to tell how fast their hosts were"
+                f"{parameter('host', text)}: too few CPU ops in this trace or in that to tell how fast their hosts were"
             )
         return _within(told.ratio, told.half_width)
     told = host_speed_of(found)
     if told is None:
-        raise InputError(f"--host {text}: it holds too few CPU ops to tell how fast its host was; {_NEXT}")
+        raise InputError(f"{parameter('host', text)}: it holds too few CPU ops to tell how fast its host was; {_NEXT}")
     return _within(KindSpeeds(ratios=usual_mix(told.ratio), spread=0.0).over(kind_times_ns(trace)), told.half_width)
 
 
@@ -186,7 +187,9 @@ def _of_times(text: str, times: HostTimes, trace: Trace) -> TargetHost:
     anchor = load_anchor()
     speeds = speeds_between(anchor.times, times)
     if speeds is None:
-        raise InputError(f"--host {text}: none of the kinds of work in it was measured on the reference host")
+        raise InputError(
+            f"{parameter('host', text)}: none of the kinds of work in it was measured on the reference host"
+        )
     mix = usual_mix(anchor.ops_ratio)
     ratios = {kind: ratio * mix[kind] for kind, ratio in speeds.ratios.items()}
     ratio = KindSpeeds(ratios=ratios, spread=speeds.spread).over(kind_times_ns(trace))
@@ -208,4 +211,4 @@ def _unknown(text: str) -> str:
     shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…"
     near = difflib.get_close_matches(text.casefold()[:_LONGEST_NAME], [item.name for item in host_list()], n=2)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"--host {shown}: expected a ratio, a host's name or a file, found none of them; {hint}{_NEXT}"
+    return f"{parameter('host', shown)}: expected a ratio, a host's name or a file, found none of them; {hint}{_NEXT}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...arrays import none_for_nan
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ..whatif.scenario import Scenario, TargetPrecision
 from .result import Analysis, build_result
 
@@ -59,16 +59,16 @@ def _changes(result: Analysis) -> Iterator[tuple[str, str, Scenario, float]]:
     """Yield the changes that can be asked for: what it is called, its option, the scenario, the ratio of batches."""
     scenario = result.scenario
     if not scenario.cuda_graph:
-        yield "launches by CUDA graphs", "--cuda-graph", replace(scenario, cuda_graph=True), 1.0
+        yield "launches by CUDA graphs", parameter("cuda_graph"), replace(scenario, cuda_graph=True), 1.0
     if not scenario.fuse_elementwise:
-        yield "pointwise ops merged", "--fuse-elementwise", replace(scenario, fuse_elementwise=True), 1.0
+        yield "pointwise ops merged", parameter("fuse_elementwise"), replace(scenario, fuse_elementwise=True), 1.0
     if scenario.precision is None:
-        yield "bf16 arithmetic", "--precision bf16", replace(scenario, precision=TargetPrecision.BF16), 1.0
+        yield "bf16 arithmetic", parameter("precision", "bf16"), replace(scenario, precision=TargetPrecision.BF16), 1.0
     speed = 2.0 * (scenario.cpu_speed or 1.0)
-    yield "a host twice as fast", f"--host {speed:g}", replace(scenario, cpu_speed=speed), 1.0
+    yield "a host twice as fast", parameter("host", f"{speed:g}"), replace(scenario, cpu_speed=speed), 1.0
     batch = scenario.batch_size or result.recorded_trace.meta.workload.batch_size
     if batch:
-        yield f"a batch of {2 * batch:,}", f"--batch {2 * batch}", replace(scenario, batch_size=2 * batch), 2.0
+        yield f"a batch of {2 * batch:,}", parameter("batch", 2 * batch), replace(scenario, batch_size=2 * batch), 2.0
 
 
 def _predict(result: Analysis, column: int, scenario: Scenario, change: str, option: str | None) -> Alternative | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...arrays import Floats, none_for_nan
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ...formats.trace.limits import MAX_INTEGER
 from ..memory.fit import Fit, fit_on
 from ..whatif.axis.change import FAR_RATIO
@@ -58,7 +58,9 @@ def _recorded_batch(result: Analysis) -> int:
     workload, given = result.recorded_trace.meta.workload, result.scenario.recorded_batch_size
     size = given or workload.batch_size or infer_batch_size(result.recorded_trace)
     if size == 1:
-        raise InputError("--largest-batch: a batch of 1 leaves no mark in the shapes: record with 2 or more")
+        raise InputError(
+            f"{parameter('largest_batch')}: a batch of 1 leaves no mark in the shapes: record with 2 or more"
+        )
     return size
 
 
@@ -76,7 +78,7 @@ def _climb(result: Analysis) -> Iterator[_Rung]:
                 raise
             return  # one tensor alone is larger than any GPU's memory
         if found.memory is None:
-            raise InputError(f"--largest-batch: memory is not known: {found.memory_unknown}")
+            raise InputError(f"{parameter('largest_batch')}: memory is not known: {found.memory_unknown}")
         rung = _Rung(
             batch=batch,
             fits=fit_on(found.memory, gpus),

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
+from ...errors import parameter
 from ..graph.graph import Graph
 from ..graph.roles import Role, call_roles
 from ..replay.causes import CAUSES, IdleCause
@@ -46,15 +47,15 @@ def find_gains(result: Analysis, column: int) -> tuple[Gain, ...]:
     timing = on_gpus(result.forecast.timing, slice(column, column + 1))
     tried = _lengths(result, result.graph, _scaled(timing, host=(0.5, 1.0, 1.0), kernels=(1.0, 2.0, 0.5)))
     batch = scenario.batch_size or result.trace.meta.workload.batch_size
-    larger_batch = "--batch" if batch is None else f"--batch {2 * batch}"
-    faster_host = f"--host {_TWICE * (scenario.cpu_speed or 1.0):.3g}"
+    larger_batch = parameter("batch") if batch is None else parameter("batch", 2 * batch)
+    faster_host = parameter("host", f"{_TWICE * (scenario.cpu_speed or 1.0):.3g}")
     gains = [
         Gain(change="a host twice as fast", option=faster_host, speedup=now_ns / float(tried[0])),
         Gain(change="a batch twice as large at least", option=larger_batch, speedup=_TWICE * now_ns / float(tried[1])),
     ]
     if not scenario.cuda_graph:
         captured_ns = _length_with(result, column, replace(scenario, cuda_graph=True))
-        gains.append(Gain(change="CUDA graphs", option="--cuda-graph", speedup=now_ns / captured_ns))
+        gains.append(Gain(change="CUDA graphs", option=parameter("cuda_graph"), speedup=now_ns / captured_ns))
     faster_gpu = Gain(change=FASTER_KERNELS, option=None, speedup=now_ns / float(tried[2]))
     return (*sorted(gains, key=lambda gain: -gain.speedup), faster_gpu)
 
@@ -78,14 +79,17 @@ def _asked(result: Analysis, column: int) -> Iterator[tuple[str, Callable[[], fl
     """Yield the changes that were asked for, each with how to find the iteration's length on one GPU without it."""
     scenario = result.scenario
     if scenario.cuda_graph:
-        yield "--cuda-graph", partial(_length_with, result, column, replace(scenario, cuda_graph=False))
+        yield parameter("cuda_graph"), partial(_length_with, result, column, replace(scenario, cuda_graph=False))
     if scenario.fuse_elementwise:
-        yield "--fuse-elementwise", partial(_length_unmerged, result, column, replace(scenario, fuse_elementwise=False))
+        yield (
+            parameter("fuse_elementwise"),
+            partial(_length_unmerged, result, column, replace(scenario, fuse_elementwise=False)),
+        )
     if scenario.cpu_speed is not None:
-        option = "--host" if scenario.host_half_width else f"--host {scenario.cpu_speed:g}"
+        option = parameter("host") if scenario.host_half_width else parameter("host", f"{scenario.cpu_speed:g}")
         yield option, partial(_length_with, result, column, replace(scenario, cpu_speed=None))
     if scenario.precision is not None:
-        yield f"--precision {scenario.precision.value}", partial(_length_in_recorded_precision, result, column)
+        yield parameter("precision", scenario.precision.value), partial(_length_in_recorded_precision, result, column)
 
 
 def _is_same(now_ns: float, other_ns: float) -> bool:
@@ -140,9 +144,9 @@ def _scaled(timing: Timing, *, host: tuple[float, ...], kernels: tuple[float, ..
 
 def _why_not(result: Analysis, option: str) -> str | None:
     """Return why a change found nothing to change; None where it did."""
-    if option == "--cuda-graph":
+    if option == parameter("cuda_graph"):
         return _why_not_captured(result)
-    if result.scenario.cpu_speed == 1.0 and option.startswith("--host"):
+    if result.scenario.cpu_speed == 1.0 and option.startswith(parameter("host")):
         return "it is as fast as the host that the replay has anyway"
     return None
 

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, share_busy_time
+from ...errors import parameter
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.graphs import describe_graphs, named_graph_kernels, unexplained_graph_kernels
 from ..recorded.standstill import Reason, Standstill
@@ -48,9 +49,10 @@ def _other_iteration(result: Analysis) -> str:
     choice, index = result.choice, result.window.index
     others = [row for row in choice.recorded if row not in choice.idle and row != index]
     if choice.rule == ALL and others:
-        return f"--iteration {others[-1]} predicts one without it"
+        return f"{parameter('iteration', others[-1])} predicts one without it"
     if others and index is not None:
-        return f"--iteration {next((row for row in others if row > index), others[-1])} predicts another one"
+        later = next((row for row in others if row > index), others[-1])
+        return f"{parameter('iteration', later)} predicts another one"
     return "record after a few iterations of warm-up, or several iterations"
 
 
@@ -84,15 +86,15 @@ def _warn_graphs(result: Analysis) -> Iterator[str]:
         part = f"{use.kernel_count - use.explained_count:,} of the {use.kernel_count:,}"
         yield (
             f"this records the execution of {launches}: the ops of {part} kernels in {'it' if is_one else 'them'}, "
-            f"{unknown_ns / total_ns:.0%} of the GPU time, are not known; --capture FILE explains them with a "
-            "recording of the graph's capture"
+            f"{unknown_ns / total_ns:.0%} of the GPU time, are not known; {parameter('capture', 'FILE')} explains them "
+            "with a recording of the graph's capture"
         )
     named_ns = _named_graph_ns(result)
     if named_ns > UNEXPLAINED_GRAPH_SHARE * total_ns:
         yield (
             f"of {named_ns / total_ns:.0%} of the GPU time, in CUDA graphs, ops and modules are known by torch's "
-            "annotations alone, which have no shapes: these kernels are moved by their launches and names; --capture "
-            "FILE adds the shapes with a recording of the graph's capture"
+            "annotations alone, which have no shapes: these kernels are moved by their launches and names; "
+            f"{parameter('capture')} FILE adds the shapes with a recording of the graph's capture"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Rows
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
 from ..models.frame.gpu_factors import UNCHANGED
@@ -86,7 +86,8 @@ def _check(path: Path, seen: Collection[str], wanted: Collection[str]) -> None:
         raise InputError(f"{path}: no measurements of ops, expected {OPS}/*.parquet as 'wavecast score' reads them")
     if wanted and not set(wanted) & set(seen):
         raise InputError(
-            f"{path}: measures {', '.join(sorted(seen))}, none of which is predicted: ask for one of them with --to"
+            f"{path}: measures {', '.join(sorted(seen))}, none of which is predicted: ask for one of them with "
+            f"{parameter('to')}"
         )
 
 

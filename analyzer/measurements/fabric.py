@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ...specs.cluster import Cluster
 from ...specs.fleet import build_fleet
 from ...specs.gpu import Catalog, Gpu
@@ -85,4 +85,4 @@ def _gpu_of(found: CollectiveTimes, path: Path, cluster: Cluster, catalog: Catal
     if len(named) == 1:
         return find_gpu(catalog, named.pop())
     said = f"says {found.device!r}, which is not catalogued" if found.device is not None else "does not say it"
-    raise InputError(f"{path.name}: which GPU it ran on: the output {said}; name its machine with --node")
+    raise InputError(f"{path.name}: which GPU it ran on: the output {said}; name its machine with {parameter('node')}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from ...errors import parameter
 from ..iteration.decision.electricity import Electricity
 from ..iteration.decision.job_energy import JobEnergy
 from .columns import number_column
@@ -126,7 +127,7 @@ def energy_note(electricity: Electricity | None) -> str:
     if asked.usd_per_kwh is not None:
         parts.append(f"A kWh costs {format_money(asked.usd_per_kwh)}.")
     if not asked.host_w:
-        parts.append("Hosts are not in it (--host-watts counts them).")
+        parts.append(f"Hosts are not in it ({parameter('host_watts')} counts them).")
     return " ".join(parts)
 
 

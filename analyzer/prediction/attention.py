@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask
+from ...errors import parameter
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.fleet import build_fleet
 from ...specs.generations import has_attention
@@ -40,13 +41,18 @@ def explain_attention(workload: GpuWorkload, gpus: Sequence[Gpu], kernel: Attent
     if kernel is None:
         return ()
     if not attention_rows(workload).any():
-        return (f"--attention-kernel {kernel.name.lower()} changes nothing: no fused attention of known sizes",)
+        return (
+            f"{parameter('attention_kernel', kernel.name.lower())} changes nothing: no fused attention of known sizes",
+        )
     missing = ~has_attention(np.array(kernel), build_fleet(gpus))
     names = [gpu.name for gpu, lacks in zip(gpus, missing.tolist(), strict=True) if lacks]
     if not names:
         return ()
     shown = ", ".join(names[:NAMED_COUNT]) + (f" and {len(names) - NAMED_COUNT} more" if names[NAMED_COUNT:] else "")
-    return (f"--attention-kernel {kernel.name.lower()}: does not exist on {shown}; predicted with their defaults",)
+    return (
+        f"{parameter('attention_kernel', kernel.name.lower())}: does not exist on {shown}; predicted with their "
+        "defaults",
+    )
 
 
 def _with_attention(workload: GpuWorkload, kernel: AttentionKernel | None) -> GpuWorkload:

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from ...errors import parameter
 from ..models.embedding.problems import with_indices
 from ..work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ..work.indices import USUAL
@@ -25,7 +26,8 @@ def explain_lookups(workload: GpuWorkload, indices: Spread | None, recorded_rows
     dims = _dims(workload, indices)
     if indices is not None and not any(_is_lookup(item) for item in dims):
         is_asked = not isinstance(indices, RecordedIndices)
-        return (f"--indices {indices} changes nothing: no embedding lookups of known sizes",) if is_asked else ()
+        unused = f"{parameter('indices', indices)} changes nothing: no embedding lookups of known sizes"
+        return (unused,) if is_asked else ()
     lookups = sum(
         count * item.lookups
         for count, item in zip(workload.count.tolist(), dims, strict=True)
@@ -39,8 +41,8 @@ def explain_lookups(workload: GpuWorkload, indices: Spread | None, recorded_rows
         return ()
     dropped = f"; all {recorded_rows:,} rows of the recorded histograms contradict themselves" if recorded_rows else ""
     return (
-        f"{lookups:,} embedding lookups are taken to be spread as {USUAL} (assumed; random test data are "
-        f"uniform): say how they are with --indices uniform, zipf:EXPONENT or a histogram file{dropped}",
+        f"{lookups:,} embedding lookups are taken to be spread as {USUAL} (assumed; random test data are uniform): say "
+        f"how they are with {parameter('indices')} uniform, zipf:EXPONENT or a histogram file{dropped}",
     )
 
 
@@ -51,7 +53,7 @@ def _explain_recorded(indices: RecordedIndices, lookups: int) -> str:
     share = float(np.interp(HOT_PART * rows[-1], np.append(0.0, rows), np.append(0.0, got)) / got[-1])
     text = (
         f"{lookups:,} embedding lookups are taken to be spread as recorded: of {indices.lookups:,} that were counted "
-        f"the most looked-up {HOT_PART:.0%} of rows get {share:.0%}; --indices says otherwise"
+        f"the most looked-up {HOT_PART:.0%} of rows get {share:.0%}; {parameter('indices')} says otherwise"
     )
     if indices.left_out:
         text += f"; {indices.left_out:,} rows of the recorded histograms contradict themselves and are left out"

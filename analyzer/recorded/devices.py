@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import InputError, UnknownGpuError
+from ...errors import InputError, UnknownGpuError, parameter
 from ...formats.trace.tables import Device, Trace
 from ...specs.gpu import Catalog, Gpu
 from ...specs.match import find_fitting, find_gpus, is_generic_name, match_device, plain_name
@@ -55,8 +55,10 @@ def first_known_gpu(catalog: Catalog, trace: Trace) -> Gpu | None:
     return next((gpu for gpu in found if gpu is not None), None)
 
 
-def source_gpu(trace: Trace, catalog: Catalog, window: Window) -> Gpu:
-    """Return the catalogue's entry of the GPU that was measured. Raises UnknownGpuError where there is none.
+def source_gpu(trace: Trace, catalog: Catalog, window: Window, option: str = "from") -> Gpu:
+    """Return the catalogue's entry of the GPU that was measured; `option` is the parameter that could name it.
+
+    Raises UnknownGpuError where there is none.
 
     >>> from wavecast.analyzer.recorded.window import select_window
     >>> source_gpu(measured, catalog, select_window(measured)).name
@@ -65,10 +67,12 @@ def source_gpu(trace: Trace, catalog: Catalog, window: Window) -> Gpu:
     device = _device_of(trace, window)
     if device is None:
         lost = ", which may be lost with the file's end" if trace.quality.bytes_lost else ""
-        raise UnknownGpuError(f"the trace does not say which GPU it was recorded on{lost}: name it with --from")
+        raise UnknownGpuError(
+            f"the trace does not say which GPU it was recorded on{lost}: name it with {parameter(option)}"
+        )
     gpu = gpu_of_device(catalog, device)
     if gpu is None:
-        raise UnknownGpuError(_explain_unknown(catalog, device))
+        raise UnknownGpuError(_explain_unknown(catalog, device, option))
     return gpu
 
 
@@ -87,7 +91,7 @@ def explain_identity(trace: Trace, catalog: Catalog, window: Window) -> str | No
         return None
     return (
         f"the recording does not name its GPU ({device.name!r}): it is taken for {gpu.name}, the only one of the "
-        f"catalogue with {_describe(device)} (another: --from)"
+        f"catalogue with {_describe(device)} (another: {parameter('from')})"
     )
 
 
@@ -95,12 +99,12 @@ def _device_of(trace: Trace, window: Window) -> Device | None:
     return next((item for item in trace.devices if item.index == window.device), None)
 
 
-def _explain_unknown(catalog: Catalog, device: Device) -> str:
+def _explain_unknown(catalog: Catalog, device: Device, option: str) -> str:
     """Say why no entry is the device's, and what to name instead."""
     if not is_generic_name(device.name):
         return (
-            f"the trace was recorded on {device.name!r}, which the catalogue does not hold: "
-            "name the closest entry with --from, or describe it in a file with --gpu-file"
+            f"the trace was recorded on {device.name!r}, which the catalogue does not hold: name the closest entry "
+            f"with {parameter(option)}, or describe it in a file with {parameter('gpu_file')}"
         )
     fitting = find_fitting(
         catalog,
@@ -110,10 +114,12 @@ def _explain_unknown(catalog: Catalog, device: Device) -> str:
     )
     found = f"the trace does not name its GPU ({device.name!r}: {_describe(device) or 'nothing else is known of it'})"
     if fitting:
-        return f"{found}, which may be {' or '.join(gpu.name for gpu in fitting)}: name the one with --from"
+        return (
+            f"{found}, which may be {' or '.join(gpu.name for gpu in fitting)}: name the one with {parameter(option)}"
+        )
     return (
-        f"{found}, which no entry of the catalogue fits: name the closest with --from, or describe it in a file "
-        "with --gpu-file"
+        f"{found}, which no entry of the catalogue fits: name the closest with {parameter(option)}, or describe it in "
+        f"a file with {parameter('gpu_file')}"
     )
 
 

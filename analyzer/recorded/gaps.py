@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Quality, Trace
 from .window import Window
@@ -41,9 +41,9 @@ def check_answerable(trace: Trace, window: Window) -> None:
         )
     if len(window.op_rows) and row_count(trace.kernels):
         raise InputError(
-            f"the iteration to predict holds {_count_ops(trace, window.op_rows)} and no kernel, while the "
-            f"kernels of the file, {row_count(trace.kernels):,}, lie outside of it: record whole iterations, or choose "
-            f"another one with --iteration{_lost_end(trace)}"
+            f"the iteration to predict holds {_count_ops(trace, window.op_rows)} and no kernel, while the kernels of "
+            f"the file, {row_count(trace.kernels):,}, lie outside of it: record whole iterations, or choose another "
+            f"one with {parameter('iteration')}{_lost_end(trace)}"
         )
     if not len(window.op_rows) and row_count(trace.ops):
         raise InputError(
@@ -60,9 +60,9 @@ def check_rescalable(trace: Trace, window: Window) -> None:
     """
     if not (trace.ops.signature[window.op_rows] != MISSING).any():
         raise InputError(
-            "--batch changes the shapes of ops, as --sequence-length and --cached-tokens do, and the iteration holds "
-            f"{_count_ops(trace, window.op_rows)}, none with recorded shapes: record with {_ACTIVITIES} and "
-            "record_shapes=True"
+            f"{parameter('batch')} changes the shapes of ops, as {parameter('sequence_length')} and "
+            f"{parameter('cached_tokens')} do, and the iteration holds {_count_ops(trace, window.op_rows)}, none with "
+            f"recorded shapes: record with {_ACTIVITIES} and record_shapes=True"
         )
 
 
@@ -100,8 +100,8 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     if len(window.kernel_rows) and not len(window.op_rows):
         yield (
             "the iteration holds kernels and no ops: without their names, shapes and phases, kernels are moved by "
-            "ratios of the GPUs alone, memory is not known, and --batch, --precision and --fuse-elementwise have "
-            f"nothing to change; record with {_ACTIVITIES} and record_shapes=True"
+            f"ratios of the GPUs alone, memory is not known, and {parameter('batch')}, {parameter('precision')} and "
+            f"{parameter('fuse_elementwise')} have nothing to change; record with {_ACTIVITIES} and record_shapes=True"
         )
 
 

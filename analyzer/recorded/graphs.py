@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
 from .window import Window, host_interval
@@ -148,7 +148,7 @@ def refuse_capture(trace: Trace, window: Window) -> None:
         raise InputError(
             f"this is the recording of a CUDA graph's capture, not of an iteration: {use.captured_count:,} launches "
             f"went into the graph and ran nothing (what ran beside them took {ran_us:,.0f} us); record a step that "
-            "launches the graph, and analyze that with this file as --capture"
+            f"launches the graph, and analyze that with this file as {parameter('capture')}"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
 from .axis.infer import infer_batch_size, infer_sequence_length
@@ -38,7 +38,7 @@ def is_unchanged(before: Trace, changed: Whatif) -> bool:
 
 def explain_same_batch(trace: Trace, scenario: Scenario) -> str:
     """Return why a batch size changes nothing of a trace."""
-    option = f"--batch {scenario.batch_size:,} changes nothing"
+    option = f"{parameter('batch', f'{scenario.batch_size:,}')} changes nothing"
     try:
         recorded = scenario.recorded_batch_size or trace.meta.workload.batch_size or infer_batch_size(trace)
     except InputError:
@@ -47,27 +47,33 @@ def explain_same_batch(trace: Trace, scenario: Scenario) -> str:
         return f"{option}: it is the batch size of the recording"
     if not bool(np.any(trace.ops.signature >= 0)):
         return f"{option}: no op has recorded shapes, record with record_shapes=True"
-    return f"{option}: no recorded size holds a batch of {recorded:,}; say with --from-batch what the recording had"
+    return (
+        f"{option}: no recorded size holds a batch of {recorded:,}; say with {parameter('from_batch')} what the "
+        "recording had"
+    )
 
 
 def explain_same_length(trace: Trace, scenario: Scenario) -> str:
     """Return why a sequence length changes nothing of a trace."""
-    option = f"--sequence-length {scenario.sequence_length:,} changes nothing"
+    option = f"{parameter('sequence_length', f'{scenario.sequence_length:,}')} changes nothing"
     recorded = scenario.recorded_sequence_length or infer_sequence_length(trace)
     if recorded == scenario.sequence_length:
         return f"{option}: it is the sequence length of the recording"
-    return f"{option}: no recorded size holds {recorded:,} tokens; say with --from-sequence-length how many it had"
+    return (
+        f"{option}: no recorded size holds {recorded:,} tokens; say with {parameter('from_sequence_length')} how many "
+        "it had"
+    )
 
 
 def explain_same_cache(_trace: Trace, scenario: Scenario) -> str:
     """Return why a number of cached tokens changes nothing of a trace."""
-    return f"--cached-tokens {scenario.cached_tokens:,} changes nothing: the recording has as many"
+    return f"{parameter('cached_tokens', f'{scenario.cached_tokens:,}')} changes nothing: the recording has as many"
 
 
 def explain_same_precision(trace: Trace, scenario: Scenario) -> str:
     """Return why a precision changes nothing of a trace."""
     recorded = product_dtype(trace)
-    option = f"--precision {scenario.precision} changes nothing"
+    option = f"{parameter('precision', scenario.precision)} changes nothing"
     if scenario.precision in NARROW and not recorded.startswith("float8"):
         return f"{option}: no product of a linear layer has sizes that fit {scenario.precision}"
     if scenario.precision is TargetPrecision.TF32:

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 
 DEFAULT_EXPONENT: Final = 1.05
 """Of Zipf's law where nobody says another: an assumption, near the exponents about 1 that the literature on advertising
@@ -64,7 +64,7 @@ def read_indices(text: str) -> Indices:
         return Indices(exponent=_exponent(text, rest))
     path = Path(text)
     if path.suffix.lower() not in _READERS:
-        raise InputError(f"--indices {text}: {_EXPECTED}")
+        raise InputError(f"{parameter('indices', text)}: {_EXPECTED}")
     return _read_histogram(path)
 
 
@@ -74,7 +74,9 @@ def _exponent(text: str, given: str) -> float:
     except ValueError:
         found = -1.0
     if not 0.0 <= found <= MOST_EXPONENT:
-        raise InputError(f"--indices {text}: expected an exponent from 0 to {MOST_EXPONENT:g}, as in zipf:1.05")
+        raise InputError(
+            f"{parameter('indices', text)}: expected an exponent from 0 to {MOST_EXPONENT:g}, as in zipf:1.05"
+        )
     return found
 
 

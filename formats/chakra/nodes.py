@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...errors import TraceError
+from ...errors import TraceError, parameter
 from ..files.importers import Progress
 from ..files.protobuf import VARINT, Value, as_numbers, as_signed, as_zigzag, iterate_fields, read_varint
 from ..trace.column import MISSING
@@ -96,7 +96,9 @@ def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None
                 progress(at, len(data))
     except (TraceError, UnicodeDecodeError) as error:
         if not recover or not nodes:
-            advice = f"; {len(nodes)} nodes before it are readable: import it with --recover" if nodes else ""
+            advice = (
+                f"; {len(nodes)} nodes before it are readable: import it with {parameter('recover')}" if nodes else ""
+            )
             raise TraceError(f"node {max(index, 0)}, at byte {at}: damaged or cut short: {error}{advice}") from None
         return ChakraDocument(nodes=nodes, bytes_lost=len(data) - at, bytes_read=at)
     if progress is not None:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
-from ...errors import InputError, TraceError
+from ...errors import InputError, TraceError, parameter
 from ..files.importers import Progress, find_importer
 from ..files.open import read_bytes
 from ..kineto.importer import import_joinable
@@ -32,7 +32,7 @@ def load_joined(
 
     Raises InputError where the second is not of the first one's run, TraceError where one is no such file.
     """
-    data = _read(path, _KINETO, "a PyTorch profiler trace, which --execution-trace completes", recover)
+    data = _read(path, _KINETO, f"a PyTorch profiler trace, which {parameter('execution_trace')} completes", recover)
     beside = _read(execution_trace, _EXECUTION_TRACE, "a PyTorch execution trace", recover)
     name = path
     try:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from ...errors import TraceError
+from ...errors import TraceError, parameter
 from ..files.importers import Progress
 from ..trace.column import MISSING
 
@@ -126,7 +126,8 @@ def _decode(data: bytes, recover: bool) -> tuple[_Document, int]:
     except _MALFORMED as error:
         if not recover:
             raise TraceError(
-                f"the file ends early or is malformed ({error}); with --recover it is read as far as it goes"
+                f"the file ends early or is malformed ({error}); with {parameter('recover')} it is read as far as it "
+                "goes"
             ) from None
     ends = [match.end() for match in _BOUNDARY.finditer(data)]
     for end in reversed(ends[-_SALVAGE_TRIES:]):

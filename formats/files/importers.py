@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from ...errors import TraceError
+from ...errors import TraceError, parameter
 from .detect import HEAD_BYTES, starts_as_json, strip_mark
 from .source import ImportSource, ReadOptions
 
@@ -46,7 +46,9 @@ class Importer:
             build: Callable[[], Trace] = function(source, options=chosen, progress=progress)
         except TraceError as error:
             if chosen.recover and not self.can_recover:
-                raise TraceError(f"{error}; {self.name} is read whole or not at all, --recover or not") from error
+                raise TraceError(
+                    f"{error}; {self.name} is read whole or not at all, {parameter('recover')} or not"
+                ) from error
             raise
         return build
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, BinaryIO, Final, Protocol
 
-from ...errors import TraceError
+from ...errors import TraceError, parameter
 from .detect import is_archive, may_be_trace
 from .unpack import check_ratio
 
@@ -156,7 +156,7 @@ class ZippedTrace:
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
             if recover and unpacked:
                 return
-            more = f"; a profiler file can be read as far as it goes ({unpacked} bytes) with --recover"
+            more = f"; a profiler file can be read as far as it goes ({unpacked} bytes) with {parameter('recover')}"
             raise TraceError(f"damaged zip: {error}{more if unpacked else ''}") from None
 
     def _choose(self) -> zipfile.ZipInfo:

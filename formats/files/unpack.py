@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from ...errors import InputError, TraceError
+from ...errors import InputError, TraceError, parameter
 
 LIMIT_VARIABLE: Final = "WAVECAST_MAX_TRACE_BYTES"
 MAX_RATIO: Final = 300
@@ -223,7 +223,11 @@ class _Unpacking:
         if recover and self.unpacked_bytes:
             return
         readable = self.unpacked_bytes
-        more = f"; a profiler file can be read as far as it goes ({readable} bytes) with --recover" if readable else ""
+        more = (
+            f"; a profiler file can be read as far as it goes ({readable} bytes) with {parameter('recover')}"
+            if readable
+            else ""
+        )
         raise TraceError(reason + more)
 
     def _next(self) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...errors import TraceError
+from ...errors import TraceError, parameter
 from ..files.importers import Progress
 from .events import Event, Header, merge_headers
 from .repair import repair
@@ -231,7 +231,11 @@ def salvage(at: Position, failure: Exception, consume: Consumer | None) -> int:
     events, end = _readable_events(at, limit)
     count = at.event_count + len(events)
     if consume is None or count == 0:
-        advice = f"; {count} events before it are readable: import it with --recover to keep them" if count else ""
+        advice = (
+            f"; {count} events before it are readable: import it with {parameter('recover')} to keep them"
+            if count
+            else ""
+        )
         raise TraceError(f"{at.path}[{count}]: the file {reason} {at.passed + limit}{advice}") from failure
     consume(events, at.path, at.event_count)
     at.event_count = count

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from statistics import median
 
+from ...errors import parameter
 from .book import STALE_DAYS
 
 
@@ -28,13 +29,14 @@ def median_age_days(dates: Iterable[str | None]) -> int | None:
 def warn_of_age(dates: Sequence[str | None]) -> tuple[str, ...]:
     """Return a sentence where prices of these dates are so old that they mislead.
 
-    >>> warn_of_age(["2020-01-01"])[0].endswith("on the median: give today's with --price or --prices")
+    >>> warn_of_age(["2020-01-01"])[0].endswith("on the median: give today's with prices")
     True
     """
     days = median_age_days(dates)
     if days is None or days <= STALE_DAYS:
         return ()
-    return (f"prices are {days:,} days old on the median: give today's with --price or --prices",)
+    given = " or ".join(dict.fromkeys((parameter("price"), parameter("prices"))))
+    return (f"prices are {days:,} days old on the median: give today's with {given}",)
 
 
 def describe_dates(dates: Sequence[str | None]) -> str:

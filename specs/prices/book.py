@@ -9,7 +9,7 @@ from functools import lru_cache
 from statistics import median
 from typing import Final
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance
 from .listing import Listing, PriceKind, PriceOrigin
@@ -115,7 +115,8 @@ class PriceBook:
         known = {plain_cloud(name): name for name in self.clouds()}
         if wanted not in known:
             raise InputError(
-                f"--cloud {cloud!r}: no price is of it; expected one of {', '.join(sorted(known.values()))}"
+                f"{parameter('cloud')} {cloud!r}: no price is of it; expected one of "
+                f"{', '.join(sorted(known.values()))}"
             )
         return replace(self, kind=kind, cloud=wanted)
 

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ..gpu import Catalog
 from .listing import HIGHEST_USD_PER_HOUR, KINDS, Listing, PriceKind, PriceOrigin, is_usable_price
 from .names import resolve_given
 
-OPTION: Final = "--price"
 _FORM: Final = re.compile(
     r"\s*\$?\s*(?P<amount>[0-9.,eE+-]+|nan|inf)\s*(?:\$|usd)?\s*(?:/\s*(?:hour|hr|h)\b)?\s*(?P<kind>[a-z -]*?)\s*", re.I
 )
@@ -28,7 +27,7 @@ def read_given(texts: Iterable[str], catalog: Catalog) -> tuple[Listing, ...]:
     listings: dict[tuple[str, PriceKind], Listing] = {}
     for item in (_read(text, catalog) for text in texts):
         if (item.listed_as, item.kind) in listings:
-            raise InputError(f"{OPTION}: {item.listed_as} is given twice; give one price of a kind")
+            raise InputError(f"{parameter('price')}: {item.listed_as} is given twice; give one price of a kind")
         listings[item.listed_as, item.kind] = item
     return tuple(_narrowed(listings.values()))
 
@@ -37,17 +36,19 @@ def _read(text: str, catalog: Catalog) -> Listing:
     name, sign, rest = text.rpartition("=")
     found = _FORM.fullmatch(rest)
     if not sign or not name.strip() or found is None:
-        raise InputError(f"{OPTION} {text!r}: {_EXPECTED}")
+        raise InputError(f"{parameter('price')} {text!r}: {_EXPECTED}")
     kind = "-".join(found["kind"].casefold().replace("-", " ").split()) or PriceKind.ON_DEMAND.value
     if kind not in KINDS:
-        raise InputError(f"{OPTION} {text!r}: {found['kind']!r} is no kind of price; expected {', '.join(KINDS)}")
+        raise InputError(
+            f"{parameter('price')} {text!r}: {found['kind']!r} is no kind of price; expected {', '.join(KINDS)}"
+        )
     gpus, count = resolve_given(catalog, name.strip())
     try:
         amount = float(found["amount"]) / count
     except ValueError:
-        raise InputError(f"{OPTION} {text!r}: {_EXPECTED}") from None
+        raise InputError(f"{parameter('price')} {text!r}: {_EXPECTED}") from None
     if not is_usable_price(amount):
-        raise InputError(f"{OPTION} {text!r}: expected 0 to {HIGHEST_USD_PER_HOUR:,.0f} $ per GPU and hour")
+        raise InputError(f"{parameter('price')} {text!r}: expected 0 to {HIGHEST_USD_PER_HOUR:,.0f} $ per GPU and hour")
     return Listing(
         gpus=gpus, usd_per_hour=amount, kind=PriceKind(kind), listed_as=name.strip(), source=PriceOrigin.GIVEN.value,
         instance=name.strip() if count != 1 else None,

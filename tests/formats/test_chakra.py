@@ -90,7 +90,7 @@ def test_the_json_form_gives_the_same_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (encode_chakra([node(1), node(2)])[:-4], "node 1.*--recover"),
+        (encode_chakra([node(1), node(2)])[:-4], "node 1.* with recover"),
         (encode_chakra([node(1), node(1)]), "two nodes have the id 1"),
         (encode_chakra([node(1, 0)]), "no node has a runtime"),
         (encode_chakra([node(1)]) + pack_varint(2**62), "bytes are announced"),

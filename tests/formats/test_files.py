@@ -156,7 +156,7 @@ def test_damaged_gzip_keeps_what_came_before(tmp_path: Path) -> None:
     packed[-6] ^= 1  # the checksum
     path = tmp_path / "t.gz"
     path.write_bytes(packed)
-    with pytest.raises(TraceError, match=r"damaged gzip: .*; a profiler file can be .* \(\d+ bytes\) with --recover"):
+    with pytest.raises(TraceError, match=r"damaged gzip: .*; a profiler file can be .* \(\d+ bytes\) with recover"):
         read_bytes(path)
     recovered = read_bytes(path, recover=True)
     assert len(recovered) >= len(text) - (1 << 16)

@@ -126,7 +126,7 @@ def test_a_truncated_file_says_so_and_can_be_recovered(as_list: Any) -> None:
     sixth = [at for at in range(len(whole)) if whole.startswith(b'{"ph"', at)][6]
     data = whole[: sixth + 50]
     with pytest.raises(
-        TraceError, match=r"^\$.*\[6\]: .* ends early.* 6 events before it are readable: .*--recover"
+        TraceError, match=r"^\$.*\[6\]: .* ends early.* 6 events before it are readable: .*with recover"
     ) as caught:
         import_kineto(data)
     assert str(caught.value).startswith("$")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 
 _NODE_GPU_COUNT: Final = 8
 """GPUs of a node, as of nearly all that train: what `LOCAL_RANK` counts."""
@@ -24,9 +24,12 @@ class RankPlace:
 
     def __post_init__(self) -> None:
         if self.world_size is not None and self.world_size < 1:
-            raise InputError(f"--world-size: expected 1 or more, got {self.world_size}")
+            raise InputError(f"{parameter('world_size')}: expected 1 or more, got {self.world_size}")
         if not 0 <= self.rank < self.size:
-            raise InputError(f"--rank: expected 0 to {self.size - 1}, of --world-size {self.size}, got {self.rank}")
+            raise InputError(
+                f"{parameter('rank')}: expected 0 to {self.size - 1}, of {parameter('world_size', self.size)}, got "
+                f"{self.rank}"
+            )
 
     @property
     def size(self) -> int:

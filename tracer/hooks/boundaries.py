@@ -17,7 +17,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from .backwards import BackwardPasses
 
 _SETTLED_COUNT: Final = 8
@@ -144,7 +144,7 @@ class IterationWatch:
             return self.explain_backwards()
         return (
             f"{self._training_forward_count} forward passes in training mode but no step of a torch optimizer were "
-            "seen; for inference call model.eval(), or choose --mode inference"
+            f"seen; for inference call model.eval(), or choose {parameter('mode', 'inference')}"
         )
 
     def explain_backwards(self) -> str | None:
@@ -153,7 +153,8 @@ class IterationWatch:
             return None
         return (
             f"{self._backward_count} backward passes but no step of a torch optimizer were seen: where the code "
-            "updates its weights itself, let iterations end with the backward pass (--iteration-ends backward)"
+            "updates its weights itself, let iterations end with the backward pass "
+            f"({parameter('iteration_ends', 'backward')})"
         )
 
     def _unhook_forwards(self) -> None:

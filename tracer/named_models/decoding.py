@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from .inputs import Inputs
 from .library_kernels import kernels_for
 from .reading import Reading, first_number
@@ -26,7 +26,9 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     model, name, count = reading.model, reading.name, reading.settings.cached_tokens or 0
     longest = first_number(reading.text, "max_target_positions", "max_position_embeddings")
     if longest is not None and count >= longest:
-        raise InputError(f"--cached-tokens: {name} has at most {longest} positions here, {longest - 1} before the last")
+        raise InputError(
+            f"{parameter('cached_tokens')}: {name} has at most {longest} positions here, {longest - 1} before the last"
+        )
     model.eval()
     is_sequence_model = bool(reading.config.is_encoder_decoder)
     tokens = "decoder_input_ids" if is_sequence_model else "input_ids"
@@ -40,7 +42,7 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
         (item for item in _STATES if item in reading.accepted and getattr(outputs, item, None) is not None), None
     )
     if state is None or tokens not in reading.accepted:
-        raise InputError(f"--cached-tokens: {name} keeps no state from one token to the next")
+        raise InputError(f"{parameter('cached_tokens')}: {name} keeps no state from one token to the next")
     given: dict[str, Any] = {
         tokens: reading.fill(reading.plain_id, reading.batch_size, 1),
         state: getattr(outputs, state),
@@ -52,6 +54,6 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
         return model(**given, use_cache=True)
 
     def compute_loss() -> torch.Tensor:
-        raise InputError("--cached-tokens: only with --mode inference")
+        raise InputError(f"{parameter('cached_tokens')}: only with {parameter('mode', 'inference')}")
 
     return Subject(name=name, model=model, predict=predict, compute_loss=compute_loss)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch.nn import functional
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .libraries import import_library, unknown_model
 from .subject import DEFAULT_IMAGE_SIZE, Settings, Subject, refuse
@@ -74,5 +74,5 @@ def _classify(
 
 def _refuse_text(settings: Settings, name: str) -> None:
     if settings.sequence_length is not None:
-        raise InputError(f"--sequence-length: {name} reads images: use --image-size")
+        raise InputError(f"{parameter('sequence_length')}: {name} reads images: use {parameter('image_size')}")
     refuse(settings, ("cached_tokens", "attention", "reference_kernels"), "only for models of transformers")

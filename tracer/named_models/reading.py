@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .subject import DEFAULT_IMAGE_SIZE, DEFAULT_SEQUENCE_LENGTH, Settings
 
@@ -59,7 +59,9 @@ class Reading:
         longest = first_number(self.text, "max_target_positions", "max_position_embeddings")
         given = self.settings.sequence_length
         if longest is not None and given is not None and given > longest:
-            raise InputError(f"--sequence-length: {self.name} has at most {longest} positions here, got {given}")
+            raise InputError(
+                f"{parameter('sequence_length')}: {self.name} has at most {longest} positions here, got {given}"
+            )
         return given or min(DEFAULT_SEQUENCE_LENGTH, longest or DEFAULT_SEQUENCE_LENGTH)
 
     @property

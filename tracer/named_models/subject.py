@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEFAULT_BATCH_SIZE: Final = 8
@@ -46,10 +46,10 @@ class Settings:
         for name in _COUNTS:
             count = getattr(self, name)
             if count is not None and count < 1:
-                raise InputError(f"{option(name)}: expected 1 or more, got {count}")
+                raise InputError(f"{parameter(name)}: expected 1 or more, got {count}")
         for name, mode in _ONLY_WITH.items():
             if getattr(self, name) not in (None, False) and self.mode != mode:
-                raise InputError(f"{option(name)}: only with --mode {mode}")
+                raise InputError(f"{parameter(name)}: only with {parameter('mode', mode)}")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -67,13 +67,8 @@ class Subject:
     compute_loss: Callable[[], torch.Tensor]
 
 
-def option(name: str) -> str:
-    """Return a setting's option of the command line."""
-    return f"--{name.replace('_', '-')}"
-
-
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
     """Raise InputError where the user gave a setting that means nothing here."""
     for name in names:
         if getattr(settings, name) not in (None, False):
-            raise InputError(f"{option(name)}: {why}")
+            raise InputError(f"{parameter(name)}: {why}")

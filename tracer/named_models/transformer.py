@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .configuration import read_configuration
 from .decoding import build_decoding
@@ -37,7 +37,10 @@ def build_transformer(path: str, settings: Settings, values: HostValues) -> Subj
     def compute_loss() -> torch.Tensor:
         loss = _find_loss(model(**trained)) if labels.keys() <= reading.accepted else None
         if loss is None:
-            raise InputError(f"{name} computes no loss: name a class with a head in architectures, or --mode inference")
+            raise InputError(
+                f"{name} computes no loss: name a class with a head in architectures, or "
+                f"{parameter('mode', 'inference')}"
+            )
         return loss
 
     return Subject(name=name, model=model, predict=predict, compute_loss=compute_loss)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from ...errors import InputError, OutputError
+from ...errors import InputError, OutputError, parameter
 from ...formats.files.destinations import check_destinations
 from ...formats.files.open import write_atomic
 from ...version import __version__
@@ -48,7 +48,9 @@ def open_folder(folder: Path, gpu: str, device: str) -> None:
         if found["gpu"] != gpu:
             raise OutputError(f"{folder}: holds measurements of {found['gpu']}; name another folder for {gpu} with -o")
         if found["device"] != device:
-            raise OutputError(f"{folder}: was measured with --device {found['device']}; name another folder with -o")
+            raise OutputError(
+                f"{folder}: was measured with {parameter('device', found['device'])}; name another folder with -o"
+            )
 
 
 def save(folder: Path, family: str, sweep: Sweep) -> None:

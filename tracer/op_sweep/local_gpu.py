@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from ...errors import InputError, UnknownGpuError
+from ...errors import InputError, UnknownGpuError, parameter
 from ...specs.generations import generation_at
 from ...specs.gpu import Catalog
 from ...specs.match import find_gpu, find_gpus, match_device
@@ -26,7 +26,7 @@ def name_gpu(catalog: Catalog, device: str, name: str | None, option: str = "--g
     if device == "cpu":
         raise InputError(f"a CPU is no GPU of the catalogue: say with {option} which one the rows shall be of")
     if not torch.cuda.is_available():
-        raise InputError("no CUDA GPU here: pass --device cpu to try the sweep out")
+        raise InputError(f"no CUDA GPU here: pass {parameter('device', 'cpu')} to try the sweep out")
     found = torch.cuda.get_device_properties(0)
     gpu = match_device(catalog, found.name, sm_count=found.multi_processor_count, memory_bytes=int(found.total_memory))
     if gpu is not None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 from ...formats.measured.rerun import LocalDevice
 from ...formats.trace.tables import Device, Precision
 from ..description.device import describe_device, describe_precision
@@ -34,16 +34,19 @@ def _choose_device(name: str | None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise InputError(f"--device {name}: expected cuda, cuda:N or cpu") from None
+        raise InputError(f"{parameter('device', name)}: expected cuda, cuda:N or cpu") from None
     if device.type not in ("cuda", "cpu"):
-        raise InputError(f"--device {name}: expected cuda, cuda:N or cpu")
+        raise InputError(f"{parameter('device', name)}: expected cuda, cuda:N or cpu")
     if device.type == "cpu":
         return torch.device("cpu")
     if not has_gpu:
-        raise InputError(f"--device {name}: torch {torch.__version__} sees no GPU here; --device cpu runs on the CPU")
+        raise InputError(
+            f"{parameter('device', name)}: torch {torch.__version__} sees no GPU here; {parameter('device', 'cpu')} "
+            "runs on the CPU"
+        )
     index = torch.cuda.current_device() if device.index is None else device.index
     if index >= torch.cuda.device_count():
-        raise InputError(f"--device {name}: this machine has {torch.cuda.device_count()} GPUs")
+        raise InputError(f"{parameter('device', name)}: this machine has {torch.cuda.device_count()} GPUs")
     return torch.device("cuda", index)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Mask, Rows
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.column import row_count
 from ....formats.trace.iterations import host_steps, locate_iterations
 from ....formats.trace.tables import Trace
@@ -95,7 +95,7 @@ def check_iteration(trace: Trace, iteration: int | None) -> None:
     if iteration is None or iteration in rows:
         return
     if not rows:
-        raise InputError(f"iteration {iteration}: the trace marks no iterations; leave out --iteration")
+        raise InputError(f"iteration {iteration}: the trace marks no iterations; leave out {parameter('iteration')}")
     known = f"{rows[0]} to {rows[-1]}" if rows == list(range(rows[0], rows[-1] + 1)) else ", ".join(map(str, rows))
     raise InputError(f"iteration {iteration}: expected one that was recorded with its ops: {known}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....specs.gpu import Catalog, Gpu
 from ..gpu_rows import rank_gpus, tokens_per_sample
 from ..report import AnalysisReport, GpuPrediction
@@ -56,7 +56,10 @@ def decide(
     if goal is None:
         return report
     if any(row.batches is not None for row in rows):
-        raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
+        raise InputError(
+            f"{parameter('for')} is about one batch: leave {parameter('largest_batch')} out, or say the batch with "
+            f"{parameter('batch', 'N')}"
+        )
     run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
     return replace(report, predictions=with_totals(report.predictions, run), run=run)
 
@@ -69,6 +72,11 @@ def _billed(rows: Sequence[GpuPrediction], electricity: Electricity | None) -> t
 def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) -> None:
     """Raise InputError where what is asked of electricity would be said of nothing."""
     if any(row.batches is not None for row in report.predictions):
-        raise InputError("--electricity, --pue and --host-watts are about one batch: leave --largest-batch out")
+        raise InputError(
+            f"{parameter('electricity')}, {parameter('pue')} and {parameter('host_watts')} are about one batch: leave "
+            f"{parameter('largest_batch')} out"
+        )
     if electricity.co2_g_per_kwh is not None and not has_goal:
-        raise InputError('--carbon is of a whole run: say which, such as --for "90000 iterations"')
+        raise InputError(
+            f'{parameter("carbon")} is of a whole run: say which, such as {parameter("for")} "90000 iterations"'
+        )

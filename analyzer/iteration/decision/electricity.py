@@ -7,14 +7,14 @@ from math import exp, hypot, log
 from numbers import Real
 from typing import Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 
 JOULE_PER_KWH: Final = 3.6e6
 _LIMITS: Final = {
-    "usd_per_kwh": ("--electricity", 0.0, 10.0, "$ per kWh, such as 0.12"),
-    "pue": ("--pue", 1.0, 5.0, "the site's power over its computers', such as 1.2"),
-    "host_w": ("--host-watts", 0.0, 100_000.0, "watts of the host for each GPU, such as 150"),
-    "co2_g_per_kwh": ("--carbon", 0.0, 3000.0, "grams of CO2 per kWh, such as 380"),
+    "usd_per_kwh": ("electricity", 0.0, 10.0, "$ per kWh, such as 0.12"),
+    "pue": ("pue", 1.0, 5.0, "the site's power over its computers', such as 1.2"),
+    "host_w": ("host_watts", 0.0, 100_000.0, "watts of the host for each GPU, such as 150"),
+    "co2_g_per_kwh": ("carbon", 0.0, 3000.0, "grams of CO2 per kWh, such as 380"),
 }
 
 
@@ -31,12 +31,12 @@ class Electricity:
 
     def __post_init__(self) -> None:
         """Raise InputError for what cannot be meant."""
-        for name, (option, least, most, what) in _LIMITS.items():
+        for name, (asked, least, most, what) in _LIMITS.items():
             value: object = getattr(self, name)
             if value is None and name in ("usd_per_kwh", "co2_g_per_kwh"):
                 continue
             if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
-                raise InputError(f"{option} {value!r}: expected {what}, from {least:g} to {most:,.0f}")
+                raise InputError(f"{parameter(asked)} {value!r}: expected {what}, from {least:g} to {most:,.0f}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from math import ceil, isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from .amounts import COUNT, read_count, read_duration_ns, read_ratio, read_usd
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ class Goal:
         unit = None if found is None else _WORDS.get(found[3])
         if found is None or unit is None:
             shown = repr(words if len(words) <= _LONGEST else f"{words[:40]}…")
-            raise InputError(f"--for {shown}: expected such as {_EXAMPLES}")
+            raise InputError(f"{parameter('for')} {shown}: expected such as {_EXAMPLES}")
         return cls(
-            count=read_count(found[2], "--for"),
+            count=read_count(found[2], parameter("for")),
             unit=unit,
-            epochs=read_count(found[1], "--for") if found[1] else 1.0,
-            allowance_ratio=0.0 if allowance is None else read_ratio(allowance, "--allowance"),
-            budget_usd=None if budget is None else read_usd(budget, "--budget"),
-            deadline_ns=None if deadline is None else read_duration_ns(deadline, "--deadline"),
+            epochs=read_count(found[1], parameter("for")) if found[1] else 1.0,
+            allowance_ratio=0.0 if allowance is None else read_ratio(allowance, parameter("allowance")),
+            budget_usd=None if budget is None else read_usd(budget, parameter("budget")),
+            deadline_ns=None if deadline is None else read_duration_ns(deadline, parameter("deadline")),
         )
 
 
@@ -113,21 +113,24 @@ def measure_goal(goal: Goal, result: Analysis, tokens_per_sample: int | None) ->
     Raises InputError where the trace does not say how many samples or tokens an iteration has.
     """
     if result.choice.rule == "all" and result.choice.count > 1:
-        raise InputError("--iteration all takes several iterations as one: leave it out beside --for")
+        raise InputError(
+            f"{parameter('iteration', 'all')} takes several iterations as one: leave it out beside {parameter('for')}"
+        )
     samples, tokens, each = None, None, 1
     if goal.unit is not GoalUnit.ITERATIONS:
         samples = samples_per_iteration(result)
         if samples is None:
             raise InputError(
-                f"--for: the trace does not say how many samples an iteration has{_hint(result)}: pass them with "
-                "--from-batch N, or count iterations"
+                f"{parameter('for')}: the trace does not say how many samples an iteration has{_hint(result)}: pass "
+                f"them with {parameter('from_batch', 'N')}, or count iterations"
             )
         each = samples
     if goal.unit is GoalUnit.TOKENS:
         if tokens_per_sample is None:
             raise InputError(
-                "--for: the shapes do not tell how many tokens a sample has (no table is looked up by samples and "
-                "tokens): pass them with --from-sequence-length N, or count samples or iterations"
+                f"{parameter('for')}: the shapes do not tell how many tokens a sample has (no table is looked up by "
+                f"samples and tokens): pass them with {parameter('from_sequence_length', 'N')}, or count samples or "
+                "iterations"
             )
         tokens, each = tokens_per_sample, each * tokens_per_sample
     return RunLength(

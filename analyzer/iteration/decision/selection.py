@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from .amounts import read_bytes
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Selection:
     @property
     def min_memory_bytes(self) -> float | None:
         """Return the least nominal memory that is asked for."""
-        return read_bytes(self.min_memory, "--min-memory") if isinstance(self.min_memory, str) else self.min_memory
+        least = self.min_memory
+        return read_bytes(least, parameter("min_memory")) if isinstance(least, str) else least
 
 
 def _is_number(value: Any, kind: type[Any], least: float) -> bool:
@@ -118,8 +119,10 @@ def sort_of(selection: Selection, rows: Sequence[GpuPrediction]) -> str:
         return THROUGHPUT if any(row.batches is not None for row in rows) else TIME
     if rows and all(SORTS[selection.sort](row) is None for row in rows):
         if selection.sort == ENERGY:
-            raise InputError("--sort energy is about one batch: leave --largest-batch out")
-        raise InputError(f"--sort {selection.sort}: no GPU here has a price")
+            raise InputError(
+                f"{parameter('sort', 'energy')} is about one batch: leave {parameter('largest_batch')} out"
+            )
+        raise InputError(f"{parameter('sort', selection.sort)}: no GPU here has a price")
     return selection.sort
 
 
@@ -159,16 +162,19 @@ def _filters(selection: Selection, gpus: Mapping[str, Gpu]) -> Iterator[_Filter]
     """Yield each filter that is asked for, with the words that asked."""
     if selection.vendors:
         wanted = {_vendor(name, gpus) for name in selection.vendors}
-        yield f"--vendor {' or '.join(selection.vendors)}", lambda row: row.vendor in wanted
+        yield f"{parameter('vendor')} {' or '.join(selection.vendors)}", lambda row: row.vendor in wanted
     least = selection.min_memory_bytes
     if least is not None:
-        yield f"--min-memory {selection.min_memory}", lambda row: gpus[row.gpu].memory_bytes >= least
+        yield parameter("min_memory", selection.min_memory), lambda row: gpus[row.gpu].memory_bytes >= least
     if selection.priced:
-        yield "--priced", lambda row: row.price_usd_per_hour is not None
+        yield parameter("priced"), lambda row: row.price_usd_per_hour is not None
     if selection.fits:
-        yield "--fits", lambda row: not does_not_fit(row) and row.fits is not None
+        yield parameter("fits"), lambda row: not does_not_fit(row) and row.fits is not None
     if selection.only:
-        yield f"--only {' or '.join(map(repr, selection.only))}", lambda row: _is_named(row.gpu, selection.only)
+        yield (
+            f"{parameter('only')} {' or '.join(map(repr, selection.only))}",
+            lambda row: _is_named(row.gpu, selection.only),
+        )
 
 
 def _vendor(typed: str, gpus: Mapping[str, Gpu]) -> str:
@@ -176,7 +182,7 @@ def _vendor(typed: str, gpus: Mapping[str, Gpu]) -> str:
     known = sorted({gpu.vendor for gpu in gpus.values()})
     found = next((name for name in known if name.casefold() == typed.strip().casefold()), None)
     if found is None:
-        raise InputError(f"--vendor {typed}: expected {', '.join(known)}")
+        raise InputError(f"{parameter('vendor', typed)}: expected {', '.join(known)}")
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from .electricity import JOULE_PER_KWH
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _total(row: GpuPrediction, run: RunLength) -> RunTotal:
         None if price is None or end is None else end / HOUR_NS * price for end in (time, low, high)
     )
     if time is None or time > _LONGEST_NS:
-        raise InputError(f"--for: {run.iterations:,.0f} iterations take longer than anyone waits")
+        raise InputError(f"{parameter('for')}: {run.iterations:,.0f} iterations take longer than anyone waits")
     return RunTotal(
         time_ns=time,
         time_low_ns=low,

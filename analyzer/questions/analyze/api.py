@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, as_names, trace_name
 from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.keywords import check_count, check_iteration, checks_kinds
 from ...asking.lookups import with_spread
 from ...asking.observed import with_observed
 from ...asking.prices import Prices, read_prices
@@ -97,7 +97,7 @@ class IterationReport(Report):
         save_timeline(self.analysis, self.report.ops_gpu, Path(path))
 
 
-@speaks_keywords
+@checks_kinds
 def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     trace: str | Path | Trace,
     *,

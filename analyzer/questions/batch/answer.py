@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....errors import InputError, WavecastError
+from ....errors import InputError, WavecastError, spelling_options
 from ....formats.trace.tables import Trace
 from ...iteration.analyze import run_analysis
 from ...iteration.gpu_rows import rank_gpus
@@ -20,8 +20,8 @@ from .question import BatchChange, BatchQuestion, installed_identity
 _HOUR_NS = 3.6e12
 
 
-def answer_input(question: BatchQuestion, item: BatchInput) -> bytes:
-    """Return the part of a trace as bytes; what cannot be asked of it stands in the part.
+def answer_input(question: BatchQuestion, names_options: bool, item: BatchInput) -> bytes:
+    """Return the part of a trace as bytes; what cannot be asked of it stands in the part, in the asker's words.
 
     Raises InputError where this wavecast is not the one that asks, WavecastError where the next run may find the trace.
     """
@@ -30,11 +30,16 @@ def answer_input(question: BatchQuestion, item: BatchInput) -> bytes:
             f"wavecast here is {installed_identity()}, but {question.identity} asks: install the same version there"
         )
     check_input(item)
+    with spelling_options(names_options):
+        return encode_part(_part(question, item))
+
+
+def _part(question: BatchQuestion, item: BatchInput) -> TracePart:
     try:
         trace = load_input(item)
     except WavecastError as error:
         refusal = Refusal(what_if=None, reason=_reason(error, item))
-        return encode_part(TracePart(trace_id=item.trace_id, facts={}, answers=[], refusals=[refusal]))
+        return TracePart(trace_id=item.trace_id, facts={}, answers=[], refusals=[refusal])
     answers: list[BatchAnswer] = []
     refusals: list[Refusal] = []
     for change in question.changes:
@@ -42,7 +47,7 @@ def answer_input(question: BatchQuestion, item: BatchInput) -> bytes:
             answers.append(_answer(question, change, trace))
         except WavecastError as error:
             refusals.append(Refusal(what_if=change.label, reason=_reason(error, item)))
-    return encode_part(TracePart(trace_id=item.trace_id, facts=_facts(trace), answers=answers, refusals=refusals))
+    return TracePart(trace_id=item.trace_id, facts=_facts(trace), answers=answers, refusals=refusals)
 
 
 def _reason(error: WavecastError, item: BatchInput) -> str:

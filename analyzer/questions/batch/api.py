@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ....errors import InputError, OutputError
+from ....errors import InputError, OutputError, parameter, spells_options
 from ...asking.answer import Report, as_names
-from ...asking.keywords import check_choice, check_count, speaks_keywords
+from ...asking.keywords import check_choice, check_count, checks_kinds
 from ...asking.prices import Prices, read_prices
 from ...asking.question import find_named, pick_host
 
@@ -75,7 +75,7 @@ class TracesReport(Report):
         return f"of {format_count(len(self.inputs), 'trace')}: {format_count(self.report.row_count, 'row')}{failed}"
 
 
-@speaks_keywords
+@checks_kinds
 def batch(  # noqa: PLR0913 (all that one may ask, by name)
     traces: str | Path | Sequence[str | Path],
     *,
@@ -162,11 +162,13 @@ def _check_output(output: Path) -> None:
     suffix = output.suffix.lower()
     if suffix not in (*TABLE_SUFFIXES, HTML):
         endings = f"{', '.join(TABLE_SUFFIXES)} or {HTML}"
-        raise InputError(f"-o {output}: expected a file that ends in {endings}; found {suffix or 'no ending'}")
+        raise InputError(
+            f"{parameter('output', output)}: expected a file that ends in {endings}; found {suffix or 'no ending'}"
+        )
     if output.is_dir():
-        raise OutputError(f"-o {output}: it is a directory; name a file in it")
+        raise OutputError(f"{parameter('output', output)}: it is a directory; name a file in it")
     if not output.parent.is_dir():
-        raise OutputError(f"-o {output}: its directory does not exist")
+        raise OutputError(f"{parameter('output', output)}: its directory does not exist")
     if suffix == HTML:
         from ...page.vega import chart_library
 
@@ -179,7 +181,7 @@ def _check_inputs(found: FoundInputs, output: Path) -> None:
     target = str(output.resolve())
     for item in found.inputs:
         if not item.in_archive and item.location == target:
-            raise InputError(f"-o {output}: it is one of the traces; write to another file")
+            raise InputError(f"{parameter('output', output)}: it is one of the traces; write to another file")
 
 
 def _question(gpus: Gpus, changes: tuple[BatchChange, ...], prices: AnyPrices) -> BatchQuestion:
@@ -233,9 +235,12 @@ def _mix(max_kinds: int | None, utilisation: float | None, *, has_weights: bool)
     if max_kinds is None and utilisation is None:
         return None
     if utilisation is not None and not 0 < utilisation <= 1:
-        raise InputError(f"--utilisation {utilisation:g}: expected a ratio above 0 and up to 1")
+        raise InputError(f"{parameter('utilisation', f'{utilisation:g}')}: expected a ratio above 0 and up to 1")
     if not has_weights:
-        raise InputError("--max-kinds and --utilisation are for a mix of GPUs: add --weights FILE")
+        raise InputError(
+            f"{parameter('max_kinds')} and {parameter('utilisation')} are for a mix of GPUs: add "
+            f"{parameter('weights', 'FILE')}"
+        )
     return MixRequest(max_kinds=max_kinds, utilisation=utilisation or 1.0)
 
 
@@ -246,14 +251,16 @@ def _answering(
     from .answer import answer_input
     from .processes import answer_on_processes
 
-    work, count = partial(answer_input, question), jobs or os.cpu_count() or 1
+    work, count = partial(answer_input, question, spells_options()), jobs or os.cpu_count() or 1
     if scheduler is None:
         return lambda items: answer_on_processes(work, items, count)
     from .dask_cluster import LOCAL, answer_on_dask, check_dask
 
     if scheduler != LOCAL and not scheduler.startswith(SCHEMES):
-        raise InputError(f"--scheduler {scheduler!r}: expected local, or an address as tcp://HOST:8786")
+        raise InputError(f"{parameter('scheduler')} {scheduler!r}: expected local, or an address as tcp://HOST:8786")
     if scheduler != LOCAL and jobs is not None:
-        raise InputError("--jobs is for processes of this machine: a cluster's workers are as many as there are")
+        raise InputError(
+            f"{parameter('jobs')} is for processes of this machine: a cluster's workers are as many as there are"
+        )
     check_dask()
     return lambda items: answer_on_dask(work, items, scheduler, count)

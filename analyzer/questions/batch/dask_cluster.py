@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from .inputs import BatchInput
 from .processes import Delivery, Work, deliver
 from .question import installed_identity
@@ -86,7 +86,9 @@ def _client(distributed: Any, scheduler: str, count: int) -> Iterator[Any]:
         try:
             client = stack.enter_context(distributed.Client(target, timeout=_PATIENCE_S, set_as_default=False))
         except (OSError, ValueError) as error:
-            raise InputError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from None
+            raise InputError(
+                f"{parameter('scheduler', scheduler)}: no Dask scheduler answers there ({error})"
+            ) from None
         _check_workers(client, scheduler)
         yield client
 
@@ -95,19 +97,21 @@ def _check_workers(client: Any, scheduler: str) -> None:
     try:
         client.wait_for_workers(1, timeout=_PATIENCE_S)
     except TimeoutError:
-        raise InputError(f"--scheduler {scheduler}: it has no workers; start one with 'dask worker'") from None
+        raise InputError(
+            f"{parameter('scheduler', scheduler)}: it has no workers; start one with 'dask worker'"
+        ) from None
     try:
         found = client.run(installed_identity)
     except Exception as error:  # noqa: BLE001 (whatever the worker raises)
         raise InputError(
-            f"--scheduler {scheduler}: a worker cannot import wavecast {installed_identity()}: {error}"
+            f"{parameter('scheduler', scheduler)}: a worker cannot import wavecast {installed_identity()}: {error}"
         ) from None
     others = {worker: identity for worker, identity in found.items() if identity != installed_identity()}
     if others:
         worker, identity = min(others.items())
         raise InputError(
-            f"--scheduler {scheduler}: {worker} has wavecast {identity}, here is {installed_identity()}: install the "
-            "same version on all"
+            f"{parameter('scheduler', scheduler)}: {worker} has wavecast {identity}, here is {installed_identity()}: "
+            "install the same version on all"
         )
 
 
@@ -115,4 +119,4 @@ def _distributed() -> Any:
     try:
         return import_module("distributed")
     except ImportError:
-        raise InputError("--scheduler needs Dask: pip install 'wavecast[dask]'") from None
+        raise InputError(f"{parameter('scheduler')} needs Dask: pip install 'wavecast[dask]'") from None

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....errors import InputError, WavecastError
+from ....errors import InputError, WavecastError, parameter
 from .fleet import FleetTimes
 
 DAY_NS: Final = 86_400e9
@@ -70,7 +70,7 @@ def find_mix(
     price = times.price_usd_per_hour
     kept = _undominated(np.where(can, load, np.inf), price)
     if not len(rows):
-        raise WavecastError(f"{times.what_if}: no trace has runs: --weights gives none of them any")
+        raise WavecastError(f"{times.what_if}: no trace has runs: {parameter('weights')} gives none of them any")
     nowhere = rows[~can[:, kept].any(axis=1)]
     if len(nowhere):
         raise WavecastError(f"{times.what_if}: {times.traces[nowhere[0]].name} fits no GPU that has a price")
@@ -140,4 +140,6 @@ def _scipy(part: str) -> Any:
     try:
         return import_module(f"scipy.{part}")
     except ImportError:
-        raise InputError("--max-kinds and --utilisation need scipy: pip install 'wavecast[fleet]'") from None
+        raise InputError(
+            f"{parameter('max_kinds')} and {parameter('utilisation')} need scipy: pip install 'wavecast[fleet]'"
+        ) from None

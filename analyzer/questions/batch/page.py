@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.encoding import encode_json
@@ -26,7 +27,7 @@ def describe_batch(report: BatchReport, *, output: str, top: int = _SHOWN_GPUS) 
     """Say how many rows there are, and put the GPUs that carry the fleet into tables."""
     failed = f", {format_count(len(report.failures), 'failure')}" if report.failures else ""
     counts = f"{format_count(report.trace_count, 'trace')}, {format_count(report.row_count, 'row')}{failed}"
-    each = "a day's runs by --weights" if report.has_weights else "one iteration of each trace"
+    each = f"a day's runs by {parameter('weights')}" if report.has_weights else "one iteration of each trace"
     remarks = [f"Totals are of {each}, on GPUs that every trace fits; * cannot be told from the cheapest."]
     blocks = [block for fleet in report.fleets for block in _sheets(fleet.summary, fleet.mix, top)]
     unclear = [f"{name}: no trace has this name, tag or workload" for name in report.unknown_names]

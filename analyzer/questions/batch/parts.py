@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from ....errors import InputError, OutputError
+from ....errors import InputError, OutputError, parameter
 from ....formats.files.open import explain_unwritable, write_atomic
 
 SUFFIX: Final = ".parts"
@@ -136,11 +136,14 @@ class PartFolder:
         try:
             found = msgspec.json.decode((self.path / SETTINGS_FILE).read_bytes(), type=_Settings)
         except (OSError, msgspec.MsgspecError, RecursionError):
-            raise InputError(f"{self.path}: its {SETTINGS_FILE} cannot be read; --restart begins anew") from None
+            raise InputError(
+                f"{self.path}: its {SETTINGS_FILE} cannot be read; {parameter('restart')} begins anew"
+            ) from None
         names = [*self._settings, *(name for name in found.settings if name not in self._settings)]
         changed = [name for name in names if found.settings.get(name) != self._settings.get(name)]
         if found.version != PARTS_VERSION or changed:
             what = " and ".join(changed) or "its layout"
             raise InputError(
-                f"{self.path}: an earlier run differs in {what}; --restart begins anew, another -o keeps both"
+                f"{self.path}: an earlier run differs in {what}; {parameter('restart')} begins anew, another "
+                f"{parameter('output')} keeps both"
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....errors import InputError
 from ...asking.answer import Report
-from ...asking.keywords import speaks_keywords
+from ...asking.keywords import checks_kinds
 from ...asking.prices import Prices, read_prices
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class GpuList(Report):
         return f"of {self.gpus[0].name if len(self.gpus) == 1 else format_count(len(self.gpus), 'GPU')}"
 
 
-@speaks_keywords
+@checks_kinds
 def gpus(
     name: str | None = None,
     *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ...asking.amounts import read_percent
 from ...asking.answer import Report, as_names, trace_name
 from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.keywords import check_count, check_iteration, checks_kinds
 from ...asking.question import find_named, read_trace, refuse_input_twice
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ComparisonReport(Report):
             yield f"the iteration no longer fits the memory of {gpu.gpu}"
 
 
-@speaks_keywords
+@checks_kinds
 def compare(  # noqa: PLR0913 (all that one may ask, by name)
     old: str | Path | Trace,
     new: str | Path | Trace,

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Rows, none_for_nan
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...host.recorded_speed import relative_host_speed
@@ -96,7 +96,10 @@ def _measured_gpus(
             gpu = source or source_gpu(trace, catalog, select_window(chosen, choice.index))
             found[gpu.name] = gpu
     if not found:
-        raise InputError("neither trace was measured on a GPU: name the GPUs to predict with --on, e.g. --on h100")
+        raise InputError(
+            f"neither trace was measured on a GPU: name the GPUs to predict with {parameter('on')}, e.g. "
+            f"{parameter('on', 'h100')}"
+        )
     return list(found.values())
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....errors import InputError
-from ...asking.keywords import check_count, speaks_keywords
+from ...asking.keywords import check_count, checks_kinds
 from ...asking.question import read_trace
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...page.page import Page
 
 
-@speaks_keywords
+@checks_kinds
 def graph(
     trace: str | Path | Trace,
     *,

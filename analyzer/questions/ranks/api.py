@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
 from ...asking.answer import Report, as_names
-from ...asking.keywords import check_iteration, speaks_keywords
+from ...asking.keywords import check_iteration, checks_kinds
 from ...asking.question import Machines, find_named, read_trace
 
 _RANK: Final = re.compile(r"rank[_\-.]?(\d{1,6})", re.IGNORECASE)
@@ -82,7 +82,7 @@ class JobReport(Report):
         return f"of {found}, {format_time(self.report.iteration_ns)}: waited for {waited}"
 
 
-@speaks_keywords
+@checks_kinds
 def ranks(  # noqa: PLR0913 (all that one may ask, by name)
     traces: str | Path | Sequence[str | Path | Trace],
     *,
@@ -144,7 +144,7 @@ def _other_machine(text: str, catalog: Catalog) -> OtherMachine:
 
     is_file = text.lower().endswith(".toml")
     cluster = load_cluster(Path(text), catalog) if is_file else Cluster().placed(find_node(text, catalog))
-    return OtherMachine(asked=f"--to-node {clean_text(text)}", cluster=cluster)
+    return OtherMachine(asked=parameter("to_node", clean_text(text)), cluster=cluster)
 
 
 def _read_files(places: Sequence[str], *, recover: bool, progress: Progress | None) -> tuple[list[Trace], str]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.tables import KernelKind, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
@@ -67,7 +67,7 @@ def compare_ranks(
     """
     order = np.argsort([at if trace.meta.rank is None else trace.meta.rank for at, trace in enumerate(traces)])
     traces = [traces[at] for at in order.tolist()]
-    _check_backends(traces, "--to" if targets else machines[0].asked if machines else None)
+    _check_backends(traces, parameter("to") if targets else machines[0].asked if machines else None)
     if is_host_rank(traces[0]):
         return compare_hosts(traces, iteration)
     aligned = align_ranks(traces)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import Trace
 from ....specs.cluster import Cluster
@@ -130,7 +130,7 @@ def _check_gpus(aligned: AlignedRanks, results: Sequence[Analysis]) -> None:
     if names[0] != names[1]:
         raise InputError(
             f"rank {aligned.ranks[len(results) - 1]} ran on {origin_of(results[-1]).name}, of which its file's first "
-            "device tells nothing: name the ranks' GPU with --from"
+            f"device tells nothing: name the ranks' GPU with {parameter('from')}"
         )
 
 

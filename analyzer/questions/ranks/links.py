@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....arrays import Floats
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....specs.cluster import Cluster
 from ....specs.fleet import build_fleet
 from ....specs.gpu import listed_name
@@ -50,7 +50,9 @@ def find_machine(job: RankJob, other: OtherMachine) -> Node:
     node = other.cluster.nodes.get(listed_name(gpu))
     if node is None:
         held = ", ".join(other.cluster.nodes)
-        raise InputError(f"{other.asked} holds {held}, the ranks ran on {gpu.name}: name a machine of theirs, or --to")
+        raise InputError(
+            f"{other.asked} holds {held}, the ranks ran on {gpu.name}: name a machine of theirs, or {parameter('to')}"
+        )
     return node
 
 

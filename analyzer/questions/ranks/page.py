@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.encoding import encode_json
@@ -176,4 +177,6 @@ def _notes(report: RanksReport) -> Iterator[str]:
         rest = f" {format_time(undivided_ns)} more are transfer or waiting for them: nothing recorded tells which."
         yield f"No file is of {missing}.{told * (unseen_ns > 0)}{rest * (undivided_ns > 0)}"
     if report.is_on_hosts:
-        yield "The ranks computed on CPUs: their collectives tell nothing of a GPU's, and --to is refused."
+        yield (
+            f"The ranks computed on CPUs: their collectives tell nothing of a GPU's, and {parameter('to')} is refused."
+        )

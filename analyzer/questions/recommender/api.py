@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ...asking.answer import Report, as_names
 from ...asking.electricity import read_electricity
-from ...asking.keywords import check_choice, check_count, speaks_keywords
+from ...asking.keywords import check_choice, check_count, checks_kinds
 from ...asking.lookups import with_spread
 from ...asking.question import Machines, find_named
 
@@ -57,7 +57,7 @@ class RecommenderAnswer(Report):
         return f"{self.report.sizes.name} on {training.gpus} × {best.gpu}: {format_time(best.step_ns)}"
 
 
-@speaks_keywords
+@checks_kinds
 def recommender(  # noqa: PLR0913 (all that one may ask, by name)
     description: str | Path,
     *,
@@ -88,17 +88,18 @@ def recommender(  # noqa: PLR0913 (all that one may ask, by name)
     check_choice("sort", sort, ("time", "energy"))
     named = find_named(as_names(to), None, gpu_file)
     if not named.targets:
-        raise InputError("--to says on which GPUs: add --to h100sxm")
+        raise InputError(f"{parameter('to')} says on which GPUs: add {parameter('to', 'h100sxm')}")
     sizes, training = read_recommender(Path(description))
     count, samples = check_count("gpus", gpus), check_count("global_batch", global_batch)
     if count is not None and count > MOST_GPUS:
-        raise InputError(f"--gpus {count}: expected {MOST_GPUS:,} GPUs at most")
+        raise InputError(f"{parameter('gpus', count)}: expected {MOST_GPUS:,} GPUs at most")
     if samples is not None and samples > MOST_SAMPLES:
-        raise InputError(f"--global-batch {samples}: expected {MOST_SAMPLES:,} samples at most")
+        raise InputError(f"{parameter('global_batch', samples)}: expected {MOST_SAMPLES:,} samples at most")
     training = replace(training, gpus=count or training.gpus, global_batch=samples or training.global_batch)
     if training.global_batch < training.gpus:
         raise InputError(
-            f"--global-batch {training.global_batch}: expected at least a sample for each of {training.gpus} GPUs"
+            f"{parameter('global_batch', training.global_batch)}: expected at least a sample for each of "
+            f"{training.gpus} GPUs"
         )
     if indices is not None:
         with_spread(None, indices)

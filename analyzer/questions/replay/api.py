@@ -8,9 +8,9 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ...asking.answer import Report, trace_name
-from ...asking.keywords import check_iteration, speaks_keywords
+from ...asking.keywords import check_iteration, checks_kinds
 from ...asking.question import find_one, read_catalog, read_trace
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ReplayReport(Report):
 
         return draw_replay_json(self.fidelity, self.choice)
 
-    @speaks_keywords
+    @checks_kinds
     def save_figure(
         self, path: str | Path, *, to: str | None = None, stretch_ms: tuple[float, float] | None = None
     ) -> None:
@@ -88,7 +88,9 @@ class ReplayReport(Report):
         timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name, whole=True))
         length_ns = max(process.iteration_ns for process in timeline.processes)
         if excerpt is not None and excerpt.start_ns >= length_ns:
-            raise InputError(f"--stretch {excerpt.start_ns / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")
+            raise InputError(
+                f"{parameter('stretch', f'{excerpt.start_ns / 1e6:g}')}: the iteration lasts {length_ns / 1e6:.4g} ms"
+            )
         write_atomic(Path(path), draw_timeline(timeline, excerpt=excerpt).encode())
 
     def _tables(self) -> Tables:
@@ -103,7 +105,7 @@ class ReplayReport(Report):
         return f"of {found} of {self.name}: within {format_error(self.worst_error_ratio)} of the recording"
 
 
-@speaks_keywords
+@checks_kinds
 def replay(
     trace: str | Path | Trace,
     *,
@@ -151,9 +153,11 @@ def check_stretch(stretch_ms: tuple[float, float]) -> None:
     """Raise InputError for what is no stretch of time."""
     begin, end = stretch_ms
     if not (isfinite(begin) and isfinite(end)):
-        raise InputError(f"--stretch {begin:g} {end:g}: expected two instants in ms")
+        raise InputError(f"{parameter('stretch', f'{begin:g}')} {end:g}: expected two instants in ms")
     if end <= begin:
-        raise InputError(f"--stretch {begin:g} {end:g}: it ends before it starts; give FROM and TO in ms")
+        raise InputError(
+            f"{parameter('stretch', f'{begin:g}')} {end:g}: it ends before it starts; give FROM and TO in ms"
+        )
 
 
 def _excerpt(stretch_ms: tuple[float, float]) -> Excerpt:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....specs.gpu import Gpu
 from ...whatif.parallel.plan import ParallelPlan
 from .anchor import PlanAnchor
@@ -25,7 +25,9 @@ def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float 
     if measured_step_ns is None:
         return None
     if source is None:
-        raise InputError("--measured-step says how long one GPU takes: say which with --from GPU")
+        raise InputError(
+            f"{parameter('measured_step')} says how long one GPU takes: say which with {parameter('from', 'GPU')}"
+        )
     found = anchor_at_step(
         measured_step_ns,
         [single_rank(question.shapes)],
@@ -41,7 +43,7 @@ def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float 
 def _anchor_of_recording(question: Question, origin: Gpu, measured_step_ns: float | None) -> PlanAnchor | None:
     result = question.result
     if measured_step_ns is not None:
-        raise InputError("--measured-step is for recordings without times: this one has its own")
+        raise InputError(f"{parameter('measured_step')} is for recordings without times: this one has its own")
     if result.scenario.changes_work:
         return None  # its ops are others than those that were timed
     return anchor_at_trace(

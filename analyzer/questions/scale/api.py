@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ...asking.amounts import read_bytes, read_duration_ns
 from ...asking.answer import Report, as_names, trace_name
 from ...asking.electricity import read_electricity
-from ...asking.keywords import check_choice, check_count, check_iteration, speaks_keywords
+from ...asking.keywords import check_choice, check_count, check_iteration, checks_kinds
 from ...asking.lookups import with_spread
 from ...asking.plan_options import MOST_SAMPLES
 from ...asking.prices import Prices, read_prices
@@ -84,7 +84,7 @@ class PlansReport(Report):
         return f"{self.report.trace.name or self.name}, {format_count(len(rows), 'plan')}{best if rows else ''}"
 
 
-@speaks_keywords
+@checks_kinds
 def scale(  # noqa: PLR0913 (all that one may ask, by name)
     trace: str | Path | Trace,
     *,
@@ -141,7 +141,9 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     named = find_named(as_names(to), source, gpu_file)
     step_ns = read_duration_ns("measured_step", measured_step)
     if step_ns is not None and named.source is None:
-        raise InputError("--measured-step says how long one GPU takes: say which with --from GPU")
+        raise InputError(
+            f"{parameter('measured_step')} says how long one GPU takes: say which with {parameter('from', 'GPU')}"
+        )
     recording = read_recording(
         trace,
         iteration=check_iteration(iteration),
@@ -196,5 +198,8 @@ def _measured_gpu(trace: Trace, named: Gpus) -> tuple[Gpu, ...]:
 
     known = named.source or (first_known_gpu(named.catalog, trace) if trace.is_measured else None)
     if known is None:
-        raise InputError("--to says on which GPUs: a recording of shapes has none of its own; add --to h100")
+        raise InputError(
+            f"{parameter('to')} says on which GPUs: a recording of shapes has none of its own; add "
+            f"{parameter('to', 'h100')}"
+        )
     return (known,)

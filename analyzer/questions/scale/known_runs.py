@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import KernelKind, Phase, Trace
 from ....specs.gpu import Gpu
@@ -94,7 +94,8 @@ def anchor_at_step(
     else:
         raise InputError(
             f"a step of {measured_ns / 1e6:.4g} ms on {gpu.name}: {predicted_ns / 1e6:.4g} ms were expected, so it is "
-            "of another model, batch or plan; check --measured-step, the plan and the batch that go with it"
+            f"of another model, batch or plan; check {parameter('measured_step')}, the plan and the batch that go with "
+            "it"
         )
     return replace(anchor, log_width=np.full(1, _OTHER_PLAN_LOG_WIDTH))
 
@@ -130,7 +131,9 @@ def anchor_at_trace(
     recorded = with_iterations(recorded)
     window = select_window(recorded, iteration)
     if not len(window.kernel_rows) or window.duration_ns is None:
-        raise InputError("the trace holds no GPU times to anchor at: record on a GPU, or give --measured-step")
+        raise InputError(
+            f"the trace holds no GPU times to anchor at: record on a GPU, or give {parameter('measured_step')}"
+        )
     untimed = without_times(recorded, window)
     carried_ns, here = _op_times(recorded, window, origin, [*gpus, origin], library)
     everywhere = _op_factors(untimed, carried_ns[window.op_rows], [*gpus, origin], library)

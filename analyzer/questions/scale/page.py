@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.energy import describe_energy, energy_columns, energy_note
@@ -93,8 +94,8 @@ def _basis(report: ScaleReport) -> str:
             "models predict of every plan."
         )
     return (
-        "Recorded without timings on one GPU: what a rank runs under a plan is derived from its shapes and timed by op "
-        "models (a measured step: --measured-step)."
+        "Recorded without timings on one GPU: what a rank runs under a plan is derived from its shapes and timed by "
+        f"op models (a measured step: {parameter('measured_step')})."
     )
 
 
@@ -106,8 +107,8 @@ def _batch(report: ScaleReport) -> str:
     if all(item.global_batch == per_gpu * item.gpu_count for item in report.predictions):
         added = "1 sample" if per_gpu == 1 else f"{format_number(per_gpu).removesuffix('.00')} samples"
         return (
-            f"Every GPU adds {added} to an iteration: "
-            f"{row.gpu_count:,} GPUs process {row.global_batch:,} (another number: --global-batch)."
+            f"Every GPU adds {added} to an iteration: {row.gpu_count:,} GPUs process {row.global_batch:,} (another "
+            f"number: {parameter('global_batch')})."
         )
     return "Plans say themselves how many samples an iteration has; they are ranked by samples per second."
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, none_for_nan
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
@@ -60,7 +60,7 @@ def order_rows(rows: Sequence[PlanPrediction], sort: str) -> tuple[PlanPredictio
     """
     place = RANK_BY[sort]
     if rows and all(place(row) is None for row in rows):
-        raise InputError(f"--sort {sort}: {_UNRANKED.get(sort, 'nothing tells it')}")
+        raise InputError(f"{parameter('sort', sort)}: {_UNRANKED.get(sort, 'nothing tells it')}")
     return tuple(sorted(rows, key=lambda row: (row.fits is False, place(row) is None, place(row) or 0)))
 
 

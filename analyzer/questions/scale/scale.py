@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.tables import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import Fleet, build_fleet
@@ -157,7 +157,8 @@ def check_one_gpu(trace: Trace) -> None:
     if (trace.meta.world_size or 1) > 1:
         raise InputError(
             f"the recording is of rank {trace.meta.rank or 0:,} of {trace.meta.world_size:,}: its plan is in it "
-            "already; record the model on one GPU to ask for plans, or analyze this one without --gpus and --plan"
+            f"already; record the model on one GPU to ask for plans, or analyze this one without {parameter('gpus')} "
+            f"and {parameter('plan')}"
         )
 
 
@@ -185,7 +186,7 @@ def check_trace_runs(plan: ParallelPlan, *, is_training: bool) -> None:
 def _check_counts(gpu_counts: Sequence[int]) -> None:
     for count in gpu_counts:
         if not 1 <= count <= MOST_GPUS:
-            raise InputError(f"--gpus {count:,}: expected from 1 to {MOST_GPUS:,} GPUs")
+            raise InputError(f"{parameter('gpus', f'{count:,}')}: expected from 1 to {MOST_GPUS:,} GPUs")
 
 
 def _question(
@@ -268,7 +269,10 @@ def _search(
     from .search import search_plans
 
     if not gpu_counts:
-        raise InputError("a search needs to know how many GPUs there are: add --gpus N, or say which --plan")
+        raise InputError(
+            f"a search needs to know how many GPUs there are: add {parameter('gpus', 'N')}, or say which "
+            f"{parameter('plan')}"
+        )
     results = [search_plans(question, predict, count) for count in gpu_counts]
     return [outcome for outcomes, _ in results for outcome in outcomes], [summary for _, summary in results]
 

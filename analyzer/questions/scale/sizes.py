@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import ParallelPlan
 from .outcome import Batches
@@ -24,7 +24,7 @@ def part_batch(plan: ParallelPlan, recorded_batch: int, global_batch: int | None
         if global_batch not in (None, total):
             raise InputError(
                 f"{name}: {plan.replicas:,} replicas x {plan.micro_batches:,} micro batches of {micro:,} are {total:,} "
-                f"samples, not --global-batch {global_batch:,}; leave out ga"
+                f"samples, not {parameter('global_batch', f'{global_batch:,}')}; leave out ga"
             )
         return Batches(global_batch=total, micro_batch=micro, micro_batches=plan.micro_batches)
     total = recorded_batch * plan.ranks if global_batch is None else global_batch
@@ -32,9 +32,9 @@ def part_batch(plan: ParallelPlan, recorded_batch: int, global_batch: int | None
         micro = total // plan.replicas
         per_step = total
     if total % per_step:
-        whose = "each GPU adds a recorded batch" if global_batch is None else "--global-batch"
+        whose = "each GPU adds a recorded batch" if global_batch is None else parameter("global_batch")
         raise InputError(
             f"{name}: {total:,} samples ({whose}) are not so many micro batches of {micro:,} on {plan.replicas:,} "
-            f"replicas; choose mb= and --global-batch so that they divide"
+            f"replicas; choose mb= and {parameter('global_batch')} so that they divide"
         )
     return Batches(global_batch=total, micro_batch=micro, micro_batches=total // per_step)

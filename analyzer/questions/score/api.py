@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ...asking.answer import Report, as_names
-from ...asking.keywords import check_choice, speaks_keywords
+from ...asking.keywords import check_choice, checks_kinds
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ScoreReport(Report):
         return f"of {format_count(len(self.report.rows), 'group')} of measurements"
 
 
-@speaks_keywords
+@checks_kinds
 def score(
     directory: str | Path,
     *,
@@ -79,7 +79,10 @@ def score(
     check_choice("leave_out", leave_out, LEFT_OUT)
     excluded = as_names(exclude_gpu, "exclude_gpu")
     if leave_out and excluded:
-        raise InputError(f"--leave-out {leave_out} says which weights predict: it goes without --exclude-gpu")
+        raise InputError(
+            f"{parameter('leave_out', leave_out)} says which weights predict: it goes without "
+            f"{parameter('exclude_gpu')}"
+        )
     named = find_named(excluded, None, None)
     weights = choose_weights(named.targets, left_out=Withheld(leave_out) if leave_out else None)
     return ScoreReport(report=score_directory(Path(directory), weights, progress))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ...asking.amounts import read_bytes
 from ...asking.answer import Report, trace_name
 from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.keywords import check_count, check_iteration, checks_kinds
 from ...asking.lookups import with_spread
 from ...asking.question import Machines, find_named, read_recording
 
@@ -68,7 +68,7 @@ class ShardingReport(Report):
         return f"{self.report.trace.name or self.name}, {where}: {format_time(best.iteration_ns)}"
 
 
-@speaks_keywords
+@checks_kinds
 def shard(  # noqa: PLR0913 (all that one may ask, by name)
     trace: str | Path | Trace,
     *,
@@ -107,10 +107,10 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
 
     count = check_count("gpus", gpus, least=2)
     if count is None:
-        raise InputError("--gpus says how many GPUs share the tables: expected a whole number")
+        raise InputError(f"{parameter('gpus')} says how many GPUs share the tables: expected a whole number")
     samples = check_count("global_batch", global_batch)
     if samples is not None and samples > MOST_SAMPLES:
-        raise InputError(f"--global-batch {samples}: expected {MOST_SAMPLES:,} samples at most")
+        raise InputError(f"{parameter('global_batch', samples)}: expected {MOST_SAMPLES:,} samples at most")
     memory = read_bytes("max_memory", max_memory)
     named = find_named([], source, gpu_file)
     target = None if to is None else find_gpu(named.catalog, to)
@@ -118,7 +118,10 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     read = recording.trace
     target = target or named.source or (first_known_gpu(named.catalog, read) if read.is_measured else None)
     if target is None:
-        raise InputError("--to says on which GPUs: a recording of shapes has none of its own; add --to h100")
+        raise InputError(
+            f"{parameter('to')} says on which GPUs: a recording of shapes has none of its own; add "
+            f"{parameter('to', 'h100')}"
+        )
     report = shard_trace(
         read,
         named.catalog,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
 from .plan import TablePlacement, read_entries, say_kind
 from .tables import EmbeddingTable
@@ -42,7 +42,8 @@ def load_placements(path: Path, tables: Sequence[EmbeddingTable], gpu_count: int
         raise InputError(f"{path.name}: gpus: expected a whole number from 1, found {found}")
     if count != gpu_count:
         raise InputError(
-            f"{path.name}: gpus: the plan is for {clean_text(str(count))[:20]} GPUs, --gpus says {gpu_count}"
+            f"{path.name}: gpus: the plan is for {clean_text(str(count))[:20]} GPUs, {parameter('gpus')} says "
+            f"{gpu_count}"
         )
     return read_entries(path.name, entries, tables, gpu_count)
 

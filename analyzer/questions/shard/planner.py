@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from math import gcd
 from typing import Any, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
@@ -24,9 +24,8 @@ from .torchrec_plan import plain_entries
 _PROGRAM: Final = "tracer.torchrec_planner"
 _NAME: Final = "TorchRec's plan"
 _LONGEST_S: Final = 600.0
-NO_TORCHREC: Final = (
-    "--torchrec: TorchRec is not installed here: pip install torchrec with the fbgemm-gpu (or fbgemm-gpu-cpu) that is "
-    "made for your torch, or leave it out"
+_INSTALL: Final = (
+    "pip install torchrec with the fbgemm-gpu (or fbgemm-gpu-cpu) that is made for your torch, or leave it out"
 )
 
 
@@ -55,7 +54,7 @@ def ask_torchrec(
     installed or cannot be loaded; that it finds no plan is an answer.
     """
     if find_spec("torchrec") is None:
-        raise InputError(NO_TORCHREC)
+        raise InputError(f"{parameter('torchrec')}: TorchRec is not installed here: {_INSTALL}")
     fabric = build_fleet([gpu], [node]).fabric
     near = int(max(fabric.domain_gpu_count[0], fabric.node_gpu_count[0], 1))
     answer = _run(
@@ -76,7 +75,7 @@ def ask_torchrec(
         said = clean_text(str(answer["error"]))[:200].strip().rstrip(".")
         if answer.get("kind") == "PlannerError":
             return PlannerAnswer(placements=None, version=None, failure=f"TorchRec's planner finds no plan: {said}")
-        raise InputError(f"--torchrec: {said}: {NO_TORCHREC.partition(': ')[2].partition(': ')[2]}")
+        raise InputError(f"{parameter('torchrec')}: {said}: {_INSTALL}")
     named = {table.name: entry for table, entry in zip(tables, answer["tables"], strict=True)}
     entries = plain_entries(_NAME, {"": named}, tables)
     return PlannerAnswer(
@@ -106,10 +105,14 @@ def _run(question: dict[str, Any]) -> dict[str, Any]:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"--torchrec: its planner did not answer: {type(error).__name__}; leave it out") from error
+        raise InputError(
+            f"{parameter('torchrec')}: its planner did not answer: {type(error).__name__}; leave it out"
+        ) from error
     try:
         found = json.loads(done.stdout)
     except ValueError:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
-        raise InputError(f"--torchrec: its planner failed: {clean_text(lines[-1])[:200]}; leave it out") from None
+        raise InputError(
+            f"{parameter('torchrec')}: its planner failed: {clean_text(lines[-1])[:200]}; leave it out"
+        ) from None
     return found if isinstance(found, dict) else {"error": "its planner gave no plan"}

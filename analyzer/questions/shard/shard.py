@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
@@ -74,7 +74,8 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     check_one_gpu(trace)
     if not LEAST_GPUS <= gpu_count <= MOST_GPUS:
         raise InputError(
-            f"--gpus {gpu_count:,}: expected from {LEAST_GPUS} to {MOST_GPUS:,} GPUs to share tables among"
+            f"{parameter('gpus', f'{gpu_count:,}')}: expected from {LEAST_GPUS} to {MOST_GPUS:,} GPUs to share tables "
+            "among"
         )
     library = with_recorded(library or load_library(), trace)
 
@@ -95,7 +96,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     recorded = recorded_batch or trace.meta.workload.batch_size or _inferred_batch(trace)
     total = global_batch or recorded * gpu_count
     if total % gpu_count:
-        raise InputError(f"--global-batch {total:,}: expected a multiple of {gpu_count} GPUs")
+        raise InputError(f"{parameter('global_batch', f'{total:,}')}: expected a multiple of {gpu_count} GPUs")
     if total // gpu_count != recorded:
         result = analyse(Scenario(batch_size=total // gpu_count, recorded_batch_size=recorded))
     scaled = tuple(_scaled(table, total / recorded) for table in tables)
@@ -177,7 +178,7 @@ def _inferred_batch(trace: Trace) -> int:
         return infer_batch_size(trace)
     except InputError:
         raise InputError(
-            "the trace does not say its batch size and its shapes do not tell: pass it with --from-batch"
+            f"the trace does not say its batch size and its shapes do not tell: pass it with {parameter('from_batch')}"
         ) from None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, trace_name
-from ...asking.keywords import check_count, speaks_keywords
+from ...asking.keywords import check_count, checks_kinds
 from ...asking.question import read_recording
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class OverviewReport(Report):
         return f"of {self.name}: {format_count(self.report.op_count, 'op')}{kernels}"
 
 
-@speaks_keywords
+@checks_kinds
 def overview(
     trace: str | Path | Trace,
     *,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ...asking.answer import Report, trace_name
 from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.keywords import check_count, check_iteration, checks_kinds
 from ...asking.question import Machines, WhatIfs, find_named, read_recording
 from ...page.formats import REPORT_FORMATS
 from ...page.picture import PICTURE_FORMATS
@@ -148,7 +148,7 @@ def _save(answer: SweepAnswer | SensitivityAnswer, path: str | Path) -> None:
         Report.save(answer, path)
 
 
-@speaks_keywords
+@checks_kinds
 def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     trace: str | Path | Trace,
     *,
@@ -233,9 +233,15 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
         samples = check_count("global_batch", global_batch)
         return SweepAnswer(name=trace_name(trace), report=sweep_plans(question, varied, plan, samples))
     if global_batch is not None:
-        raise InputError("--global-batch is for many GPUs: add --plan and --vary gpus=8..512 (one GPU's is --batch)")
+        raise InputError(
+            f"{parameter('global_batch')} is for many GPUs: add {parameter('plan')} and {parameter('vary')} "
+            f"gpus=8..512 (one GPU's is {parameter('batch')})"
+        )
     if not varied and question.electricity is not None:
-        raise InputError("--electricity, --pue, --host-watts and --carbon are told of --vary: say what varies")
+        raise InputError(
+            f"{parameter('electricity')}, {parameter('pue')}, {parameter('host_watts')} and {parameter('carbon')} are "
+            f"told of {parameter('vary')}: say what varies"
+        )
     if not varied:
         return SensitivityAnswer(name=trace_name(trace), report=find_sensitivity(question))
     return SweepAnswer(name=trace_name(trace), report=sweep_trace(question, varied))
@@ -247,9 +253,12 @@ def _one_gpu(gpus: Gpus, trace: Trace, name: str | None) -> Gpu:
 
     if len(gpus.targets) > 1:
         listed = "; ".join(gpu.name for gpu in gpus.targets)
-        raise InputError(f"--on {name} means {len(gpus.targets)} GPUs: {listed}; name one of them")
+        raise InputError(f"{parameter('on', name)} means {len(gpus.targets)} GPUs: {listed}; name one of them")
     found = next(iter(gpus.targets), None) or gpus.source
     found = found or (first_known_gpu(gpus.catalog, trace) if trace.is_measured else None)
     if found is None:
-        raise InputError("--on says which GPU is varied: a recording of shapes has none of its own; add --on h100sxm")
+        raise InputError(
+            f"{parameter('on')} says which GPU is varied: a recording of shapes has none of its own; add "
+            f"{parameter('on', 'h100sxm')}"
+        )
     return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ....specs.gpu import Gpu
 from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
@@ -85,12 +85,14 @@ def read_axes(vary: Mapping[str, str], gpu: Gpu, trace: Trace, scenario: Scenari
     Raises InputError for a name that nothing has, for values that cannot be, and for more of them than are tried.
     """
     if not 1 <= len(vary) <= MOST_AXES:
-        raise InputError(f"--vary: expected one parameter or two, found {len(vary)}: vary the others in turn")
+        raise InputError(
+            f"{parameter('vary')}: expected one parameter or two, found {len(vary)}: vary the others in turn"
+        )
     count = POINTS if len(vary) == 1 else POINTS_OF_TWO
     found = tuple(_read_axis(name, text, gpu, trace, scenario, count) for name, text in vary.items())
     names = [item.axis.name for item in found]
     if len(set(names)) < len(names):
-        raise InputError(f"--vary: {names[0]} stands there twice: give all its values in one")
+        raise InputError(f"{parameter('vary')}: {names[0]} stands there twice: give all its values in one")
     _check_apart(found)
     _check_number(found)
     return found
@@ -114,7 +116,7 @@ def _read_axis(name: str, text: str, gpu: Gpu, trace: Trace, scenario: Scenario,
             step=figure.step,
         )
         if base is None and figure.unit.shown:
-            raise InputError(f"--vary {figure.name}: {gpu.name} has none that could be varied")
+            raise InputError(f"{parameter('vary')} {figure.name}: {gpu.name} has none that could be varied")
         values = read_values(quantity, text, point_count)
         axis = SweepAxis(
             name=figure.name,
@@ -137,7 +139,8 @@ def _unknown(name: str) -> str:
     spellings |= {plain(alias): item.name for item in CHANGES for alias in (item.name, *item.aliases)}
     near = difflib.get_close_matches(plain(name), list(spellings), n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(dict.fromkeys(spellings[item] for item in near))}? " if near else ""
-    return f"--vary {name}: no parameter is called so; {hint}docs/sweep.md and 'wavecast sweep --help' list them"
+    named = f"{parameter('vary')} {name}"
+    return f"{named}: no parameter is called so; {hint}docs/sweep.md and 'wavecast sweep --help' list them"
 
 
 def _read_change(
@@ -174,7 +177,9 @@ def _read_precisions(change: IterationParameter, text: str) -> AskedAxis:
     known = [RECORDED, *(item.value for item in TargetPrecision)]
     for name in names:
         if name not in known:
-            raise InputError(f"--vary precision={text}: expected some of {', '.join(known)}, found {name!r}")
+            raise InputError(
+                f"{parameter('vary')} precision={text}: expected some of {', '.join(known)}, found {name!r}"
+            )
     axis = SweepAxis(
         name=change.name,
         words=change.words,
@@ -210,11 +215,16 @@ def _check_apart(asked: Sequence[AskedAxis]) -> None:
     for other in others:
         same = _keys(first) & _keys(other)
         if same:
-            raise InputError(f"--vary: {first.axis.name} and {other.axis.name} both set {min(same)}: vary one of them")
+            raise InputError(
+                f"{parameter('vary')}: {first.axis.name} and {other.axis.name} both set {min(same)}: vary one of them"
+            )
         kinds = {first.axis.kind, other.axis.kind}
         if kinds == {AxisKind.GPUS, AxisKind.ITERATION}:
             name = next(item.axis.name for item in asked if item.axis.kind is AxisKind.ITERATION)
-            raise InputError(f"--vary gpus goes with a figure of the GPU, not with {name}: use --{name} for one value")
+            raise InputError(
+                f"{parameter('vary')} gpus goes with a figure of the GPU, not with {name}: use {parameter(name)} for "
+                "one value"
+            )
 
 
 def _keys(item: AskedAxis) -> set[str]:
@@ -237,6 +247,8 @@ def _check_number(asked: Sequence[AskedAxis]) -> None:
         total *= len(item.axis.values)
         analyses *= len(item.axis.values) if item.axis.kind is AxisKind.ITERATION else 1
     if total > MOST_TOGETHER:
-        raise InputError(f"--vary: {total:,} points together; expected at most {MOST_TOGETHER:,}")
+        raise InputError(f"{parameter('vary')}: {total:,} points together; expected at most {MOST_TOGETHER:,}")
     if analyses > MOST_ANALYSES:
-        raise InputError(f"--vary: {analyses:,} changes of the iteration; expected at most {MOST_ANALYSES:,}")
+        raise InputError(
+            f"{parameter('vary')}: {analyses:,} changes of the iteration; expected at most {MOST_ANALYSES:,}"
+        )

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....specs.catalog import imagine_gpus
 from ....specs.cluster import Cluster
 from ....specs.fleet import build_fleet
@@ -113,9 +113,14 @@ def check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
     """Raise InputError for a figure that cannot be varied as the GPU is run."""
     for figure in figures:
         if base.slice_name is not None:
-            raise InputError(f"--vary {figure.name}: {base.name} is a slice: vary the GPU that it is cut out of")
+            raise InputError(
+                f"{parameter('vary')} {figure.name}: {base.name} is a slice: vary the GPU that it is cut out of"
+            )
         if not is_variable(base, figure):
-            raise InputError(f"--vary {figure.name}: the clock of {base.name} is locked: leave the lock out of --on")
+            raise InputError(
+                f"{parameter('vary')} {figure.name}: the clock of {base.name} is locked: leave the lock out of "
+                f"{parameter('on')}"
+            )
 
 
 def _as_run(base: Gpu) -> Groups:

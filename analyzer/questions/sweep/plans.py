@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ..scale.parts import PlanPart
 from ..scale.report import PARTS_OF, PlanPrediction, ScaleReport, Spent
 from ..scale.scale import scale_trace
@@ -36,7 +36,9 @@ def sweep_plans(
     """
     asked = read_axes(vary, question.gpu, question.trace, question.scenario) if vary else ()
     if all(item.axis.kind is not AxisKind.GPUS for item in asked):
-        raise InputError("--plan says how GPUs share an iteration: say how many with --vary gpus=8..512")
+        raise InputError(
+            f"{parameter('plan')} says how GPUs share an iteration: say how many with {parameter('vary')} gpus=8..512"
+        )
     at = next(number for number, item in enumerate(asked) if item.axis.kind is AxisKind.GPUS)
     imagined = imagine(question.gpu, asked, question.catalog, question.gpu_file)
     counts = [int(value) for value in asked[at].axis.values if not isinstance(value, str)]

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....specs.gpu import Gpu
 from ...iteration.analyze import report_on
 from ...iteration.result import Analysis, arrange
@@ -49,7 +49,7 @@ def find_sensitivity(question: SweepQuestion) -> SensitivityReport:
     """Return what one per cent more of each figure of the GPU would do to the iteration, most first."""
     named = [figure for name in SENSITIVE if (figure := find_figure(name)) is not None]
     if question.gpu.slice_name is not None:
-        raise InputError(f"--on: {question.gpu.name} is a slice: vary the GPU that it is cut out of")
+        raise InputError(f"{parameter('on')}: {question.gpu.name} is a slice: vary the GPU that it is cut out of")
     figures = [figure for figure in named if figure.read(question.gpu) and is_variable(question.gpu, figure)]
     variants = {
         variant_name(question.gpu, changed): changed

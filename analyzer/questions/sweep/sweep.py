@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats, none_for_nan
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
@@ -80,7 +80,10 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
     """
     asked = read_axes(vary, question.gpu, question.trace, question.scenario)
     if any(item.axis.kind is AxisKind.GPUS for item in asked):
-        raise InputError("--vary gpus says how many GPUs share an iteration, not how: add --plan, such as --plan fsdp")
+        raise InputError(
+            f"{parameter('vary')} gpus says how many GPUs share an iteration, not how: add {parameter('plan')}, such "
+            f"as {parameter('plan', 'fsdp')}"
+        )
     imagined = imagine(question.gpu, asked, question.catalog, question.gpu_file)
     first = run_on(question, imagined.gpus)
     base = _swept(first, imagined, question.electricity)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 
 MOST_POINTS: Final = 200
 """Of one parameter."""
@@ -64,7 +64,7 @@ def read_values(quantity: ParameterQuantity, text: str, point_count: int) -> Val
     """
     clean = text.strip().casefold()
     if not clean:
-        raise InputError(f"--vary {quantity.name}=: {_EXAMPLES}")
+        raise InputError(f"{parameter('vary')} {quantity.name}=: {_EXAMPLES}")
     words = [word.strip() for word in clean.split(",")]
     exact: list[float] = []
     between: list[float] = []
@@ -76,7 +76,9 @@ def read_values(quantity: ParameterQuantity, text: str, point_count: int) -> Val
         else:
             exact.append(_read_value(quantity, *_split(quantity, word)))
         if len(exact) + len(between) > MOST_POINTS:
-            raise InputError(f"--vary {quantity.name}: at most {MOST_POINTS} values are tried: ask for fewer")
+            raise InputError(
+                f"{parameter('vary')} {quantity.name}: at most {MOST_POINTS} values are tried: ask for fewer"
+            )
     return _whole(quantity, exact, between)
 
 
@@ -94,12 +96,16 @@ def _read_range(quantity: ParameterQuantity, word: str, point_count: int) -> tup
     first, _, rest = word.partition("..")
     found = _END.fullmatch(rest.strip())
     if found is None:
-        raise InputError(f"--vary {quantity.name}={word}: {_EXAMPLES}, or 1x..4x:9 for nine points, 8..64x2 to double")
+        raise InputError(
+            f"{parameter('vary')} {quantity.name}={word}: {_EXAMPLES}, or 1x..4x:9 for nine points, 8..64x2 to double"
+        )
     (low_number, low_unit), (high_number, high_unit) = _split(quantity, first), _split(quantity, found["value"])
     low = _read_value(quantity, low_number, low_unit or high_unit)
     high = _read_value(quantity, high_number, high_unit or low_unit)
     if not low < high:
-        raise InputError(f"--vary {quantity.name}={word}: expected the smaller value first, then a larger one")
+        raise InputError(
+            f"{parameter('vary')} {quantity.name}={word}: expected the smaller value first, then a larger one"
+        )
     unit = low_unit or high_unit
     is_relative = unit in RATIO_UNITS
     scale = RATIO_UNITS[unit] * (quantity.base or 1.0) if is_relative else quantity.scales.get(unit, 1.0)
@@ -125,12 +131,12 @@ def _between(
     if found["factor"] is not None or (quantity.doubles and found["count"] is None):
         factor = _read_number(quantity, found["factor"] or "2")
         if not factor > 1:
-            raise InputError(f"--vary {quantity.name}={word}: expected a factor above 1, found {factor:g}")
+            raise InputError(f"{parameter('vary')} {quantity.name}={word}: expected a factor above 1, found {factor:g}")
         count = _few(quantity, math.log(high / low) / math.log(factor))
         return [low * factor**at for at in range(1, count + 1) if low * factor**at < high * (1 - 1e-9)]
     points = int(found["count"][:9]) if found["count"] is not None else point_count
     if points < 2:
-        raise InputError(f"--vary {quantity.name}={word}: a range has at least 2 points, found {points}")
+        raise InputError(f"{parameter('vary')} {quantity.name}={word}: a range has at least 2 points, found {points}")
     _few(quantity, points)
     inner = [low * (high / low) ** (at / (points - 1)) for at in range(1, points - 1)]
     return inner if found["count"] is not None else [*inner, *_landmarks(quantity, low, high)]
@@ -145,14 +151,16 @@ def _landmarks(quantity: ParameterQuantity, low: float, high: float) -> list[flo
 
 def _few(quantity: ParameterQuantity, count: float) -> int:
     if not count <= MOST_POINTS:
-        raise InputError(f"--vary {quantity.name}: at most {MOST_POINTS} values are tried, found {count:,.0f}")
+        raise InputError(
+            f"{parameter('vary')} {quantity.name}: at most {MOST_POINTS} values are tried, found {count:,.0f}"
+        )
     return math.floor(count + 1e-9)
 
 
 def _split(quantity: ParameterQuantity, word: str) -> tuple[str, str]:
     found = _VALUE.fullmatch(word.strip())
     if found is None:
-        raise InputError(f"--vary {quantity.name}={word.strip()}: {_EXAMPLES}")
+        raise InputError(f"{parameter('vary')} {quantity.name}={word.strip()}: {_EXAMPLES}")
     return found["number"], found["unit"]
 
 
@@ -162,7 +170,7 @@ def _read_number(quantity: ParameterQuantity, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise InputError(f"--vary {quantity.name}: expected a number above 0, found {text}")
+        raise InputError(f"{parameter('vary')} {quantity.name}: expected a number above 0, found {text}")
     return value
 
 
@@ -172,7 +180,8 @@ def _read_value(quantity: ParameterQuantity, number: str, unit: str) -> float:
     if unit in RATIO_UNITS:
         if quantity.base is None:
             raise InputError(
-                f"--vary {quantity.name}={number}{unit}: {quantity.base_name} has none to multiply; say a value"
+                f"{parameter('vary')} {quantity.name}={number}{unit}: {quantity.base_name} has none to multiply; say a "
+                "value"
             )
         value *= RATIO_UNITS[unit] * quantity.base
     elif unit in quantity.scales or not unit:
@@ -180,12 +189,14 @@ def _read_value(quantity: ParameterQuantity, number: str, unit: str) -> float:
         _check_whole(quantity, value, f"{number}{unit}")
     else:
         known = ", ".join(("x", *(name for name in quantity.scales if name)))
-        raise InputError(f"--vary {quantity.name}={number}{unit}: unknown unit {unit!r}; expected one of {known}")
+        raise InputError(
+            f"{parameter('vary')} {quantity.name}={number}{unit}: unknown unit {unit!r}; expected one of {known}"
+        )
     far = value / quantity.base if quantity.base else 1.0
     if not 1 / FARTHEST_RATIO <= far <= FARTHEST_RATIO:
         raise InputError(
-            f"--vary {quantity.name}={number}{unit}: that is {far:.3g} times what {quantity.base_name} has; expected "
-            f"{1 / FARTHEST_RATIO:g}x to {FARTHEST_RATIO:g}x"
+            f"{parameter('vary')} {quantity.name}={number}{unit}: that is {far:.3g} times what {quantity.base_name} "
+            f"has; expected {1 / FARTHEST_RATIO:g}x to {FARTHEST_RATIO:g}x"
         )
     return value
 
@@ -193,7 +204,7 @@ def _read_value(quantity: ParameterQuantity, number: str, unit: str) -> float:
 def _check_whole(quantity: ParameterQuantity, value: float, text: str) -> None:
     if quantity.step and not math.isclose(value / quantity.step, round(value / quantity.step), rel_tol=1e-9):
         unit = "" if quantity.step == 1 else f" of {quantity.step:g} bytes"
-        raise InputError(f"--vary {quantity.name}={text}: expected a whole number{unit}")
+        raise InputError(f"{parameter('vary')} {quantity.name}={text}: expected a whole number{unit}")
 
 
 def _whole(quantity: ParameterQuantity, exact: Sequence[float], between: Sequence[float]) -> Values:

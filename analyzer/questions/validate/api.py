@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, trace_name
-from ...asking.keywords import check_count, check_iteration, speaks_keywords
+from ...asking.keywords import check_count, check_iteration, checks_kinds
 from ...asking.question import find_one, pick_host, read_catalog, read_target, read_trace, refuse_input_twice
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ValidationReport(Report):
         return f"{where}: iteration {format_error(self.report.iteration.error_ratio)} off"
 
 
-@speaks_keywords
+@checks_kinds
 def validate(  # noqa: PLR0913 (all that one may ask, by name)
     first: str | Path | Trace,
     second: str | Path | Trace,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import exp
 from typing import Final
 
+from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import (
     change_column,
@@ -129,13 +130,15 @@ def _host(validation: Validation) -> str:
     if ratio is None:
         return "not comparable: one of the recordings has no host times"
     whose = "the first recording's" if validation.source.gpu is not None else "the one assumed for shapes"
-    return f"the target's is {format_number(ratio)} times as fast as {whose} (--host {ratio:.3g} says so)"
+    return (
+        f"the target's is {format_number(ratio)} times as fast as {whose} ({parameter('host', f'{ratio:.3g}')} says so)"
+    )
 
 
 def _by_ops(ratio: float, half_width: float) -> str:
     return (
         f"it is {format_number(ratio)} times as fast, within a factor of {exp(half_width):.2f}: told without the "
-        "iteration's length (--host MEASURED_ON_TARGET)"
+        f"iteration's length ({parameter('host')} MEASURED_ON_TARGET)"
     )
 
 

@@ -110,9 +110,9 @@ def _ask_both(first: Trace, second: Trace, iteration: int | str | None) -> tuple
 def _target_gpu(second: Trace, catalog: Catalog, window: Window) -> Gpu:
     """Return the GPU of the second recording, which another option names than that of the first."""
     try:
-        return source_gpu(second, catalog, window)
+        return source_gpu(second, catalog, window, "to")
     except UnknownGpuError as error:
-        raise UnknownGpuError(f"the second trace: {error}".replace("--from", "--to")) from None
+        raise UnknownGpuError(f"the second trace: {error}") from None
 
 
 def _pair(predicted: Analysis, measured: Analysis, gpu: Gpu) -> tuple[tuple[Half, Half], Alignment]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ..change import Whatif
 from ..scenario import Scenario
@@ -54,7 +54,7 @@ def with_batch(trace: Trace, batch_size: int, *, from_batch: int | None = None) 
         raise InputError("batch size 1 leaves no mark in the shapes: record with a batch of 2 or more to rescale it")
     axis = batch_axis(before, batch_size)
     is_inferred = from_batch is None and trace.meta.workload.batch_size is None
-    noted = f"batch size {before} was inferred from the shapes: pass --from-batch if it was another"
+    noted = f"batch size {before} was inferred from the shapes: pass {parameter('from_batch')} if it was another"
     changed = _change(trace, axis, (noted,) if is_inferred else ())
     workload = trace.meta.workload
     samples = workload.samples_per_iteration

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import Phase, Trace
 from ..calls import SignatureLayout, layout_of, short_name
@@ -31,7 +31,9 @@ def infer_batch_size(trace: Trace) -> int:
         if len(first.inputs[0].shape) >= 3:
             sizes[first.inputs[0].shape[0]] += count
     if not sizes:
-        raise InputError("the trace does not say its batch size and its shapes do not tell: pass it with --from-batch")
+        raise InputError(
+            f"the trace does not say its batch size and its shapes do not tell: pass it with {parameter('from_batch')}"
+        )
     return sizes.most_common(1)[0][0]
 
 
@@ -46,11 +48,11 @@ def infer_sequence_length(trace: Trace) -> int:
     if found == 1:
         raise InputError(
             "the recording reads one token per sample: a length of 1 leaves no mark in the shapes; what it sees of "
-            "earlier ones is rescaled with --cached-tokens"
+            f"earlier ones is rescaled with {parameter('cached_tokens')}"
         )
     raise InputError(
         "the shapes do not tell the sequence length (no table is looked up by samples and tokens): pass it with "
-        "--from-sequence-length"
+        f"{parameter('from_sequence_length')}"
     )
 
 

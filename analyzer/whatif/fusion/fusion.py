@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
+from ....errors import parameter
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
@@ -60,8 +61,8 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
         region = region_per_op(trace, compiled, is_everywhere=everywhere)
         found = with_compiled_regions(changed.graph, trace, workload, region)
     nothing = (
-        "--fuse-elementwise changes nothing: no pointwise kernel reads what the one before it wrote, as far as shapes "
-        "and tensors were recorded"
+        f"{parameter('fuse_elementwise')} changes nothing: no pointwise kernel reads what the one before it wrote, as "
+        "far as shapes and tensors were recorded"
     )
     return ChangedGraph(
         graph=found.graph,

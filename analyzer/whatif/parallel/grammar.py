@@ -8,7 +8,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
 from .check import MOST_RANKS, check_plan
 from .plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
@@ -93,7 +93,8 @@ def _read(word: str, value: str | None, where: str) -> Iterator[tuple[str, Any]]
     if name in UNSUPPORTED:
         raise InputError(f"{where}: {shown}: {UNSUPPORTED[name]}")
     if name in ELSEWHERE:
-        raise InputError(f"{where}: {shown}: {ELSEWHERE[name]}")
+        said, asked = ELSEWHERE[name]
+        raise InputError(f"{where}: {shown}: {said} {parameter(asked)}")
     if name == "hsdp":
         yield from _hybrid(value, where)
     elif name in NUMBERS:
@@ -170,7 +171,9 @@ def _give_rest(asked: dict[str, Any], gpu_count: int | None, where: str) -> None
         known *= asked.get(axis) or 1
     if open_axes:
         if gpu_count is None:
-            raise InputError(f"{where}: {open_axes[0]} takes the rest of the GPUs; expected a number, or --gpus")
+            raise InputError(
+                f"{where}: {open_axes[0]} takes the rest of the GPUs; expected a number, or {parameter('gpus')}"
+            )
         if gpu_count % known:
             raise InputError(f"{where}: the other axes take {known:,} GPUs, which do not divide {gpu_count:,}")
         asked[open_axes[0]] = gpu_count // known

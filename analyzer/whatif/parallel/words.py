@@ -129,16 +129,16 @@ UNSUPPORTED: Final = {
 """What users of other programs may ask for, and what to do instead."""
 
 ELSEWHERE: Final = {
-    "gpus": "how many GPUs there are is asked with --gpus",
-    "world_size": "how many GPUs there are is asked with --gpus",
-    "global_batch": "samples of an iteration are asked with --global-batch",
-    "global_batch_size": "samples of an iteration are asked with --global-batch",
-    "gbs": "samples of an iteration are asked with --global-batch",
-    "node": "machines are asked with --node",
-    "nodes": "machines are asked with --node",
-    "precision": "another precision is asked with --precision",
+    "gpus": ("how many GPUs there are is asked with", "gpus"),
+    "world_size": ("how many GPUs there are is asked with", "gpus"),
+    "global_batch": ("samples of an iteration are asked with", "global_batch"),
+    "global_batch_size": ("samples of an iteration are asked with", "global_batch"),
+    "gbs": ("samples of an iteration are asked with", "global_batch"),
+    "node": ("machines are asked with", "node"),
+    "nodes": ("machines are asked with", "node"),
+    "precision": ("another precision is asked with", "precision"),
 }
-"""What is asked, but not in a plan."""
+"""What is asked, but not in a plan: words, and the parameter."""
 
 PLAN_WORDS: Final = (
     "dp",

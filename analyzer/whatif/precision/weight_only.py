@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 from ....formats.trace.tables import Phase, Trace
 from .linear_layers import LinearFormat
 
@@ -22,7 +22,8 @@ def refuse_training(trace: Trace, precision: str) -> None:
     """Raise InputError for a trace that trains."""
     if bool((trace.ops.phase == Phase.BACKWARD).any()):
         raise InputError(
-            f"--precision {precision} is for inference, and the trace trains: weights of whole numbers learn nothing"
+            f"{parameter('precision', precision)} is for inference, and the trace trains: weights of whole numbers "
+            "learn nothing"
         )
 
 

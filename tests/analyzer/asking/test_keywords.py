@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import wavecast
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast as program
 from wavecast.analyzer.asking.amounts import parse_bytes, parse_duration_ns, parse_percent
-from wavecast.analyzer.asking.keywords import with_keywords
+from wavecast.errors import parameter, spelling_options
 
-SAMPLES = Path(__file__).parents[3] / "samples"
+ROOT = Path(wavecast.__file__).parent
+ROOMS = ("analyzer", "formats", "mlp_weights", "specs", "tracer")
+NO_CONTEXT = click.Context(program)
+SAMPLES = ROOT / "samples"
 SHAPES = SAMPLES / "gpt2_small-training-bf16-b4-shapes.json.gz"
 H100 = SAMPLES / "bert_small-inference-bf16-b1-h100.json.gz"
 NOT_ASKED_OF_PYTHON = {
@@ -72,23 +76,46 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("name", "value", "option", "keyword"),
     [
-        ("--to says on which GPUs: add --to h100", "to says on which GPUs: add to='h100'"),
-        ("say which with --from GPU", "say which with source=GPU"),
-        ("--batch 64 changes nothing", "batch=64 changes nothing"),
-        ("--host fast: expected a ratio", "host fast: expected a ratio"),
-        ("name its machine with --node", "name its machine with Machines(nodes=…)"),
-        ("with 'wavecast convert --window 2s..3s'", "with 'wavecast convert --window 2s..3s'"),
-        ("--rows all shows them", "Selection(rows=0) shows them"),
-        ("--allowance 10% would add a tenth", "--allowance 10% would add a tenth"),
-        ("leave out --nccl-tests", "leave out Machines(nccl_tests=…)"),
-        ("record with --shapes-only", "record with --shapes-only"),
-        ("a--batch and ---batch", "a--batch and ---batch"),
+        ("to", None, "--to", "to"),
+        ("to", "h100", "--to h100", "to='h100'"),
+        ("from", "GPU", "--from GPU", "source=GPU"),
+        ("batch", 64, "--batch 64", "batch=64"),
+        ("batch", "2,048", "--batch 2,048", "batch=2,048"),
+        ("from_batch", "N", "--from-batch N", "from_batch=N"),
+        ("host", "fast", "--host fast", "host='fast'"),
+        ("node", None, "--node", "Machines(nodes=…)"),
+        ("nccl_tests", None, "--nccl-tests", "Machines(nccl_tests=…)"),
+        ("rows", "all", "--rows all", "Selection(rows=0)"),
+        ("allowance", "10%", "--allowance 10%", "Goal.read(…, allowance='10%')"),
+        ("output", "x.csv", "-o x.csv", "output='x.csv'"),
     ],
 )
-def test_options_become_keywords(text: str, expected: str) -> None:
-    assert with_keywords(text, {"to", "source", "batch", "host", "machines", "selection"}) == expected
+def test_a_parameter_is_an_option_or_a_keyword(name: str, value: object, option: str, keyword: str) -> None:
+    assert parameter(name, value) == keyword
+    with spelling_options():
+        assert parameter(name, value) == option
+    assert parameter(name, value) == keyword
+
+
+def test_messages_name_parameters_that_a_command_has_and_only_when_they_are_made() -> None:
+    commands = [program.get_command(click.Context(program), name) for name in program.list_commands(NO_CONTEXT)]
+    options = {option for command in commands if command for item in command.params for option in item.opts}
+    for path in [*ROOT.glob("*.py"), *(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))]:
+        for call, inside in calls_of_parameter(ast.parse(path.read_text()), inside=False):
+            assert inside, f"{path}:{call.lineno}: would be spelled for whoever imports the module"
+            if isinstance(call.args[0], ast.Constant):
+                with spelling_options():
+                    assert parameter(str(call.args[0].value)) in options, f"{path}:{call.lineno}"
+
+
+def calls_of_parameter(node: ast.AST, *, inside: bool) -> Iterator[tuple[ast.Call, bool]]:
+    """Yield the calls in a tree, and whether each is made when a function runs."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "parameter":
+            yield child, inside
+        yield from calls_of_parameter(child, inside=inside or isinstance(child, ast.FunctionDef | ast.Lambda))
 
 
 def test_a_command_names_its_options_where_the_function_names_keywords() -> None:
@@ -98,6 +125,13 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
     result = CliRunner().invoke(program, ["scale", str(SHAPES), "--gpus", "8"])
     assert result.exit_code == 2
     assert result.stderr.strip().endswith("a recording of shapes has none of its own; add --to h100")
+
+
+def test_a_process_that_works_for_a_command_names_options(tmp_path: Path) -> None:
+    images = SAMPLES / "resnet50-inference-bf16-b32-shapes.json.gz"
+    asked = ["batch", str(images), "--to", "h100", "--sequence-length", "9", "-o", str(tmp_path / "found.csv")]
+    result = CliRunner().invoke(program, asked)
+    assert "pass it with --from-sequence-length" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -120,7 +154,7 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
         (lambda: wavecast.analyze(SHAPES, batch=2.5), r"batch=2\.5: expected a whole number"),  # type: ignore[arg-type]
         (lambda: wavecast.analyze(SHAPES, precision="fp3"), "precision='fp3': expected one of bf16, fp16"),
         (lambda: wavecast.analyze(SHAPES, attention_kernel="x"), "attention_kernel='x': expected one of flash2"),
-        (lambda: wavecast.analyze(SHAPES, host=float("nan")), "host nan: expected a ratio"),
+        (lambda: wavecast.analyze(SHAPES, host=float("nan")), "host=nan: expected a ratio"),
         (lambda: wavecast.analyze(SHAPES, iteration="first"), "iteration='first': expected a number, median"),
         (lambda: wavecast.analyze(SHAPES, iteration=-1), "iteration=-1: expected a whole number, 0 or more"),
         (lambda: wavecast.analyze(SHAPES, top=-1), "top=-1: expected a whole number, 0 or more"),
@@ -145,11 +179,14 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
         (lambda: wavecast.replay(H100).save_figure("x.svg", stretch_ms=(3, 1)), "stretch_ms=3 1: it ends before"),
         (lambda: wavecast.overview(H100, top=-1), "top=-1: expected"),
         (lambda: wavecast.ranks([]), "traces: expected the files of a job's ranks"),
-        (lambda: wavecast.batch("x", output="x.txt"), r"output x\.txt: expected a file that ends in \.parquet, \.csv"),
+        (
+            lambda: wavecast.batch("x", output="x.txt"),
+            r"output='x\.txt': expected a file that ends in \.parquet, \.csv",
+        ),
         (lambda: wavecast.batch("nothing", output="x.csv"), "nothing: no such file"),
         (lambda: wavecast.batch("x", output="x.csv", precision="fp3"), "precision='fp3': expected one of bf16"),
         (lambda: wavecast.batch("x", output="x.csv", batch=[8, 0]), "batch=0: expected a whole number"),
-        (lambda: wavecast.batch("x", output="x.csv", host=[1.0, -1]), "host -1: expected a ratio"),
+        (lambda: wavecast.batch("x", output="x.csv", host=[1.0, -1]), "host=-1: expected a ratio"),
         (lambda: wavecast.batch("x", output="x.csv", max_kinds=2), "max_kinds and utilisation are for a mix"),
         (lambda: wavecast.batch("x", output="x.csv", utilisation=2.0), "utilisation=2: expected a ratio"),
         (lambda: wavecast.batch(str(SHAPES), output="x.csv", scheduler="tcp"), "scheduler 'tcp': expected local"),

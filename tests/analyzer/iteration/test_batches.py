@@ -109,5 +109,5 @@ def test_a_batch_of_one_is_refused(recorded: Trace) -> None:
 
 def test_memory_that_is_not_known_is_said(recorded: Trace) -> None:
     bare = replace(recorded, operands=build_table(OperandTable, 0), tensors=build_table(TensorTable, 0))
-    with pytest.raises(InputError, match="--largest-batch: memory is not known"):
+    with pytest.raises(InputError, match="largest_batch: memory is not known"):
         ask(bare)

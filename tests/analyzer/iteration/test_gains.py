@@ -87,7 +87,7 @@ def test_a_larger_batch_gains_at_least_what_is_said(gpt2: Trace) -> None:
     report = ask(gpt2, "H100 SXM")
     doubled = 2 * length_ns(report) / length_ns(ask(gpt2, "H100 SXM", batch_size=8))
     assert 1.0 < gains(report)[LARGER_BATCH] <= doubled
-    assert next(gain.option for gain in report.gains if gain.change == LARGER_BATCH) == "--batch 8"
+    assert next(gain.option for gain in report.gains if gain.change == LARGER_BATCH) == "batch=8"
 
 
 def test_gains_stand_largest_first_and_faster_kernels_last(gpt2: Trace) -> None:
@@ -109,11 +109,11 @@ def test_what_was_asked_is_not_offered_again(gpt2: Trace) -> None:
 @pytest.mark.parametrize(
     ("scenario", "said"),
     [
-        ({"batch_size": 4}, "--batch 4 changes nothing: it is the batch size of the recording"),
+        ({"batch_size": 4}, "batch=4 changes nothing: it is the batch size of the recording"),
         ({"batch_size": 8, "recorded_batch_size": 7_777}, "no recorded size holds a batch of 7,777"),
         ({"precision": TargetPrecision.BF16}, "its products run in bfloat16 already"),
-        ({"cuda_graph": True}, "--cuda-graph changes nothing on Tesla T4: the GPU is busy for 100% of the iteration"),
-        ({"cpu_speed": 3.0}, "--host 3 changes nothing on Tesla T4: the GPU is busy"),
+        ({"cuda_graph": True}, "cuda_graph changes nothing on Tesla T4: the GPU is busy for 100% of the iteration"),
+        ({"cpu_speed": 3.0}, "host=3 changes nothing on Tesla T4: the GPU is busy"),
         ({"cpu_speed": 1.0}, "it is as fast as the host that the replay has anyway"),
     ],
 )
@@ -150,7 +150,7 @@ def test_another_precision_changes_nothing_where_the_host_is_all_there_is(root_d
     trace = load_trace(root_dir / "samples" / "dcgan-inference-fp32-b64-shapes.json.gz")
     slow: dict[str, Any] = {"cpu_speed": 0.01, "precision": TargetPrecision.BF16}
     (reason,) = reasons(ask(trace, "GB200", **slow))
-    assert reason.startswith("--precision bf16 changes nothing on GB200 (per GPU): the GPU is busy for")
+    assert reason.startswith("precision='bf16' changes nothing on GB200 (per GPU): the GPU is busy for")
     without = replace(Scenario(**slow), precision=None)
     result = run_analysis(trace, CATALOG, targets=[find_gpu(CATALOG, "GB200")], scenario=without)
     assert float(result.forecast.iteration_ns[0]) == pytest.approx(length_ns(ask(trace, "GB200", **slow)), rel=0.005)
@@ -161,4 +161,4 @@ def test_a_library_of_ones_own_predicts_the_precision_that_was_recorded(root_dir
     gpus = [find_gpu(CATALOG, "GB200")]
     scenario = Scenario(cpu_speed=0.01, precision=TargetPrecision.BF16)
     result = run_analysis(trace, CATALOG, targets=gpus, scenario=scenario, library=Library(fitted={}))
-    assert any("--precision bf16 changes nothing" in warning for warning in report_on(result).warnings)
+    assert any("precision='bf16' changes nothing" in warning for warning in report_on(result).warnings)

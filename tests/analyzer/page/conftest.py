@@ -23,6 +23,7 @@ from wavecast.analyzer.page.sheet import Sheet
 from wavecast.analyzer.page.terminal import Screen
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.replay.causes import IdleCause
+from wavecast.errors import spelling_options
 
 MILLISECOND_NS = 1e6
 
@@ -39,6 +40,13 @@ def words_of(page: Page) -> Iterator[str]:
 
 def unescape(text: str) -> str:
     return re.sub(r"\\([\\`*_\[\]<>|])", r"\1", html.unescape(text))
+
+
+@pytest.fixture(autouse=True)
+def for_command_line() -> Iterator[None]:
+    """Let pages name options, as those of the command line do."""
+    with spelling_options():
+        yield
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_bad_sizes_are_refused(recorded: Trace, size: int, given: int | None, me
 
 
 def test_a_trace_that_tells_no_batch_is_refused() -> None:
-    with pytest.raises(InputError, match="--from-batch"):
+    with pytest.raises(InputError, match=r"from_batch$"):
         with_batch(Trace(), 4)
 
 

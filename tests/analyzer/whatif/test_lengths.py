@@ -173,7 +173,7 @@ class Table(nn.Module):
         (lambda: (record(20), POSITIONS + 1), "sequence length 129: the model's table of positions has 128 rows"),
         (lambda: (record(20, module=Table), 10), r"takes a tensor of \[1, 20, 48\] that the model holds"),
         (lambda: (record(1), 10), "a length of 1 leaves no mark"),
-        (lambda: (record_step(9), 10), "pass it with --from-sequence-length"),
+        (lambda: (record_step(9), 10), "pass it with from_sequence_length"),
         (lambda: (record(20), 0), "expected 1 or more, got 0"),
     ],
 )

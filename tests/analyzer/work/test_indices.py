@@ -28,7 +28,7 @@ def test_a_spread_is_named(text: str, found: Indices) -> None:
     "text", ["", "uniform:1", "zipf", "zipf:", "zipf:x", "zipf:-1", "zipf:nan", "zipf:inf", "zipf:11", "pareto:2", "/"]
 )
 def test_what_names_none_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"--indices .*expected"):
+    with pytest.raises(InputError, match=r"^indices=.*expected"):
         read_indices(text)
 
 

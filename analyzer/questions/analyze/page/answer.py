@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from .....errors import parameter
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, shown_rows, tied_rows
 from ....iteration.decision.goal import Goal, GoalUnit, RunLength
@@ -75,7 +76,7 @@ def hidden_line(report: AnalysisReport) -> Iterator[str]:
     if hidden:
         tied = sum(row.gpu not in shown for row in tied_rows(report))
         ties = f" ({tied:,} of them within 1 % of the best)" if tied else ""
-        yield f"{format_count(hidden, 'more GPU')}{ties}: --rows all shows them."
+        yield f"{format_count(hidden, 'more GPU')}{ties}: {parameter('rows', 'all')} shows them."
 
 
 def run_line(run: RunLength) -> str:
@@ -88,7 +89,7 @@ def run_line(run: RunLength) -> str:
     if goal.allowance_ratio:
         added = f"{100 * goal.allowance_ratio:.4g} % is added for"
     else:
-        added = "nothing is added (--allowance 10% would add a tenth) for"
+        added = f"nothing is added ({parameter('allowance', '10%')} would add a tenth) for"
     parts.append(f"Of the iterations' own time and price; {added} loading, evaluation and checkpoints.")
     if run.rank_count > 1:
         parts.append(

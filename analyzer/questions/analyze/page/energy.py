@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from .....errors import parameter
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.electricity import JOULE_PER_KWH
 from ....iteration.decision.selection import ENERGY
@@ -84,7 +85,7 @@ def energy_notes(report: AnalysisReport) -> Iterator[str]:
         usd = electricity.usd_per_kwh
         parts.append("" if usd is None else f"A kWh costs {format_money(usd)}.")
     if not any(row.electricity.host_w for row in report.predictions):
-        parts.append("The host's is not in it (--host-watts counts it).")
+        parts.append(f"The host's is not in it ({parameter('host_watts')} counts it).")
     yield " ".join(part for part in parts if part)
 
 

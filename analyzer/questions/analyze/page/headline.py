@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import exp
 from typing import Final
 
+from .....errors import parameter
 from .....formats.trace.printable import clean_text
 from ....iteration.report import FASTER_KERNELS, LAUNCH_BOUND_RATIO, LEAST_GAIN, AnalysisReport, Gain, TraceSummary
 from ....page.quantity import format_bytes, format_count, format_factor, format_number, format_share, format_time
@@ -122,7 +123,7 @@ def _host_words(report: AnalysisReport) -> str:
     recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
     whose = "the recorded one" if recorded else "an H100 node's"
     if speed is None:
-        return f"as fast as {whose} (another: --host)"
+        return f"as fast as {whose} (another: {parameter('host')})"
     half_width = report.scenario.host_half_width
     doubt = f", within a factor of {exp(half_width):.2f}" if half_width else ""
     return f"{format_number(speed)} times as fast as {whose}{doubt}"

@@ -101,7 +101,7 @@ def test_a_step_that_was_measured_is_predicted_of_its_own_plan(
 
 def test_a_step_that_no_speed_of_kernels_explains_is_refused(trained: Trace, gpus: list[Gpu], library: Library) -> None:
     ranks = derive_ranks(trained, ParallelPlan())
-    with pytest.raises(InputError, match="check --measured-step"):
+    with pytest.raises(InputError, match="check measured_step"):
         anchor_at_step(1.0, ranks, ParallelPlan(), gpus[0], library, micro_batches=1)
 
 

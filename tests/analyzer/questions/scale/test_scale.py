@@ -167,10 +167,10 @@ def test_of_several_plans_those_that_cannot_be_are_told(trace: Trace, gpus: list
     [
         ({"gpu_counts": [8], "plans": ["tp=16"]}, "do not divide 8"),
         ({"gpu_counts": [16], "plans": ["tp=16"]}, "8 heads cannot be shared by 16 ranks"),
-        ({"plans": ["fsdp=*"]}, "expected a number, or --gpus"),
-        ({}, "add --gpus N"),
+        ({"plans": ["fsdp=*"]}, "expected a number, or gpus"),
+        ({}, "add gpus=N"),
         ({"gpu_counts": [0]}, "expected from 1"),
-        ({"gpu_counts": [8], "plans": ["dp=8"], "global_batch": 3}, "choose mb= and --global-batch"),
+        ({"gpu_counts": [8], "plans": ["dp=8"], "global_batch": 3}, "choose mb= and global_batch"),
         ({"plans": ["dp=8,mb=1,ga=2"], "global_batch": 64}, "leave out ga"),
     ],
 )
@@ -199,7 +199,7 @@ def test_inference_takes_no_plan_of_training(root_dir: Path, gpus: list[Gpu]) ->
 
 
 def test_a_measured_step_needs_its_gpu(trace: Trace, gpus: list[Gpu]) -> None:
-    with pytest.raises(InputError, match=r"say which with --from GPU"):
+    with pytest.raises(InputError, match=r"say which with source=GPU"):
         scale_trace(trace, CATALOG, targets=gpus, plans=["dp=2"], measured_step_ns=3e7)
 
 

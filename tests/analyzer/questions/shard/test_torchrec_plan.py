@@ -177,5 +177,5 @@ def test_a_planner_without_a_plan_says_why(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_torchrec_that_cannot_be_loaded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"--torchrec: Could not load this library: x\.so: pip install torchrec with"):
+    with pytest.raises(InputError, match=r"^torchrec: Could not load this library: x\.so: pip install torchrec with"):
         ask(monkeypatch, {"error": "Could not load this library: x.so", "kind": "OSError"})

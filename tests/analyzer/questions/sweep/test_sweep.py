@@ -215,7 +215,7 @@ def test_a_measured_gpu_varies_from_what_was_measured(data_dir: Path) -> None:
         ({"memory.bandwidth": "1x", "memory.bus": "1x"}, "both set memory.bandwidth"),
         ({"matrix": "1x", "matrix.bf16": "2x"}, "both set matrix"),
         ({"clock": "1x", "clocks.boost_mhz": "2x"}, "both set clock"),
-        ({"gpus": "8"}, "add --plan"),
+        ({"gpus": "8"}, "add plan"),
         ({"gpus": "8", "batch": "8"}, "goes with a figure"),
         ({"precision": "bf17"}, "expected some of recorded, bf16"),
         ({"matrix.fp4": "2x"}, "none that could be varied"),

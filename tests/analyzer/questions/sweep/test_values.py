@@ -71,7 +71,7 @@ def test_values_are_read(quantity: ParameterQuantity, text: str, expected: list[
     ],
 )
 def test_what_is_no_value_is_refused(quantity: ParameterQuantity, text: str, part: str) -> None:
-    with pytest.raises(InputError, match=f"--vary {quantity.name}.*{part}"):
+    with pytest.raises(InputError, match=f"^vary {quantity.name}.*{part}"):
         read_values(quantity, text, 5)
 
 

@@ -186,9 +186,9 @@ def test_other_workloads_are_refused(first: str, second: str, words: str, load: 
 def test_an_unknown_gpu_is_named_by_the_option_of_its_side(load: Load) -> None:
     trace = load(PAIRS[0][0])
     unknown = replace(trace, devices=(replace(trace.devices[0], name="Voodoo 3"),))
-    with pytest.raises(UnknownGpuError, match=r"the trace was recorded on 'Voodoo 3'.*--from"):
+    with pytest.raises(UnknownGpuError, match=r"the trace was recorded on 'Voodoo 3'.*with source"):
         validate(unknown, trace)
-    with pytest.raises(UnknownGpuError, match=r"the second trace: .*'Voodoo 3'.*--to"):
+    with pytest.raises(UnknownGpuError, match=r"the second trace: .*'Voodoo 3'.*with to,"):
         validate(trace, unknown)
 
 
