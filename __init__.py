@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .analyzer.questions.batch.api import TracesReport, batch
     from .analyzer.questions.catalog.api import GpuList, gpus
     from .analyzer.questions.compare.api import ComparisonReport, compare
-    from .analyzer.questions.graph.api import graph
+    from .analyzer.questions.convert.api import graph
     from .analyzer.questions.ranks.api import JobReport, ranks
     from .analyzer.questions.recommender.api import RecommenderAnswer, recommender
     from .analyzer.questions.replay.api import ReplayReport, replay
@@ -95,9 +95,9 @@ _HOMES = {
     "analyzer.questions.batch.api": ("TracesReport", "batch"),
     "analyzer.questions.catalog.api": ("GpuList", "gpus"),
     "analyzer.questions.compare.api": ("ComparisonReport", "compare"),
+    "analyzer.questions.convert.api": ("graph",),
     "analyzer.asking.decision": ("Electricity", "Goal", "Selection"),
     "analyzer.asking.pictures": ("Picture",),
-    "analyzer.questions.graph.api": ("graph",),
     "analyzer.questions.show.api": ("OverviewReport", "overview"),
     "analyzer.asking.prices": ("Prices",),
     "analyzer.asking.question": ("Machines", "WhatIfs"),

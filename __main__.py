@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from .version import __version__
 
 if TYPE_CHECKING:
     from .analyzer.questions.rerun.command import Runner
 
-COMMANDS = {
-    "record": "tracer.commands.record",
-    "measure": "tracer.commands.measure",
-    "analyze": "analyzer.questions.analyze.command",
-    "batch": "analyzer.questions.batch.command",
-    "scale": "analyzer.questions.scale.command",
-    "shard": "analyzer.questions.shard.command",
-    "recommender": "analyzer.questions.recommender.command",
-    "sweep": "analyzer.questions.sweep.command",
-    "ranks": "analyzer.questions.ranks.command",
-    "show": "analyzer.questions.show.command",
-    "archive": "analyzer.questions.archive.command",
-    "replay": "analyzer.questions.replay.command",
-    "rerun": "analyzer.questions.rerun.command",
-    "validate": "analyzer.questions.validate.command",
-    "compare": "analyzer.questions.compare.command",
-    "convert": "analyzer.questions.convert.command",
-    "graph": "analyzer.questions.graph.command",
-    "gpus": "analyzer.questions.catalog.gpus_command",
-    "nodes": "analyzer.questions.catalog.nodes_command",
-    "hosts": "analyzer.questions.catalog.hosts_command",
-    "score": "analyzer.questions.score.command",
-    "doctor": "analyzer.questions.doctor.command",
+COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Record": {
+        "record": "Record iterations of a training or inference script.",
+        "measure": "Time ops on the GPU that is here.",
+    },
+    "Ask": {
+        "analyze": "Predict a recorded iteration on other GPUs.",
+        "show": "Show what a trace holds.",
+        "compare": "Say what changed between two traces; a gate for CI.",
+        "sweep": "Vary figures of a GPU, or the iteration's sizes.",
+        "batch": "Predict many traces on many GPUs, as one table.",
+    },
+    "Many GPUs": {
+        "scale": "Predict parallel plans on many GPUs.",
+        "ranks": "Say which ranks of a job wait for which.",
+        "shard": "Share embedding tables among GPUs.",
+        "recommender": "Predict a recommender from its sizes.",
+    },
+    "Check": {
+        "validate": "Compare a prediction with a measurement, op by op.",
+        "replay": "Replay a recording with its own times and compare.",
+        "rerun": "Run a trace's ops again on this machine and compare.",
+        "score": "Compare predictions with measurement tables.",
+    },
+    "Keep and convert": {
+        "archive": "Keep traces, find them again, check them.",
+        "convert": "Convert a trace, or write its graph.",
+    },
+    "Catalogue": {
+        "catalog": "List GPUs, nodes and hosts, or all facts of one.",
+    },
 }
-"""Command name → module that holds a command of that name."""
+"""Heading → command → what it does; the most used stand first. A new command is its folder and a row here."""
+COMMANDS: Final = {name: line for commands in COMMAND_GROUPS.values() for name, line in commands.items()}
+_OF_TRACER: Final = ("record", "measure")
 
 
 class LazyGroup(click.Group):
@@ -46,11 +58,24 @@ class LazyGroup(click.Group):
         """Return the names in the order of use."""
         return list(COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands under their headings."""
+        width = max(map(len, COMMANDS))
+        for heading, commands in COMMAND_GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin as was typed."""
+        commands = [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Load the command."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
+        module = f".tracer.commands.{cmd_name}" if cmd_name in _OF_TRACER else f".analyzer.questions.{cmd_name}.command"
+        command = getattr(import_module(module, __package__), cmd_name)
         return command if isinstance(command, click.Command) else None
 
     def resolve_command(
@@ -86,13 +111,37 @@ def load_runner() -> Runner:
     return rerun
 
 
+def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    text = f"wavecast {__version__}\n"
+    if context.params["verbose"]:
+        from .analyzer.asking.installation import describe_installation
+        from .analyzer.page.stream import encodable, stdout_screen
+        from .analyzer.page.terminal import draw_terminal
+
+        text = encodable(draw_terminal(describe_installation(), stdout_screen()))
+    click.echo(text, nl=False, color=True)
+    context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "obj": load_runner},
+    epilog="'wavecast COMMAND -h' says what a command takes.",
 )
-@click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
-def wavecast() -> None:
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version; with -v also which GPU is seen, and what each extra adds.",
+)
+@click.option("-v", "verbose", is_flag=True, is_eager=True, help="With --version: say more.")
+def wavecast(verbose: bool) -> None:
     """Record one iteration on the GPU you have; know its time on every GPU you don't."""
+    if verbose:
+        raise click.UsageError("-v goes with --version")
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ def find_node(name: str, catalog: Catalog) -> Node:
         return usual_node(find_gpu(catalog, name))
     except UnknownGpuError:
         near = get_close_matches(name, [node.name for node in load_nodes()], n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`wavecast nodes` lists them."
+        hint = f"did you mean {' or '.join(near)}?" if near else "`wavecast catalog nodes` lists them."
         raise InputError(
             f"no node is called {name!r}; {hint} A file given with {parameter('cluster_file')} may add one"
         ) from None

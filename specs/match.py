@@ -78,7 +78,7 @@ def _run_as(gpus: list[Gpu], variant: GpuSetting, name: str) -> list[Gpu]:
 
 def _find_base(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]:
     if not words_of(name):
-        raise UnknownGpuError(f"{name!r} names no GPU; see `wavecast gpus` for all of them")
+        raise UnknownGpuError(f"{name!r} names no GPU; see `wavecast catalog` for all of them")
     for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line):
         found = [gpu for gpu in _distinct(matches(catalog, name)) if agrees_with_vendor(gpu, name)]
         if found:
@@ -229,7 +229,7 @@ def _of_machines(catalog: Catalog, machines: Iterable[Server]) -> list[Gpu]:
 
 def _unknown_message(catalog: Catalog, name: str) -> str:
     near = [gpu.name for gpu in near_gpus(catalog, name)]
-    hint = f"did you mean {' or '.join(near)}?" if near else "see `wavecast gpus` for all of them"
+    hint = f"did you mean {' or '.join(near)}?" if near else "see `wavecast catalog` for all of them"
     return f"no GPU of the catalogue is called {name!r}; {hint}"
 
 

@@ -45,7 +45,7 @@ def test_what_the_fuzzer_changes_is_valid(seeds: tuple[Any, ...], tmp_path: Path
         words = {
             "profile": ["analyze", str(path), "--from", "a100 sxm4 80gb", "--to", "L40S"],
             "trace": ["analyze", str(path), "--to", "L40S"],
-            "gpus": ["gpus", "--gpu-file", str(path)],
+            "gpus": ["catalog", "--gpu-file", str(path)],
             "table": ["score", str(tmp_path / str(number))],
         }.get(seed.kind.value)
         if words is not None:

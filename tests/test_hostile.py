@@ -23,7 +23,7 @@ COMMANDS: Final = (
     ("analyze", "FILE", "--to", "H100", "--timeline", "OUT/timeline.json"),
     ("replay", "FILE"),
     ("replay", "FILE", "--to", "H100", "--figure", "OUT/replay.svg"),
-    ("graph", "FILE", "--format", "json", "-o", "OUT/graph.json"),
+    ("convert", "FILE", "OUT/graph.json", "--to", "graph-json"),
     ("validate", "FILE", "FILE"),
     ("convert", "FILE", "OUT/converted.json"),
 )

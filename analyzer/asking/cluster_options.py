@@ -18,14 +18,14 @@ def cluster_options(function: FunctionT) -> FunctionT:
         "nodes",
         metavar="NODE",
         multiple=True,
-        help="The machine that its GPU stands in ('DGX/HGX H100', 'p4d.24xlarge'; 'wavecast nodes' lists them); "
-        "repeat for several GPUs. Default: the usual one of each GPU.",
+        help="The machine that its GPU stands in ('DGX/HGX H100', 'p4d.24xlarge'; 'wavecast catalog nodes' lists "
+        "them); repeat for several GPUs. Default: the usual one of each GPU.",
     )
     file = click.option(
         "--cluster-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Read machines and their links from this TOML file; see 'wavecast nodes --help'.",
+        help="Read machines and their links from this TOML file; see 'wavecast catalog nodes --help'.",
     )
     tests = click.option(
         "--nccl-tests",

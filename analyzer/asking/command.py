@@ -34,6 +34,8 @@ _ITERATION_HELP: Final = (
 _CAPTURE_HELP: Final = (
     "A recording of the capture of a CUDA graph that TRACE launches: its ops explain the kernels. Repeat for several."
 )
+_NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""The whole help, which a group without arguments prints; click before 8.2 has no error for it."""
 _MOST_DIGITS: Final = 18
 """More are no row of any file; the first ones are as wrong as all."""
 _BETWEEN_NAMES: Final = re.compile(r",(?![^(]*\))")
@@ -104,7 +106,7 @@ def usage_errors_cleaned() -> Iterator[None]:
         yield
     except click.UsageError as error:
         message = error.format_message()
-        if message.isprintable():
+        if message.isprintable() or isinstance(error, _NO_ARGUMENTS):
             raise
         raise click.UsageError(_one_line(message), error.ctx) from None
 
@@ -148,7 +150,7 @@ def gpu_file_option(function: FunctionT) -> FunctionT:
         "--gpu-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Read more GPUs (yours, unreleased, imagined) from this TOML file; see 'wavecast gpus --help'.",
+        help="Read more GPUs (yours, unreleased, imagined) from this TOML file; see 'wavecast catalog --help'.",
     )(function)
 
 

@@ -21,7 +21,7 @@ _RANGE: Final = (0.01, 100.0)
 MEASURED_HALF_WIDTH: Final = 0.1
 """Natural log: how far the ratio of two measured hosts may be off beside the spread of their measurements. Assumed: no
 two hosts with GPUs were measured, and benchmarks/check/host_ratios.py knows one machine under several Pythons."""
-_NEXT: Final = "'wavecast hosts' lists names, 'wavecast measure --host -o FILE' measures one"
+_NEXT: Final = "'wavecast catalog hosts' lists names, 'wavecast measure --host -o FILE' measures one"
 _LONGEST_NAME: Final = 80
 _HOST_MARK: Final = b'"wavecast.host"'
 _GZIP_MARK: Final = b"\x1f\x8b"
@@ -41,10 +41,10 @@ class TargetHost:
 def read_host(text: str, trace: Trace) -> TargetHost:
     """Return how fast the host that `text` names is relative to the one that the trace is replayed on.
 
-    A number is that ratio. A name is one of `wavecast hosts`, or a machine with such a processor; a file is one that
-    `wavecast measure --host` wrote, or a measured trace, whose host is meant. A measured trace is replayed on its own
-    host: what was recorded of that says how fast it was, else its CPU ops do. A recording of shapes is replayed on the
-    reference host. Raises InputError for anything else.
+    A number is that ratio. A name is one of `wavecast catalog hosts`, or a machine with such a processor; a file is one
+    that `wavecast measure --host` wrote, or a measured trace, whose host is meant. A measured trace is replayed on its
+    own host: what was recorded of that says how fast it was, else its CPU ops do. A recording of shapes is replayed on
+    the reference host. Raises InputError for anything else.
 
     >>> read_host("1.5", trace).ratio
     1.5

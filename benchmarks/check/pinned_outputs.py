@@ -118,7 +118,8 @@ def _calls_on(path: Path, what_ifs: Iterable[str]) -> Iterator[Call]:
     for form in ("table", "json"):
         yield Call(f"{name}-show-{form}", ("show", str(path), "--format", form))
     for form in ("graphml", "json", "dot"):
-        yield Call(f"{name}-graph-{form}", ("graph", str(path), "-o", f"{{out}}.{form}"))
+        kind = "graph-json" if form == "json" else form
+        yield Call(f"{name}-graph-{form}", ("convert", str(path), f"{{out}}.{form}", "--to", kind))
     yield Call(f"{name}-convert", ("convert", str(path), "{out}.json"))
 
 
@@ -161,11 +162,11 @@ def _calls_of_every_command(samples: Path) -> Iterator[Call]:
             yield Call(f"every-{name}-{form}", (*words, *format_words))
     for form in ("table", "json", "csv"):
         for name in ("gpus", "nodes", "hosts"):
-            yield Call(f"every-{name}-{form}", (name, "--format", form))
+            yield Call(f"every-{name}-{form}", ("catalog", name, "--format", form))
     batch = ("batch", gpt2, vit, here, "--to", "h100sxm", "--to", "l40s", "--batch", "8", "--jobs", "1")
     yield Call("every-batch", (*batch, "-o", "{out}.csv"))
-    yield Call("every-gpus-one", ("gpus", "H100 SXM5 80GB"))
-    yield Call("every-nodes-one", ("nodes", "h100sxm"))
+    yield Call("every-gpus-one", ("catalog", "H100 SXM5 80GB"))
+    yield Call("every-nodes-one", ("catalog", "nodes", "h100sxm"))
     yield Call("every-scale-curve", ("scale", gpt2, "--to", "H100-SXM", "--gpus", "8..64", "-o", "{out}.svg"))
     yield Call("every-help", ("--help",))
 

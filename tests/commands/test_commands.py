@@ -16,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from wavecast import __version__
-from wavecast.__main__ import COMMANDS, wavecast
+from wavecast.__main__ import COMMAND_GROUPS, COMMANDS, wavecast
 from wavecast.analyzer.asking.command import complete_gpu_names, read_gpu_names
 from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
@@ -123,20 +123,20 @@ def test_own_gpus_take_part(run: Run, trace_file: Path, own_gpu_file: Path) -> N
     options = ("--gpu-file", own_gpu_file, "--format", "json")
     document = json.loads(run("analyze", trace_file, "--to", "h100 with twice", *options).stdout)
     assert "H100 with twice the bandwidth" in [row["gpu"] for row in document["predictions"]]
-    shown = json.loads(run("gpus", "H100 with twice", *options).stdout)["gpus"][0]
+    shown = json.loads(run("catalog", "H100 with twice", *options).stdout)["gpus"][0]
     assert shown["memory_bandwidth_bytes_per_s"] == 6704e9
 
 
 def test_gpus_lists_the_catalogue(run: Run) -> None:
     names = [gpu.name for gpu in load_catalog().gpus]
-    table = run("gpus").stdout
+    table = run("catalog").stdout
     assert all(name in table for name in names)
-    assert [gpu["name"] for gpu in json.loads(run("gpus", "--format", "json").stdout)["gpus"]] == names
-    assert [row["name"] for row in csv.DictReader(StringIO(run("gpus", "--format", "csv").stdout))] == names
+    assert [gpu["name"] for gpu in json.loads(run("catalog", "--format", "json").stdout)["gpus"]] == names
+    assert [row["name"] for row in csv.DictReader(StringIO(run("catalog", "--format", "csv").stdout))] == names
 
 
 def test_gpus_names_one(run: Run) -> None:
-    text = run("gpus", "h100 sxm").stdout
+    text = run("catalog", "h100 sxm").stdout
     assert text.startswith("H100 SXM5 80GB\n")
     assert "Sources" in text
 
@@ -206,7 +206,6 @@ def test_every_command_has_a_section_and_a_row_of_the_overview(sections: dict[st
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_has_help_and_is_documented(name: str, run: Run, sections: dict[str, str]) -> None:
     assert command(name).help
-    assert command(name).short_help
     options = [item for item in command(name).params if isinstance(item, click.Option)]
     assert all(option.help for option in options)
     cells = re.findall(r"^\| (`-.*?) \|", sections[name], re.MULTILINE)
@@ -233,6 +232,19 @@ def test_options_that_are_spoken_of_exist(root_dir: Path) -> None:
     assert mentioned - known <= {"--version", "--help"}
 
 
+@pytest.mark.parametrize("words", [(), ("archive",)])
+def test_a_group_without_arguments_prints_its_whole_help(words: tuple[str, ...]) -> None:
+    result, asked = (CliRunner().invoke(wavecast, [*words, *more]) for more in ((), ("--help",)))
+    assert result.output == asked.stdout
+    assert "Error" not in result.output
+
+
+def test_help_lists_every_command_once_with_what_it_does() -> None:
+    text = CliRunner().invoke(wavecast, ["--help"], terminal_width=80).output
+    assert re.findall(r"^  ([a-z]+) +[A-Z].*\.$", text, re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^(\w.*):$", text, re.MULTILINE) == ["Options", *COMMAND_GROUPS]
+
+
 def test_version(run: Run) -> None:
     assert run("--version").stdout == f"wavecast {__version__}\n"
     assert run("analyze", "--version").stdout == f"wavecast {__version__}\n"
@@ -253,7 +265,9 @@ def test_help_loads_nothing_slow(arguments: str) -> None:
 
 def test_a_reader_that_leaves_early_is_no_error(trace_file: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "wavecast", "gpus", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "wavecast", "catalog", "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -286,21 +300,66 @@ def test_a_cloud_instance_means_one_of_its_gpus(run: Run, trace_file: Path) -> N
 
 
 def test_gpus_shows_all_that_a_name_means(run: Run) -> None:
-    assert [gpu["name"] for gpu in json.loads(run("gpus", "h100", "--format", "json").stdout)["gpus"]] == [
+    assert [gpu["name"] for gpu in json.loads(run("catalog", "h100", "--format", "json").stdout)["gpus"]] == [
         "H100 SXM5 80GB",
         "H100 PCIe 80GB",
         "H100 NVL 94GB",
     ]
-    table = run("gpus", "h100").stdout
+    table = run("catalog", "h100").stdout
     assert "H100 NVL 94GB" in table
     assert "A100" not in table
-    text = run("gpus", "p4d.24xlarge").stdout
+    text = run("catalog", "gpus", "p4d.24xlarge").stdout
     assert text.startswith("AWS p4d.24xlarge has 8 A100 SXM4 40GB, linked by NVLink3 NVSwitch")
     assert "\nA100 SXM4 40GB\n" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "found"),
+    [
+        ("H100 SXM5 80GB", "gpus", "H100 SXM5 80GB"),
+        ("A100 SXM4 80GB/3g.40gb", "gpus", "A100 SXM4 80GB, 3g.40gb"),
+        ("g5.xlarge", "gpus", "A10G"),
+        ("DGX/HGX H100", "nodes", "DGX/HGX H100"),
+        ("p4d.24xlarge", "nodes", "AWS p4d.24xlarge"),
+        ("h100-node", "hosts", "h100-node"),
+        ("Xeon 8275CL", "hosts", "xeon-8275cl"),
+    ],
+)
+def test_the_catalog_finds_what_a_name_means_whatever_it_is(name: str, kind: str, found: str, run: Run) -> None:
+    document = json.loads(run("catalog", name, "--format", "json").stdout)
+    assert [item["name"] for item in document[kind]] == [found]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("a100", "sxm"), "expected gpus, nodes, hosts before NAME"),
+        (("gpus", "--nccl-tests", "x"), "--nccl-tests says nothing about gpus"),
+        (("hosts", "--price", "H100=1"), "--price says nothing about hosts"),
+        (("dgx",), "may mean several nodes"),
+        (("--nccl-tests", "x"), "name it"),
+        (("hosts", "nobody"), "no host is called so"),
+    ],
+)
+def test_what_the_catalog_refuses(words: tuple[str, ...], said: str, run: Run) -> None:
+    result = run("catalog", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_completion_knows_the_kinds_and_the_names_of_each() -> None:
+    kind, name = command("catalog").params[:2]
+    for typed, expected in (("no", {"nodes"}), ("mi300x", {"Instinct MI300X"})):
+        found = {item.value for item in kind.shell_complete(click.Context(command("catalog")), typed)}
+        assert expected <= found
+    for chosen, typed, only in (("nodes", "dgx-2", "DGX-2"), ("hosts", "8275", "xeon-8275cl")):
+        context = click.Context(command("catalog"))
+        context.params["kind"] = chosen
+        assert [item.value for item in name.shell_complete(context, typed)] == [only]
+
+
 @pytest.mark.parametrize("typed", ["x", "", "?!", "RTX 5070 SUPER", "mi300", "g6f.xlarge", "g5.3xlarge", "p2.xlarge"])
-@pytest.mark.parametrize("command_line", [("gpus",), ("analyze", "TRACE", "--to"), ("analyze", "TRACE", "--from")])
+@pytest.mark.parametrize("command_line", [("catalog",), ("analyze", "TRACE", "--to"), ("analyze", "TRACE", "--from")])
 def test_a_name_that_means_no_gpu_is_refused_in_one_line(
     typed: str, command_line: tuple[str, ...], run: Run, trace_file: Path
 ) -> None:

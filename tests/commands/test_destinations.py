@@ -31,8 +31,8 @@ READERS: dict[str, tuple[str, ...]] = {
     "validate, first": ("validate", "same", "other", "-o", "{}"),
     "validate, second": ("validate", "other", "same", "-o", "{}"),
     "convert": ("convert", "same", "{}"),
-    "graph": ("graph", "same", "--format", "dot", "-o", "{}"),
-    "gpus": ("gpus", "--gpu-file", "same", "-o", "{}"),
+    "convert --to": ("convert", "same", "--to", "dot", "{}"),
+    "catalog": ("catalog", "--gpu-file", "same", "-o", "{}"),
     "score": ("score", "same", "-o", "{}"),
     "record": ("record", "-o", "{}", "same"),
     "record --hf-config": ("record", "--shapes-only", "--hf-config", "same", "-o", "{}"),
@@ -159,7 +159,7 @@ def test_a_recording_on_standard_input_is_not_written_over(recording: bytes, tmp
     ("command", "place"),
     [
         ("wavecast show same.json > /dev/full", "standard output"),
-        ("wavecast gpus --format csv > /dev/full", "standard output"),
+        ("wavecast catalog --format csv > /dev/full", "standard output"),
         ("wavecast show same.json -o /dev/full", "/dev/full"),
         ("wavecast analyze same.json -o /dev/null --timeline /dev/full", "/dev/full"),
         ("wavecast --help > /dev/full", "standard output"),
@@ -172,7 +172,7 @@ def test_no_room_for_the_result_is_a_failure(command: str, place: str, recording
     assert (found.returncode, found.stderr) == (1, message)
 
 
-@pytest.mark.parametrize("command", ["show same.json", "convert same.json x.json.gz", "graph same.json -o x.dot"])
+@pytest.mark.parametrize("command", ["show same.json", "convert same.json x.json.gz", "convert same.json x.dot"])
 def test_a_full_disk_leaves_nothing(command: str, recording: bytes, tmp_path: Path) -> None:
     output = "" if " x." in command else " -o x.txt"
     found = in_shell(f"ulimit -f 0; wavecast {command}{output}", tmp_path)

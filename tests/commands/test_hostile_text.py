@@ -114,8 +114,8 @@ COMMANDS = {
         f"validate, {form}": ("validate", "{}", "{}", "--to", GPU, "--ops", "--format", form) for form in FORMATS
     },
     **{
-        f"graph, {form}": ("graph", "{}", "--critical-path", "--format", form)
-        for form in ("table", "json", "graphml", "dot")
+        f"convert, {form}": ("convert", "{}", "--critical-path", "--to", form)
+        for form in ("graph-text", "graph-json", "graphml", "dot")
     },
 }  # fmt: skip
 TAKES_SOURCE = ("analyze", "replay", "validate")
@@ -179,7 +179,7 @@ def test_gpus_of_a_file_are_shown_clean(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "gpus.toml"
     file.write_text(text)
     for words in (("--format", "table"), ("--format", "json"), ("--format", "csv"), (f"Mine{name}",)):
-        found = run("gpus", "--gpu-file", file, *words)
+        found = run("catalog", "--gpu-file", file, *words)
         check_clean(found.output, words)
         assert found.exit_code == 0, found.output
         if "csv" in words:
@@ -228,12 +228,11 @@ WORD = HOSTILE.replace("\x00", "")
         ("analyze", "{}", "--from", GPU, "-o", f"no/{WORD}"),
         ("analyze", "{}", "-o", "{}"),
         ("show", WORD),
-        ("gpus", WORD),
-        ("gpus", "--gpu-file", WORD),
-        ("convert", "{}", f"{WORD}.txt"),
+        ("catalog", WORD),
+        ("catalog", "--gpu-file", WORD),
+        ("convert", "{}", f"{WORD}.xyz"),
         ("score", WORD),
         ("score", ".", "--exclude-gpu", WORD),
-        ("graph", "{}", "-o", f"x.{WORD}"),
         ("record", f"{WORD}.py"),
         ("record", f"--no{WORD}"),
         ("record", "--iterations", WORD, "x.py"),

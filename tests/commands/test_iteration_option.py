@@ -198,12 +198,6 @@ def test_show_says_what_is_captured_and_what_ran_from_a_graph(pair: tuple[Path, 
     assert "6 launches into a graph that is captured: they ran nothing" in run("show", pair[1]).output
 
 
-def test_the_old_name_of_rerun_takes_neither(run: Run, steps_file: Path) -> None:
-    result = run("replay", steps_file, "--run", "--iteration", 1)
-    assert result.exit_code == 2
-    assert "--iteration and --capture are for a replay" in result.stderr
-
-
 def test_the_public_files(data_dir: Path, run: Run) -> None:
     folder = data_dir / "traces" / "odd"
     to = ("--to", "H100 SXM5 80GB", "--top", 0)

@@ -43,9 +43,9 @@ def test_one_kind_and_one_cloud(run: Run) -> None:
 
 
 def test_what_gpus_writes_prices_reads_back(run: Run, tmp_path: Path) -> None:
-    first, again = run("gpus", "--format", "csv"), tmp_path / "gpus.csv"
+    first, again = run("catalog", "--format", "csv"), tmp_path / "gpus.csv"
     again.write_text(first.stdout)
-    second = run("gpus", "--format", "csv", "--prices", again)
+    second = run("catalog", "--format", "csv", "--prices", again)
     shown = [list(csv.DictReader(io.StringIO(result.stdout))) for result in (first, second)]
     for row in (*shown[0], *shown[1]):
         row.pop("price_source")
@@ -84,9 +84,9 @@ def test_scale_and_nodes_take_them(run: Run) -> None:
     assert row["usd_per_iteration"] == pytest.approx(16 * row["iteration_ns"] / 3.6e12)
     assert (
         "16.00 $/h (8 times the price of a GPU: on-demand, given)"
-        in run("nodes", "h100sxm", "--price", "H100=2").stdout
+        in run("catalog", "nodes", "h100sxm", "--price", "H100=2").stdout
     )
-    assert "21.96 $/h (on-demand, AWS, listed 2026-11-09)" in run("nodes", "p4d.24xlarge").stdout
+    assert "21.96 $/h (on-demand, AWS, listed 2026-11-09)" in run("catalog", "nodes", "p4d.24xlarge").stdout
 
 
 def test_the_batch_takes_them(run: Run, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_api_takes_prices_by_name_and_lists(tmp_path: Path) -> None:
 )
 def test_mistakes_are_told_in_a_line(words: list[str], told: str, run: Run, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    for command in ("analyze", "gpus"):
+    for command in ("analyze", "catalog"):
         result = run(command, *([SAMPLE] if command == "analyze" else []), *words)
         assert result.exit_code == 2
         assert told in result.stderr

@@ -154,12 +154,6 @@ def test_a_trace_of_which_nothing_can_be_run(trace_file: Path, tmp_path: Path) -
         (("rerun", "--device", "cpu", "--to", "L40S"), ("--to", "CPUs")),
         (("rerun", "--device", "cpu", "--from", "H1O0"), ("H1O0",)),
         (("rerun", "--max-error", "nan"), ("--max-error nan",)),
-        (("replay", "--run", "--figure", "figure.svg"), ("--figure", "leave out")),
-        (("replay", "--run", "--format", "csv"), ("--format csv", "table, json")),
-        (("replay", "--run", "--stretch", 1, 3), ("--stretch", "leave out")),
-        (("replay", "--seconds", 5), ("--seconds", "wavecast rerun")),
-        (("replay", "--device", "cpu"), ("--device", "wavecast rerun")),
-        (("replay", "--top", 3), ("--top", "wavecast rerun")),
     ],
 )
 def test_refusals(options: tuple[str, ...], words: tuple[str, ...], run: Run, trace_file: Path) -> None:
@@ -179,21 +173,6 @@ def test_an_empty_trace_is_refused(trace_file: Path, tmp_path: Path) -> None:
     result = rerun(path, *ON_CPU)
     assert result.exit_code == 2
     assert "no ops and no kernels" in result.stderr
-
-
-def test_the_old_name_still_works_and_names_the_new_one(run: Run, trace_file: Path) -> None:
-    runner = CpuRunner("NVIDIA L4")
-    options = ("--seconds", 3, "--top", 0, "--max-error", 1e9, "--format", "json")
-    old = invoke(runner, "replay", trace_file, "--run", *options)
-    assert (old.exit_code, runner.asked) == (0, [3.0])
-    assert old.stderr.count("\n") == 1
-    assert "wavecast rerun" in old.stderr
-    new = invoke(runner, "rerun", trace_file, *options)
-    assert new.stderr == ""
-    parts = [json.loads(result.stdout) for result in (old, new)]
-    assert parts[0].keys() == parts[1].keys()
-    assert parts[0]["iteration"]["predicted_ns"] == parts[1]["iteration"]["predicted_ns"]
-    assert "--run" not in run("replay", "--help").stdout
 
 
 @pytest.mark.parametrize(("command", "status"), [("replay", 0), ("rerun", 1)])

@@ -38,7 +38,7 @@ def test_a_node_is_found_by_its_name_an_instance_or_its_gpu(catalog: Catalog, na
     assert find_node(name, catalog).name == node
 
 
-@pytest.mark.parametrize(("name", "said"), [("DGX", "several nodes"), ("no such machine", "wavecast nodes")])
+@pytest.mark.parametrize(("name", "said"), [("DGX", "several nodes"), ("no such machine", "wavecast catalog nodes")])
 def test_what_names_no_single_node_is_refused(catalog: Catalog, name: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         find_node(name, catalog)

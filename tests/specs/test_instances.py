@@ -89,8 +89,8 @@ def test_a_server_of_several_models_means_them_all(catalog: Catalog) -> None:
         ("g6f.xlarge", "1/8 of one L4"),
         ("NV12ads_A10_v5", "1/3 of one A10"),
         ("p2.xlarge", "Tesla K80, which the catalogue does not hold"),
-        ("m5.large", "see `wavecast gpus`"),
-        ("dgx", "see `wavecast gpus`"),
+        ("m5.large", "see `wavecast catalog`"),
+        ("dgx", "see `wavecast catalog`"),
     ],
 )
 def test_an_instance_without_a_whole_known_gpu_is_refused(catalog: Catalog, typed: str, said: str) -> None:

@@ -90,7 +90,7 @@ def test_unknown_names_suggest_near_ones(catalog: Catalog, typed: str, suggestio
 
 @pytest.mark.parametrize("typed", ["", "   ", "nvidia", "?!", "xyzzy", "\u0000", "Grün"])
 def test_hopeless_names_say_where_to_look(catalog: Catalog, typed: str) -> None:
-    with pytest.raises(UnknownGpuError, match="wavecast gpus"):
+    with pytest.raises(UnknownGpuError, match="wavecast catalog"):
         find_gpu(catalog, typed)
 
 

@@ -81,7 +81,6 @@ def _read_place(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.command(
     "measure",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    short_help="Time ops on the local GPU, for 'analyze --calibration' and 'score'.",
 )
 @click.argument("trace", callback=_read_place, metavar="[TRACE]", required=False)
 @click.option(
@@ -128,7 +127,7 @@ def _read_place(_context: click.Context, _parameter: click.Parameter, text: str 
     "--gpu-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Read more GPUs (yours, unreleased) from this TOML file; see 'wavecast gpus --help'.",
+    help="Read more GPUs (yours, unreleased) from this TOML file; see 'wavecast catalog --help'.",
 )
 @click.option(
     "--host",
@@ -263,7 +262,7 @@ def _say_what_next(request: MeasureRequest, gpu: str, catalog: Catalog) -> None:
     if not is_catalogued(catalog, gpu):
         say(
             f"wavecast: {gpu!r} is not in the catalogue: describe a GPU of that name in a file, and pass it with "
-            "--gpu-file (see 'wavecast gpus -h')"
+            "--gpu-file (see 'wavecast catalog -h')"
         )
     command = ["analyze", str(request.trace or "TRACE"), "--to", gpu, "--calibration", str(request.output)]
     if request.gpu_file is not None:

@@ -46,7 +46,6 @@ _SCRIPT_OPTIONS: Final = frozenset(
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
     },
-    short_help="Run a training or inference script and record some of its iterations.",
 )
 @click.argument("script", metavar="[SCRIPT]", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")

@@ -34,7 +34,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSummary:
-    """Hold what `wavecast graph` prints about a graph."""
+    """Hold what `wavecast convert --to graph-text` prints about a graph."""
 
     iteration: int | None
     node_counts: dict[str, int]

@@ -109,7 +109,7 @@ class _AnalyzeCommand(WavecastCommand):
             raise click.UsageError(message, error.ctx) from None
 
 
-@click.command("analyze", cls=_AnalyzeCommand, short_help="Predict a recorded iteration on other GPUs.")
+@click.command("analyze", cls=_AnalyzeCommand)
 @trace_argument
 @click.option(
     "--to",
@@ -148,8 +148,8 @@ class _AnalyzeCommand(WavecastCommand):
 @observed_option
 @indices_option
 @host_option(
-    "The target's host: its speed relative to the recorded one (1.2: 20 % faster), a name ('wavecast hosts'), or a "
-    "file of 'measure --host' or a measured trace."
+    "The target's host: its speed relative to the recorded one (1.2: 20 % faster), a name ('wavecast catalog hosts'), "
+    "or a file of 'measure --host' or a measured trace."
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), help="What if it ran in this precision?")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")

@@ -22,7 +22,12 @@ _DIRECTORY = click.argument("directory", metavar="DIR")
 _TAGS = click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag what is added; repeat for several.")
 
 
-@click.group("archive", context_settings=_SETTINGS, short_help="Keep traces, find them again, check them.")
+class _InOrder(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return list(self.commands)
+
+
+@click.group("archive", cls=_InOrder, context_settings=_SETTINGS)
 def archive() -> None:
     """Keep traces in an archive: each once, by its content, with what it holds, tags and notes.
 

@@ -49,7 +49,7 @@ class BatchRequest:
     form: str
 
 
-@click.command("batch", cls=WavecastCommand, short_help="Predict many traces on many GPUs, as one table.")
+@click.command("batch", cls=WavecastCommand)
 @click.argument("places", metavar="FILE|FOLDER|PATTERN|archive://…", nargs=-1, required=True)
 @click.option(
     "--to",

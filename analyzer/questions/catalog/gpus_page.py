@@ -76,16 +76,11 @@ def _record(gpu: Gpu, prices: PriceBook) -> dict[str, Any]:
     return {**asdict(gpu), "untested": why_untested(gpu), **price}
 
 
-def draw_gpus_csv(gpus: Sequence[Gpu], prices: PriceBook) -> str:
-    """Write one row per GPU, in SI units; `flops_per_s_<rate>` is empty where the GPU lacks the unit.
-
-    `--prices` reads it back: what is changed in its price columns is a user's own price list.
-    """
-    return catalog_table(gpus, prices).to_csv()
-
-
 def catalog_table(gpus: Sequence[Gpu], prices: PriceBook) -> FieldTable:
-    """Return one row per GPU, in SI units."""
+    """Return one row per GPU, in SI units; `flops_per_s_<rate>` is None where the GPU lacks the unit.
+
+    `--prices` reads its CSV back: what is changed in its price columns is a user's own price list.
+    """
     plain = tuple(item.name for item in fields(Gpu) if item.name not in NESTED_FIELDS)
     header = (
         *fields_of(Gpu, plain),

@@ -58,7 +58,7 @@ def _check_percent(_context: click.Context, parameter: click.Parameter, text: st
     return text
 
 
-@click.command("compare", cls=WavecastCommand, short_help="Say what changed between two traces; a gate for CI.")
+@click.command("compare", cls=WavecastCommand)
 @click.argument("old", type=TracePath(), metavar="OLD")
 @click.argument("new", type=TracePath(), metavar="NEW")
 @click.option(

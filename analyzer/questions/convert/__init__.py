@@ -1,1 +1,1 @@
-"""A recording written in wavecast's own format, whole or in part."""
+"""A recording in other forms: wavecast's own format, whole or in part, a Chakra trace, and its graph."""

@@ -1,4 +1,4 @@
-"""The `convert` command: any readable trace to wavecast's own format."""
+"""The `convert` command: any readable trace to wavecast's own format, or to the graph of what waits for what."""
 
 from __future__ import annotations
 
@@ -8,60 +8,125 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ....errors import InputError, OutputError
 from ...asking.command import TracePath, WavecastCommand, execution_trace_option, iteration_option, recover_option
-from ...asking.output import OutputPath, write_result
+from ...asking.output import OutputPath, screen_for, write_result
 from ...asking.part_options import window_option
 from ...asking.progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
 
-_CHAKRA_ENDINGS: Final = (".et", ".et.gz")
+TRACE: Final = "trace"
+CHAKRA: Final = "chakra"
+GRAPH_TEXT: Final = "graph-text"
+ENDINGS: Final = {
+    TRACE: (".json", ".json.gz"),
+    CHAKRA: (".et", ".et.gz"),
+    "graphml": (".graphml",),
+    "dot": (".dot", ".gv"),
+    "graph-json": (),
+    GRAPH_TEXT: (".txt",),
+}
+"""What OUT ends in, by what it then holds; the first two cannot be printed."""
 
 
-@click.command("convert", cls=WavecastCommand, short_help="Convert a profiler file to a wavecast trace.")
+@click.command("convert", cls=WavecastCommand)
 @click.argument("source", type=TracePath(), metavar="IN")
-@click.argument("target", type=OutputPath(path_type=Path), metavar="OUT")
+@click.argument("output", type=OutputPath(path_type=Path, allow_dash=True), metavar="[OUT]", required=False)
+@click.option(
+    "--to", "form", type=click.Choice(tuple(ENDINGS)), help="What to write. Default: what the ending of OUT says."
+)
 @execution_trace_option
 @iteration_option(
     "Keep only this iteration: its number as in 'wavecast show', median or longest; all keeps everything."
 )
 @window_option("Keep only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")
+@click.option(
+    "--critical-path", "marks_path", is_flag=True, help="Mark the critical path's nodes and edges in a graph."
+)
 @recover_option
 def convert(
     source: Path,
-    target: Path,
+    output: Path | None,
+    form: str | None,
     execution_trace: Path | None,
     iteration: int | str | None,
     window_ns: tuple[int | None, int | None] | None,
+    marks_path: bool,
     recover: bool,
 ) -> None:
-    """Convert the trace IN to wavecast's format and write it to OUT, whole or not at all.
+    """Convert the trace IN and write it to OUT, whole or not at all.
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
-    input). OUT ends in .json or .json.gz; .et and .et.gz write a Chakra execution trace for
-    simulators instead. Only what predictions need is kept: no environment,
-    host or user names, command lines.
+    input). OUT is a wavecast trace (.json, .json.gz), which keeps only what predictions need: no
+    environment, host or user names, command lines; or a Chakra execution trace for simulators (.et,
+    .et.gz).
+
+    \b
+    Or the graph of ops, calls, kernels and copies, without OUT printed:
+      graphml     for Gephi, yEd and networkx (.graphml)
+      dot         for Graphviz (.dot, .gv)
+      graph-json  for programs; networkx reads it as node-link data
+      graph-text  nodes and edges by kind, gaps, and what the critical path's time
+                  goes to (.txt)
+
+    \b
+    Examples:
+      wavecast convert profile.json trace.json.gz --iteration median
+      wavecast convert trace.json.gz graph.graphml --iteration 2 --critical-path
+      wavecast convert trace.json.gz --to graph-text
     """
-    from ....errors import OutputError
     from ....formats.files.open import load_trace, save_trace
     from ...asking.question import read_trace
 
-    if not target.name.endswith((".json", ".json.gz", *_CHAKRA_ENDINGS)):
-        raise OutputError(f"{target.name}: expected a name that ends in .json or .json.gz (.et, .et.gz: Chakra)")
-    is_part = iteration is not None or window_ns is not None
-    if is_part and (execution_trace is not None or (iteration is not None and window_ns is not None)):
+    form = form or _form_of(output)
+    is_graph = form not in (TRACE, CHAKRA)
+    if not is_graph and (output is None or str(output) == "-" or not output.name.endswith(ENDINGS[form])):
+        raise OutputError(f"{output or 'OUT'}: expected a name that ends in {' or '.join(ENDINGS[form])}")
+    if marks_path and not is_graph:
+        raise click.UsageError("--critical-path marks a graph: add --to graphml, dot or graph-json")
+    if (iteration is not None) + (window_ns is not None) + (execution_trace is not None) > 1:
         raise click.UsageError("--iteration, --window and --execution-trace exclude each other")
     with progress_on_stderr("Reading the trace") as progress:
-        if is_part:
+        if window_ns is not None or (iteration is not None and not is_graph):
             trace = load_trace(source, recover=recover, iteration=iteration, window_ns=window_ns, progress=progress)
         else:
             trace = read_trace(source, execution_trace=execution_trace, joins=False, recover=recover, progress=progress)
-    if target.name.endswith(_CHAKRA_ENDINGS):
-        _save_chakra(trace, target)
+        text = _draw_graph(trace, form, output, iteration, marks_path=marks_path) if is_graph else ""
+    if is_graph or output is None:
+        write_result(text, output)
+        return
+    if form == CHAKRA:
+        _save_chakra(trace, output)
     else:
-        save_trace(trace, target)
-    write_result(f"{_describe(trace, source, target)}\n", None)
+        save_trace(trace, output)
+    write_result(f"{_describe(trace, source, output)}\n", None)
+
+
+def _form_of(output: Path | None) -> str:
+    """Return what the ending of OUT says; where none is known, OUT was meant to be a trace."""
+    if output is None or str(output) == "-":
+        raise InputError("name OUT, or say with --to which graph is to be printed")
+    found = [form for form, endings in ENDINGS.items() if output.name.lower().endswith(endings)]
+    if not found:
+        endings = ", ".join(ending for endings in ENDINGS.values() for ending in endings)
+        raise OutputError(f"{output.name}: expected a name that ends in {endings}; --to says what another one holds")
+    return found[0]
+
+
+def _draw_graph(trace: Trace, form: str, output: Path | None, iteration: int | str | None, *, marks_path: bool) -> str:
+    from ...page.terminal import draw_terminal
+    from ...recorded.choice import ALL, choose_iteration
+    from .api import graph, summarize
+    from .graph_files import GRAPH_WRITERS
+
+    row = iteration if isinstance(iteration, int) else None
+    if isinstance(iteration, str) and iteration != ALL:
+        row = choose_iteration(trace, iteration)[1].index
+    if form == GRAPH_TEXT:
+        return draw_terminal(summarize(trace, iteration=row), screen_for(output))
+    return GRAPH_WRITERS[form](graph(trace, iteration=row, critical_path=marks_path))
 
 
 def _save_chakra(trace: Trace, target: Path) -> None:
@@ -76,17 +141,11 @@ def _save_chakra(trace: Trace, target: Path) -> None:
 def _describe(trace: Trace, source: Path, target: Path) -> str:
     from ....formats.trace.column import row_count
     from ....formats.trace.printable import clean_text
-    from ...page.quantity import format_count
+    from ...page.quantity import format_bytes, format_count
     from ..show.page import describe_gaps
 
     rows = ((trace.iterations, "iteration"), (trace.ops, "op"), (trace.kernels, "kernel"))
     counts = ", ".join(format_count(row_count(table), noun) for table, noun in rows)
     gaps = ", ".join(describe_gaps(asdict(trace.quality))) or "nothing dropped"
-    return f"{clean_text(str(target))}: {_sizes(source, target)}; {counts}; {gaps}"
-
-
-def _sizes(source: Path, target: Path) -> str:
-    from ...page.quantity import format_bytes
-
-    written = format_bytes(target.stat().st_size)
-    return f"{written} from {format_bytes(source.stat().st_size)}" if source.is_file() else written
+    read = f" from {format_bytes(source.stat().st_size)}" if source.is_file() else ""
+    return f"{clean_text(str(target))}: {format_bytes(target.stat().st_size)}{read}; {counts}; {gaps}"

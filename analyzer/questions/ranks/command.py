@@ -45,7 +45,7 @@ class RanksRequest:
     cluster: Machines
 
 
-@click.command("ranks", cls=WavecastCommand, short_help="Say which ranks of a job wait for which.")
+@click.command("ranks", cls=WavecastCommand)
 @click.argument("traces", type=str, metavar="FILE|FOLDER...", nargs=-1, required=True)
 @click.option(
     "--to",
@@ -64,8 +64,8 @@ class RanksRequest:
     "to_node",
     metavar="NODE|FILE",
     multiple=True,
-    help="Predict the job on its own GPUs in this machine, too: one of 'wavecast nodes', or that of a TOML file as "
-    "--cluster-file takes; repeat for several.",
+    help="Predict the job on its own GPUs in this machine, too: one of 'wavecast catalog nodes', or that of a TOML "
+    "file as --cluster-file takes; repeat for several.",
 )
 @iteration_option()
 @click.option(

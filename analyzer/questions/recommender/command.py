@@ -15,7 +15,7 @@ from ...asking.output import OutputPath, choose_format, screen_for, write_result
 from ...page.formats import REPORT_FORMATS
 
 
-@click.command("recommender", cls=WavecastCommand, short_help="Predict a recommender from its sizes.")
+@click.command("recommender", cls=WavecastCommand)
 @click.argument("description", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
     "--to",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -28,36 +27,8 @@ from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import check_stretch
 
-_RERUN_OPTIONS: Final = {"device": "--device", "seconds": "--seconds", "top": "--top"}
-_RENAMED: Final = "wavecast: 'replay --run' is 'wavecast rerun' now; the old name goes with the next version"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRequest:
-    """Hold what the command line asked for, as parsed."""
-
-    trace: Path
-    source: str | None
-    gpu_file: Path | None
-    max_error_percent: float | None
-    figure: Path | None
-    target: str | None
-    stretch: tuple[float, float] | None
-    form: str | None
-    output: Path | None
-    recover: bool
-    iteration: int | str | None
-    captures: tuple[Path, ...]
-
-    def __post_init__(self) -> None:
-        check_max_error(self.max_error_percent)
-        if self.figure is None and (self.stretch is not None or self.target is not None):
-            raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
-        if self.stretch is not None:
-            check_stretch(self.stretch)
-
-
-@click.command("replay", cls=WavecastCommand, short_help="Replay a recording and compare.")
+@click.command("replay", cls=WavecastCommand)
 @trace_argument
 @source_option()
 @gpu_file_option
@@ -83,19 +54,21 @@ class ReplayRequest:
     metavar="FROM TO",
     help="Draw this stretch of the iteration only, in ms.",
 )
-@click.option("--run", "is_run", is_flag=True, hidden=True, help="Do what 'wavecast rerun' does.")
-@click.option("--device", hidden=True, help="With --run: as for 'wavecast rerun'.")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    hidden=True,
-    help="With --run: as for 'wavecast rerun'.",
-)
-@click.option("--top", type=click.IntRange(min=0), hidden=True, help="With --run: as for 'wavecast rerun'.")
 @output_options(*REPORT_FORMATS)
 @recover_option
 @click.pass_context
-def replay(context: click.Context, /, **options: Any) -> None:
+def replay(
+    context: click.Context,
+    /,
+    trace: Path,
+    max_error_percent: float | None,
+    figure: Path | None,
+    target: str | None,
+    stretch: tuple[float, float] | None,
+    form: str | None,
+    output: Path | None,
+    **options: Any,
+) -> None:
     """Replay the iterations of TRACE with their own measured times and compare.
 
     Kernels start when the rules of the op graph let them: after their launch, the kernel before
@@ -110,51 +83,19 @@ def replay(context: click.Context, /, **options: Any) -> None:
       wavecast replay trace.json.gz --iteration longest
       wavecast replay trace.json.gz --to L40S --figure timeline.svg --stretch 1 3
     """
-    is_run = options.pop("is_run")
-    asked = {name: value for name in _RERUN_OPTIONS if (value := options.pop(name)) is not None}
-    if is_run:
-        context.exit(_rerun(context, options, asked))
-    if asked:
-        raise InputError(f"{_RERUN_OPTIONS[next(iter(asked))]} is an option of 'wavecast rerun'")
-    context.exit(replay_recording(ReplayRequest(**options)))
-
-
-def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any]) -> int:
-    """Do what 'wavecast rerun' does, under the name that it had."""
-    from ..rerun.command import SECONDS, SHORT_OP_COUNT, RerunRequest, rerun_trace
-
-    if options.pop("figure") is not None or options.pop("stretch") is not None:
-        raise InputError("--figure and --stretch draw a replay, and --run replays nothing: leave out one or the other")
-    if options["form"] == "csv":
-        raise InputError("--format csv is of a replay, and --run replays nothing: give table, json, markdown or html")
-    if options.pop("iteration") is not None or options.pop("captures"):
-        raise InputError(
-            "--iteration and --capture are for a replay, and --run replays nothing: leave out one or the other"
-        )
-    click.echo(_RENAMED, err=True)
-    defaults = {"device": None, "seconds": SECONDS, "top": SHORT_OP_COUNT}
-    return rerun_trace(RerunRequest(**options, **(defaults | asked)), context.obj)
-
-
-def replay_recording(request: ReplayRequest) -> int:
-    """Replay a recording with its own times, write what comes of it, and return the exit status."""
     from .api import replay as replay_trace
 
+    check_max_error(max_error_percent)
+    if figure is None and (stretch is not None or target is not None):
+        raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
+    if stretch is not None:
+        check_stretch(stretch)
     with progress_on_stderr("Reading the trace") as progress:
-        report = replay_trace(
-            request.trace,
-            source=request.source,
-            gpu_file=request.gpu_file,
-            iteration=request.iteration,
-            captures=request.captures,
-            recover=request.recover,
-            progress=progress,
-        )
-    if request.figure is not None:
-        report.save_figure(request.figure, to=request.target, stretch_ms=request.stretch)
-    write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
-    limit, worst = request.max_error_percent, 100 * report.worst_error_ratio
-    if limit is not None and worst > limit:
-        click.echo(f"Error: the replay is off by {worst:.2f} %, more than {limit:g} %", err=True)
-        return FAILED_EXIT_CODE
-    return 0
+        report = replay_trace(trace, **options, progress=progress)
+    if figure is not None:
+        report.save_figure(figure, to=target, stretch_ms=stretch)
+    write_result(report.draw(choose_format(form, output), screen_for(output)), output)
+    worst_percent = 100 * report.worst_error_ratio
+    if max_error_percent is not None and worst_percent > max_error_percent:
+        click.echo(f"Error: the replay is off by {worst_percent:.2f} %, more than {max_error_percent:g} %", err=True)
+        context.exit(FAILED_EXIT_CODE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,6 +25,7 @@ from ...asking.command import (
 )
 from ...asking.output import choose_format, screen_for, write_result
 from ...asking.progress import ProgressCallback, progress_on_stderr
+from ...asking.question import find_one
 from ...page.formats import PAGE_FORMATS
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ....formats.measured.rerun import LocalDevice, Rerun
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Catalog, Gpu
+    from ...page.terminal import Screen
     from .report import RerunReport
 
 SECONDS: Final = 60.0
@@ -65,29 +66,7 @@ LoadRunner = Callable[[], Runner]
 """Raises ImportError without torch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RerunRequest:
-    """Hold what the command line asked for, as parsed."""
-
-    trace: Path
-    device: str | None
-    seconds: float
-    top: int
-    target: str | None
-    source: str | None
-    gpu_file: Path | None
-    max_error_percent: float | None
-    form: str | None
-    output: Path | None
-    recover: bool
-
-    def __post_init__(self) -> None:
-        if not (isfinite(self.seconds) and self.seconds > 0):
-            raise InputError(f"--seconds {self.seconds:g}: expected a time above zero")
-        check_max_error(self.max_error_percent)
-
-
-@click.command("rerun", cls=WavecastCommand, short_help="Run a trace's ops again on this machine and compare.")
+@click.command("rerun", cls=WavecastCommand)
 @trace_argument
 @click.option(
     "--device", metavar="DEVICE", help="Where to run: cuda, cuda:N or cpu. Default: the GPU, if there is one."
@@ -121,7 +100,17 @@ class RerunRequest:
 @output_options("table", "json", *(item.name for item in PAGE_FORMATS[1:]))
 @recover_option
 @click.pass_context
-def rerun(context: click.Context, /, **options: Any) -> None:
+def rerun(
+    context: click.Context,
+    /,
+    trace: Path,
+    device: str | None,
+    seconds: float,
+    max_error_percent: float | None,
+    form: str | None,
+    output: Path | None,
+    **options: Any,
+) -> None:
     """Run the ops of TRACE again on the local GPU and compare.
 
     PyTorch's own ops among those of TRACE, which may be of shapes alone, are run on made-up tensors:
@@ -135,33 +124,39 @@ def rerun(context: click.Context, /, **options: Any) -> None:
       wavecast rerun trace.json.gz --format json --max-error 25
       wavecast rerun trace.json.gz --device cpu
     """
-    context.exit(rerun_trace(RerunRequest(**options), context.obj))
-
-
-def rerun_trace(request: RerunRequest, load_runner: LoadRunner) -> int:
-    """Re-run a trace's ops, write what comes of it, and return the exit status. Raises CaptureError without torch."""
     from ....formats.files.open import load_trace
+    from ....specs.catalog import load_catalog
+    from .comparison import compare_rerun
+    from .worklist import list_work
 
-    runner = _load(load_runner)
-    local = runner.find_device(request.device)
+    if not (isfinite(seconds) and seconds > 0):
+        raise InputError(f"--seconds {seconds:g}: expected a time above zero")
+    check_max_error(max_error_percent)
+    runner = _load(context.obj)
+    local = runner.find_device(device)
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_trace(request.trace, recover=request.recover, progress=progress)
-    report = _compare(trace, request, runner, local)
-    write_result(_draw(report, request), request.output)
-    return _check_error(report, request.max_error_percent)
+        read = load_trace(trace, recover=options["recover"], progress=progress)
+    catalog = load_catalog(options["gpu_file"])
+    gpu = _local_gpu(catalog, local, options["target"])
+    work = list_work(read, catalog, gpu, source=find_one(catalog, options["source"]))
+    with progress_on_stderr("Running ops") as progress:
+        times = runner.rerun_ops(work.trace, work.leaf, work.weights, local, seconds=seconds, progress=progress)
+    report = compare_rerun(work, times)
+    text = _draw(report, choose_format(form, output), screen_for(output), name_of_trace(trace), options["top"])
+    write_result(text, output)
+    context.exit(_check_error(report, max_error_percent))
 
 
-def _draw(report: RerunReport, request: RerunRequest) -> str:
+def _draw(report: RerunReport, form: str, screen: Screen, name: str, op_limit: int) -> str:
     from .charts import illustrate_rerun
     from .json import draw_rerun_json
     from .page import describe_rerun
 
-    form, name = choose_format(request.form, request.output), name_of_trace(request.trace)
     if form == "json":
         return draw_rerun_json(report)
     chosen = next(item for item in PAGE_FORMATS if item.name == form)
     describe = illustrate_rerun if chosen.has_charts else describe_rerun
-    return chosen.draw(describe(report, name=name, op_limit=request.top), screen_for(request.output))
+    return chosen.draw(describe(report, name=name, op_limit=op_limit), screen)
 
 
 def _load(load_runner: LoadRunner) -> Runner:
@@ -171,21 +166,6 @@ def _load(load_runner: LoadRunner) -> Runner:
         if error.name != "torch":
             raise
         raise CaptureError(_NO_TORCH) from None
-
-
-def _compare(trace: Trace, request: RerunRequest, runner: Runner, local: LocalDevice) -> RerunReport:
-    from ....specs.catalog import load_catalog
-    from ....specs.match import find_gpu
-    from .comparison import compare_rerun
-    from .worklist import list_work
-
-    catalog = load_catalog(request.gpu_file)
-    gpu = _local_gpu(catalog, local, request.target)
-    source = find_gpu(catalog, request.source) if request.source is not None else None
-    work = list_work(trace, catalog, gpu, source=source)
-    with progress_on_stderr("Running ops") as progress:
-        times = runner.rerun_ops(work.trace, work.leaf, work.weights, local, seconds=request.seconds, progress=progress)
-    return compare_rerun(work, times)
 
 
 def _local_gpu(catalog: Catalog, local: LocalDevice, name: str | None) -> Gpu | None:

@@ -68,7 +68,7 @@ class ScaleRequest:
     sort: str | None
 
 
-@click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
+@click.command("scale", cls=WavecastCommand)
 @trace_argument
 @click.option(
     "--to",
@@ -101,7 +101,7 @@ class ScaleRequest:
 @cluster_options
 @indices_option
 @host_option(
-    "The host of every GPU: its speed relative to the recorded one, a name ('wavecast hosts'), or a file.",
+    "The host of every GPU: its speed relative to the recorded one, a name ('wavecast catalog hosts'), or a file.",
     has_old_name=False,
 )
 @iteration_option()

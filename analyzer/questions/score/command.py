@@ -17,7 +17,7 @@ from .api import LEFT_OUT
 CHIPS: Final = LEFT_OUT[0]
 
 
-@click.command("score", cls=WavecastCommand, short_help="Compare predictions with measurement tables.")
+@click.command("score", cls=WavecastCommand)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option(
     "--leave-out",

@@ -28,7 +28,7 @@ from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 
 
-@click.command("shard", cls=WavecastCommand, short_help="Share embedding tables among GPUs.")
+@click.command("shard", cls=WavecastCommand)
 @trace_argument
 @click.option(
     "--to",

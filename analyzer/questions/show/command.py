@@ -13,7 +13,7 @@ from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 
 
-@click.command("show", cls=WavecastCommand, short_help="Show what a trace holds.")
+@click.command("show", cls=WavecastCommand)
 @trace_argument
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="Ops and kernels.")
 @window_option("Show only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")

@@ -47,7 +47,7 @@ def _complete_parameters(_context: click.Context, _parameter: click.Parameter, i
     return [f"{name}=" for name in known_names() if incomplete.casefold() in name.casefold()]
 
 
-@click.command("sweep", cls=WavecastCommand, short_help="Vary figures of a GPU, or the iteration's sizes.")
+@click.command("sweep", cls=WavecastCommand)
 @trace_argument
 @click.option(
     "--on",

@@ -54,7 +54,7 @@ def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]
     return click.argument(name, type=TracePath(), metavar=metavar)
 
 
-@click.command("validate", cls=WavecastCommand, short_help="Compare a prediction with a measurement, op by op.")
+@click.command("validate", cls=WavecastCommand)
 @_trace_argument("first", "PREDICTED_FROM")
 @_trace_argument("second", "MEASURED_ON_TARGET")
 @source_option("The GPU of PREDICTED_FROM, where that does not say it or says it wrongly.")

@@ -80,7 +80,7 @@ def _on_trace(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[
         ending = {
             "timeline": ["analyze", trace, *to, *scenario, "--timeline", written],
             "figure": ["replay", trace, "--to", "L40S", "--figure", written],
-            "graph": ["graph", trace, "-o", written],
+            "graph": ["convert", trace, written, *["--to", "graph-json"] * written.endswith("graph.json")],
             "convert": ["convert", trace, written],
         }
         return [*ending[how], *recover], [name]
@@ -126,12 +126,12 @@ def _on_gpus(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[s
     file, form = ["--gpu-file", str(source)], ["--format", rng.choice(("table", "json", "csv"))]
     how = rng.randrange(4)
     if how == 0:
-        return ["gpus", *file, *form], []
+        return ["catalog", *file, *form], []
     if how == 1:
-        return ["gpus", rng.choice(NAMES), *file], []
+        return ["catalog", rng.choice(NAMES), *file], []
     if how == 2:
         return ["analyze", str(SAMPLE), *file, "--to", rng.choice(NAMES), *form], []
-    return ["gpus", *file, "-o", str(folder / "gpus.csv")], ["gpus.csv"]
+    return ["catalog", *file, "-o", str(folder / "gpus.csv")], ["gpus.csv"]
 
 
 def _on_table(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:

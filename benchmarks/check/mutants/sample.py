@@ -26,7 +26,7 @@ ROOMS = {
     "replay": ("analyzer/replay", ("tests/analyzer/replay", *_ABOVE)),
     "graph": (
         "analyzer/graph",
-        ("tests/analyzer/graph", "tests/analyzer/replay", "tests/commands/test_graph_command.py"),
+        ("tests/analyzer/graph", "tests/analyzer/replay", "tests/commands/test_convert_command.py"),
     ),
     "kineto": ("formats/kineto", ("tests/formats",)),
     "host": ("analyzer/host", ("tests/analyzer/host", "tests/commands/test_validate_command.py")),

@@ -25,7 +25,7 @@ SAMPLES = ROOT / "samples"
 SHAPES = SAMPLES / "gpt2_small-training-bf16-b4-shapes.json.gz"
 H100 = SAMPLES / "bert_small-inference-bf16-b1-h100.json.gz"
 NOT_ASKED_OF_PYTHON = {
-    "output", "form", "figure", "stretch", "max_error_percent", "is_run", "device", "seconds", "version", "help",
+    "output", "form", "figure", "stretch", "max_error_percent", "version", "help",
     "left_out", "leave_one_out", "excluded",
 }  # fmt: skip
 """Options that say where a result goes, or that a method or another function has."""
@@ -52,9 +52,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "replay": wavecast.replay,
     "compare": wavecast.compare,
     "show": wavecast.overview,
-    "gpus": wavecast.gpus,
+    "catalog": wavecast.gpus,
     "ranks": wavecast.ranks,
-    "graph": wavecast.graph,
+    "convert": wavecast.graph,
     "score": wavecast.score,
     "batch": wavecast.batch,
 }
@@ -70,8 +70,9 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
     options = {str(item.name) for item in command.params} - NOT_ASKED_OF_PYTHON
     options -= {"timeline"} if name in ("analyze", "ranks") else set()  # their reports save it
     options -= OF_MANY_GPUS if name == "analyze" else set()
-    if name == "replay":
-        options -= {"target", "top"}  # of its figure, and of 'wavecast rerun'
+    options -= {"target"} if name == "replay" else set()  # of its figure
+    options -= {"kind", "cluster_file", "nccl_tests"} if name == "catalog" else set()  # of nodes and hosts
+    options -= {"source", "execution_trace", "window_ns"} if name == "convert" else set()  # of traces
     assert {option for option in options if not known & {option, *KEYWORD_OF.get(option, ())}} == set()
 
 

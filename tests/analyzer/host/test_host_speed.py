@@ -286,14 +286,14 @@ def test_plans_take_a_host(shapes: Trace) -> None:
 
 def test_the_list_of_hosts() -> None:
     runner = CliRunner()
-    assert "h100-node" in runner.invoke(program, ["hosts"]).stdout
-    one = json.loads(runner.invoke(program, ["hosts", "p4d.24xlarge", "--format", "json"]).stdout)
+    assert "h100-node" in runner.invoke(program, ["catalog", "hosts"]).stdout
+    one = json.loads(runner.invoke(program, ["catalog", "hosts", "p4d.24xlarge", "--format", "json"]).stdout)
     assert (one["format"], [item["name"] for item in one["hosts"]]) == ("wavecast.hosts", ["xeon-8275cl"])
-    rows = runner.invoke(program, ["hosts", "--format", "csv"]).stdout.splitlines()
+    rows = runner.invoke(program, ["catalog", "hosts", "--format", "csv"]).stdout.splitlines()
     assert len(rows) == len(host_list()) + 1
-    none = runner.invoke(program, ["hosts", "nobody\x1b[31m"])
+    none = runner.invoke(program, ["catalog", "hosts", "nobody\x1b[31m"])
     assert none.exit_code == 2
-    assert none.stderr == "Error: 'nobody\\x1b[31m': no host is called so; 'wavecast hosts' lists them\n"
+    assert none.stderr == "Error: 'nobody\\x1b[31m': no host is called so; 'wavecast catalog hosts' lists them\n"
 
 
 @pytest.mark.parametrize("wrong", [0.0, 5e-324, 1e-300, 1e300])

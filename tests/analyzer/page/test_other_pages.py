@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 
 import pytest
+from wavecast.analyzer.asking.installation import describe_machine
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.archive import page as archive
-from wavecast.analyzer.questions.doctor import page as doctor
 from wavecast.analyzer.questions.ranks import page as ranks
 from wavecast.analyzer.questions.ranks.report import (
     CollectiveRow,
@@ -95,8 +95,8 @@ PAGES = {
     "statistics": archive.describe_statistics(ENTRIES, "traces"),
     "verification": archive.describe_verification(FOUND, "traces", 0.5),
     "ranks": ranks.describe_ranks(REPORT),
-    "machine": doctor.describe_machine(VERSIONS, GPUS, EXTRAS, 111),
-    "machine without GPU": doctor.describe_machine(VERSIONS, (), EXTRAS[1:], 111),
+    "machine": describe_machine(VERSIONS, GPUS, EXTRAS, 111),
+    "machine without GPU": describe_machine(VERSIONS, (), EXTRAS[1:], 111),
 }
 
 
@@ -118,5 +118,4 @@ def test_records_are_json_and_csv() -> None:
     assert json.loads(ranks.draw_ranks_json(REPORT))["stragglers"][0]["rank"] == 3
     assert ranks.draw_ranks_csv(REPORT).splitlines()[0].startswith("rank,gpu,iteration_ns")
     assert json.loads(archive.draw_verification_json(FOUND))["is_sound"] is False
-    assert json.loads(doctor.draw_machine_json(VERSIONS, GPUS, EXTRAS, 111))["extras"][0]["missing"] == ["pyarrow>=16"]
     assert len(archive.draw_entries_csv(ENTRIES).splitlines()) == 3

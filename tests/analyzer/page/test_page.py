@@ -30,7 +30,7 @@ from wavecast.analyzer.page.page import (
 )
 from wavecast.analyzer.page.sheet import Sheet, SheetColumn
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.questions.graph.page import describe_graph
+from wavecast.analyzer.questions.convert.page import describe_graph
 from wavecast.analyzer.questions.replay.page import describe_replay
 from wavecast.analyzer.questions.show.page import describe_overview
 from wavecast.analyzer.recorded.overview import describe_trace
@@ -48,7 +48,6 @@ DESCRIBED = {
     "describe_verification",
     "describe_batch",
     "describe_comparison",
-    "describe_machine",
     "describe_gpu",
     "describe_gpus",
     "describe_graph",

@@ -42,39 +42,37 @@ def graph(
     from ...graph.export.export import mark_critical_path, to_networkx
 
     row = check_count("iteration", iteration, least=0)
-    read, built = _build(trace, recover=recover, progress=progress)
+    read = read_trace(trace, joins=False, recover=recover, progress=progress)
+    built = _build(read)
     network = to_networkx(read, built, iteration=row)
     if critical_path:
         mark_critical_path(network, read, built, _critical_path(read, built, row)[0])
     return network
 
 
-def summarize(
-    trace: str | Path | Trace, *, iteration: int | None = None, recover: bool = False, progress: Progress | None = None
-) -> Page:
+def summarize(trace: Trace, *, iteration: int | None = None) -> Page:
     """Return the graph in numbers: nodes and edges by kind, gaps, and what the critical path's time goes to."""
     from ...graph.export.op_graph import join_op_graph
     from ...graph.export.summary import summarize_graph
     from .page import describe_graph
 
-    read, built = _build(trace, recover=recover, progress=progress)
-    joined = join_op_graph(read, built, iteration=iteration)
-    path, of_iteration = _critical_path(read, built, iteration)
-    return describe_graph(summarize_graph(read, built, joined, path, iteration=iteration, path_iteration=of_iteration))
+    built = _build(trace)
+    joined = join_op_graph(trace, built, iteration=iteration)
+    path, of_iteration = _critical_path(trace, built, iteration)
+    return describe_graph(summarize_graph(trace, built, joined, path, iteration=iteration, path_iteration=of_iteration))
 
 
-def _build(trace: str | Path | Trace, *, recover: bool, progress: Progress | None) -> tuple[Trace, Graph]:
-    """Read a trace and build its graph; the first known device's latencies stand in where it shows few."""
+def _build(trace: Trace) -> Graph:
+    """Return a trace's graph; the first known device's latencies stand in where it shows few."""
     from ....formats.trace.column import row_count
     from ....specs.catalog import load_catalog
     from ...graph.build import build_graph
     from ...recorded.devices import first_known_gpu
 
-    read = read_trace(trace, joins=False, recover=recover, progress=progress)
-    if not row_count(read.ops) and not row_count(read.kernels):
+    if not row_count(trace.ops) and not row_count(trace.kernels):
         raise InputError("the trace holds neither ops nor GPU activities: there is no graph; record a step that works")
-    gpu = first_known_gpu(load_catalog(), read)
-    return read, build_graph(read, architecture=None if gpu is None else gpu.architecture)
+    gpu = first_known_gpu(load_catalog(), trace)
+    return build_graph(trace, architecture=None if gpu is None else gpu.architecture)
 
 
 def _critical_path(trace: Trace, built: Graph, iteration: int | None) -> tuple[CriticalPath, int | None]:

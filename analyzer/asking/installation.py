@@ -1,21 +1,26 @@
-"""What this machine has for wavecast, in words and as JSON."""
+"""What is installed here: versions, the GPUs of this machine, and what each extra adds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Final
+from platform import python_version
 
-from ....formats.trace.printable import clean_text
-from ....specs.local import Extra, LocalGpu
-from ...page.columns import text_column
-from ...page.encoding import encode_json
-from ...page.page import Page, build_page, facts
-from ...page.quantity import format_bytes, format_count
-from ...page.sheet import Sheet
+from ...formats.trace.printable import clean_text
+from ...specs.catalog import load_catalog
+from ...specs.local import Extra, LocalGpu, find_extras, find_local_gpus, installed_version
+from ...version import __version__
+from ..page.columns import text_column
+from ..page.page import Page, build_page, facts
+from ..page.quantity import format_bytes, format_count
+from ..page.sheet import Sheet
 
-DOCTOR_FORMAT: Final = "wavecast.doctor"
-DOCTOR_VERSION: Final = "1.0"
+
+def describe_installation() -> Page:
+    """Put into words what works here; nothing is imported or sent, and no host, user or path is named."""
+    catalog, shown = load_catalog(), ("torch", "numpy")
+    own = {"wavecast": __version__, "Python": python_version()}
+    versions = own | {name: installed_version(name) for name in shown}
+    return describe_machine(versions, find_local_gpus(catalog), find_extras(), len(catalog.gpus))
 
 
 def describe_machine(
@@ -33,22 +38,6 @@ def describe_machine(
     advice = [("to add", f"pip install 'wavecast[{','.join(lacking)}]'")] if lacking else []
     lead = facts((*_facts(versions, gpus, gpu_count), *advice))
     return build_page(lead, Sheet(title="Extras", columns=columns))
-
-
-def draw_machine_json(
-    versions: Mapping[str, str | None], gpus: Sequence[LocalGpu], extras: Sequence[Extra], gpu_count: int
-) -> str:
-    """Write the same as JSON, sizes in bytes."""
-    return encode_json(
-        {
-            "format": DOCTOR_FORMAT,
-            "version": DOCTOR_VERSION,
-            "versions": dict(versions),
-            "gpus": [asdict(item) for item in gpus],
-            "extras": [asdict(item) for item in extras],
-            "catalogued_gpu_count": gpu_count,
-        }
-    )
 
 
 def _facts(versions: Mapping[str, str | None], gpus: Sequence[LocalGpu], gpu_count: int) -> Iterator[tuple[str, str]]:

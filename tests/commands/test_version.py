@@ -1,4 +1,4 @@
-"""`wavecast doctor`: what is installed, which GPU is seen."""
+"""`wavecast --version -v`: what is installed, which GPU is seen."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ def test_gpus_are_named_as_the_catalogue_has_them(tools: Path, run: Run) -> None
     put_tool(
         tools, "nvidia-smi", "NVIDIA H100 80GB HBM3, 81559, 550.54.15, 9.0\nNVIDIA Imaginary 9000, 1024, 1.0, 99.0"
     )
-    found = json.loads(run("doctor", "--format", "json").stdout)
-    assert [gpu["catalogued"] for gpu in found["gpus"]] == ["H100 SXM5 80GB", None]
-    assert found["gpus"][0]["memory_bytes"] == 81559 << 20
-    text = " ".join(run("doctor").stdout.split())
+    known, unknown = local.find_local_gpus(load_catalog())
+    assert (known.catalogued, known.memory_bytes, unknown.catalogued) == ("H100 SXM5 80GB", 81559 << 20, None)
+    text = " ".join(run("--version", "-v").stdout.split())
     assert "in the catalogue as H100 SXM5 80GB" in text
     assert "not in the catalogue: see --gpu-file" in text
 
@@ -58,12 +57,12 @@ def test_amd_gpus_are_seen(tools: Path) -> None:
 def test_a_tool_that_says_nothing_of_use_is_no_error(prints: str, tools: Path, run: Run) -> None:
     put_tool(tools, "nvidia-smi", prints)
     put_tool(tools, "rocm-smi", prints)
-    assert run("doctor").exit_code == 0
+    assert run("--version", "-v").exit_code == 0
 
 
 def test_a_tool_that_fails_is_not_believed(tools: Path, run: Run) -> None:
     put_tool(tools, "nvidia-smi", "NVIDIA H100 80GB HBM3, 81559, 550.54.15, 9.0", status=9)
-    assert "none seen" in run("doctor").stdout
+    assert "none seen" in run("--version", "-v").stdout
 
 
 def test_what_an_extra_lacks_is_named_with_what_adds_it(run: Run, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +75,7 @@ def test_what_an_extra_lacks_is_named_with_what_adds_it(run: Run, tools: Path, m
     extras = {item.name: item.missing for item in local.find_extras()}
     assert extras["score"] == ("pyarrow>=16",)
     assert extras["tracer"] == ("torch>=2.4",)
-    text = run("doctor").stdout
+    text = run("--version", "-v").stdout
     assert "pip install 'wavecast[" in text
 
 
@@ -84,3 +83,9 @@ def test_every_extra_for_users_is_told_of(root_dir: Path) -> None:
     project = tomllib.loads((root_dir / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     own = {"dev", "trainers", "kinds"}
     assert set(local.EXTRAS) == set(project["optional-dependencies"]) - own
+
+
+def test_more_is_said_in_either_order_and_only_of_the_version(run: Run, tools: Path) -> None:
+    assert run("-v", "--version").stdout == run("--version", "-v").stdout
+    assert run("--version", "-v").stdout.startswith("wavecast")
+    assert run("-v", "show").exit_code == 2

@@ -90,7 +90,7 @@ def draw_dot(network: nx.DiGraph[str]) -> str:
 
 
 GRAPH_WRITERS: Final[Mapping[str, Callable[[nx.DiGraph[str]], str]]] = {
-    "json": draw_graph_json,
+    "graph-json": draw_graph_json,
     "graphml": draw_graphml,
     "dot": draw_dot,
 }

@@ -1,7 +1,8 @@
-"""Machines in words and sheets, as JSON and as CSV."""
+"""Nodes and hosts in words and sheets, as JSON and as CSV."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
@@ -11,14 +12,18 @@ from ....specs.cluster import entry_of_node
 from ....specs.nodes import Node
 from ....specs.prices.book import PriceBook, shipped_prices
 from ....specs.prices.machines import NodePrice, price_of_node
+from ...host.named import HostBasis, NamedHost
 from ...page.columns import count_column, number_column, text_column
 from ...page.encoding import encode_csv, encode_json
 from ...page.page import Line, Page, Passage, build_page, facts, join_passages, opening
-from ...page.quantity import ABSENT, format_rate
+from ...page.quantity import ABSENT, format_number, format_rate
 from ...page.sheet import Sheet, drop_empty_columns
 
 NODES_FORMAT: Final = "wavecast.nodes"
 NODES_VERSION: Final = "1.0"
+HOSTS_FORMAT: Final = "wavecast.hosts"
+HOSTS_VERSION: Final = "1.0"
+_KNOWN_BY: Final = {HostBasis.RECORDINGS: "public recordings", HostBasis.PROCESSOR: "clock and generation alone"}
 _RATIOS: Final = ("link_latency_ratio", "link_bandwidth_ratio", "nic_latency_ratio", "nic_bandwidth_ratio")
 
 
@@ -113,3 +118,59 @@ def _origin(node: Node, found: NodePrice) -> str:
     when = f", listed {price.middle_date}" if price.middle_date else ""
     times = "" if found.is_whole else f"{node.gpu_count} times the price of a GPU: "
     return f"{times}{price.kind.value}, {price.source}{when}"
+
+
+def describe_hosts(hosts: Sequence[NamedHost]) -> Page:
+    """Put hosts into a table, in their own order."""
+    columns = (
+        text_column("host", (item.name for item in hosts)),
+        number_column("speed", (format_number(item.speed_ratio) for item in hosts)),
+        number_column("within\n×", (_host_factor(item) for item in hosts)),
+        text_column("known by", (_KNOWN_BY[item.basis] for item in hosts), rank=1),
+        text_column("recordings or processor", (clean_text(item.words) for item in hosts), rank=3),
+        text_column("machines", (", ".join(_host_machines(item)) for item in hosts), rank=2),
+    )
+    return build_page(drop_empty_columns(Sheet(title="", columns=columns)))
+
+
+def describe_host(item: NamedHost) -> Page:
+    """Put all facts of one host into words."""
+    known = [
+        (
+            "speed",
+            f"{format_number(item.speed_ratio)} times that of h100-node, within a factor of {_host_factor(item)}",
+        ),
+        ("by CPU ops", f"{format_number(item.ops_ratio)} times"),
+        ("known by", f"{_KNOWN_BY[item.basis]}: {clean_text(item.words)}"),
+        ("machines", ", ".join(_host_machines(item))),
+        ("source", clean_text(item.source)),
+        ("note", clean_text(item.note or "")),
+    ]
+    by_ops = item.basis is HostBasis.RECORDINGS
+    shown = ((label, text) for label, text in known if text and (by_ops or label != "by CPU ops"))
+    return build_page(join_passages(opening([item.name]), facts(shown)))
+
+
+def draw_hosts_json(hosts: Sequence[NamedHost]) -> str:
+    """Write hosts as JSON."""
+    return encode_json({"format": HOSTS_FORMAT, "version": HOSTS_VERSION, "hosts": [asdict(item) for item in hosts]})
+
+
+def draw_hosts_csv(hosts: Sequence[NamedHost]) -> str:
+    """Write one row per host."""
+    names = tuple(item.name for item in fields(NamedHost))
+    rows = ((*(_host_cell(item, name) for name in names),) for item in hosts)
+    return encode_csv(names, rows)
+
+
+def _host_cell(item: NamedHost, name: str) -> object:
+    value = getattr(item, name)
+    return ", ".join(value) if isinstance(value, tuple) else value
+
+
+def _host_factor(item: NamedHost) -> str:
+    return f"{math.exp(item.half_width):.2f}"
+
+
+def _host_machines(item: NamedHost) -> list[str]:
+    return [clean_text(name.replace("{size}", "*")) for name in item.machines]

@@ -1,1 +1,0 @@
-"""What is installed, and what can be asked of it."""

@@ -1,1 +1,0 @@
-"""The op graph in words and as files."""
