@@ -2,16 +2,11 @@
 
 Tables and columns are those of Nsight Systems 2024.5 (schema 3.13.2); ranges are written as torch 2.13 writes them.
 So one workload stands in two files, and both must be predicted alike.
-
-Run: python -m benchmarks.make.nsys_export PROFILE.json.gz EXPORT.sqlite [--no-shapes]
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import sqlite3
-import sys
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -248,15 +243,3 @@ def _flatten(shapes: Iterable[Any]) -> Iterable[list[int]]:
             yield from shape
         else:
             yield list(shape)
-
-
-def main(source: Path, target: Path, *, with_shapes: bool) -> None:
-    data = source.read_bytes()
-    profile = json.loads(gzip.decompress(data) if source.suffix == ".gz" else data)
-    convert(profile, target, with_shapes=with_shapes)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) not in (3, 4):
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]), Path(sys.argv[2]), with_shapes="--no-shapes" not in sys.argv)

@@ -21,9 +21,8 @@ from torch.futures import Future
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-
-from .models import bert_base, resnet50
-from .models.transformer import Attention, FeedForward, PreNormBlock
+from wavecast.benchmarks.make.models import bert_base, resnet50
+from wavecast.benchmarks.make.models.transformer import Attention, FeedForward, PreNormBlock
 
 Step = Callable[[], object]
 _ProcessGroup: Any = torch.distributed.ProcessGroup  # typed for the collectives of its C++ side alone

@@ -3,22 +3,19 @@
 For each trace: the largest difference of iteration and GPU-busy time over the targets where both files know the same
 (no shapes, or sizes with the dtypes that kernels' names tell; no sizes of collectives and no number of ranks, either),
 and how far both lie from the profiler's file with all of these.
-
-Run: python -m benchmarks.check.nsys_pairs TRACE.json.gz...
 """
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import orjson
 from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.arrays import Floats
-from wavecast.formats.files.open import load_trace
+from wavecast.formats.files.open import load_trace, read_bytes
 from wavecast.formats.recording.dtypes import infer_dtypes
 from wavecast.formats.recording.sizes import UNTOLD_DTYPE
 from wavecast.formats.trace.column import build_table
@@ -26,7 +23,7 @@ from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, Tenso
 from wavecast.formats.trace.tables import CollectiveTable, GroupTable, MemberTable, Trace
 from wavecast.specs.catalog import find_gpu, load_catalog
 
-from ..make.nsys_export import main as write_export
+from .nsys_export import convert
 
 TARGETS: Final = ("H100 SXM5 80GB", "A100 SXM4 80GB", "L40S")
 
@@ -107,7 +104,7 @@ def compare(path: Path, folder: Path) -> tuple[float, float, float, float, tuple
     bare, sized = folder / "bare.sqlite", folder / "sized.sqlite"
     for target, with_shapes in ((bare, False), (sized, True)):
         target.unlink(missing_ok=True)
-        write_export(path, target, with_shapes=with_shapes)
+        convert(orjson.loads(read_bytes(path)), target, with_shapes=with_shapes)
     profile, sizes = load_trace(path), load_trace(sized)
     full, from_sizes, from_bare = (times_ns(trace) for trace in (profile, sizes, load_trace(bare)))
     return (
@@ -121,24 +118,3 @@ def compare(path: Path, folder: Path) -> tuple[float, float, float, float, tuple
 
 def _difference(found: Floats, expected: Floats) -> float:
     return float(np.max(np.abs(found / expected - 1)))
-
-
-def main(paths: list[Path]) -> int:
-    worst = 0.0
-    print(f"{'trace':44}  no shapes      sizes  | beside the profile: sizes  no shapes  | dtypes told, of them right")
-    with tempfile.TemporaryDirectory() as folder:
-        for path in paths:
-            same_bare, same_sizes, sizes, bare, (tensors, told, right) = compare(path, Path(folder))
-            worst = max(worst, same_bare, same_sizes)
-            dtypes = f"{told / max(tensors, 1):11.1%}  {right / max(told, 1):8.1%}"
-            print(
-                f"{path.name:44}  {same_bare:8.3%}   {same_sizes:8.3%}   | {sizes:25.1%}  {bare:8.1%}   |{dtypes}",
-                flush=True,
-            )
-    return int(worst > 0.01)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    sys.exit(main([Path(argument) for argument in sys.argv[1:]]))

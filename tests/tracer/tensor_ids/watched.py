@@ -1,38 +1,28 @@
 """Checks which tensors a measured recording says its ops read and returned, against what a dispatch mode saw.
 
-Usage: python -m benchmarks.check.tensor_ids_check
-
-Each training step of `models/`, made small, runs once on the CPU under torch's profiler and under a mode that notes the
-real tensors of every op, both at once; a marker around each op says which of the profiler's ops it is. Compared are the
-edges from the op that made (or last wrote) a tensor to the ops that read it, and the forms of single results. Then five
-steps are recorded without the mode, and the processor time of reading them is printed.
+A step runs once on the CPU under torch's profiler and under a mode that notes the real tensors of every op, both at
+once; a marker around each op says which of the profiler's ops it is. Compared are the edges from the op that made (or
+last wrote) a tensor to the ops that read it, and the forms of single results.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from wavecast.analyzer.graph.export.ops import data_links
 from wavecast.arrays import Rows
-from wavecast.formats.kineto import import_numbered
 from wavecast.formats.trace.column import take_rows
 from wavecast.formats.trace.signature import Signature
 from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.tracer.description.signatures import describe_arguments, describe_value, tensors_in
 from wavecast.tracer.measured.profiled import read_profiler
 from wavecast.tracer.meta.oplog import OpLog, OpRow
-from wavecast.tracer.tensor_ids.tables import add_tensor_ids
 
 MARKER = "tensor ids check "
 
@@ -122,75 +112,3 @@ def compare(measured: Trace, truth: Trace) -> Agreement:
         form_count=len(told),
         right_form_count=sum(found == expected for found, expected in told),
     )
-
-
-def classify(model: nn.Module, batch: torch.Tensor, count: int) -> Callable[[], object]:
-    """Return a training step with cross-entropy over `count` classes."""
-    optimizer = torch.optim.AdamW(model.parameters())
-    labels = torch.randint(count, (len(batch),))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(batch), labels).backward()
-        optimizer.step()
-
-    return step
-
-
-def make_steps() -> dict[str, Callable[[], object]]:
-    """Return the training steps by name."""
-    torch.manual_seed(0)
-    resnet, block = (
-        import_module("benchmarks.make.models.resnet50").ResNet50,
-        import_module("benchmarks.make.models.transformer").PreNormBlock,
-    )
-    blocks = [block(64, 4, dropout=0.1, causal=True, epsilon=1e-5, approximate="tanh") for _ in range(4)]
-    decoder = nn.Sequential(nn.Embedding(100, 64), *blocks, nn.Flatten(), nn.Linear(64 * 16, 10))
-    encoder = nn.Sequential(nn.TransformerEncoderLayer(64, 4, batch_first=True), nn.Flatten(), nn.Linear(64 * 16, 10))
-    recurrent = nn.Sequential(nn.LSTM(64, 64, batch_first=True), _First(), nn.Flatten(), nn.Linear(64 * 16, 10))
-    sequences = torch.randn(2, 16, 64)
-    return {
-        "ResNet-50": classify(resnet(), torch.randn(2, 3, 64, 64), 1000),
-        "decoder, 4 blocks": classify(decoder, torch.randint(100, (2, 16)), 10),
-        "torch's encoder layer": classify(encoder, sequences, 10),
-        "LSTM": classify(recurrent, sequences, 10),
-    }
-
-
-def time_reading(step: Callable[[], object]) -> str:
-    """Return what the tensor ids of a recording of some iterations cost, beside reading the profiler's file."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiler:
-        for _ in range(5):
-            step()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "capture.json"
-        profiler.export_chrome_trace(str(path))
-        begin_s = time.process_time()
-        trace, external_ids = import_numbered(path.read_bytes())
-    read_s = time.process_time()
-    add_tensor_ids(trace, external_ids, profiler)
-    added_s, count = time.process_time(), len(trace.ops.name)
-    file_us, ids_us = (read_s - begin_s) / count * 1e6, (added_s - read_s) / count * 1e6
-    return f"{count:,} ops: {file_us:.0f} us per op to read the file, {ids_us:.0f} us for the ids"
-
-
-class _First(nn.Module):
-    def forward(self, found: tuple[torch.Tensor, Any]) -> torch.Tensor:
-        return found[0]
-
-
-def main() -> None:
-    """Print one line for each step."""
-    for name, step in make_steps().items():
-        step()
-        found = compare(*record(step))
-        print(
-            f"{name}: {found.true_count} edges, precision {found.right_count / found.found_count:.1%}, "
-            f"recall {found.right_count / found.true_count:.1%}; "
-            f"{found.right_form_count} of {found.form_count} results have the right form"
-        )
-        print(f"  {time_reading(step)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,16 +3,10 @@
 Each pair is one small model recorded twice as shapes alone, with one switch changed. A pair is right where the kind of
 change that was made comes first by its size or is said in words, and where no more groups are named than the change
 explains.
-
-Run: python -m benchmarks.check.compare_pairs [--only NAME] (about 9 s). It prints one
-line per pair and exits with status 1 where a change was missed or something was said of a pair that did not change.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -23,7 +17,7 @@ from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpus
 
-from .compare_models import Setup, record
+from .models import Setup, record
 
 GPT = Setup()
 INFERENCE = replace(GPT, training=False)
@@ -108,26 +102,3 @@ def fault(pair: Expected, found: Comparison) -> str:
     if not any(group.kind is pair.kind and pair.words in group.cause for group in groups):
         return "missed"
     return "" if len(groups) <= pair.most_groups else f"{len(groups)} groups, {pair.most_groups} at most"
-
-
-def main() -> int:
-    """Compare all pairs, or those whose name holds a text."""
-    parser = argparse.ArgumentParser(description="Compare pairs of changed models.")
-    parser.add_argument("--only", default="", help="pairs whose name holds this")
-    only: str = parser.parse_args().only
-    wrong = 0
-    say: Callable[[str], None] = print
-    chosen = [pair for pair in PAIRS if only in pair.name]
-    for pair in chosen:
-        found = compare_pair(pair)
-        problem = fault(pair, found)
-        wrong += bool(problem)
-        said = "; ".join(f"[{group.kind}] {group.cause}" for group in found.groups) or "nothing"
-        wanted = f"[{pair.kind}] {pair.words}" if pair.kind else "nothing"
-        say(f"{'WRONG: ' + problem if problem else 'right'} | {pair.name} | expected {wanted} | found {said}")
-    say(f"{len(chosen) - wrong} of {len(chosen)} pairs right")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
