@@ -1,31 +1,17 @@
-"""Times the op graph and its replay on every catalogued GPU, for a recorded trace and for a synthetic large one.
+"""A large trace that keeps the replay's own rules.
 
-Usage: python -m benchmarks.speed.replay_speed [TRACE] [--events 1000000] [--iterations 20]
-
-TRACE is meant to be v100_training_memory_events.json.gz. The synthetic trace: an op, a launch and a kernel at a time on
-two threads that take turns, one kernel in 16 on one of two side streams between event waits (every second wait with a
-synchronisation record), a device synchronisation every 4,000 launches, iterations of equal length; its times follow
-the replay's own rules. Prints CPU seconds of each part and the peak memory of the whole process until then.
+An op, a launch and a kernel at a time on two threads that take turns, one kernel in 16 on one of two side streams
+between event waits (every second wait with a synchronisation record), a device synchronisation every 4,000 launches,
+iterations of equal length.
 """
 
 from __future__ import annotations
 
-import argparse
-import resource
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-from wavecast import load_trace
-from wavecast.analyzer.graph.build import build_graph
-from wavecast.analyzer.graph.graph import Graph
-from wavecast.analyzer.replay.engine import Timing, replay
-from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.tables import CallTable, IterationTable, KernelTable, OpTable, SyncKind, SyncTable, Trace
-from wavecast.specs.catalog import load_catalog
-from wavecast.specs.match import match_device
 
 STRINGS = (
     "aten::mul", "cudaLaunchKernel", "kernel", "cudaEventRecord", "cudaStreamWaitEvent", "cudaDeviceSynchronize",
@@ -43,7 +29,6 @@ CALL_NS, BETWEEN_NS, KERNEL_NS, LATENCY_NS, GAP_NS, EVENT_NS, RETURN_NS = (
 )
 SYNC_EVERY, SIDE_EVERY, BURST = 4_000, 16, 500
 """Launches between synchronisations, between kernels on side streams, and between changes of thread."""
-DISTINCT_KERNELS = 500
 
 
 @dataclass
@@ -144,57 +129,3 @@ def fill_trace(recorder: Recorder, steps: list[tuple[int, int]]) -> Trace:
             **dict(zip(("kind", "call", "start_ns", "stream", "waited_stream", "record_call"), syncs, strict=True)),
         ),
     )
-
-
-def any_timing(graph: Graph, gpu_count: int) -> Timing:
-    generator, count = np.random.default_rng(1), len(graph.nodes.row)
-    return Timing(
-        base_ns=graph.nodes.cost_ns,
-        factor=generator.uniform(0.2, 3.0, (DISTINCT_KERNELS, gpu_count)),
-        factor_row=generator.integers(0, DISTINCT_KERNELS, count),
-        latency_ns=np.repeat(graph.latency_ns[:, None], gpu_count, axis=1),
-        host_ratio=np.ones(gpu_count),
-        residual_ns=graph.residual_ns,
-    )
-
-
-def time_parts(name: str, trace: Trace, architecture: str | None, gpu_count: int) -> None:
-    moments = [time.process_time()]
-    graph = build_graph(trace, architecture=architecture)
-    moments.append(time.process_time())
-    end = replay(graph, any_timing(graph, gpu_count))
-    moments.append(time.process_time())
-    iteration_spans(trace, graph, end)
-    moments.append(time.process_time())
-    built, replayed, divided = np.diff(moments)
-    events = sum(len(table.start_ns) for table in (trace.ops, trace.calls, trace.kernels, trace.syncs))
-    events += len(trace.memory.time_ns)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    print(
-        f"{name:<40} {events:>9,} {len(graph.nodes.row):>9,} {len(graph.edges.source):>9,} {len(graph.runs):>8,} "
-        f"{gpu_count:>5} {built:>8.2f} {replayed:>8.2f} {divided:>8.2f} {moments[-1] - moments[0]:>8.2f} {peak:>8.2f}"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", nargs="?", type=Path)
-    parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--iterations", type=int, default=20)
-    options = parser.parse_args()
-    catalog = load_catalog()
-    print(
-        f"{'trace':<40} {'events':>9} {'nodes':>9} {'edges':>9} {'runs':>8} {'GPUs':>5} "
-        f"{'graph s':>8} {'replay s':>8} {'spans s':>8} {'sum s':>8} {'peak GB':>8}"
-    )
-    if options.trace:
-        trace = load_trace(options.trace)
-        device = trace.devices[0]
-        gpu = match_device(catalog, device.name, sm_count=device.sm_count, memory_bytes=device.memory_bytes)
-        time_parts(options.trace.name.split(".")[0], trace, gpu.architecture if gpu else None, len(catalog.gpus))
-    trace = synthetic_trace(options.events, options.iterations)
-    time_parts("synthetic", trace, "Volta", len(catalog.gpus))
-
-
-if __name__ == "__main__":
-    main()
