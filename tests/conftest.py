@@ -26,6 +26,7 @@ from wavecast.formats.trace.tables import (
     SyncTable,
     Trace,
 )
+from wavecast.specs import catalog
 
 ROOT = Path(__file__).parent.parent
 DAY_OF_PRICES = date(2026, 11, 23)
@@ -58,6 +59,7 @@ def data_dir() -> Path:
 SLOW = ROOT / "tests" / "slow.txt"
 """Test functions that take long by their processor time, all cases together; `--rewrite-slow` measures them anew."""
 SLOW_S = 0.5
+SHOWN_GPUS = ROOT / "tests" / "shown_gpus.txt"
 NEEDS_TORCH = ROOT / "tests" / "tracer"
 CPU_S = Counter[str]()
 
@@ -121,7 +123,25 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture
-def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def shown_gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out GPUs that came to the catalogue after pages and golden files were written: rankings stay the same.
+
+    `pytest --rewrite-golden` writes pages, golden files and the list of these GPUs.
+    """
+    known = catalog.load_catalog().gpus
+    if request.config.getoption("--rewrite-golden"):
+        SHOWN_GPUS.write_text("".join(f"{gpu.name}\n" for gpu in known), encoding="utf-8")
+    names = set(SHOWN_GPUS.read_text(encoding="utf-8").splitlines())
+    document = dict(catalog._builtin_document())
+    document["gpu"] = [entry for entry in document["gpu"] if entry["name"] in names]
+    shown = catalog.Catalog(gpus=tuple(gpu for gpu in known if gpu.name in names))
+    if len(shown.gpus) < len(known):
+        monkeypatch.setattr(catalog, "_builtin_document", lambda: document)
+        monkeypatch.setattr(catalog, "_builtin_catalog", lambda: shown)
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest, shown_gpus: None) -> Callable[[str, str], None]:
     """Compare text with a file in `golden` beside the test; `pytest --rewrite-golden` accepts what is printed now."""
 
     def check(name: str, text: str) -> None:
