@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -25,6 +26,7 @@ from wavecast.formats.trace.tables import (
     SyncTable,
     Trace,
 )
+from wavecast.specs import catalog
 
 ROOT = Path(__file__).parent.parent
 DAY_OF_PRICES = date(2026, 11, 23)
@@ -54,12 +56,92 @@ def data_dir() -> Path:
     return path
 
 
+SLOW = ROOT / "tests" / "slow.txt"
+"""Test functions that take long by their processor time, all cases together; `--rewrite-slow` measures them anew."""
+SLOW_S = 0.5
+SHOWN_GPUS = ROOT / "tests" / "shown_gpus.txt"
+NEEDS_TORCH = ROOT / "tests" / "tracer"
+CPU_S = Counter[str]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite-golden", action="store_true", help="Write what is printed now to the golden files.")
+    parser.addoption("--full", action="store_true", help="Run slow tests too; so does naming a file or folder.")
+    parser.addoption("--rewrite-slow", action="store_true", help="With --full: write which tests are slow.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run the quick tests on all cores where nothing is asked for; workers are told by the option."""
+    config.option.full |= config.args_source is pytest.Config.ArgsSource.ARGS
+    if not config.option.full and getattr(config.option, "numprocesses", 0) is None:
+        config.option.numprocesses, config.option.dist = "auto", "worksteal"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the tracer's tests to the full run: torch alone takes seconds to import."""
+    return True if collection_path == NEEDS_TORCH and not config.option.full else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.full:
+        return
+    slow = set(SLOW.read_text(encoding="utf-8").split())
+    left_out = [item for item in items if item.nodeid.partition("[")[0] in slow]
+    config.hook.pytest_deselected(items=left_out)
+    kept = {id(item) for item in items} - {id(item) for item in left_out}
+    items[:] = [item for item in items if id(item) in kept]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell with each report the processor time that the process and its children have taken until then."""
+    report = yield
+    report.user_properties.append(("cpu_s", sum(os.times()[:4])))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    spent = dict(report.user_properties).get("cpu_s", 0.0)
+    worker = getattr(report, "node", None)
+    before = _SPENT.get(worker, spent)
+    _SPENT[worker] = spent
+    CPU_S[report.nodeid.partition("[")[0]] += spent - before
+
+
+_SPENT: dict[object, float] = {}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.rewrite_slow and not hasattr(session.config, "workerinput"):
+        names = sorted(
+            name for name, spent in CPU_S.items() if spent >= SLOW_S and not name.startswith("tests/tracer/")
+        )
+        SLOW.write_text("\n".join(names) + "\n", encoding="utf-8")
 
 
 @pytest.fixture
-def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def shown_gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out GPUs that came to the catalogue after pages and golden files were written: rankings stay the same.
+
+    `pytest --rewrite-golden` writes pages, golden files and the list of these GPUs.
+    """
+    known = catalog.load_catalog().gpus
+    if request.config.getoption("--rewrite-golden"):
+        SHOWN_GPUS.write_text("".join(f"{gpu.name}\n" for gpu in known), encoding="utf-8")
+    names = set(SHOWN_GPUS.read_text(encoding="utf-8").splitlines())
+    document = dict(catalog._builtin_document())
+    document["gpu"] = [entry for entry in document["gpu"] if entry["name"] in names]
+    shown = catalog.Catalog(gpus=tuple(gpu for gpu in known if gpu.name in names))
+    if len(shown.gpus) < len(known):
+        monkeypatch.setattr(catalog, "_builtin_document", lambda: document)
+        monkeypatch.setattr(catalog, "_builtin_catalog", lambda: shown)
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest, shown_gpus: None) -> Callable[[str, str], None]:
     """Compare text with a file in `golden` beside the test; `pytest --rewrite-golden` accepts what is printed now."""
 
     def check(name: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 A block is ```` ```console ````, a line `$ command`, and the beginning of what it prints at 100 columns; a last line `…`
 stands for the rest. `pytest --rewrite-golden tests/test_transcripts.py` writes what is printed now, as many lines.
+GPUs that are newer than the pages are left out (`shown_gpus`): a page need not be written anew for each.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def beginning(printed: list[str], shown: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("transcript", list(transcripts()), ids=lambda item: item.name)
 def test_a_command_prints_what_the_page_shows(
-    transcript: Transcript, folder: Path, request: pytest.FixtureRequest
+    transcript: Transcript, folder: Path, shown_gpus: None, request: pytest.FixtureRequest
 ) -> None:
     expected = beginning(run(transcript.command), transcript.lines)
     if request.config.getoption("--rewrite-golden"):

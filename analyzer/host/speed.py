@@ -20,7 +20,7 @@ from .recorded_speed import host_speed_of, relative_host_speed
 _RANGE: Final = (0.01, 100.0)
 MEASURED_HALF_WIDTH: Final = 0.1
 """Natural log: how far the ratio of two measured hosts may be off beside the spread of their measurements. Assumed: no
-two hosts with GPUs were measured, and benchmarks/check/host_ratios.py knows one machine under several Pythons."""
+two hosts with GPUs were measured, and host_ratios.py at f56f3bcf knows one machine under several Pythons."""
 _NEXT: Final = "'wavecast catalog hosts' lists names, 'wavecast measure --host -o FILE' measures one"
 _LONGEST_NAME: Final = 80
 _HOST_MARK: Final = b'"wavecast.host"'

@@ -20,7 +20,7 @@ from .result import Analysis
 
 HALF_WIDTH: Final = 0.21
 """Of the power at a known time, natural log, 90 %: of a card that is none of the seven of
-benchmarks/check/board_power.csv, by what each of these is off with constants from the six others; what a card's runs
+board_power.csv at f56f3bcf, by what each of these is off with constants from the six others; what a card's runs
 share and what each has of its own are told apart there (`energy_check.width_of`)."""
 FOREIGN_HALF_WIDTH: Final = 0.45
 """Where no board of the vendor, or of the generation, was measured: an assumption."""

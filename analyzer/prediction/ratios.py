@@ -25,7 +25,7 @@ from .workload import GpuWorkload
 
 BLOCK_ROWS: Final = 512
 """Rows computed at a time, so that intermediate arrays stay in the processor's cache
-(benchmarks/speed/predict_speed.py)."""
+(benchmarks/speed/times.py predict)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

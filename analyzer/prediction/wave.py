@@ -18,7 +18,7 @@ def reached_boundedness(moved_bytes: Floats, time_ns: Floats, bytes_per_s: Float
 
     Habitat takes gamma from the arithmetic intensity alone, so that a kernel too small to fill the memory's pipes
     counts as bound by it. On measured kernels this form's error is a sixth to a third smaller
-    (`benchmarks/check/wave_pairs.py` prints both).
+    (wave_pairs.py at f56f3bcf prints both).
 
     >>> reached_boundedness(np.array([3e6, 3e3]), np.array([1e3, 1e3]), np.array([3e12])).round(3)
     array([1.   , 0.001])
@@ -50,7 +50,7 @@ def exact_wave_factor(
     ⌈B / W_d⌉ · (D_o / D_d · W_d / W_o)^gamma · (C_o / C_d)^(1 - gamma) / ⌈B / W_o⌉.
     The memory term carries W_d / W_o because a block gets 1 / W of the bandwidth, also when fewer blocks than a wave
     exist: one SM cannot use the bandwidth of all. (Capping W at B there is worse on measured kernels:
-    benchmarks/check/wave_pairs.py prints both.)
+    wave_pairs.py at f56f3bcf prints both.)
 
     >>> one = np.ones(1)  # of 300 blocks in waves of 100 and of 200: three waves become two
     >>> exact_wave_factor(0 * one, one, one, 300 * one, 100 * one, 200 * one).round(2)

@@ -21,7 +21,7 @@ REFERENCE_HOST: Final = HostTimes(
     allocation_ns=571.0,
 )
 """What counts as a speed of 1: one virtual core of an AMD EPYC of family 26 (Zen 5), Python 3.11.7 and torch 2.13.0,
-least of six turns of benchmarks/check/host_ratios.py on 2026-11-23. It has no GPU, so launches have no speed."""
+least of six turns of host_ratios.py at f56f3bcf on 2026-11-23. It has no GPU, so launches have no speed."""
 KIND_WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
     {
         "python_ns": 0.22,

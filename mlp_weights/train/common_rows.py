@@ -1,6 +1,6 @@
 """Measured ops that several GPUs of one table share, with what weights that never saw a GPU's chip say of them.
 
-The material of rank_errors.py and of benchmarks/check/rank_chances.py. A block is the rows of one table, model, family
+The material of rank_errors.py and of rank_chances.py at f56f3bcf. A block is the rows of one table, model, family
 and precision, a column per GPU: ops that all of some set of GPUs measured stand in one row.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,9 @@ from wavecast.formats.recording.kernel_dtypes import dtype_of_kernel
 from wavecast.formats.trace.signature import TensorSpec
 from wavecast.formats.trace.tables import Trace
 
+from . import nsys_pairs
 from .test_nsys import Export, op_names
 
-nsys_pairs = import_module("benchmarks.check.nsys_pairs")
 ADD = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<{0}>, std::array<char*, 3ul> >(int)"
 )

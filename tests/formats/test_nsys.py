@@ -8,7 +8,6 @@ import gzip
 import json
 import sqlite3
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.signature import UNKNOWN, TensorSpec
 from wavecast.formats.trace.tables import KernelKind, Phase, SyncKind, Trace
 
-nsys_export = import_module("benchmarks.make.nsys_export")
-nsys_pairs = import_module("benchmarks.check.nsys_pairs")
-PROCESS: int = nsys_export.PROCESS
+from . import nsys_export, nsys_pairs
+from .nsys_export import PROCESS
+
 THREAD = PROCESS + 7
 KERNELS, COPIES, FILLS = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET"))
 CALLS, WAITS, GRAPHS = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("RUNTIME", "SYNCHRONIZATION", "GRAPH_TRACE"))

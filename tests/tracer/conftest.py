@@ -18,21 +18,13 @@ from wavecast.formats.trace.tables import Trace
 try:
     import torch
 except ImportError:
-    collect_ignore_glob = ["test_*.py"]  # recording needs torch; nothing else of wavecast does
+    collect_ignore_glob = ["test_*.py", "*/test_*.py"]  # recording needs torch; nothing else of wavecast does
 
 
 @pytest.fixture
-def load_model(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def load_model() -> Any:
     """Return a published architecture's module by name."""
-    monkeypatch.syspath_prepend(root_dir)
-    return lambda name: import_module(f"benchmarks.make.models.{name}")
-
-
-@pytest.fixture
-def stream_check(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the benchmark that compares the ops of two recordings."""
-    monkeypatch.syspath_prepend(root_dir)
-    return import_module("benchmarks.check.stream_check")
+    return lambda name: import_module(f"wavecast.benchmarks.make.models.{name}")
 
 
 @pytest.fixture

@@ -63,13 +63,13 @@ membench's dependent loads on V100 take half as long again at 1.04 times its L2.
 copies reach of what its reads reach (V100, A100, H100 PCIe: 0.88 to 0.98), as rows come in pieces and results are
 written between them; zeros are written at the whole rate. `rewrite_ratio`: a scattered row that is read and written
 back turns the bus round and opens its page twice; the one value that was set by measurements, V100's rows of a fused
-SGD with 16 indices per bag (benchmarks/check/embedding_check.py leaves these two out of its score).
+SGD with 16 indices per bag (embedding_check.py at f56f3bcf leaves these two out of its score).
 `sort_pass_launches`: histogram, scan, scatter for each eight bits."""
 BLOCKS_PER_SM: Final = 3.0
 """Of 512 threads, with the 33 registers that FBGEMM's forward kernels have in both recordings."""
 WAVE_CYCLES: Final = 2800.0
 """What a wave of FBGEMM's blocks takes however little its bags hold. Two calls on a recorded A100 set it, of 6.3 and
-37.9 waves; a V100's two of one wave check it (benchmarks/check/fbgemm_recordings.py)."""
+37.9 waves; a V100's two of one wave check it (fbgemm_recordings.py at f56f3bcf)."""
 CLASS_NAMES: Final = ("all",)
 
 

@@ -69,7 +69,7 @@ VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerConstants:
-    """Hold what the power of networks told: benchmarks/check/energy_check.py fits them, and anew without each card."""
+    """Hold what the power of networks told: energy_check.py at f56f3bcf fits them, and anew without each card."""
 
     stalled_picojoule: float = 670.0
     """a: of a clock of one multiprocessor while neither FLOP nor bytes hold a kernel up, beside these, in the 16 nm
@@ -87,7 +87,7 @@ class PowerConstants:
 
 
 FITTED: Final = PowerConstants()
-"""Rounded from a fit to all 51 runs of benchmarks/check/board_power.csv, seven cards counted alike. The form was chosen
+"""Rounded from a fit to all 51 runs of board_power.csv at f56f3bcf, seven cards counted alike. The form was chosen
 with all of them in sight; how good it is is said of each card by a fit to the six others."""
 _GDDR: Final = (MemoryKind.GDDR5, MemoryKind.GDDR5X, MemoryKind.GDDR6, MemoryKind.GDDR6X, MemoryKind.GDDR7)
 MOST_IDLE_SHARE: Final = 0.4

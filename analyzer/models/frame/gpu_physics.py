@@ -70,7 +70,7 @@ LEAST_CLOCK: Final = 0.75
 """Of the base clock: matrix units draw more than what it is stated for; A100 and H100 hold 0.8-0.9 of it."""
 CAP_EXPONENT: Final = 0.55
 """Of clock over power where a cap lowers it: clock_power's L40, whose board holds 300 W at 1.4 to 2.4 GHz (median of
-its points 0.43 to 0.55, by what idles: benchmarks/check/power_caps.py)."""
+its points 0.43 to 0.55, by what idles: power_caps.py at f56f3bcf)."""
 USUAL_DRAW: Final = 0.78
 """Of the power for switching, what a busy GPU draws at full clock where a kernel's own arithmetic does not say more.
 Chosen by networks on an RTX 3090 that others capped: ViT-B/16 trained in TF32 keeps 0.93 of its speed at 280 of 350 W

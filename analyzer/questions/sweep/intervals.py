@@ -8,7 +8,7 @@ GPUs that differ in everything do not. Between, they part like a random walk, as
 
 d: factors of four in figures, as `models.frame.intervals` has it. From 1 on the whole of h is needed: measured ratios
 of matrix products between GPUs 1.1 to 1.4 apart need 1.0 to 1.3 h for 90 %, those 1.7 to 2.5 apart 0.9 to 1.1
-(benchmarks/check/sweep_intervals.py); twins, nearer than 0.2, differ by their boards and by the noise of measuring,
+(sweep_intervals.py at f56f3bcf); twins, nearer than 0.2, differ by their boards and by the noise of measuring,
 which a figure that is varied has none of. b: the part of the way beyond all figures of the catalogue, where nothing was
 measured: times themselves get h * sqrt(1 + b) there. That is a declared width, which nothing can check.
 

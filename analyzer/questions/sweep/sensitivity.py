@@ -1,7 +1,7 @@
 """What one per cent more of each figure of a GPU would buy: elasticities, by finite differences.
 
 d ln(time) / d ln(figure) between figure / s and figure x s. Most figures give the same for every s from 1.01 to 1.2
-(benchmarks/check/sweep_steps.py); multiprocessors do not, as a wave of tiles more or less comes and goes with each of
+(sweep_steps.py at f56f3bcf); multiprocessors do not, as a wave of tiles more or less comes and goes with each of
 them. The step is therefore 1.1, where waves have averaged, and what 1.05 and 1.2 give is the range that is told beside
 it.
 """

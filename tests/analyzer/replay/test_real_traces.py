@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,8 @@ from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import match_device
+
+from .synthetic import synthetic_trace
 
 pytestmark = pytest.mark.data
 
@@ -143,11 +144,9 @@ def test_kernels_start_when_the_rules_say(all_cases: list[Analysis]) -> None:
     assert {gpu for gpu, share in near[2_000.0].items() if share < 0.85} == {COLD, "Instinct MI300X"}
 
 
-def test_a_million_events_worth_of_lanes_stay_linear(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_events_worth_of_lanes_stay_linear() -> None:
     """Twice the events make at most some more than twice the runs: nothing is scheduled node by node."""
-    monkeypatch.syspath_prepend(str(root_dir))
-    replay_speed = import_module("benchmarks.speed.replay_speed")
-    graphs = [build_graph(replay_speed.synthetic_trace(count, 2), architecture="Volta") for count in (5_000, 10_000)]
+    graphs = [build_graph(synthetic_trace(count, 2), architecture="Volta") for count in (5_000, 10_000)]
     assert all(graph.quality.edges_cut == graph.quality.waits_rejected == 0 for graph in graphs)
     assert len(graphs[1].runs) < 2.5 * len(graphs[0].runs) < 0.3 * len(graphs[0].nodes.row) * 2.5
     assert all(np.abs(graph.residual_ns).max() < 500 for graph in graphs)

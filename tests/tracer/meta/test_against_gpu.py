@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from . import streams
 
 pytestmark = pytest.mark.data
 
@@ -20,22 +21,19 @@ CASES = {
     "a100_alexnet_inference": ALMOST_ALL,
     "v100_convnet_ddp_training": ALMOST_ALL,
 }
-"""The 2080 Ti's thirty iterations take half a minute: `benchmarks/check/stream_check.py --public` compares them too."""
 WITHOUT_SHAPES = {"a100_alexnet_inference", "v100_convnet_ddp_training"}
 
 
 @pytest.mark.parametrize(("name", "bar"), CASES.items(), ids=list(CASES))
-def test_a_rebuilt_model_issues_the_ops_that_took_the_time(
-    stream_check: Any, data_dir: Path, name: str, bar: float
-) -> None:
-    pair = stream_check.record_beside(name, data_dir / "traces" / f"{name}.json.gz")
-    shapes, measured = stream_check.match_on_h100(*pair).sides
+def test_a_rebuilt_model_issues_the_ops_that_took_the_time(data_dir: Path, name: str, bar: float) -> None:
+    pair = streams.record_beside(name, data_dir / "traces" / f"{name}.json.gz")
+    shapes, measured = streams.match_on_h100(*pair).sides
     assert measured.share >= bar
     assert shapes.share >= ALMOST_ALL
     assert (measured.unshaped_share > 0.9) == (name in WITHOUT_SHAPES)
 
 
-def test_the_ops_of_another_model_are_told_apart(stream_check: Any, data_dir: Path) -> None:
+def test_the_ops_of_another_model_are_told_apart(data_dir: Path) -> None:
     other = data_dir / "traces" / "h100_bert_small_inference.json.gz"
-    match = stream_check.match_on_h100(*stream_check.record_beside("h100_vit_small_inference", other))
+    match = streams.match_on_h100(*streams.record_beside("h100_vit_small_inference", other))
     assert max(side.share for side in match.sides) == 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.tracer import trace_iteration
+
+from . import streams
+from .op_streams import dispatched
 
 BAR = 0.98
 """Of the time that a GPU is predicted to need."""
@@ -34,23 +36,21 @@ SMALLER = {
     ],
     ids="-".join,
 )
-def test_a_sample_model_issues_the_ops_that_run(
-    stream_check: Any, monkeypatch: pytest.MonkeyPatch, sample: tuple[str, str, str]
-) -> None:
-    size = stream_check.SIZES[sample[0]]
+def test_a_sample_model_issues_the_ops_that_run(monkeypatch: pytest.MonkeyPatch, sample: tuple[str, str, str]) -> None:
+    size = streams.SIZES[sample[0]]
     constants = {**size.constants, **SMALLER.get(sample[0], {})}
-    monkeypatch.setitem(stream_check.SIZES, sample[0], replace(size, constants=constants))
-    match = stream_check.match_on_h100(*stream_check.record_pair(*sample))
+    monkeypatch.setitem(streams.SIZES, sample[0], replace(size, constants=constants))
+    match = streams.match_on_h100(*streams.record_pair(*sample))
     assert match.least_share >= BAR, match.lone[:5]
 
 
 @pytest.mark.parametrize("what", ["shape", "dtype"])
-def test_other_shapes_or_types_are_no_match(stream_check: Any, training_step: Any, what: str) -> None:
+def test_other_shapes_or_types_are_no_match(training_step: Any, what: str) -> None:
     changed = {"shape": _wider, "dtype": _halved}[what]
     step = training_step()
     first = trace_iteration(lambda: step.model(step.images), device="meta")
     signatures = tuple(Signature(tuple(changed(item) for item in found.arguments)) for found in first.signatures)
-    match = stream_check.match_on_h100(first, replace(first, signatures=signatures))
+    match = streams.match_on_h100(first, replace(first, signatures=signatures))
     assert match.least_share < 0.2  # single numbers have no shape
 
 
@@ -66,7 +66,7 @@ def _halved(argument: Any) -> Any:
     return TensorSpec("bfloat16", argument.shape) if isinstance(argument, TensorSpec) else argument
 
 
-def test_an_op_that_only_one_side_has_is_named(stream_check: Any, training_step: Any) -> None:
+def test_an_op_that_only_one_side_has_is_named(training_step: Any) -> None:
     plain = training_step()
 
     def with_cosine() -> None:
@@ -74,27 +74,26 @@ def test_an_op_that_only_one_side_has_is_named(stream_check: Any, training_step:
         torch.empty(64, 64, device="meta").cos()
 
     pair = trace_iteration(plain, device="meta"), trace_iteration(with_cosine, device="meta")
-    match = stream_check.match_on_h100(*pair)
+    match = streams.match_on_h100(*pair)
     lone = [item for item in match.lone if item.share > 0]
     assert [(item.is_second, item.op, item.count) for item in lone] == [(True, "aten::cos", 1)]
     assert match.sides[0].share == 1
     assert match.sides[1].share == pytest.approx(1 - lone[0].share)
 
 
-@pytest.mark.usefixtures("stream_check")
 def test_what_runs_inside_an_op_counts_as_that_op() -> None:
     data = torch.randn(8, 8)
     measured = trace_iteration(lambda: torch.relu_(data), device="cpu", warmup=0, repeats=0)
     inner = {measured.strings[name] for name in measured.ops.name.tolist()}
-    streams = import_module("benchmarks.check.op_streams").dispatched(measured)
-    outer = {streams.strings[name] for name in streams.ops.name.tolist()}
+    calls = dispatched(measured)
+    outer = {calls.strings[name] for name in calls.ops.name.tolist()}
     assert "aten::relu_" in outer
     assert len(inner) > len(outer)
 
 
-def test_optimizers_are_left_as_they_were(stream_check: Any, training_step: Any) -> None:
+def test_optimizers_are_left_as_they_were(training_step: Any) -> None:
     step = training_step(device="cpu")
-    with stream_check.short_lists():
+    with streams.short_lists():
         pass
     step()
     assert step.optimizer.param_groups[0]["foreach"] is None

@@ -1,13 +1,8 @@
-"""Which tensors the ops of a measured recording read and returned.
-
-`benchmarks/check/tensor_ids_check.py` has larger models.
-"""
+"""Which tensors the ops of a measured recording read and returned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,13 +21,9 @@ from wavecast.tracer.measured.profiled import read_profiler
 from wavecast.tracer.tensor_ids import tables
 from wavecast.tracer.tensor_ids.events import OpEvent, read_events
 
+from .watched import compare, record
+
 READER = "wavecast.tracer.tensor_ids.tables.read_events"
-
-
-@pytest.fixture
-def check(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(root_dir)
-    return import_module("benchmarks.check.tensor_ids_check")
 
 
 def profiled(step: Callable[[], object], **options: bool) -> Any:
@@ -60,12 +51,10 @@ def attend() -> Any:
 
 
 @pytest.mark.parametrize(("build", "share"), [("convnet", 1.0), ("attention", 0.95)])
-def test_data_flows_as_a_dispatch_mode_sees_it(
-    check: Any, training_step: Callable[..., Any], build: str, share: float
-) -> None:
+def test_data_flows_as_a_dispatch_mode_sees_it(training_step: Callable[..., Any], build: str, share: float) -> None:
     step = training_step("cpu", dropout=0.0) if build == "convnet" else attend()
     step()
-    found = check.compare(*check.record(step))
+    found = compare(*record(step))
     assert found.true_count > 100
     assert found.right_count >= share * found.true_count
     assert found.right_count >= share * found.found_count

@@ -20,7 +20,7 @@ NAMES = (
 @pytest.fixture(scope="session")
 def pairs() -> ModuleType:
     pytest.importorskip("torch")
-    return import_module("benchmarks.check.compare_pairs")
+    return import_module(".pairs", __package__)
 
 
 @pytest.mark.parametrize("name", NAMES)
