@@ -176,7 +176,7 @@ def trace_name(trace: Any) -> str:
     if not isinstance(trace, str | Path):
         return str(trace.meta.workload.name or "trace")
     if str(trace).startswith("archive:/"):
-        from ...formats.archive.reference import name_of_reference
+        from ...formats.files.reference import name_of_reference
 
         return name_of_reference(Path(trace))
     return "standard input" if str(trace) == "-" else Path(trace).name

@@ -54,7 +54,7 @@ class TracePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path; of an archived trace, one that `load_trace` understands."""
         if isinstance(value, str) and value.startswith("archive:"):
-            from ...formats.archive.reference import as_path, is_reference
+            from ...formats.files.reference import as_path, is_reference
 
             if is_reference(value):
                 try:

@@ -72,7 +72,7 @@ class MeasureRequest:
 def _read_place(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Path | None:
     """Return where a trace lies: a file, or in an archive."""
     if text is not None and text.startswith("archive:"):
-        from ...formats.archive.reference import as_path
+        from ...formats.files.reference import as_path
 
         return as_path(text)
     return None if text is None else Path(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from ..trace.tables import Trace
 
 SCHEME: Final = "archive://"
+LOADERS: Final[dict[str, Callable[[str, str], Trace]]] = {}
+"""By scheme what loads a trace, given the archive's place and an id or tag: archives read files, never the reverse."""
 _COLLAPSED: Final = "archive:/"
 """What is left of the scheme in a path, which has no double slashes."""
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*):/+")
@@ -53,13 +56,10 @@ def parse_reference(place: str | Path) -> tuple[str, str]:
 
 def load_reference(place: str | Path) -> Trace:
     """Return the trace that a reference names. Raises InputError where it names none, TraceError for a damaged one."""
-    from .archive import open_archive
-
     location, name = parse_reference(place)
     if not name:
         raise InputError(f"{SCHEME}{location}: which trace? Add '#' and an id or tag of 'wavecast archive list'")
-    with open_archive(location) as archive:
-        return archive.load(name)
+    return LOADERS[SCHEME](location, name)
 
 
 def name_of_reference(place: str | Path) -> str:

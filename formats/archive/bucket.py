@@ -1,21 +1,22 @@
-"""Speaks to an object store through fsspec: objects by name, and one line for whatever goes wrong there.
+"""An archive in a bucket of an object store, through fsspec; one line for whatever goes wrong there.
 
-Credentials are the cloud's own configuration (environment, files, the machine's role). Of errors only the code or kind
-is told: their texts may hold signed addresses.
+An object store writes an object whole or not at all, and who reads or lists afterwards sees it (S3, Google Cloud
+Storage and Azure promise both). Credentials are the cloud's own configuration (environment, files, the machine's role).
+Of errors only the code or kind is told: their texts may hold signed addresses.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from ....errors import InputError, OutputError, WavecastError, WriteError
-from ..store import check_key
+from ...errors import InputError, OutputError, WavecastError, WriteError
+from ..files.open import DEFAULT_MAX_BYTES
+from .folder import StoredObject, is_name
 
 _EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 """Which extra each kind of URL needs."""
@@ -37,18 +38,8 @@ _UNREACHABLE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredObject:
-    """Describe an object: its name below the archive, bytes, and when it was written, in seconds since 1970."""
-
-    name: str
-    size_bytes: int
-    written_s: float | None
-    """None where the store does not say."""
-
-
-class Objects:
-    """Read and write the objects below a URL. Raises FileNotFoundError for one that is missing, WavecastError else."""
+class BucketStore:
+    """Keep an archive below a URL."""
 
     def __init__(self, url: str) -> None:
         self._scheme, self._root = _split(url)
@@ -56,93 +47,82 @@ class Objects:
 
     @property
     def location(self) -> str:
-        """Return the URL."""
+        """Return the URL, without a slash at its end."""
         return f"{self._scheme}://{self._root}"
 
-    def get(self, name: str) -> bytes:
-        """Return an object."""
-        with self._asking(InputError):
-            return bytes(self._system.cat_file(self._path(name)))
+    def create(self) -> None:
+        """Look whether the bucket is there; it is never made."""
+        self._find("", OutputError)
 
-    def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return several objects, fetched beside each other."""
+    def read(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return those of some objects that are there, fetched beside each other; too large ones are cut off."""
         if not names:
             return {}
         paths = {self._system._strip_protocol(self._path(name)): name for name in names}
+        found = {}
         with self._asking(InputError):
-            return {paths[path]: bytes(data) for path, data in self._system.cat(list(paths)).items()}
+            answers = self._system.cat(list(paths), on_error="return", start=0, end=DEFAULT_MAX_BYTES)
+            for path, answer in answers.items():
+                if not isinstance(answer, Exception):
+                    found[paths[path]] = bytes(answer)
+                elif not isinstance(answer, FileNotFoundError):
+                    raise answer
+        return found
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write an object, whole or not at all."""
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object."""
         try:
             with self._asking(OutputError):
                 self._system.pipe_file(self._path(name), data)
         except FileNotFoundError:
             raise self._no_bucket(OutputError) from None
 
-    def copy(self, name: str, new_name: str) -> None:
-        """Copy an object within the store."""
-        with self._asking(OutputError):
-            self._system.cp_file(self._path(name), self._path(new_name))
-
-    def delete(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove an object, if it is there."""
-        try:
-            with self._asking(OutputError):
-                self._system.rm_file(self._path(name))
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError), self._asking(OutputError):
+            self._system.rm_file(self._path(name))
 
-    def look(self, name: str) -> StoredObject | None:
-        """Describe an object; None where there is none."""
-        try:
-            with self._asking(InputError):
-                self._system.invalidate_cache()
-                found = self._system.info(self._path(name))
-        except FileNotFoundError:
-            return None
-        return self._describe(name, found) if found.get("type") == "file" else None
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all objects below a folder, in order."""
+        return [item.name for item in self.objects(folder)]
 
-    def list(self, folder: str, kind: type[InputError] = InputError) -> list[StoredObject]:
-        """Describe all objects below a folder (empty: all there are), in order of name."""
-        path = self._path(folder) if folder else f"{self._scheme}://{self._root}"
+    def objects(self, folder: str) -> list[StoredObject]:
+        """Describe all objects below a folder, in order of name."""
+        root = self._system._strip_protocol(self.location).rstrip("/") + "/"
+        return [
+            StoredObject(name=name, size_bytes=int(info.get("size") or 0), written_s=_written_s(info))
+            for path, info in sorted(self._find(folder, InputError).items())
+            if path.startswith(root) and info.get("type") == "file" and is_name(name := path[len(root) :])
+        ]
+
+    def _find(self, folder: str, kind: type[InputError]) -> dict[str, Any]:
         try:
             with self._asking(kind):
                 self._system.invalidate_cache()
-                found = self._system.find(path, detail=True)
+                return dict(self._system.find(self._path(folder) if folder else self.location, detail=True))
         except FileNotFoundError:
             with self._asking(kind):
                 is_there = self._system.exists(f"{self._scheme}://{self._root.partition('/')[0]}")
             if is_there:
-                return []
+                return {}
             raise self._no_bucket(kind) from None
-        root = self._system._strip_protocol(f"{self._scheme}://{self._root}").rstrip("/") + "/"
-        items = [
-            self._describe(path[len(root) :], info)
-            for path, info in found.items()
-            if path.startswith(root) and info.get("type") == "file"
-        ]
-        return sorted(items, key=lambda item: item.name)
 
     def _path(self, name: str) -> str:
-        return f"{self._scheme}://{self._root}/{name}"
+        return f"{self.location}/{name}"
 
     @property
     def _system(self) -> Any:
         if self._opened is None:
-            extra = _EXTRAS.get(self._scheme, "s3")
             try:
                 import fsspec
 
                 with self._asking(InputError):
                     self._opened = fsspec.filesystem(self._scheme, **_options(self._scheme))
             except ImportError:
-                raise InputError(f"{self.location}: needs pip install 'wavecast[{extra}]'") from None
+                raise InputError(
+                    f"{self.location}: needs pip install 'wavecast[{_EXTRAS.get(self._scheme, 's3')}]'"
+                ) from None
         return self._opened
-
-    @staticmethod
-    def _describe(name: str, info: dict[str, Any]) -> StoredObject:
-        return StoredObject(name=name, size_bytes=int(info.get("size") or 0), written_s=_written_s(info))
 
     def _no_bucket(self, kind: type[InputError]) -> InputError:
         bucket = self._root.partition("/")[0]
@@ -165,7 +145,7 @@ def _split(url: str) -> tuple[str, str]:
         parts = urlsplit(url)
     except ValueError:
         raise InputError("expected a URL such as s3://bucket/traces") from None
-    scheme, bucket = parts.scheme, parts.netloc
+    scheme, bucket, prefix = parts.scheme, parts.netloc, parts.path.strip("/")
     if scheme not in _EXTRAS and scheme != _MEMORY:
         raise InputError(f"{scheme}://: expected a folder, or a URL that begins with s3://, gs://, az:// or abfs://")
     is_account = _EXTRAS.get(scheme) == "azure" and ":" not in bucket
@@ -174,19 +154,11 @@ def _split(url: str) -> tuple[str, str]:
             f"{scheme}://: expected bucket and prefix alone; credentials come from the cloud's own configuration, "
             "never from a URL"
         )
-    prefix = parts.path.strip("/")
     if not _BUCKET.fullmatch(bucket):
         raise InputError(f"{scheme}://: expected a bucket, as in {scheme}://bucket/traces")
-    return scheme, f"{bucket}/{_check_prefix(prefix)}" if prefix else bucket
-
-
-def _check_prefix(prefix: str) -> str:
-    try:
-        return check_key(prefix)
-    except InputError:
-        raise InputError(
-            f"expected a prefix of letters, digits, '.', '_', '-' and '/', other than journal, found {prefix[:80]!r}"
-        ) from None
+    if prefix and not is_name(prefix):
+        raise InputError(f"expected a prefix of letters, digits, '.', '_', '-' and '/', found {prefix[:80]!r}")
+    return scheme, f"{bucket}/{prefix}" if prefix else bucket
 
 
 def _options(scheme: str) -> dict[str, Any]:
