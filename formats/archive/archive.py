@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -52,14 +51,6 @@ _LOOSE_COUNT: Final = 32
 """So many entries may be missing in the index, or too many, before it is written anew."""
 _SHOWN: Final = 5
 """Of entries that a name may mean."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """Count the files that no entry named and that were removed."""
-
-    removed_count: int
-    removed_bytes: int
 
 
 class Archive:
@@ -224,18 +215,20 @@ class Archive:
         named = self.ids()
         return [trace_id for trace_id in there if trace_id not in named]
 
-    def sweep(self, *, grace_s: float = GRACE_S) -> Swept:
-        """Remove the files that no entry, not even a damaged one, names and that are older than the grace period."""
+    def sweep(self, *, grace_s: float = GRACE_S) -> list[str]:
+        """Remove the files that no entry, not even a damaged one, names and that are older than the grace period.
+
+        Returns their ids.
+        """
         written = {found: item for item in self.store.objects(TRACES) if (found := id_of(item.name))}
         named, latest_s = self.ids(), time.time() - grace_s
-        removed = [
-            item.size_bytes
+        return [
+            trace_id
             for trace_id, item in written.items()
             if trace_id not in named
             and (item.written_s is not None and item.written_s <= latest_s)
             and self._remove_file(trace_id)
         ]
-        return Swept(removed_count=len(removed), removed_bytes=sum(removed))
 
     def reread(self) -> None:
         """Forget what was read or indexed, and read every entry itself."""

@@ -243,7 +243,7 @@ def prune(directory: str, query: tuple[str, ...], keep_tagged: bool, dry_run: bo
             write_result(f"{len(chosen):,} traces, and of files that no entry names {len(found.unnamed()):,}\n", None)
             return
         swept = found.sweep()
-        write_result(f"{len(chosen):,} traces removed, and {swept.removed_count:,} files that no entry named\n", None)
+        write_result(f"{len(chosen):,} traces removed, and {len(swept):,} files that no entry named\n", None)
 
 
 @archive.command("repair", cls=WavecastCommand, short_help="Make entries again from the files.")
