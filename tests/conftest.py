@@ -104,7 +104,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    spent = dict(report.user_properties).get("cpu_s", 0.0)
+    spent = next((float(str(value)) for name, value in report.user_properties if name == "cpu_s"), 0.0)
     worker = getattr(report, "node", None)
     before = _SPENT.get(worker, spent)
     _SPENT[worker] = spent
