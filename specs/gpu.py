@@ -141,7 +141,7 @@ class Gpu:
     """What a user's file says that it costs; the shipped entries leave prices to the price book."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Catalog:
     """Hold every known GPU, in the order of the file; a user's own additions come last."""
 

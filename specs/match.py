@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 from ..errors import InputError, UnknownGpuError
 from .gpu import Catalog, Gpu
 from .instances import Server, find_machines
-from .names import agrees_with_vendor, can_mean, near_gpus, words_of
+from .names import agrees_with_vendor, can_mean, near_gpus, parts_of, telling_words, words_of
 from .variants import GpuSetting, apply_variant, split_variant
 
 _VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "graphics"})
@@ -25,6 +26,36 @@ _LINES: Final = frozenset({"titan", "quadro"})
 """Lines of products that are known by a name alone."""
 _MEMORY_RATIO_RANGE: Final = (0.85, 1.10)
 """Reported over nominal memory: ECC on GDDR6 takes 6.25 % and drivers reserve up to about 3 % more."""
+
+
+class NameIndex:
+    """Tell which few of many GPUs a name may mean, so that the rules of `find_gpus` are tried on these alone."""
+
+    def __init__(self, gpus: Iterable[Gpu] = ()) -> None:
+        self._gpus: dict[str, tuple[int, Gpu]] = {}
+        self._named: dict[str, dict[str, None]] = {}
+        for gpu in gpus:
+            self.add(gpu)
+
+    def add(self, gpu: Gpu) -> None:
+        """Add a GPU at the end, or in the place of its namesake."""
+        self._gpus[gpu.name] = (self._gpus.get(gpu.name, (len(self._gpus),))[0], gpu)
+        for name in (gpu.name, *gpu.aliases):
+            for key in (plain_name(name), _short(name), *(_LINES & set(words_of(name)))):
+                self._named.setdefault(key, {})[gpu.name] = None
+        for word in telling_words(gpu):
+            self._named.setdefault(word, {})[gpu.name] = None
+
+    def narrow(self, name: str) -> Catalog:
+        """Return the GPUs, in order, that share with a name what each rule needs."""
+        keys = {plain_name(name), _short(name), *words_of(name), *parts_of(name)}
+        found = {own: self._gpus[own] for key in keys & self._named.keys() for own in self._named[key]}
+        return Catalog(gpus=tuple(gpu for _, gpu in sorted(found.values(), key=lambda placed: placed[0])))
+
+
+@lru_cache(maxsize=4)
+def _index_of(catalog: Catalog) -> NameIndex:
+    return NameIndex(catalog.gpus)
 
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
@@ -79,8 +110,9 @@ def _run_as(gpus: list[Gpu], variant: GpuSetting, name: str) -> list[Gpu]:
 def _find_base(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]:
     if not words_of(name):
         raise UnknownGpuError(f"{name!r} names no GPU; see `wavecast catalog` for all of them")
-    for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line):
-        found = [gpu for gpu in _distinct(matches(catalog, name)) if agrees_with_vendor(gpu, name)]
+    near = _index_of(catalog).narrow(name)
+    for matches in _RULES:
+        found = [gpu for gpu in _distinct(matches(near, name)) if agrees_with_vendor(gpu, name)]
         if found:
             return found
     found = _of_machines(catalog, find_machines(name))
@@ -123,7 +155,8 @@ def match_device(
     'A100 SXM4 80GB'
     >>> match_device(catalog, "NVIDIA A100-SXM4-80GB", sm_count=42, memory_bytes=None)  # a slice of one: None
     """
-    named = _distinct([*_by_name(catalog, name), *_by_alias(catalog, name)])
+    near = _index_of(catalog).narrow(name)
+    named = _distinct([*_by_name(near, name), *_by_alias(near, name)])
     fitting = [gpu for gpu in named if _agrees(gpu, sm_count, memory_bytes)]
     if not named and is_generic_name(name):
         fitting = find_fitting(
@@ -213,8 +246,12 @@ def is_gpu_name(catalog: Catalog, name: str) -> bool:
     >>> is_gpu_name(catalog, "h100"), is_gpu_name(catalog, "p4d.24xlarge")
     (True, False)
     """
-    ways = (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line)
-    return any(matches(catalog, name) for matches in ways)
+    near = _index_of(catalog).narrow(name)
+    return any(matches(near, name) for matches in _RULES)
+
+
+_RULES: Final = (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line)
+"""In the order in which they are tried."""
 
 
 def _of_machines(catalog: Catalog, machines: Iterable[Server]) -> list[Gpu]:

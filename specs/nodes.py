@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from .documents import read_toml
+from .documents import Entry, read_toml
 from .gpu import SourceNote
-from .layout import GIGA, Entry
+from .layout import GIGA
 
 _NODES_FILE = Path(__file__).with_name("nodes.toml")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from ..documents import read_toml
-from ..layout import Entry
+from ..documents import Entry, read_toml
 from .listing import Listing, PriceKind
 
 _PRICES_FILE = Path(__file__).parent.with_name("prices.toml")
