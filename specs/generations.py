@@ -7,6 +7,7 @@ A capability beyond the last row counts as that row's generation.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -46,6 +47,7 @@ AMD_ARCHITECTURES: Final = ("CDNA", "RDNA")
 """What names of AMD's architectures begin with."""
 
 
+@lru_cache(maxsize=256)
 def generation_at(compute_capability: str) -> Generation:
     """Return the generation of a compute capability such as `9.0`, or of an AMD target such as `gfx942`.
 

@@ -168,6 +168,13 @@ def test_one_entry_may_build_on_another_of_the_file(load: Load) -> None:
     assert [gpu.tdp_w for gpu in load(text).gpus[-2:]] == [500, 1]
 
 
+@pytest.mark.parametrize("base", ["Test T1", "test-t1", "nvidia test t1", "T1 Second Name"])
+def test_a_base_goes_by_any_name_that_it_has_in_this_file(load: Load, base: str) -> None:
+    first = toml_entry(aliases=["T1 Second Name"], power__tdp_w=123)
+    found = load(f'{first}[[gpu]]\nname = "Test T2"\nbased_on = "{base}"\n')
+    assert found.gpus[-1].tdp_w == 123
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats, Mask, Rows
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
 from .joint_errors import HALF_WIDTH, JointErrors, joint_errors
@@ -36,6 +36,10 @@ TOLD_APART: Final = 0.8
 PAIRED: Final = MOST_PAIRED
 """Of so few GPUs all pairs are compared; of more, the likeliest first ones."""
 LEADERS: Final = 3
+MOST_DRAWN: Final = 400
+"""So many are drawn together, which takes the cube of their number; the catalogue has fewer."""
+FAR: Final = 3.0
+"""Standard deviations by which a time may be too long."""
 _JITTER: Final = 1e-6
 Draws = npt.NDArray[np.float32]
 
@@ -68,8 +72,9 @@ class Chances:
 
     def first_places(self) -> tuple[Floats, Floats]:
         """Return each GPU's chance to be the fastest, and to be the cheapest, [m] each; 0 where it cannot be chosen."""
-        drawn = draw_errors(self.errors)
-        return self._first(self.time, drawn), self._first(self.time + self.price, drawn)
+        near = self._near()
+        drawn = draw_errors(self.errors if len(near) == len(self.time) else self.errors.of(near))
+        return self._first(self.time, near, drawn), self._first(self.time + self.price, near, drawn)
 
     def _less(self, value: Floats, first: int, second: int) -> float:
         gap = float(value[second] - value[first])
@@ -77,10 +82,19 @@ class Chances:
             return float("nan")
         return chance_of_gap(gap, self.errors.of(np.array([first, second])))
 
-    def _first(self, value: Floats, drawn: Draws) -> Floats:
-        chance, among = np.zeros(len(value)), np.flatnonzero(self.may & ~np.isnan(value))
+    def _near(self) -> Rows:
+        """Return the GPUs that are drawn: of very many, those whose time or cost may be the lowest, by its low end."""
+        if len(self.time) <= MOST_DRAWN:
+            return np.arange(len(self.time))
+        low = np.where(self.may, -FAR * self.errors.deviation, np.inf)
+        ends = (low + self.time, low + self.time + self.price)
+        return np.unique(np.concatenate([np.argsort(end)[: MOST_DRAWN // 2] for end in ends]))  # NaN comes last
+
+    def _first(self, value: Floats, near: Rows, drawn: Draws) -> Floats:
+        chance, is_among = np.zeros(len(value)), (self.may & ~np.isnan(value))[near]
+        among = near[is_among]
         if len(among):
-            first = np.argmin(drawn[:, among] + value[among].astype(np.float32), axis=1)
+            first = np.argmin(drawn[:, is_among] + value[among].astype(np.float32), axis=1)
             chance[among] = np.bincount(first, minlength=len(among)) / len(drawn)
         return chance
 
