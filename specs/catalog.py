@@ -106,7 +106,7 @@ def _extended_contents(path: Path) -> _Contents:
         if spelt != name:
             raise InputError(f"{path.name}: {name} differs from {spelt} in spelling only; write {spelt} to replace it")
         base = _find_base(entry["based_on"], known, index, where) if "based_on" in entry else None
-        known.entries[name] = _complete_entry(entry, base and known.entries[base], path.name)
+        known.entries[name] = _complete_entry(entry, known.entries[base] if base else None, path.name)
         whole = build_gpu(known.entries[name], capabilities, where)
         divided[name] = divided.get(base, base) if base is not None else name
         known.gpus[name] = _as_run(whole, divided[name], path.name)

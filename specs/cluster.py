@@ -6,47 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
-
-from msgspec import Struct
+from typing import Final
 
 from ..errors import InputError, UnknownGpuError, parameter
 from .documents import Entry, check_keys, name_entries, read_table, read_toml
 from .fabric import usual_node
 from .gpu import Catalog, Gpu, listed_name
 from .instances import find_machines
-from .layout import Amount, Count, Text
+from .layout import NOTE_KEYS, Key, Text, table_type
 from .match import find_gpu
-from .nodes import Node, load_nodes, node_of_entry
+from .nodes import NODE_KEYS, Node, entry_of_node, load_nodes, node_of_entry
 
 _OWN_KEYS: Final = ("note", "usd_per_hour", "price_source", "source", "verified", "kind")
 """What a node does not take over from the one it is based on."""
 
 
-class _NodeTable(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Say what a `[[node]]` of a user's file holds, with what it takes over."""
-
-    name: Text
-    gpu: Text
-    gpu_count: Count
-    based_on: Text | None = None
-    link: Text | None = None
-    link_gb_per_s: Amount | None = None
-    domain_gpu_count: Count | None = None
-    pair_gb_per_s: Amount | None = None
-    socket_gb_per_s: Amount | None = None
-    host_link: Text | None = None
-    host_gb_per_s: Amount | None = None
-    nic: Text | None = None
-    nic_gbit_per_s: Amount | None = None
-    usd_per_hour: Amount | None = None
-    note: Text | None = None
-    link_latency_ratio: Amount | None = None
-    link_bandwidth_ratio: Amount | None = None
-    nic_latency_ratio: Amount | None = None
-    nic_bandwidth_ratio: Amount | None = None
-    source: Text | None = None
-    verified: bool = False
+_NODE_TABLE: Final = table_type(
+    "Node",
+    {
+        **{name: key for name, key in NODE_KEYS.items() if name not in ("kind", "price_source")},
+        **NOTE_KEYS,
+        "based_on": Key("", Text),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +114,7 @@ def _user_node(entry: Entry, where: str, file: str, catalog: Catalog) -> Node:
         except InputError as error:
             raise InputError(f"{where}: based_on: {error}") from None
     merged = {key: value for key, value in base.items() if value and key not in _OWN_KEYS} | entry
-    read_table(merged, _NodeTable, where, example="give it, or name a node to take it from with based_on")
+    read_table(merged, _NODE_TABLE, where, example="give it, or name a node to take it from with based_on")
     try:
         merged["gpu"] = listed_name(find_gpu(catalog, merged["gpu"]))
     except UnknownGpuError as error:
@@ -150,34 +132,3 @@ def _user_node(entry: Entry, where: str, file: str, catalog: Catalog) -> Node:
         "source": file,
     }
     return node_of_entry({**usual, **merged, "kind": "user", "verified": False})
-
-
-def entry_of_node(node: Node) -> Entry:
-    """Return a node as a table of a TOML file has it."""
-    found: dict[str, Any] = {
-        "name": node.name,
-        "kind": node.kind,
-        "gpu": node.gpu,
-        "gpu_count": node.gpu_count,
-        "link": node.link,
-        "link_gb_per_s": node.link_bandwidth_bytes_per_s / 1e9,
-        "domain_gpu_count": node.domain_gpu_count,
-        "pair_gb_per_s": _giga(node.pair_bandwidth_bytes_per_s),
-        "socket_gb_per_s": _giga(node.socket_bandwidth_bytes_per_s),
-        "host_link": node.host_link,
-        "host_gb_per_s": _giga(node.host_bandwidth_bytes_per_s),
-        "nic": node.nic,
-        "nic_gbit_per_s": node.nic_bandwidth_bytes_per_s * 8 / 1e9,
-        "usd_per_hour": node.usd_per_hour,
-        "link_latency_ratio": node.link_latency_ratio,
-        "link_bandwidth_ratio": node.link_bandwidth_ratio,
-        "nic_latency_ratio": node.nic_latency_ratio,
-        "nic_bandwidth_ratio": node.nic_bandwidth_ratio,
-        "source": node.source.source,
-        "note": node.note,
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _giga(value: float | None) -> float | None:
-    return None if value is None else value / 1e9

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from ..errors import InputError
 from .documents import Entry, read_table
-from .gpu import Gpu, Rate, SourceNote, is_hbm
+from .gpu import Gpu, Rate, SourceNote, is_hbm, is_matrix_rate
 
 MEGA: Final = 1e6
 GIGA: Final = 1e9
@@ -52,11 +52,19 @@ class Key:
     required: bool = False
 
 
-def _rates(prefix: str, names: Mapping[str, Rate]) -> dict[str, Key]:
-    return {f"{name}_{'tops' if name == 'int8' else 'tflops'}": Key(f"{prefix}{rate}") for name, rate in names.items()}
-
-
 RATE_PREFIX: Final = "rate:"
+
+
+def _rates(*, are_matrix: bool) -> dict[str, Key]:
+    return {
+        f"{rate.removeprefix('matrix_')}_{'tops' if rate is Rate.MATRIX_INT8 else 'tflops'}": Key(
+            RATE_PREFIX + rate, required=rate is Rate.FP32
+        )
+        for rate in Rate
+        if is_matrix_rate(rate) is are_matrix
+    }
+
+
 GROUPS: Final[dict[str, dict[str, Key]]] = {
     "clocks": {
         "sm_count": Key("sm_count", Count, required=True),
@@ -77,28 +85,10 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
         "bandwidth_gb_per_s": Key("memory_bandwidth_bytes_per_s", scale=GIGA, required=True),
     },
     "l2": {"size_mib": Key("l2_cache_bytes", scale=MIB, required=True)},
-    "vector": {
-        "fp64_tflops": Key(RATE_PREFIX + Rate.FP64),
-        "fp32_tflops": Key(RATE_PREFIX + Rate.FP32, required=True),
-        "fp16_tflops": Key(RATE_PREFIX + Rate.FP16),
-    },
+    "vector": _rates(are_matrix=False),
     "matrix": {
         "fp16_flop_per_clock_per_sm": Key("matrix_flops_per_clock_per_sm", Count),
-        **_rates(
-            RATE_PREFIX,
-            {
-                "fp64": Rate.MATRIX_FP64,
-                "fp32": Rate.MATRIX_FP32,
-                "tf32": Rate.MATRIX_TF32,
-                "fp16": Rate.MATRIX_FP16,
-                "fp16_accumulate_fp16": Rate.MATRIX_FP16_ACCUMULATE_FP16,
-                "bf16": Rate.MATRIX_BF16,
-                "fp8": Rate.MATRIX_FP8,
-                "fp8_accumulate_fp16": Rate.MATRIX_FP8_ACCUMULATE_FP16,
-                "fp4": Rate.MATRIX_FP4,
-                "int8": Rate.MATRIX_INT8,
-            },
-        ),
+        **_rates(are_matrix=True),
     },
     "occupancy": {
         "warp_size": Key("warp_size", Count, required=True),
@@ -129,10 +119,10 @@ PLAIN_KEYS: Final[dict[str, Key]] = {
     "note": Key("note", Text),
     "price_usd_per_hour": Key("price_usd_per_hour"),
 }
-_NOTE: Final = {"source": Key("source", Text), "verified": Key("verified", bool)}
+NOTE_KEYS: Final = {"source": Key("source", Text), "verified": Key("verified", bool)}
 
 
-def _table(name: str, keys: Mapping[str, Key], *, complete: bool) -> type[Struct]:
+def table_type(name: str, keys: Mapping[str, Key], *, complete: bool = True) -> type[Struct]:
     """Return the type of a table; of one that is not `complete`, no key need be there."""
     fields = [
         (key, spec.kind) if complete and spec.required else (key, spec.kind | UnsetType, UNSET)
@@ -143,19 +133,19 @@ def _table(name: str, keys: Mapping[str, Key], *, complete: bool) -> type[Struct
 
 def _entry(*, complete: bool) -> type[Struct]:
     groups = {
-        name: Key("", _table(name, {**keys, **_NOTE}, complete=complete), required=name != "matrix")
+        name: Key("", table_type(name, {**keys, **NOTE_KEYS}, complete=complete), required=name != "matrix")
         for name, keys in GROUPS.items()
     }
-    return _table("Entry", {**PLAIN_KEYS, **groups, **_NOTE, "based_on": Key("", Text)}, complete=complete)
+    return table_type("Entry", {**PLAIN_KEYS, **groups, **NOTE_KEYS, "based_on": Key("", Text)}, complete=complete)
 
 
-CAPABILITY_TABLE: Final = _table(
+CAPABILITY_TABLE: Final = table_type(
     "Capability",
     {
         **{name: PLAIN_KEYS[name] for name in ("vendor", "architecture")},
         **{name: GROUPS["clocks"][name] for name in ("fp32_lanes_per_sm",)},
         **GROUPS["occupancy"],
-        **_NOTE,
+        **NOTE_KEYS,
     },
     complete=False,
 )
@@ -171,7 +161,7 @@ def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gp
     """
     complete = _with_capability(entry, capabilities, where)
     read_table(complete, _COMPLETE_ENTRY, where, example=EXAMPLE)
-    values = _values(complete, PLAIN_KEYS)
+    values = values_of(complete, PLAIN_KEYS)
     values["aliases"] = tuple(values.get("aliases", ()))
     rates: dict[Rate, float] = {}
     sources: dict[str, SourceNote] = {}
@@ -179,12 +169,14 @@ def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gp
         if name not in complete:
             continue
         group = complete[name]
-        for field, value in _values(group, keys).items():
+        for field, value in values_of(group, keys).items():
             if field.startswith(RATE_PREFIX):
                 rates[Rate(field.removeprefix(RATE_PREFIX))] = value * TERA
             else:
                 values[field] = value
-        holder = group if group.keys() & _NOTE else complete  # `verified` holds for the source beside which it stands
+        holder = (
+            group if group.keys() & NOTE_KEYS else complete
+        )  # `verified` holds for the source beside which it stands
         source = group.get("source", complete.get("source"))
         if source is None:
             raise InputError(f"{where}: source is missing; {EXAMPLE}")
@@ -200,7 +192,7 @@ def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gp
     return Gpu(**values, peak_flops_per_s=rates, sources=sources)
 
 
-def _values(table: Entry, keys: Mapping[str, Key]) -> dict[str, Any]:
+def values_of(table: Entry, keys: Mapping[str, Key]) -> dict[str, Any]:
     """Return what a table says by the fields that its keys fill, in base units."""
     return {
         key.field: table[name] if key.scale == 1 else table[name] * key.scale
@@ -216,7 +208,7 @@ def _with_capability(entry: Entry, capabilities: Mapping[str, Entry], where: str
     capability = entry["compute_capability"]
     shared = capabilities.get(capability, {})
     own = entry.get("occupancy", {})
-    occupancy = {key: shared[key] for key in (*GROUPS["occupancy"], *(() if own else _NOTE)) if key in shared} | own
+    occupancy = {key: shared[key] for key in (*GROUPS["occupancy"], *(() if own else NOTE_KEYS)) if key in shared} | own
     if not occupancy:
         raise InputError(
             f"{where}: compute_capability {capability} is not known (known: {', '.join(capabilities)}); "

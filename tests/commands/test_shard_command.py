@@ -76,7 +76,7 @@ def test_a_given_plan_stands_beside_the_proposed_one(run: Run, sample: Path, tmp
     [
         ({"n3": {"sharding": "table_wise", "ranks": [8]}}, "rank 8: expected 0 to 7"),
         ({"n3": {"sharding": "table_wise", "ranks": [-1]}}, "rank -1: expected 0 to 7"),
-        ({"n3": {"sharding": "table_wise", "ranks": [1.5]}}, "whole numbers"),
+        ({"n3": {"sharding": "table_wise", "ranks": [1.5]}}, "ranks[0]: expected a whole number, found 1.5"),
         ({"n3": {"sharding": "table_wise"}}, "expected a list of ranks"),
         ({"n3": {"sharding": "table_wise", "ranks": [0, 1]}}, "expected one rank, found 2"),
         ({"n3": {"sharding": "diagonal", "ranks": [0]}}, "expected one of table_wise"),
@@ -84,7 +84,10 @@ def test_a_given_plan_stands_beside_the_proposed_one(run: Run, sample: Path, tmp
         ({"n3": {"sharding": "row_wise", "ranks": [0, 0]}}, "found 0 twice"),
         ({"n8": {"sharding": "row_wise"}}, "3 rows are not 8 parts"),
         ({"n3": {"sharding": "data_parallel", "ranks": [1]}}, "expected all 8 ranks"),
-        ({"n3": {"sharding": "table_wise", "ranks": [0], "cache": 1}}, "expected sharding and ranks alone"),
+        (
+            {"n3": {"sharding": "table_wise", "ranks": [0], "cache": 1}},
+            "unknown key cache; expected one of ranks",
+        ),
         ({"n3": 7}, "found a number"),
     ],
 )
