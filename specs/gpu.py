@@ -220,13 +220,6 @@ def is_matrix_rate(rate: Rate) -> bool:
     return rate.value.startswith("matrix_")
 
 
-def rate_clock_hz(gpu: Gpu, rate: Rate) -> float:
-    """Return the clock at which the vendor states a rate."""
-    if is_matrix_rate(rate) and gpu.matrix_clock_hz is not None:
-        return gpu.matrix_clock_hz
-    return gpu.boost_clock_hz
-
-
 def ridge_flops_per_byte(gpu: Gpu, rate: Rate) -> float | None:
     """Return the arithmetic intensity above which a kernel is bound by the unit and not by DRAM."""
     flops_per_s = peak_flops_per_s(gpu, rate)

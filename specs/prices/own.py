@@ -52,7 +52,7 @@ def read_own_toml(path: Path, catalog: Catalog) -> tuple[Listing, ...]:
     """Return the prices of a user's TOML file. Raises InputError for what is no price, UnknownGpuError for no GPU."""
     document, file = _dated(read_toml(path)), path.name
     check_keys(document, (*_TABLES, "listed_on", "usd_per_kwh"), file)
-    usual = {key: document[key] for key in ("listed_on", "usd_per_kwh") if key in document}
+    usual: Entry = {key: document[key] for key in ("listed_on", "usd_per_kwh") if key in document}
     if "listed_on" in usual:
         read_table(usual["listed_on"], date, f"{file}: listed_on")
     listings = [
