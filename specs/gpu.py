@@ -218,9 +218,3 @@ def is_matrix_rate(rate: Rate) -> bool:
     (True, False)
     """
     return rate.value.startswith("matrix_")
-
-
-def ridge_flops_per_byte(gpu: Gpu, rate: Rate) -> float | None:
-    """Return the arithmetic intensity above which a kernel is bound by the unit and not by DRAM."""
-    flops_per_s = peak_flops_per_s(gpu, rate)
-    return None if flops_per_s is None else flops_per_s / gpu.memory_bandwidth_bytes_per_s

@@ -28,7 +28,6 @@ from .generations import generation_at
 from .gpu import Gpu
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 MAX_THREADS_PER_BLOCK: Final = 1024
 """CUDA C Programming Guide, all compute capabilities; the same for AMD work groups (ISA documents)."""

@@ -12,7 +12,6 @@ from wavecast.specs.gpu import (
     is_hbm,
     is_matrix_rate,
     peak_flops_per_s,
-    ridge_flops_per_byte,
 )
 from wavecast.specs.layout import GROUPS
 
@@ -162,9 +161,6 @@ def test_accessors(catalog: Catalog) -> None:
     p100 = next(gpu for gpu in catalog.gpus if gpu.name == "Tesla P100 SXM2 16GB")
     assert peak_flops_per_s(h100, Rate.MATRIX_FP8) == pytest.approx(1978.9e12)
     assert peak_flops_per_s(p100, Rate.MATRIX_FP16) is None
-    # 989.4 TFLOPS / 3352.3 GB/s = 295 FLOP per byte
-    assert ridge_flops_per_byte(h100, Rate.MATRIX_BF16) == pytest.approx(295.1, abs=0.1)
-    assert ridge_flops_per_byte(p100, Rate.MATRIX_BF16) is None
 
 
 def test_a_host_that_shares_the_memory_is_reached_through_it(catalog: Catalog) -> None:

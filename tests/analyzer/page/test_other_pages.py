@@ -21,7 +21,7 @@ from wavecast.analyzer.questions.ranks.report import (
 )
 from wavecast.formats.archive.entry import Entry
 from wavecast.formats.archive.verify import Fault, Finding, Verification
-from wavecast.specs.local import Extra, LocalGpu
+from wavecast.analyzer.asking.machine import Extra, LocalGpu
 
 CheckWhole = Callable[[Page], None]
 HOSTILE = "\x1b[31mname"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
-from .gpu import Catalog
-from .match import match_device
+from ...specs.gpu import Catalog
+from ...specs.match import match_device
 
 PACKAGE: Final = "wavecast"
 EXTRAS: Final[Mapping[str, str]] = {
