@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import InputError, UnknownGpuError
-from .documents import Entry, check_keys, name_entries, read_table, read_toml
+from .documents import Entry, check_keys, in_line, name_entries, read_table, read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_TABLE, GROUPS, OWN_ENTRY, build_gpu
 from .match import NameIndex, find_gpu, match_device, plain_name
@@ -142,7 +142,7 @@ def _merged_capabilities(document: Entry, file: str) -> dict[str, Entry]:
     merged: dict[str, Entry] = dict(_builtin_document()["compute_capability"])
     where = f"{file}: compute_capability"
     for name, table in read_table(document.get("compute_capability", {}), Entry, where).items():
-        read_table(table, CAPABILITY_TABLE, f"{where} {name}")
+        read_table(table, CAPABILITY_TABLE, f"{where} {in_line(name)}")
         merged[name] = {**merged.get(name, {}), "source": file, "verified": False, **table}
     return merged
 

@@ -41,7 +41,7 @@ def read_toml(path: Path) -> Entry:
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name}: expected TOML in UTF-8, found bytes that are not text") from error
     except ValueError as error:  # no TOML, or a number of more digits than Python reads
-        raise InputError(f"{path.name}: expected TOML: {_in_line(str(error))}") from error
+        raise InputError(f"{path.name}: expected TOML: {in_line(str(error))}") from error
     except RecursionError as error:
         raise InputError(f"{path.name}: expected TOML, found tables nested too deeply") from error
 
@@ -75,7 +75,7 @@ def name_entries(document: Entry, key: str, file: str) -> Iterator[tuple[str, En
         name = read_table(entry, Entry, where).get("name")
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"{where}: name: expected text in quotes, found {_shown(name)}")
-        yield f"{file}: {_in_line(name)}", entry
+        yield f"{file}: {in_line(name)}", entry
 
 
 def check_keys(table: Entry, known: Iterable[str], where: str) -> None:
@@ -135,7 +135,7 @@ def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
 def _unknown(key: str, known: list[str]) -> str:
     near = get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
-    return f"unknown key {_in_line(key)}; {hint}"
+    return f"unknown key {in_line(key)}; {hint}"
 
 
 def _shown(value: Any) -> str:
@@ -148,6 +148,6 @@ def _shown(value: Any) -> str:
     return repr(value[:_LONGEST_QUOTE] if isinstance(value, str) else value)
 
 
-def _in_line(text: str) -> str:
+def in_line(text: str) -> str:
     """Return text of a file without what a terminal would obey."""
     return text[:_LONGEST_QUOTE] if text.isprintable() else repr(text[:_LONGEST_QUOTE])

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from ...errors import InputError, UnknownGpuError
-from ..documents import Entry, check_keys, read_table, read_toml
+from ..documents import Entry, check_keys, in_line, read_table, read_toml
 from ..gpu import Catalog
 from ..layout import Text
 from ..match import find_gpus
@@ -56,7 +56,7 @@ def read_own_toml(path: Path, catalog: Catalog) -> tuple[Listing, ...]:
     if "listed_on" in usual:
         read_table(usual["listed_on"], date, f"{file}: listed_on")
     listings = [
-        _listing(f"{file}: {table}, {name}", name, value, kind, catalog, usual, file)
+        _listing(f"{file}: {table}, {in_line(name)}", name, value, kind, catalog, usual, file)
         for table, kind in _TABLES.items()
         for name, value in read_table(document.get(table, {}), Entry, f"{file}: {table}").items()
     ]
