@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from wavecast.analyzer.asking.installation import describe_machine
+from wavecast.analyzer.asking.machine import Extra, LocalGpu
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.archive import page as archive
@@ -21,7 +22,6 @@ from wavecast.analyzer.questions.ranks.report import (
 )
 from wavecast.formats.archive.entry import Entry
 from wavecast.formats.archive.verify import Fault, Finding, Verification
-from wavecast.analyzer.asking.machine import Extra, LocalGpu
 
 CheckWhole = Callable[[Page], None]
 HOSTILE = "\x1b[31mname"
