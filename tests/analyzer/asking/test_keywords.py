@@ -134,7 +134,7 @@ def test_a_process_that_works_for_a_command_names_options(tmp_path: Path) -> Non
         (lambda: wavecast.sweep(SHAPES, vary="sms=2x"), "expected values by parameter"),  # type: ignore[arg-type]
         (lambda: wavecast.sweep(SHAPES, on=3, vary={"sms": "2x"}), "on=3: expected the name"),  # type: ignore[arg-type]
         (lambda: wavecast.gpus(3), "3: expected the name of a GPU"),  # type: ignore[arg-type]
-        (lambda: wavecast.analyze(SHAPES, rows="x"), "rows x: expected a number"),
+        (lambda: wavecast.analyze(SHAPES, rows="x"), "rows='x': expected a number"),
         (lambda: wavecast.analyze(SHAPES, rows=-1), "rows=-1: expected a number"),
         (lambda: wavecast.analyze(SHAPES, only=[3]), "only=.3.: expected a name"),  # type: ignore[list-item]
         (lambda: wavecast.analyze(SHAPES, min_memory=-3), "min_memory=-3: expected a size"),
