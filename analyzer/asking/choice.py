@@ -14,7 +14,7 @@ from ..iteration.decision.goal import Goal
 from ..iteration.decision.selection import SHOWN_ROWS, SORTS, Selection
 from .answer import as_names
 from .completion import complete_gpu_names, complete_vendors
-from .declared import Group, option
+from .declared import HelpPart, option
 
 ALL_ROWS: Final = "all"
 _MOST_DIGITS: Final = 9
@@ -33,35 +33,35 @@ GPU_NAMES: Final[dict[str, Any]] = GPU_NAME | {"metavar": "GPU,…", "multiple":
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuChoice:
+class GpuSelection:
     """Say which GPUs a table is of, and what it is sorted by."""
 
     sort: str | None = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "What stands first: the shortest iteration (default), the cheapest, the most samples per second, the least "
         "energy.",
         type=click.Choice(list(SORTS)),
     )
-    fits: bool = option(Group.GPUS, "Only GPUs whose memory the iteration fits.", default=False)
-    priced: bool = option(Group.GPUS, "Only GPUs whose price is known.", default=False)
+    fits: bool = option(HelpPart.GPUS, "Only GPUs whose memory the iteration fits.", default=False)
+    priced: bool = option(HelpPart.GPUS, "Only GPUs whose price is known.", default=False)
     vendor: str | Sequence[str] = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "Only GPUs of this vendor; repeat for several.",
         metavar="NAME",
         multiple=True,
         shell_complete=complete_vendors,
     )
     min_memory: str | float | None = option(
-        Group.GPUS, "Only GPUs with at least this much memory (40GB, 40GiB).", metavar="SIZE"
+        HelpPart.GPUS, "Only GPUs with at least this much memory (40GB, 40GiB).", metavar="SIZE"
     )
     only: str | Sequence[str] = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "Only GPUs whose name has this part or is this pattern ('*SXM*'); repeat for several.",
         metavar="PATTERN",
         multiple=True,
     )
     rows: int | str | None = option(
-        Group.OUTPUT,
+        HelpPart.OUTPUT,
         f"Rows of the table; 0 or all: all. Default: the best {SHOWN_ROWS}, the source and the cheapest that fits, of "
         "GPUs that tie a few. JSON and CSV hold all.",
         metavar="N|all",
@@ -70,7 +70,7 @@ class GpuChoice:
     def selection(self) -> Selection:
         """Return which GPUs are asked about. Raises InputError for what cannot be asked.
 
-        >>> GpuChoice(vendor="nvidia", rows="all").selection().rows
+        >>> GpuSelection(vendor="nvidia", rows="all").selection().rows
         0
         """
         return Selection(
@@ -98,17 +98,17 @@ class Goals:
     """Say what is to be run in all, and what it may cost."""
 
     goal: str | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "The whole run, for its time and cost: '90000 iterations', '3 epochs of 1281167 samples', '2e9 tokens'.",
         "--for",
         metavar="RUN",
     )
-    budget: str | None = option(Group.MONEY, "Say which GPUs the run costs no more on.", metavar="USD")
+    budget: str | None = option(HelpPart.MONEY, "Say which GPUs the run costs no more on.", metavar="USD")
     deadline: str | None = option(
-        Group.MONEY, "Say on which GPUs the run finishes within 90min, 24h, 3d.", metavar="TIME"
+        HelpPart.MONEY, "Say on which GPUs the run finishes within 90min, 24h, 3d.", metavar="TIME"
     )
     allowance: str | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "What the run takes beside its iterations (loading, evaluation, checkpoints), on top of them. Default: 0%.",
         metavar="PERCENT",
     )

@@ -14,7 +14,7 @@ import click
 
 from ...errors import InputError, WavecastError, spelling_options
 from ..page.formats import DEFAULT_FORMAT, SUFFIXES
-from .declared import FunctionT, Group, GroupedOption, grouped_option
+from .declared import FunctionT, GroupedOption, HelpPart, grouped_option
 from .output import OutputPath, check_paths, choose_format, explain_full_stdout, screen_for, write_result
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class WavecastCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show options that belong together in one part of the help."""
-        parts: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in Group}}
+        parts: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in HelpPart}}
         for item in self.get_params(ctx):
             shown = item.get_help_record(ctx)
             if isinstance(item, click.Option) and shown is not None:
                 is_usual = item.name in ("help", "version")
-                other = Group.OUTPUT if is_usual else "Options"
+                other = HelpPart.OUTPUT if is_usual else "Options"
                 parts[item.group if isinstance(item, GroupedOption) else other].append(shown)
         for part, rows in parts.items():
             if rows:
@@ -100,7 +100,7 @@ def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
 
     def decorate(function: FunctionT) -> FunctionT:
         save = grouped_option(
-            Group.OUTPUT,
+            HelpPart.OUTPUT,
             "Write to FILE instead of standard output: whole or not at all.",
             "-o",
             "--output",
@@ -108,7 +108,7 @@ def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
             metavar="FILE",
         )
         choose = grouped_option(
-            Group.OUTPUT,
+            HelpPart.OUTPUT,
             f"How to write the result. Default: what the ending of -o says ({_ENDINGS}), else {DEFAULT_FORMAT}.",
             "--format",
             "form",
@@ -121,7 +121,7 @@ def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
 
 def timeline_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
     """Add `--timeline`, a file that a report writes in Python."""
-    return grouped_option(Group.OUTPUT, explanation, "--timeline", type=OutputPath(path_type=Path), metavar="FILE")
+    return grouped_option(HelpPart.OUTPUT, explanation, "--timeline", type=OutputPath(path_type=Path), metavar="FILE")
 
 
 def write_answer(report: Report, form: str | None, output: Path | None) -> None:
@@ -132,7 +132,12 @@ def write_answer(report: Report, form: str | None, output: Path | None) -> None:
 def max_error_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
     """Add `--max-error`, a percentage that `check_max_error` looks at."""
     return grouped_option(
-        Group.OUTPUT, explanation, "--max-error", "max_error_percent", type=click.FloatRange(min=0), metavar="PERCENT"
+        HelpPart.OUTPUT,
+        explanation,
+        "--max-error",
+        "max_error_percent",
+        type=click.FloatRange(min=0),
+        metavar="PERCENT",
     )
 
 

@@ -33,7 +33,7 @@ COUNT: Final[Mapping[str, Any]] = {"type": click.IntRange(min=1), "metavar": "N"
 LIST_LENGTH: Final[Mapping[str, Any]] = {"type": click.IntRange(min=0), "metavar": "N"}
 
 
-class Group(StrEnum):
+class HelpPart(StrEnum):
     """Name what an option is about, in the order of the help."""
 
     GPUS = "Which GPUs"
@@ -47,7 +47,7 @@ class Group(StrEnum):
 class GroupedOption(click.Option):
     """Know which part of the help an option stands in."""
 
-    def __init__(self, *names: Any, group: Group = Group.OUTPUT, **settings: Any) -> None:
+    def __init__(self, *names: Any, group: HelpPart = HelpPart.OUTPUT, **settings: Any) -> None:
         super().__init__(*names, **settings)
         self.group = group
 
@@ -64,23 +64,23 @@ class _Asker(Protocol[AskedT_co, KeywordsT]):
     ) -> Callable[Concatenate[FirstT, SecondT, KeywordsT], AnswerT]: ...
 
 
-def declare(group: Group, explanation: str, *names: str, **settings: Any) -> dict[str, Any]:
+def declare(group: HelpPart, explanation: str, *names: str, **settings: Any) -> dict[str, Any]:
     """Return the metadata that make a field an option: `--its-name`, or called by `names`.
 
     >>> from dataclasses import dataclass, field
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Asked:
-    ...     gpus: int = field(metadata=declare(Group.MANY, "How many.", **COUNT))
+    ...     gpus: int = field(metadata=declare(HelpPart.MANY, "How many.", **COUNT))
     >>> [item.name for item in declared(Asked)]
     ['gpus']
     """
     return {_OPTION: (group, explanation, names, settings)}
 
 
-def option(group: Group, explanation: str, *names: str, default: Any = None, **settings: Any) -> Any:
+def option(group: HelpPart, explanation: str, *names: str, default: Any = None, **settings: Any) -> Any:
     """Return a field that is an option, which may be left out: a flag where `default` is False.
 
-    >>> option(Group.WHAT_IF, "What if CUDA graphs launched it?", default=False).default
+    >>> option(HelpPart.WHAT_IF, "What if CUDA graphs launched it?", default=False).default
     False
     """
     if settings.get("multiple") and default is None:
@@ -106,7 +106,7 @@ def declared(record: type) -> list[Field[Any]]:
     return [known[name] for name in order if name in known]
 
 
-def grouped_option(group: Group, explanation: str, *names: str, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+def grouped_option(group: HelpPart, explanation: str, *names: str, **settings: Any) -> Callable[[FunctionT], FunctionT]:
     """Add an option that no Python function has to a command: what its report does instead."""
     return click.option(*names, cls=GroupedOption, group=group, help=explanation, **settings)
 

@@ -16,7 +16,7 @@ from ...errors import InputError
 from .answer import as_names
 from .choice import GPU_NAME
 from .completion import archived_names
-from .declared import FILE, FunctionT, Group, option
+from .declared import FILE, FunctionT, HelpPart, option
 from .keywords import ITERATION_RULES, check_iteration
 from .question import Gpus, OpenedTrace, find_named, read_recording, sharpen
 
@@ -101,7 +101,7 @@ class GpuFile:
     """Say where more GPUs are described."""
 
     gpu_file: str | Path | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "Read more GPUs (yours, unreleased, imagined) from this TOML file; see 'wavecast catalog --help'.",
         **FILE,
     )
@@ -112,19 +112,19 @@ class MeasuredGpu:
     """Say which GPU was measured."""
 
     source: str | None = option(
-        Group.INPUT, "The GPU that was measured, where the trace does not say it or says it wrongly.", "--from",
+        HelpPart.INPUT, "The GPU that was measured, where the trace does not say it or says it wrongly.", "--from",
         **GPU_NAME,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(MeasuredGpu, GpuFile):
+class AskedSource(MeasuredGpu, GpuFile):
     """Say which GPU was measured, and where more are described."""
 
     def named(self, targets: str | Sequence[str] = (), name: str = "to") -> Gpus:
         """Return the catalogue with the GPUs that were named. Raises UnknownGpuError for a name that nothing has.
 
-        >>> [gpu.name for gpu in Source().named("l40s").targets]
+        >>> [gpu.name for gpu in AskedSource().named("l40s").targets]
         ['L40S']
         """
         return find_named(as_names(targets, name), self.source, self.gpu_file)
@@ -135,7 +135,7 @@ class Recover:
     """Say what is done with damaged files, and who is told how far they are read."""
 
     recover: bool = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "Read a truncated or damaged profiler file as far as it goes; count what is lost.",
         default=False,
     )
@@ -143,11 +143,11 @@ class Recover:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iteration:
+class AskedIteration:
     """Say which iteration of a recording is meant."""
 
     iteration: int | str | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "Which iteration of the recording: its number as in 'wavecast show', median (default), longest, or all as one.",
         metavar="N|RULE",
         callback=_read_iteration,
@@ -159,7 +159,7 @@ class Captures:
     """Say what was recorded when CUDA graphs were captured."""
 
     captures: Sequence[str | Path] = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "A recording of the capture of a CUDA graph that TRACE launches: its ops explain the kernels. Repeat for "
         "several.",
         "--capture",
@@ -170,11 +170,11 @@ class Captures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class AskedWindow:
     """Say which time of a recording is meant."""
 
     window_ns: tuple[int | None, int | None] | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "Only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.",
         "--window",
         metavar="FROM..TO",
@@ -187,14 +187,14 @@ class ExecutionTrace:
     """Say what PyTorch recorded beside the profiler."""
 
     execution_trace: str | Path | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "The PyTorch execution trace of the same run as the profiler file: exact inputs, types and tensors.",
         **FILE,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording(Iteration, Window, Captures, ExecutionTrace, Recover):
+class AskedRecording(AskedIteration, AskedWindow, Captures, ExecutionTrace, Recover):
     """Say which part of a recording is read, and what beside it."""
 
     def read(self, trace: str | Path | Trace) -> OpenedTrace:
@@ -211,11 +211,11 @@ class Recording(Iteration, Window, Captures, ExecutionTrace, Recover):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookups:
+class AskedLookups:
     """Say how lookups in embedding tables are spread over rows."""
 
     indices: str | Path | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "How embedding lookups are spread over a table's rows: 'uniform', 'zipf:1.05', or a histogram file "
         "(.json, .toml, .csv). Default: as recorded, else zipf:1.05.",
         metavar="SPREAD",
@@ -226,7 +226,7 @@ class Lookups:
 
         Raises InputError for what names no spread.
 
-        >>> str(Lookups(indices="zipf:1.2").spread().indices)
+        >>> str(AskedLookups(indices="zipf:1.2").spread().indices)
         'zipf:1.2'
         """
         if self.indices is None:
@@ -240,11 +240,11 @@ class Lookups:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class AskedCalibration:
     """Say what was measured of the GPUs that are asked about."""
 
     calibration: str | Path | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
         type=click.Path(path_type=Path),
         metavar="DIR|FILE",

@@ -11,7 +11,7 @@ import click
 
 from .amounts import parse_bytes
 from .answer import as_names
-from .declared import FILE, Group, option
+from .declared import FILE, HelpPart, option
 
 if TYPE_CHECKING:
     from ...specs.cluster import Cluster
@@ -33,7 +33,7 @@ class GlobalBatch:
     """Say how many samples GPUs share."""
 
     global_batch: int | None = option(
-        Group.MANY,
+        HelpPart.MANY,
         "Samples of an iteration on all GPUs together. Default: a recorded or described batch for every GPU.",
         type=click.IntRange(min=1, max=MOST_SAMPLES),
         metavar="N",
@@ -45,7 +45,7 @@ class MemoryLimit:
     """Say what each GPU may hold."""
 
     max_memory: str | None = option(
-        Group.MANY, "What a GPU may use, as 70GiB. Default: all it has.", metavar="SIZE", callback=check_size
+        HelpPart.MANY, "What a GPU may use, as 70GiB. Default: all it has.", metavar="SIZE", callback=check_size
     )
 
 
@@ -54,17 +54,17 @@ class Machines:
     """Say which machines GPUs stand in, for what they send each other."""
 
     node: str | Sequence[str] = option(
-        Group.MANY,
+        HelpPart.MANY,
         "The machine that its GPU stands in ('DGX/HGX H100', 'p4d.24xlarge'; 'wavecast catalog nodes' lists them); "
         "repeat for several GPUs. Default: the usual one of each GPU.",
         metavar="NODE",
         multiple=True,
     )
     cluster_file: str | Path | None = option(
-        Group.MANY, "Read machines and their links from this TOML file; see 'wavecast catalog --help'.", **FILE
+        HelpPart.MANY, "Read machines and their links from this TOML file; see 'wavecast catalog --help'.", **FILE
     )
     nccl_tests: str | Path | Sequence[str | Path] = option(
-        Group.MANY,
+        HelpPart.MANY,
         "Calibrate links with what nccl-tests printed there: of one host those within it, of several those "
         "between them; two sizes suffice. Repeat for several.",
         multiple=True,

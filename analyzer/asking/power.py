@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .declared import Group, option
+from .declared import HelpPart, option
 
 if TYPE_CHECKING:
     from ..iteration.decision.electricity import Electricity
@@ -16,25 +16,25 @@ class Power:
     """Say what electricity costs, and what is counted of it beside the board."""
 
     electricity: float | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "What a kWh costs (0.12): adds energy, its cost and watts to the table.",
         type=float,
         metavar="USD",
     )
     pue: float | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "Count what the site takes for cooling and supply: its power over its computers' (1.2). Default: 1.",
         type=float,
         metavar="RATIO",
     )
     host_watts: float | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "Count the rest of the machine: its watts for each GPU. Default: the board alone.",
         type=float,
         metavar="W",
     )
     carbon: float | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "What a kWh emits in CO2: of a run (--for), or a day of many GPUs.",
         type=float,
         metavar="GRAMS",

@@ -11,7 +11,7 @@ import click
 
 from .answer import as_names
 from .completion import complete_gpu_equals
-from .declared import Group, option
+from .declared import HelpPart, option
 
 if TYPE_CHECKING:
     from ...specs.gpu import Catalog
@@ -30,26 +30,26 @@ class Prices:
     """Say which prices count; what is nearer to the user goes before the list, and that before the shipped table."""
 
     price: str | Sequence[str] = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "What a GPU costs per hour ('H100=1.99', 'p5.48xlarge=55.04', 'L40S=0.79 spot'); repeat for several.",
         metavar="GPU=USD",
         multiple=True,
         shell_complete=complete_gpu_equals,
     )
     prices: str | Path | Mapping[str, float] | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "A price list: CSV of gpu and usd_per_hour, TOML, gpuhunt's or SkyPilot's catalogue, Parquet "
         "(docs/prices.md). Default: the shipped one.",
         type=click.Path(path_type=Path),
         metavar="FILE",
     )
     price_kind: str | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "Count these prices only. Default: your own GPUs' cost, else on demand, reserved, spot.",
         type=click.Choice(("on-demand", "spot", "reserved", "own")),
     )
     cloud: str | None = option(
-        Group.MONEY, "Count this cloud's prices only.", metavar="NAME", shell_complete=_complete_clouds
+        HelpPart.MONEY, "Count this cloud's prices only.", metavar="NAME", shell_complete=_complete_clouds
     )
 
     def book(self, catalog: Catalog) -> PriceBook | None:

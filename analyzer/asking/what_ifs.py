@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from ...errors import InputError, parameter
 from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
-from .declared import COUNT, Group, option
+from .declared import COUNT, HelpPart, option
 
 if TYPE_CHECKING:
     from ...formats.trace.tables import Trace
@@ -38,13 +38,15 @@ def complete_hosts(_context: click.Context, _parameter: click.Parameter, incompl
 class VariedWhatIfs:
     """Hold what a batch takes several values of."""
 
-    batch: int | None = option(Group.WHAT_IF, "What if the batch were N?", **COUNT)
-    sequence_length: int | None = option(Group.WHAT_IF, "What if each sample had N tokens?", **COUNT)
+    batch: int | None = option(HelpPart.WHAT_IF, "What if the batch were N?", **COUNT)
+    sequence_length: int | None = option(HelpPart.WHAT_IF, "What if each sample had N tokens?", **COUNT)
     precision: str | None = option(
-        Group.WHAT_IF, "What if it ran in this precision?", type=click.Choice([item.value for item in TargetPrecision])
+        HelpPart.WHAT_IF,
+        "What if it ran in this precision?",
+        type=click.Choice([item.value for item in TargetPrecision]),
     )
     host: float | str | Path | None = option(
-        Group.WHAT_IF,
+        HelpPart.WHAT_IF,
         "What if this host launched it: its speed relative to the recorded one (1.2: 20 % faster), a name ('wavecast "
         "catalog hosts'), or a file of 'measure --host' or a measured trace?",
         metavar="RATIO|NAME|FILE",
@@ -56,8 +58,8 @@ class VariedWhatIfs:
 class LaunchWhatIfs:
     """Hold what changes the launches of an iteration that runs on one GPU."""
 
-    cuda_graph: bool = option(Group.WHAT_IF, "What if CUDA graphs launched it?", default=False)
-    fuse_elementwise: bool = option(Group.WHAT_IF, "What if a compiler merged pointwise ops?", default=False)
+    cuda_graph: bool = option(HelpPart.WHAT_IF, "What if CUDA graphs launched it?", default=False)
+    fuse_elementwise: bool = option(HelpPart.WHAT_IF, "What if a compiler merged pointwise ops?", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +67,18 @@ class OpWhatIfs:
     """Hold what else changes the ops, and what the recording does not say of its sizes."""
 
     attention_kernel: str | None = option(
-        Group.WHAT_IF,
+        HelpPart.WHAT_IF,
         "What if this attention ran, where it exists? Default: the GPU's own choice.",
         type=click.Choice([item.value for item in TargetAttention]),
     )
     cached_tokens: int | None = option(
-        Group.WHAT_IF, "What if the keys and values of N tokens per sample were in the cache?", **COUNT
+        HelpPart.WHAT_IF, "What if the keys and values of N tokens per sample were in the cache?", **COUNT
     )
     from_batch: int | None = option(
-        Group.WHAT_IF, "The batch size of the recording, where the trace does not say it.", **COUNT
+        HelpPart.WHAT_IF, "The batch size of the recording, where the trace does not say it.", **COUNT
     )
     from_sequence_length: int | None = option(
-        Group.WHAT_IF, "Tokens per sample of the recording, where its shapes do not tell.", **COUNT
+        HelpPart.WHAT_IF, "Tokens per sample of the recording, where its shapes do not tell.", **COUNT
     )
 
 

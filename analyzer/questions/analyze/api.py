@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, as_names, trace_name
-from ...asking.choice import GPU_NAMES, Goals, GpuChoice
+from ...asking.choice import GPU_NAMES, Goals, GpuSelection
 from ...asking.completion import complete_gpu_equals
-from ...asking.declared import LIST_LENGTH, Group, asks, option
-from ...asking.inputs import Calibration, Lookups, Recording, Source
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import Machines
 from ...asking.observed import with_observed
 from ...asking.power import Power
@@ -99,7 +99,7 @@ class IterationReport(Report):
 @dataclass(frozen=True, kw_only=True)
 class _LargestBatch:
     largest_batch: bool = option(
-        Group.WHAT_IF,
+        HelpPart.WHAT_IF,
         "Also find, for each GPU, the largest batch that fits and the one of most samples per second; rank by that.",
         default=False,
     )
@@ -107,27 +107,37 @@ class _LargestBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class AnalyzeOptions(
-    GpuChoice, WhatIfs, _LargestBatch, Goals, Prices, Power, Machines, Recording, Source, Calibration, Lookups
+    GpuSelection,
+    WhatIfs,
+    _LargestBatch,
+    Goals,
+    Prices,
+    Power,
+    Machines,
+    AskedRecording,
+    AskedSource,
+    AskedCalibration,
+    AskedLookups,
 ):
     """Hold what may be asked of one trace."""
 
     to: str | Sequence[str] = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "Predict for this GPU only ('h100': all its variants; 'p4d.24xlarge': one of the instance's); several with "
         "commas, or repeat. Default: every catalogued GPU.",
         **GPU_NAMES,
     )
     observed: Mapping[str, str | float] | Sequence[str] = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "You measured this iteration there ('L40S=212ms'; s, ms or us): correct that GPU by it, and others as far as "
         "they share its errors; repeat for several.",
         metavar="GPU=TIME",
         multiple=True,
         shell_complete=complete_gpu_equals,
     )
-    ops: bool = option(Group.OUTPUT, "List every op with its physical bound, method and reason.", default=False)
+    ops: bool = option(HelpPart.OUTPUT, "List every op with its physical bound, method and reason.", default=False)
     top: int | None = option(
-        Group.OUTPUT,
+        HelpPart.OUTPUT,
         f"Rows of the op table; 0 leaves it out. Default: {SHORT_OP_COUNT}, with --ops all.",
         **LIST_LENGTH,
     )

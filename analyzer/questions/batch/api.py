@@ -14,7 +14,7 @@ import click
 from ....errors import InputError, OutputError, parameter, spells_options
 from ...asking.answer import Report, as_names
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import COUNT, FILE, Group, asks, declare, option, repeated
+from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option, repeated
 from ...asking.inputs import GpuFile
 from ...asking.output import OutputPath
 from ...asking.prices import Prices
@@ -82,7 +82,7 @@ class BatchOptions(LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
     """Hold what may be asked of many traces."""
 
     to: str | Sequence[str] = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "Predict for this GPU only; several with commas, or repeat. Default: every catalogued GPU.",
         **GPU_NAMES,
     )
@@ -90,29 +90,29 @@ class BatchOptions(LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
     sequence_length: int | Sequence[int] = repeated(VariedWhatIfs, "sequence_length")
     precision: str | Sequence[str] = repeated(VariedWhatIfs, "precision")
     host: float | str | Path | Sequence[float | str | Path] = repeated(VariedWhatIfs, "host")
-    as_recorded: bool = option(Group.WHAT_IF, "Beside what-ifs, ask what was recorded, too.", default=False)
+    as_recorded: bool = option(HelpPart.WHAT_IF, "Beside what-ifs, ask what was recorded, too.", default=False)
     weights: str | Path | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "Runs per day by trace, tag or workload: CSV of name and number, or TOML. Adds the cheapest mix of GPUs.",
         **FILE,
     )
-    max_kinds: int | None = option(Group.MONEY, "GPU types that the mix may have.", **COUNT)
+    max_kinds: int | None = option(HelpPart.MONEY, "GPU types that the mix may have.", **COUNT)
     utilisation: float | None = option(
-        Group.MONEY,
+        HelpPart.MONEY,
         "How busy a GPU of the mix may be. Default: 1.",
         type=click.FloatRange(min=0, max=1, min_open=True),
         metavar="RATIO",
     )
-    jobs: int | None = option(Group.INPUT, "Processes. Default: one per core.", **COUNT)
+    jobs: int | None = option(HelpPart.INPUT, "Processes. Default: one per core.", **COUNT)
     scheduler: str | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "Work on a Dask cluster: one that is started here, or that of a scheduler (tcp://HOST:PORT).",
         metavar="local|ADDRESS",
     )
-    restart: bool = option(Group.INPUT, "Throw away what an earlier run kept, and begin anew.", default=False)
+    restart: bool = option(HelpPart.INPUT, "Throw away what an earlier run kept, and begin anew.", default=False)
     output: str | Path = field(
         metadata=declare(
-            Group.OUTPUT,
+            HelpPart.OUTPUT,
             "The table (.parquet, .csv), or a report with charts (.html). What is done is kept in FILE.parts.",
             "-o",
             "--output",

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from ...asking.command import FAILED_EXIT_CODE, WavecastCommand
-from ...asking.declared import Group, grouped_option, options_of
+from ...asking.declared import HelpPart, grouped_option, options_of
 from ...asking.output import screen_for, write_result
 from ...asking.progress import progress_on_stderr
 from .api import BatchOptions
@@ -22,7 +22,7 @@ _SHOWN_LINES: Final = 20
 @click.argument("traces", metavar="FILE|FOLDER|PATTERN|archive://…", nargs=-1, required=True)
 @options_of(BatchOptions)
 @grouped_option(
-    Group.OUTPUT,
+    HelpPart.OUTPUT,
     "Of the summary.",
     "--format",
     "form",

@@ -12,8 +12,8 @@ import click
 from ...asking.amounts import parse_percent, read_percent
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
-from ...asking.declared import LIST_LENGTH, Group, asks, option
-from ...asking.inputs import Iteration, Recover, Source
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedIteration, AskedSource, Recover
 from ...asking.keywords import check_iteration
 from ...asking.power import Power
 from ...asking.question import read_trace, refuse_input_twice
@@ -129,31 +129,31 @@ def _check_percent(_context: click.Context, parameter: click.Parameter, text: st
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(WhatIfs, Power, Iteration, Source, Recover):
+class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
     """Hold what may be asked of two traces."""
 
     on: str | Sequence[str] = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "Compare on this GPU; repeat for several. Default: the GPUs that were measured.",
         **GPU_NAME,
         multiple=True,
     )
     max_slowdown: str | None = option(
-        Group.OUTPUT,
+        HelpPart.OUTPUT,
         "Exit with status 1 where NEW is slower than OLD by more than this, beyond the interval.",
         callback=_check_percent,
         metavar="PERCENT",
     )
     max_memory_growth: str | None = option(
-        Group.OUTPUT,
+        HelpPart.OUTPUT,
         "Exit with status 1 where the peak memory grows by more than this.",
         callback=_check_percent,
         metavar="PERCENT",
     )
     strict: bool = option(
-        Group.OUTPUT, "Gate on the predicted slowdown itself, not on the end of its interval.", default=False
+        HelpPart.OUTPUT, "Gate on the predicted slowdown itself, not on the end of its interval.", default=False
     )
-    top: int = option(Group.OUTPUT, "Changes listed in the table; 0: none.", default=SHOWN_CHANGES, **LIST_LENGTH)
+    top: int = option(HelpPart.OUTPUT, "Changes listed in the table; 0: none.", default=SHOWN_CHANGES, **LIST_LENGTH)
 
 
 @asks(CompareOptions)

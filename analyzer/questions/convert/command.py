@@ -11,7 +11,7 @@ import click
 from ....errors import InputError, OutputError
 from ...asking.command import WavecastCommand
 from ...asking.declared import options_of
-from ...asking.inputs import ExecutionTrace, Iteration, Recover, TracePath, Window
+from ...asking.inputs import AskedIteration, AskedWindow, ExecutionTrace, Recover, TracePath
 from ...asking.output import OutputPath, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 
@@ -39,8 +39,8 @@ ENDINGS: Final = {
     "--to", "form", type=click.Choice(tuple(ENDINGS)), help="What to write. Default: what the ending of OUT says."
 )
 @options_of(
-    Iteration,
-    Window,
+    AskedIteration,
+    AskedWindow,
     ExecutionTrace,
     Recover,
     iteration="Keep only this iteration: its number as in 'wavecast show', median or longest; all keeps everything.",

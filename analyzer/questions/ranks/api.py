@@ -12,8 +12,8 @@ from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
 from ...asking.answer import Report, as_names
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import Group, asks, option
-from ...asking.inputs import Iteration, Recover, Source
+from ...asking.declared import HelpPart, asks, option
+from ...asking.inputs import AskedIteration, AskedSource, Recover
 from ...asking.keywords import check_iteration
 from ...asking.machines import Machines
 from ...asking.question import read_trace
@@ -86,14 +86,14 @@ class JobReport(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RanksOptions(Machines, Iteration, Source, Recover):
+class RanksOptions(Machines, AskedIteration, AskedSource, Recover):
     """Hold what may be asked of a job's ranks."""
 
     to: str | Sequence[str] = option(
-        Group.GPUS, "Predict the job on this GPU, too; several with commas, or repeat.", **GPU_NAMES
+        HelpPart.GPUS, "Predict the job on this GPU, too; several with commas, or repeat.", **GPU_NAMES
     )
     to_node: str | Sequence[str] = option(
-        Group.MANY,
+        HelpPart.MANY,
         "Predict the job on its own GPUs in this machine, too: one of 'wavecast catalog nodes', or that of a TOML "
         "file as --cluster-file takes; repeat for several.",
         metavar="NODE|FILE",

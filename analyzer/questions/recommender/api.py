@@ -12,8 +12,8 @@ import click
 from ....errors import InputError, parameter
 from ...asking.answer import Report, as_names
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import Group, asks, declare, option
-from ...asking.inputs import GpuFile, Lookups
+from ...asking.declared import HelpPart, asks, declare, option
+from ...asking.inputs import AskedLookups, GpuFile
 from ...asking.machines import GlobalBatch, Machines
 from ...asking.power import Power
 from ...asking.question import find_named
@@ -61,19 +61,19 @@ class RecommenderAnswer(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecommenderOptions(GlobalBatch, Machines, Power, GpuFile, Lookups):
+class RecommenderOptions(GlobalBatch, Machines, Power, GpuFile, AskedLookups):
     """Hold what may be asked of a described recommender."""
 
     to: str | Sequence[str] = field(
-        metadata=declare(Group.GPUS, "The type of the GPUs; several with commas, or repeat.", **GPU_NAMES)
+        metadata=declare(HelpPart.GPUS, "The type of the GPUs; several with commas, or repeat.", **GPU_NAMES)
     )
     sort: str | None = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "What stands first: the fastest (default), the least energy.",
         type=click.Choice(("time", "energy")),
     )
     gpus: int | None = option(
-        Group.MANY,
+        HelpPart.MANY,
         "How many GPUs. Default: what FILE says.",
         type=click.IntRange(min=1, max=1024),
         metavar="N",

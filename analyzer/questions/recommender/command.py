@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...asking.command import WavecastCommand, output_options, write_answer
-from ...asking.declared import FILE, Group, grouped_option, options_of
+from ...asking.declared import FILE, HelpPart, grouped_option, options_of
 from ...asking.output import OutputPath
 from ...page.formats import REPORT_FORMATS
 from .api import RecommenderOptions
@@ -19,7 +19,7 @@ from .api import RecommenderOptions
 @output_options(*REPORT_FORMATS)
 @options_of(RecommenderOptions)
 @grouped_option(
-    Group.OUTPUT,
+    HelpPart.OUTPUT,
     "Write what the busiest GPU runs, as a trace of shapes, for the fastest type.",
     "--save-trace",
     type=OutputPath(path_type=Path),

@@ -17,7 +17,7 @@ from ...asking.command import (
 )
 from ...asking.completion import complete_gpu_names
 from ...asking.declared import options_of
-from ...asking.inputs import Captures, Iteration, Recover, Source, trace_argument
+from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover, trace_argument
 from ...asking.output import OutputPath, choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
@@ -27,8 +27,8 @@ from .api import check_stretch
 @click.command("replay", cls=WavecastCommand)
 @trace_argument
 @options_of(
-    Iteration,
-    Source,
+    AskedIteration,
+    AskedSource,
     Captures,
     Recover,
     iteration="Compare this iteration alone: its number, median, longest, or all as one. Default: each one.",

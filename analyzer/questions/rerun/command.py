@@ -20,7 +20,7 @@ from ...asking.command import (
 )
 from ...asking.completion import complete_gpu_names
 from ...asking.declared import options_of
-from ...asking.inputs import Recover, Source, trace_argument
+from ...asking.inputs import AskedSource, Recover, trace_argument
 from ...asking.output import choose_format, screen_for, write_result
 from ...asking.progress import ProgressCallback, progress_on_stderr
 from ...asking.question import find_one
@@ -92,7 +92,7 @@ LoadRunner = Callable[[], Runner]
     shell_complete=complete_gpu_names,
     help="The catalogue's name of the local GPU, where it is not found by what the GPU calls itself.",
 )
-@options_of(Source, Recover)
+@options_of(AskedSource, Recover)
 @max_error_option("Exit with status 1 if the predicted time of the ops that were run is further off than this.")
 @output_options("table", "json", *(item.name for item in PAGE_FORMATS[1:]))
 @click.pass_context

@@ -13,8 +13,8 @@ from ....errors import InputError, parameter
 from ...asking.amounts import parse_duration_ns, read_bytes, read_duration_ns
 from ...asking.answer import Report, as_names, trace_name
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import LIST_LENGTH, Group, asks, option
-from ...asking.inputs import Calibration, Lookups, Recording, Source
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
 from ...asking.power import Power
@@ -105,46 +105,55 @@ def _check_time(_context: click.Context, _parameter: click.Parameter, text: str 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleOptions(
-    GlobalBatch, MemoryLimit, Machines, PlanWhatIfs, Prices, Power, Recording, Source, Calibration, Lookups
+    GlobalBatch,
+    MemoryLimit,
+    Machines,
+    PlanWhatIfs,
+    Prices,
+    Power,
+    AskedRecording,
+    AskedSource,
+    AskedCalibration,
+    AskedLookups,
 ):
     """Hold what may be asked about many GPUs."""
 
     to: str | Sequence[str] = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "GPU types, names as for 'analyze --to', with commas or repeated. Default: the one that was measured.",
         **GPU_NAMES,
     )
     sort: str | None = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "What plans are listed by: samples per second (default), cost, memory or energy per sample. A search looks "
         "for the fastest.",
         type=click.Choice(("time", "cost", "memory", "energy")),
     )
     gpus: int | Sequence[int] = option(
-        Group.MANY,
+        HelpPart.MANY,
         "How many GPUs: 64, or several as in 8,64,512.",
         metavar="N,…",
         multiple=True,
         callback=_read_counts,
     )
     plan: str | Path | Sequence[str | Path] = option(
-        Group.MANY,
+        HelpPart.MANY,
         "A plan, such as fsdp=8,tp=2, or a TOML file; an axis left open (tp=2; fsdp=*) takes the rest of --gpus. "
         "Repeat for several. Default: the best ones are looked for.",
         metavar="PLAN|FILE",
         multiple=True,
     )
-    search: bool = option(Group.MANY, "Look for the best plans as well where --plan is given.", default=False)
+    search: bool = option(HelpPart.MANY, "Look for the best plans as well where --plan is given.", default=False)
     measured_step: str | None = option(
-        Group.INPUT,
+        HelpPart.INPUT,
         "What the recorded iteration takes on the one GPU of --from, as 350ms: scales all plans, for recordings "
         "without times.",
         metavar="TIME",
         callback=_check_time,
     )
-    top: int = option(Group.OUTPUT, "Plans listed.", default=SHOWN_PLANS, **LIST_LENGTH)
+    top: int = option(HelpPart.OUTPUT, "Plans listed.", default=SHOWN_PLANS, **LIST_LENGTH)
     timeline: str | Path | None = option(
-        Group.OUTPUT,
+        HelpPart.OUTPUT,
         "Write the timeline of the first plan, a track per stage and stream, for ui.perfetto.dev.",
         type=OutputPath(path_type=Path),
         metavar="FILE",
@@ -186,7 +195,7 @@ def scale(trace: str | Path | Trace, asked: ScaleOptions) -> PlansReport:
         plans=as_names(asked.plan, "plan"),
         search=asked.search,
         global_batch=asked.global_batch,
-        recorded_batch=asked.from_batch,
+        recorded_batch=asked.batch or asked.from_batch,
         max_memory_bytes=read_bytes("max_memory", asked.max_memory),
         measured_step_ns=step_ns,
         source=named.source,

@@ -12,8 +12,8 @@ from ....errors import InputError, parameter
 from ...asking.amounts import read_bytes
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
-from ...asking.declared import COUNT, FILE, Group, asks, declare, option
-from ...asking.inputs import Lookups, Recording, Source
+from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option
+from ...asking.inputs import AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.power import Power
 
@@ -68,26 +68,26 @@ class ShardingReport(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardOptions(GlobalBatch, MemoryLimit, Machines, Power, Recording, Source, Lookups):
+class ShardOptions(GlobalBatch, MemoryLimit, Machines, Power, AskedRecording, AskedSource, AskedLookups):
     """Hold what may be asked about shared embedding tables."""
 
-    to: str | None = option(Group.GPUS, "The type of the GPUs. Default: the one that was measured.", **GPU_NAME)
+    to: str | None = option(HelpPart.GPUS, "The type of the GPUs. Default: the one that was measured.", **GPU_NAME)
     gpus: int = field(
         metadata=declare(
-            Group.MANY,
+            HelpPart.MANY,
             "How many GPUs share the tables, 2 to 1,024.",
             type=click.IntRange(min=2, max=1024),
             metavar="N",
         )
     )
     plan: str | Path | None = option(
-        Group.MANY, "A plan of yours, held against the proposed one: JSON, TOML, or TorchRec's.", **FILE
+        HelpPart.MANY, "A plan of yours, held against the proposed one: JSON, TOML, or TorchRec's.", **FILE
     )
     torchrec: bool = option(
-        Group.MANY, "Hold the plan of TorchRec's planner against it, where installed.", default=False
+        HelpPart.MANY, "Hold the plan of TorchRec's planner against it, where installed.", default=False
     )
     from_batch: int | None = option(
-        Group.INPUT, "The batch size of the recording, where the trace does not say it.", **COUNT
+        HelpPart.INPUT, "The batch size of the recording, where the trace does not say it.", **COUNT
     )
 
 

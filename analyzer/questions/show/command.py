@@ -8,7 +8,7 @@ import click
 
 from ...asking.command import WavecastCommand, output_options
 from ...asking.declared import options_of
-from ...asking.inputs import Recover, Window, trace_argument
+from ...asking.inputs import AskedWindow, Recover, trace_argument
 from ...asking.output import choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
@@ -17,7 +17,7 @@ from ...page.formats import REPORT_FORMATS
 @click.command("show", cls=WavecastCommand)
 @trace_argument
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="Ops and kernels.")
-@options_of(Window, Recover)
+@options_of(AskedWindow, Recover)
 @output_options(*REPORT_FORMATS)
 def show(
     trace: Path,

@@ -12,8 +12,8 @@ import click
 from ....errors import InputError, parameter
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
-from ...asking.declared import Group, asks, option
-from ...asking.inputs import Recording, Source
+from ...asking.declared import HelpPart, asks, option
+from ...asking.inputs import AskedRecording, AskedSource
 from ...asking.machines import GlobalBatch, Machines
 from ...asking.power import Power
 from ...asking.what_ifs import WhatIfs
@@ -161,19 +161,19 @@ def _complete_parameters(_context: click.Context, _parameter: click.Parameter, i
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(WhatIfs, Power, GlobalBatch, Machines, Recording, Source):
+class SweepOptions(WhatIfs, Power, GlobalBatch, Machines, AskedRecording, AskedSource):
     """Hold what may be asked while parameters vary."""
 
-    on: str | None = option(Group.GPUS, "The GPU that is varied. Default: the one that was measured.", **GPU_NAME)
+    on: str | None = option(HelpPart.GPUS, "The GPU that is varied. Default: the one that was measured.", **GPU_NAME)
     vary: Mapping[str, Values] | None = option(
-        Group.GPUS,
+        HelpPart.GPUS,
         "What varies, and how; twice for two. Default: 1 % more of each figure of the GPU in turn.",
         metavar="NAME=VALUES",
         multiple=True,
         shell_complete=_complete_parameters,
     )
     plan: str | None = option(
-        Group.MANY, "How GPUs share the iteration, for --vary gpus=8..512; see 'scale'.", metavar="PLAN"
+        HelpPart.MANY, "How GPUs share the iteration, for --vary gpus=8..512; see 'scale'.", metavar="PLAN"
     )
 
 

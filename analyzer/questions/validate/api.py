@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
-from ...asking.declared import LIST_LENGTH, Group, asks, option
-from ...asking.inputs import Captures, Iteration, Recover, Source
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover
 from ...asking.keywords import check_iteration
 from ...asking.question import find_one, read_catalog, read_trace, refuse_input_twice
 from ...asking.what_ifs import WhatIfs
@@ -82,15 +82,15 @@ class ValidationReport(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidateOptions(WhatIfs, Iteration, Captures, Recover, Source):
+class ValidateOptions(WhatIfs, AskedIteration, Captures, Recover, AskedSource):
     """Hold what may be asked of a prediction beside a measurement."""
 
     to: str | None = option(
-        Group.GPUS, "The GPU of MEASURED_ON_TARGET, where that does not say it or says it wrongly.", **GPU_NAME
+        HelpPart.GPUS, "The GPU of MEASURED_ON_TARGET, where that does not say it or says it wrongly.", **GPU_NAME
     )
-    ops: bool = option(Group.OUTPUT, "List every op with its interval, bound and reason.", default=False)
+    ops: bool = option(HelpPart.OUTPUT, "List every op with its interval, bound and reason.", default=False)
     top: int | None = option(
-        Group.OUTPUT,
+        HelpPart.OUTPUT,
         f"Ops listed, those with the largest errors; 0: none. Default: {SHORT_OP_COUNT}, with --ops or CSV all.",
         **LIST_LENGTH,
     )
