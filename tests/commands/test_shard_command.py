@@ -133,8 +133,8 @@ def test_a_broken_file_is_refused_in_one_line(
         (("--to", "h100sxm", "--gpus", "1000000"), "2<=x<=1024"),
         (("--to", "nobody", "--gpus", "8"), "no GPU of the catalogue"),
         (("--gpus", "8"), "add --to h100"),
-        ((*ON, "--memory", "500MiB"), "no plan fits"),
-        ((*ON, "--memory", "nan"), "expected a size"),
+        ((*ON, "--max-memory", "500MiB"), "no plan fits"),
+        ((*ON, "--max-memory", "nan"), "expected a size"),
         ((*ON, "--global-batch", "100"), "a multiple of 8 GPUs"),
         ((*ON, "--plan", "missing.json"), "missing.json: cannot be read"),
     ],
@@ -221,7 +221,9 @@ def test_the_planner_that_is_installed_is_asked(run: Run, sample: Path) -> None:
 def test_what_is_printed(
     form: str, ending: str, run: Run, sample: Path, check_golden: Callable[[str, str], None]
 ) -> None:
-    result = run("shard", sample, "--to", "h100sxm", "--gpus", "2", "--memory", "3GiB", "--format", form, COLUMNS=110)
+    result = run(
+        "shard", sample, "--to", "h100sxm", "--gpus", "2", "--max-memory", "3GiB", "--format", form, COLUMNS=110
+    )
     assert result.exit_code == 0, result.output
     is_exact = ending in ("txt", "md")
     check_golden(f"shard.{ending}", result.stdout if is_exact else FRACTION.sub(round_number, result.stdout))

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, OutputError
-from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, complete_archived, output_options, recover_option
+from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, output_options
+from ...asking.completion import complete_archived
+from ...asking.declared import options_of
+from ...asking.inputs import Recover
 from ...asking.output import OutputPath, choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 
@@ -58,7 +61,7 @@ def init(directory: str) -> None:
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
 @_TAGS
 @click.option("--note", metavar="TEXT", help="A note on them, of up to 1,000 characters.")
-@recover_option
+@options_of(Recover)
 def add(directory: str, traces: tuple[str, ...], tags: tuple[str, ...], note: str | None, recover: bool) -> None:
     """Add each TRACE (whatever 'analyze' reads) to the archive DIR, without what is private.
 
@@ -74,7 +77,7 @@ def add(directory: str, traces: tuple[str, ...], tags: tuple[str, ...], note: st
 @_DIRECTORY
 @click.argument("places", metavar="FILE|FOLDER|PATTERN...", nargs=-1, required=True)
 @_TAGS
-@recover_option
+@options_of(Recover)
 @click.pass_context
 def import_(
     context: click.Context, directory: str, places: tuple[str, ...], tags: tuple[str, ...], recover: bool

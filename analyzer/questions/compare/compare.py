@@ -25,6 +25,7 @@ from ...memory.fit import fit_on
 from ...models.library import Library, load_library
 from ...recorded.compiled import count_regions
 from ...recorded.window import working_iterations
+from ...whatif.scenario import Scenario
 from .calls import SharedNumbers, list_call_columns
 from .causes import (
     explain_gradients,
@@ -47,7 +48,7 @@ _NORMAL_90: Final = 1.645
 _MAD_TO_DEVIATION: Final = 1.4826
 
 
-def compare_traces(
+def compare_traces(  # noqa: PLR0913 (all that one may ask, by name)
     old: Trace,
     new: Trace,
     catalog: Catalog,
@@ -55,21 +56,30 @@ def compare_traces(
     targets: Sequence[Gpu] = (),
     sources: tuple[Gpu | None, Gpu | None] = (None, None),
     iterations: tuple[int | str | None, int | str | None] = (None, None),
+    scenarios: tuple[Scenario | None, Scenario | None] = (None, None),
     library: Library | None = None,
     electricity: Electricity | None = None,
 ) -> Comparison:
     """Compare an iteration of one trace with one of another: what changed, and what it does on `targets`.
 
     Without targets, both must have been measured; their GPUs are then compared on. `sources` override what the traces
-    say of the GPUs that were measured, `iterations` says which iteration of each. Raises InputError where there is no
-    GPU to compare on, and what `run_analysis` raises.
+    say of the GPUs that were measured, `iterations` says which iteration of each, `scenarios` what is changed of it.
+    Raises InputError where there is no GPU to compare on, and what `run_analysis` raises.
     """
     models = library or load_library()
     asked = list(targets) or _measured_gpus(old, new, catalog, sources, iterations)
     results = []
-    for trace, which, source, iteration in zip((old, new), ("old", "new"), sources, iterations, strict=True):
+    for at, (trace, which) in enumerate(((old, "old"), (new, "new"))):
         try:
-            found = run_analysis(trace, catalog, targets=asked, source=source, library=models, iteration=iteration)
+            found = run_analysis(
+                trace,
+                catalog,
+                targets=asked,
+                source=sources[at],
+                library=models,
+                scenario=scenarios[at],
+                iteration=iterations[at],
+            )
         except InputError as error:
             raise type(error)(f"the {which} trace: {error}") from None
         results.append(found)
@@ -168,7 +178,9 @@ def _report(
         for gpu, at in zip(gpus, columns, strict=True)
     )
     named = zip(("old", "new"), results, strict=True)
-    warnings = [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
+    asked = new.scenario.changes
+    warnings = [f"what if, of both traces: {', '.join(asked)}"] if asked else []
+    warnings += [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
     warnings += [_mixed_warning(item) for item in changes if item.old_measured != item.new_measured]
     warnings += _host_warning(old.recorded_trace, new.recorded_trace)
     if None not in peaks and len(methods) > 1:
@@ -222,7 +234,9 @@ def _gpu_change(
 ) -> GpuChange:
     lengths, measured = [], []
     for result, column in zip(results, columns, strict=True):
-        is_source = result.origin is not None and result.origin.name == gpu.name
+        is_source = (
+            result.origin is not None and result.origin.name == gpu.name and not result.scenario.changes_anything
+        )
         duration_ns = result.window.duration_ns if is_source else None
         measured.append(duration_ns is not None)
         lengths.append(float(result.forecast.iteration_ns[column] if duration_ns is None else duration_ns))

@@ -1,4 +1,4 @@
-"""From a recording of one GPU to plans on many: the function behind `scale` and `analyze --gpus`."""
+"""From a recording of one GPU to plans on many: the function behind `scale`."""
 
 from __future__ import annotations
 
@@ -157,8 +157,7 @@ def check_one_gpu(trace: Trace) -> None:
     if (trace.meta.world_size or 1) > 1:
         raise InputError(
             f"the recording is of rank {trace.meta.rank or 0:,} of {trace.meta.world_size:,}: its plan is in it "
-            f"already; record the model on one GPU to ask for plans, or analyze this one without {parameter('gpus')} "
-            f"and {parameter('plan')}"
+            "already; record the model on one GPU to ask for plans, or analyze this one as it is"
         )
 
 

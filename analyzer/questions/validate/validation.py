@@ -152,6 +152,7 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
         intervals=count_covered(ops),
         unmatched=tuple(sorted(unmatched, key=lambda item: -item.time_ns)),
         warnings=(
+            *([f"what if, of the first trace: {', '.join(asked)}"] if (asked := first.result.scenario.changes) else []),
             *warn(first.result),
             *(f"the trace of the target: {text}" for text in warn_recorded(second.result)),
         ),

@@ -41,8 +41,7 @@ def test_the_illustrated_page_says_all_that_the_page_says(report: IterationRepor
 
 def test_of_a_whole_run_the_axes_are_its_own(root_dir: Path) -> None:
     path = root_dir / "samples" / "resnet50-training-bf16-b32-shapes.json.gz"
-    goal = wavecast.Goal.read("90000 iterations", deadline="8h", budget="40")
-    report = wavecast.analyze(path, goal=goal)
+    report = wavecast.analyze(path, goal="90000 iterations", deadline="8h", budget="40")
     chart = next(block for block in report.illustrated_page().blocks if isinstance(block, Chart))
     totals = {row.gpu: row.total for row in report.report.predictions if row.total is not None}
     for row in chart.rows:
