@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import date
@@ -61,7 +61,7 @@ SLOW = ROOT / "tests" / "slow.txt"
 SLOW_S = 0.5
 SHOWN_GPUS = ROOT / "tests" / "shown_gpus.txt"
 NEEDS_TORCH = ROOT / "tests" / "tracer"
-CPU_S = Counter[str]()
+CPU_S: defaultdict[str, float] = defaultdict(float)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
