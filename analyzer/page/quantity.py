@@ -112,6 +112,15 @@ def format_time_range(low_ns: float | None, high_ns: float | None, unit: TimeUni
     return f"{low}–{high} {unit.name}"
 
 
+def signed_time(value_ns: float) -> str:
+    """Write a difference of times with its sign.
+
+    >>> signed_time(-1_500.0)
+    '−1.50 µs'
+    """
+    return f"{'+' if value_ns >= 0 else '−'}{format_time(abs(value_ns))}"
+
+
 def format_share(ratio: float | None) -> str:
     """Write a share as a whole percentage; what is present but under half a percent reads `<1 %`."""
     if ratio is None or not isfinite(ratio):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from math import ceil, floor, isfinite, log10
+from math import isfinite
 from typing import Any, Final
 
 from ...errors import InputError
@@ -34,8 +34,6 @@ INK, MUTED, LINE, GRID, PAPER, ACCENT = (
     f"var(--{name})" for name in ("ink", "muted", "line", "grid", "paper", "accent")
 )
 """Colours of the page around the charts, which differ in the dark; for axes, texts and rules, not for encodings."""
-_FEW_DECADES: Final = 1e3
-"""Ends closer than this factor have marks at 2 and 5, too."""
 _FONT: Final = "system-ui, sans-serif"
 THEME: Final[Mapping[str, Any]] = {
     "background": "transparent",
@@ -80,34 +78,6 @@ THEME: Final[Mapping[str, Any]] = {
     "point": {"filled": True, "size": 70, "opacity": 0.9},
 }
 """The look that all charts share; Vega-Lite's `config`."""
-
-
-def choice(name: str, title: str, labels: Sequence[str]) -> dict[str, Any]:
-    """Return a parameter that a list of names sets: to "0" where the first is chosen, the second "1".
-
-    Names out of files thus never stand in an expression.
-
-    >>> choice("chosen", "GPU", ["H100", "A100"])["bind"]["labels"]
-    ['H100', 'A100']
-    """
-    numbers = [str(number) for number in range(len(labels))]
-    bind = {"input": "select", "options": numbers, "labels": list(labels), "name": title}
-    return {"name": name, "value": "0", "bind": bind}
-
-
-def log_axis(low: float, high: float) -> dict[str, Any]:
-    """Return the encoding's scale and axis for values between two ends, logarithmic, with few round marks.
-
-    >>> log_axis(3.0, 700.0)["axis"]["values"]
-    [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
-    """
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
-    values = [float(f"{step}e{decade}") for decade in decades for step in steps]
-    return {
-        "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": {"format": ",~r", "values": [value for value in values if low <= value <= high]},
-    }
 
 
 def chart_document(chart: Chart) -> dict[str, Any]:
