@@ -99,7 +99,7 @@ def points(
     y: Spec,
     x: Spec,
     ends: tuple[str, str],
-    color: Spec,
+    color: Spec | None = None,
     rules: Sequence[Spec] = (),
 ) -> Spec:
     """Return a specification of values, one per name along `y`, each with its interval, whose ends are fields.
@@ -130,6 +130,15 @@ def marks(kind: str, encoding: Spec, *, where: str = "", values: Rows | None = N
         "mark": {"type": kind, **look},
         "encoding": encoding,
     }
+
+
+def when(test: str, value: Any, otherwise: Any) -> Spec:
+    """Return the encoding of one of two values, by a test of the row.
+
+    >>> when("datum.is_now", GREY, BLUE)["value"]
+    'var(--blue)'
+    """
+    return {"condition": {"test": test, "value": value}, "value": otherwise}
 
 
 def quantitative(field: str, title: str | None = None, **more: Any) -> Spec:

@@ -14,7 +14,7 @@ from wavecast.analyzer.page.page import Line, Passage, Tone
 from wavecast.analyzer.page.sheet import Sheet
 from wavecast.analyzer.questions.analyze.api import IterationReport
 from wavecast.analyzer.questions.analyze.page.alternatives_chart import chart_alternatives
-from wavecast.analyzer.questions.analyze.page.cost_chart import chart_cost, pareto_front
+from wavecast.analyzer.questions.analyze.page.front_charts import chart_cost, pareto_front
 
 
 @pytest.fixture(scope="module")

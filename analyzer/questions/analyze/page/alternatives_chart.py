@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .....formats.trace.printable import clean_text
 from ....iteration.alternatives import Alternative
+from ....page import plot
 from ....page.chart import Chart
+from ....page.plot import NUMBER, Spec
 from ....page.quantity import common_time_unit, format_factor, format_time
 from ....page.vega import BLUE, GREY, INK, MUTED
 
@@ -19,28 +20,28 @@ def chart_alternatives(gpu: str, tried: Sequence[Alternative]) -> Chart | None:
     unit = common_time_unit(item.iteration_ns for item in tried)
     best = tried[1]
     gains = f"{best.change} gains most: {format_factor(best.speedup)}" if best.speedup >= 1.005 else "none gains much"
-    return Chart(
-        title=f"What if, on {clean_text(gpu)}",
-        description=(
+    return plot.build_chart(
+        f"What if, on {clean_text(gpu)}",
+        (
             f"How much faster samples are processed with one change more; {gains}. Each is a prediction of its own, of "
             f"the iteration that takes {format_time(tried[0].iteration_ns, unit)} as it is."
         ),
-        spec=_spec(unit.name),
-        rows=[
+        _spec(unit.name),
+        [
             {
                 "change": item.change,
                 "option": item.option or "",
                 "speedup": item.speedup,
                 "words": format_factor(item.speedup),
                 "time": item.iteration_ns / unit.length_ns,
-                "low": None if item.iteration_low_ns is None else item.iteration_low_ns / unit.length_ns,
-                "high": None if item.iteration_high_ns is None else item.iteration_high_ns / unit.length_ns,
+                "low": plot.scaled(item.iteration_low_ns, unit.length_ns),
+                "high": plot.scaled(item.iteration_high_ns, unit.length_ns),
                 "samples": item.batch_ratio,
                 "is_now": item.option is None,
             }
             for item in tried
         ],
-        labels={
+        {
             "change": "change",
             "option": "option",
             "speedup": "times as fast",
@@ -52,39 +53,19 @@ def chart_alternatives(gpu: str, tried: Sequence[Alternative]) -> Chart | None:
     )
 
 
-def _spec(unit: str) -> dict[str, Any]:
-    number = {"type": "quantitative", "format": ",.4~r"}
+def _spec(unit: str) -> Spec:
+    axis = {"format": ",~r", "tickCount": 6}
+    ends = (("time", f"iteration, {unit}", NUMBER), ("low", "at least", NUMBER), ("high", "at most", NUMBER))
     return {
         "height": {"step": 30},
         "encoding": {
             "y": {"field": "change", "type": "nominal", "title": None, "sort": None},
-            "x": {
-                "field": "speedup",
-                "type": "quantitative",
-                "title": "samples per second, times those now",
-                "axis": {"format": ",~r", "tickCount": 6},
-            },
-            "tooltip": [
-                {"field": "change", "title": "change"},
-                {"field": "option", "title": "option"},
-                {"field": "words", "title": "samples per second"},
-                {"field": "time", "title": f"iteration, {unit}", **number},
-                {"field": "low", "title": "at least", **number},
-                {"field": "high", "title": "at most", **number},
-            ],
+            "x": plot.quantitative("speedup", "samples per second, times those now", axis=axis),
+            "tooltip": plot.said(("change", "change"), ("option", "option"), ("words", "samples per second"), *ends),
         },
         "layer": [
-            {
-                "mark": {"type": "bar"},
-                "encoding": {"color": {"condition": {"test": "datum.is_now", "value": GREY}, "value": BLUE}},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
-                "encoding": {"text": {"field": "words"}},
-            },
-            {
-                "mark": {"type": "rule", "color": MUTED, "strokeDash": [3, 3]},
-                "encoding": {"x": {"datum": 1}, "y": None, "tooltip": None},
-            },
+            plot.marks("bar", {"color": plot.when("datum.is_now", GREY, BLUE)}),
+            plot.marks("text", {"text": {"field": "words"}}, align="left", dx=6, color=INK),
+            plot.marks("rule", {"x": {"datum": 1}, "y": None, "tooltip": None}, color=MUTED, strokeDash=[3, 3]),
         ],
     }

@@ -30,9 +30,8 @@ from ....page.sheet import Sheet
 from ....page.timeline.chart import chart_timeline
 from .alternatives_chart import chart_alternatives
 from .answer import hidden_line, ties_for_first
-from .cost_chart import chart_cost, pareto_front
 from .energy import least_energy_words
-from .energy_chart import chart_energy
+from .front_charts import chart_cost, chart_energy, pareto_front
 from .gpu_sheet import gpu_sheet, interval_words, run_unit, usd_per_million_samples
 from .memory_chart import chart_memory
 from .parts_chart import chart_parts

@@ -9,7 +9,9 @@ import numpy as np
 from .....arrays import Rows
 from ....iteration.report import AnalysisReport
 from ....memory.curve import MemoryCurve
+from ....page import plot
 from ....page.chart import Chart
+from ....page.plot import DASHES, Spec
 from ....page.quantity import common_time_unit, format_bytes
 from ....page.vega import INK, PALETTE
 
@@ -77,46 +79,23 @@ def _limit(report: AnalysisReport, unit_bytes: float) -> dict[str, Any] | None:
     return {"limit": row.memory_usable_bytes / unit_bytes, "words": f"memory of {row.gpu}"}
 
 
-def _spec(across: str, unit: str, at_peak: float, peak: float, limit: dict[str, Any] | None) -> dict[str, Any]:
-    x = {
-        "field": "at",
-        "type": "quantitative",
-        "title": across,
-        "axis": {"grid": False, "tickCount": 8, "format": ",~r"},
-        "scale": {"nice": False},
-    }
+def _spec(across: str, unit: str, at_peak: float, peak: float, limit: dict[str, Any] | None) -> Spec:
+    axis = {"grid": False, "tickCount": 8, "format": ",~r"}
+    x = plot.quantitative("at", across, axis=axis, scale={"nice": False})
+    held_for = {"field": "category", "type": "nominal", "title": None, "sort": {"field": "rank", "op": "min"}}
     area = {
-        "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.9},
-        "encoding": {
-            "x": x,
-            "y": {"field": "held", "type": "quantitative", "stack": "zero", "title": f"held, {unit}"},
-            "color": {
-                "field": "category",
-                "type": "nominal",
-                "title": None,
-                "sort": {"field": "rank", "op": "min"},
-                "scale": {"range": list(PALETTE)},
-            },
-            "order": {"field": "rank", "type": "quantitative"},
-            "tooltip": [
-                {"field": "category", "title": "held for"},
-                {"field": "held", "title": unit, "type": "quantitative", "format": ",.3~r"},
-            ],
-        },
+        "x": x,
+        "y": plot.quantitative("held", f"held, {unit}", stack="zero"),
+        "color": held_for | {"scale": {"range": list(PALETTE)}},
+        "order": plot.quantitative("rank"),
+        "tooltip": plot.said(("category", "held for"), ("held", unit, ",.3~r")),
     }
-    marked = {"at": at_peak, "held": peak, "words": "peak"}
-    point = {
-        "data": {"values": [marked]},
-        "mark": {"type": "point", "filled": False, "color": INK, "size": 60, "strokeWidth": 2},
-        "encoding": {"x": x, "y": {"field": "held", "type": "quantitative"}},
-    }
-    layers = [area, point]
+    point, at = {"x": x, "y": plot.quantitative("held")}, [{"at": at_peak, "held": peak, "words": "peak"}]
+    layers = [
+        plot.marks("area", area, interpolate="step-after", opacity=0.9),
+        plot.marks("point", point, values=at, filled=False, color=INK, size=60, strokeWidth=2),
+    ]
     if limit is not None:
-        layers.append(
-            {
-                "data": {"values": [limit]},
-                "mark": {"type": "rule", "strokeDash": [5, 4], "color": INK},
-                "encoding": {"y": {"field": "limit", "type": "quantitative"}, "tooltip": [{"field": "words"}]},
-            }
-        )
+        rule = {"y": plot.quantitative("limit"), "tooltip": [{"field": "words"}]}
+        layers.append(plot.marks("rule", rule, values=[limit], strokeDash=DASHES, color=INK))
     return {"height": 300, "layer": layers}

@@ -12,11 +12,13 @@ from .....formats.trace.signature import format_shapes
 from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport
 from ....iteration.result import Analysis
+from ....page import plot
 from ....page.chart import Chart
 from ....page.names import short_name
 from ....page.op_columns import METHOD_NAMES
+from ....page.plot import Spec
 from ....page.quantity import common_time_unit, format_rate
-from ....page.vega import INK, MUTED, choice, log_axis
+from ....page.vega import INK, MUTED
 from ....prediction.bounds import rate_matrix
 from ....prediction.prediction import METHODS
 from .parts_chart import family_colours, family_name
@@ -148,75 +150,41 @@ def _unit_name(rate: str) -> str:
     return f"{precision.replace('_accumulate_', ' into ')} matrix" if kind == "matrix" else f"{rate} vector"
 
 
-def _log_axis(rows: Sequence[dict[str, Any]], field: str) -> dict[str, Any]:
-    values = [row[field] for row in rows]
-    return log_axis(min(values) / 1.3, max(values) * 1.6)
-
-
 def _spec(
     rows: Sequence[dict[str, Any]], gpus: Sequence[str], colours: dict[str, str], families: Sequence[str]
-) -> dict[str, Any]:
-    x = {"field": "intensity", "type": "quantitative", "title": "FLOP per byte", **_log_axis(rows, "intensity")}
-    y = {"field": "rate", "type": "quantitative", "title": "TFLOP/s", **_log_axis(rows, "rate")}
-    colour = {
-        "field": "family",
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": list(families), "range": [colours[name] for name in families]},
+) -> Spec:
+    ends = {name: [row[name] for row in rows] for name in ("intensity", "rate")}
+    axes = {name: plot.log_axis(min(values) / 1.3, max(values) * 1.6) for name, values in ends.items()}
+    scale = {"domain": list(families), "range": [colours[name] for name in families]}
+    numbers = (("intensity", "FLOP per byte", ",.3~r"), ("rate", "TFLOP/s", ",.3~r"), ("method", "method"))
+    told = (("op", "op"), ("shapes", "shapes"), ("words", "time in the iteration"), ("share", "of the GPU time", ".1%"))
+    op = {
+        "color": {"field": "family", "type": "nominal", "title": None, "scale": scale},
+        "size": plot.quantitative("share", legend=None, scale={"rangeMin": 16, "rangeMax": 900, "domainMin": 0}),
+        "tooltip": plot.said(*told, *numbers),
     }
+    is_memory = "datum.line === 'memory'"
     return {
         "height": 400,
-        "params": [choice("chosen", "GPU", gpus)],
+        "params": [plot.choice("chosen", "GPU", gpus)],
         "transform": [{"filter": "datum.choice === chosen"}],
-        "encoding": {"x": x, "y": y},
-        "layer": [*_roof_layers()[:1], _op_layer(colour), *_roof_layers()[1:]],
-    }
-
-
-def _roof_layers() -> list[dict[str, Any]]:
-    """Return what draws the lines, and their names."""
-    return [
-        {
-            "transform": [{"filter": "datum.role === 'roof'"}],
-            "mark": {"type": "line", "color": MUTED, "strokeWidth": 1.5},
-            "encoding": {"detail": {"field": "line"}},
-        },
-        {
-            "transform": [{"filter": "datum.role === 'roof' && datum.label !== null"}],
-            "mark": {
-                "type": "text",
-                "color": INK,
-                "fontSize": 11,
-                "dy": {"expr": "datum.line === 'memory' ? -14 : -7"},
-                "align": {"expr": "datum.line === 'memory' ? 'left' : 'right'"},
-            },
-            "encoding": {"text": {"field": "label"}},
-        },
-    ]
-
-
-def _op_layer(colour: dict[str, Any]) -> dict[str, Any]:
-    number = {"type": "quantitative", "format": ",.3~r"}
-    size = {
-        "field": "share",
-        "type": "quantitative",
-        "legend": None,
-        "scale": {"rangeMin": 16, "rangeMax": 900, "domainMin": 0},
-    }
-    return {
-        "transform": [{"filter": "datum.role === 'op'"}],
-        "mark": {"type": "point", "filled": True, "opacity": 0.75},
         "encoding": {
-            "color": colour,
-            "size": size,
-            "tooltip": [
-                {"field": "op", "title": "op"},
-                {"field": "shapes", "title": "shapes"},
-                {"field": "words", "title": "time in the iteration"},
-                {"field": "share", "title": "of the GPU time", "type": "quantitative", "format": ".1%"},
-                {"field": "intensity", "title": "FLOP per byte", **number},
-                {"field": "rate", "title": "TFLOP/s", **number},
-                {"field": "method", "title": "method"},
-            ],
+            "x": plot.quantitative("intensity", "FLOP per byte", **axes["intensity"]),
+            "y": plot.quantitative("rate", "TFLOP/s", **axes["rate"]),
         },
+        "layer": [
+            plot.marks(
+                "line", {"detail": {"field": "line"}}, where="datum.role === 'roof'", color=MUTED, strokeWidth=1.5
+            ),
+            plot.marks("point", op, where="datum.role === 'op'", opacity=0.75),
+            plot.marks(
+                "text",
+                {"text": {"field": "label"}},
+                where="datum.role === 'roof' && datum.label !== null",
+                color=INK,
+                fontSize=11,
+                dy={"expr": f"{is_memory} ? -14 : -7"},
+                align={"expr": f"{is_memory} ? 'left' : 'right'"},
+            ),
+        ],
     }
