@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ....formats.trace.printable import clean_text
@@ -46,7 +47,11 @@ def illustrate_scale(report: ScaleReport, *, name: str, top: int) -> Page:
     several = best if len(best) > 1 else []
     return plot.place_charts(
         describe_scale(report, name=name, top=top),
-        lead=[_throughput_chart(best), _time_chart(best), _cost_chart(report.predictions)],
+        lead=[
+            _throughput_chart(best) if len({row.gpu_count for row in best}) > 1 else None,
+            _time_chart(best),
+            _cost_chart(report.predictions),
+        ],
         details=[
             _plans_chart(report, first.gpu),
             _parts_chart(several, "Where the time of an iteration goes: the best plan for each", is_one_group=False),
@@ -91,23 +96,51 @@ _SAID: Final = (("gpu", "GPU"), ("count", "GPUs"), ("plan", "plan"), ("time", "i
 _LABELS: Final = dict(_SAID)
 
 
-def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart | None:
-    """Draw samples per second over the number of GPUs, a line per type; None where one number was asked."""
+def chart_scaling(report: ScaleReport, *, name: str) -> Chart:
+    """Return the scaling curve as a picture of its own; `name` stands for a workload that has none."""
+    best = [row for gpu, count in report.groups if (row := report.best(gpu, count)) is not None]
+    chart = _throughput_chart(best)
+    plans = plot.marks(
+        "text", {"y": chart.spec["layer"][-1]["encoding"]["y"], "text": {"field": "best_plan"}}, align="right", dy=-10
+    )
+    title = f"{report.trace.name or name}: samples per second, best plan on each number of GPUs"
+    batch = (
+        f"{report.global_batch:,} samples per iteration" if report.global_batch else "every GPU adds a recorded batch"
+    )
+    said = f"{batch}; bands: 90 % intervals; dashed: perfect scaling from the fewest GPUs"
+    head = {"text": title, "subtitle": said, "offset": 12}
+    return replace(chart, title=title, spec={**chart.spec, "title": head, "layer": [*chart.spec["layer"], plans]})
+
+
+def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart:
+    """Draw samples per second over the number of GPUs with intervals, a line per type."""
     types = list(dict.fromkeys(row.gpu for row in best))
     shown = [row for row in best if row.gpu in types[:MOST_GPU_TYPES]]
-    if len({row.gpu_count for row in shown}) < SEVERAL:
-        return None
     rows = []
     for row in sorted(shown, key=lambda row: (types.index(row.gpu), row.gpu_count)):
-        fewest = min((item for item in shown if item.gpu == row.gpu), key=lambda item: item.gpu_count)
-        rows.append(_row(row) | {"perfect": fewest.samples_per_s / fewest.gpu_count * row.gpu_count})
-    axis = {"values": sorted({row.gpu_count for row in shown}), "format": ",d", "labelOverlap": True}
-    x = plot.amount("gpus", "GPUs", is_log=True)
+        mine = [item for item in shown if item.gpu == row.gpu]
+        fewest, most = (pick(mine, key=lambda item: item.gpu_count) for pick in (min, max))
+        work = row.samples_per_s * row.iteration_ns
+        ends = {
+            "perfect": fewest.samples_per_s / fewest.gpu_count * row.gpu_count,
+            "least": work / (row.iteration_high_ns or row.iteration_ns),
+            "most": work / (row.iteration_low_ns or row.iteration_ns),
+            "best_plan": row.plan if row is most else "",
+        }
+        rows.append(_row(row) | ends)
+    counts = sorted({row.gpu_count for row in shown})
+    x = plot.amount("gpus", "GPUs", is_log=True) | {"axis": {"values": counts, "format": ",d", "labelOverlap": True}}
     y = plot.amount("samples_per_s", "samples per second", is_log=True, number="~s")
+    band = {"y": y | {"field": "least"}, "y2": {"field": "most"}}
+    if len(counts) < SEVERAL:
+        x |= {"scale": {"type": "log", "domain": [counts[0] / 2, counts[0] * 2]}}
     spec = {
         "height": PLOT_HEIGHT_PX,
-        "encoding": {"x": x | {"axis": axis}, "color": plot.coloured("gpu", "GPU")},
+        "encoding": {"x": x, "color": plot.coloured("gpu", "GPU")},
         "layer": [
+            plot.marks(
+                "area" if len(counts) >= SEVERAL else "rule", band, opacity=0.13 if len(counts) >= SEVERAL else 1
+            ),
             plot.marks("line", {"y": y | {"field": "perfect"}}, strokeDash=[4, 4], opacity=0.6),
             plot.marks("line", {"y": y}, size=2),
             plot.marks("point", {"y": y, "tooltip": plot.said(*_SAID)}, size=60, opacity=1),
@@ -115,7 +148,7 @@ def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart | None:
     }
     text = (
         f"Samples per second of the best plan over the number of GPUs, both logarithmic, for {plot.listed(types)}. "
-        "Dashed: what as many GPUs would process if they scaled perfectly."
+        "Bands: 90 % intervals. Dashed: what as many GPUs would process if they scaled perfectly."
         f"{plot.cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
     )
     return plot.build_chart("Throughput by number of GPUs", text, spec, rows, _LABELS)
