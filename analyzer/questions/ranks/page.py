@@ -37,11 +37,6 @@ def draw_ranks_json(report: RanksReport) -> str:
     return encode_json({"format": RANKS_FORMAT, "version": RANKS_VERSION, **asdict(report)})
 
 
-def draw_ranks_csv(report: RanksReport) -> str:
-    """Write one row per rank, times in ns."""
-    return rank_table(report).to_csv()
-
-
 def rank_table(report: RanksReport) -> FieldTable:
     """Return one row per rank."""
     return table_of(report.ranks, RankRow)
