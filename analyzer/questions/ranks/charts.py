@@ -116,10 +116,7 @@ def _lane(activity: RankActivity, at: int, end_ns: float) -> Iterator[dict[str, 
     for waits in (False, True):
         rows = mine[(activity.state[mine] == RankState.WAITS) == waits]
         bars = lay_bars(activity.start_ns[rows] * scale, activity.end_ns[rows] * scale, activity.state[rows], WIDTH_PX)
-        for x, width, code, opacity, item in zip(
-            bars.x.tolist(), bars.width.tolist(), bars.colour.tolist(), bars.opacity.tolist(), bars.slice.tolist(),
-            strict=True,
-        ):  # fmt: skip
+        for x, width, code, opacity, item in bars.each():
             whom = int(activity.waited_for[rows[item]]) if item >= 0 else -1
             yield {
                 "rank": str(activity.ranks[at]),

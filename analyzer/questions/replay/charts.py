@@ -11,7 +11,7 @@ from ...page.chart import Chart
 from ...page.page import Page
 from ...page.plot import BAD, GOOD, NEUTRAL
 from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
-from ...page.timeline.recording_chart import chart_recording
+from ...page.timeline.chart import chart_timeline
 from ...page.vega import OLIVE, ORANGE, PINK, SKY
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.fidelity import Fidelity, ReplayedIteration
@@ -48,7 +48,7 @@ def illustrate_replay(fidelity: Fidelity, *, name: str, timeline: Timeline | Non
     if timeline is not None:
         what = "The recording, and when the same kernels start by rule."
         timelines = [
-            chart_recording(timeline, title="Recorded and replayed timeline", told=what),
+            chart_timeline(timeline, title="Recorded and replayed timeline", told=what),
             _shift_chart(timeline),
         ]
     return plot.place_charts(

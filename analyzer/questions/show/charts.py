@@ -14,7 +14,7 @@ from ...page.names import short_name
 from ...page.page import Page
 from ...page.plot import GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_count, format_share, format_time
-from ...page.timeline.recording_chart import chart_recording
+from ...page.timeline.chart import chart_timeline
 from ...page.vega import PALETTE, REST, SKY
 from ...recorded.overview import IterationLine, NameLine, Overview
 from ...timeline.notes import FAMILIES
@@ -38,7 +38,7 @@ def illustrate_overview(
     shown = replace(overview, ops=overview.ops[:listed_names], kernels=overview.kernels[:listed_names])
     is_timed = overview.gpu_busy_ns is not None
     recorded = (
-        None if timeline is None else chart_recording(timeline, title="Timeline of the iteration", told="As recorded.")
+        None if timeline is None else chart_timeline(timeline, title="Timeline of the iteration", told="As recorded.")
     )
     return plot.place_charts(
         describe_overview(shown),
