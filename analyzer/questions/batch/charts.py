@@ -198,7 +198,7 @@ def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
     ratio = times.time_ns / best[:, None]
     lines = [at for at in np.argsort(-np.nan_to_num(best), kind="stable").tolist() if some[at]][:MOST_TRACES]
     columns = _fastest(ratio[some])[:MOST_GPUS]
-    names = plot.labels(_stem(times.traces[at].name) for at in lines)
+    names = plot.labels(times.traces[at].name.removesuffix(".gz").removesuffix(".json") for at in lines)
     rows = [row for at, name in zip(lines, names, strict=True) for row in _cells(times, ratio, at, name, columns)]
     told = (("trace", "trace"), ("gpu", "GPU"), ("time", "time"), ("slower", "of the best"), ("fits", "memory"))
     colour = plot.heat("ratio", "times the best", (1.0, SEVERAL, MOST_TIMES), clamp=True)
@@ -222,11 +222,6 @@ def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
         f"{plot.cut_words(len(columns), len(times.gpus), 'GPUs')}{cut}"
     )
     return plot.build_chart(f"Traces on GPUs{ending}", text, spec, rows, told)
-
-
-def _stem(name: str) -> str:
-    """Return the name of a trace without what all have."""
-    return name.removesuffix(".gz").removesuffix(".json")
 
 
 def _fastest(ratio: Floats) -> list[int]:

@@ -186,7 +186,7 @@ def _best_sheet(report: ScaleReport) -> Sheet:
     unit = common_time_unit(row.iteration_ns for row in rows)
     is_one_plan = len({row.plan for row in report.predictions}) == 1
     columns = (
-        text_column("GPU", map(_gpu_name, rows)),
+        text_column("GPU", (clean_text(row.gpu) + ("" if row.untested is None else ", untested") for row in rows)),
         count_column("GPUs", (row.gpu_count for row in rows)),
         *([] if is_one_plan else [_plan_column(rows)]),
         *_value_columns(rows, unit),
@@ -252,10 +252,6 @@ def _memory(row: PlanPrediction) -> str:
     if row.is_tight:
         return f"{size} ?"
     return size if row.fits is not False else f"{size} !"
-
-
-def _gpu_name(row: PlanPrediction) -> str:
-    return clean_text(row.gpu) + ("" if row.untested is None else ", untested")
 
 
 def _notes(report: ScaleReport) -> Iterator[str]:

@@ -35,8 +35,8 @@ def recommender_sheet(rows: Sequence[IterationScore]) -> Sheet:
         text_column("recommenders", (clean_text(name) for name, _ in groups), min_width=24),
         count_column("rows", map(len, found)),
         number_column("MAPE", (percent(_mean(item)) for item in found)),
-        number_column("bias", (percent(_bias(item)) for item in found)),
-        number_column("worst", (percent(_worst(item)) for item in found)),
+        number_column("bias", (percent(float(np.mean(_errors(item)))) for item in found)),
+        number_column("worst", (percent(max(_errors(item), key=abs)) for item in found)),
         number_column("in 90 %\ninterval", (percent(_held(item)) for item in found)),
         number_column("anchored", (percent(_mean(item, ANCHORED)) for item in found)),
         *(number_column(f"MAPE\n{name}", (percent(_mean(item, name)) for item in found), rank=2) for name in spreads),
@@ -65,14 +65,6 @@ def _errors(rows: Sequence[IterationScore], kind: str | None = None) -> list[flo
 def _mean(rows: Sequence[IterationScore], kind: str | None = None) -> float | None:
     errors = _errors(rows, kind)
     return float(np.mean(np.abs(errors))) if errors else None
-
-
-def _bias(rows: Sequence[IterationScore]) -> float:
-    return float(np.mean(_errors(rows)))
-
-
-def _worst(rows: Sequence[IterationScore]) -> float:
-    return max(_errors(rows), key=abs)
 
 
 def _held(rows: Sequence[IterationScore]) -> float | None:

@@ -23,7 +23,7 @@ def worst_model_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
     worst = [row for gpu in dict.fromkeys(row.gpu for row in rows) for row in _worst(rows, gpu)]
     columns = (
         text_column("model", (clean_text(row.model) for row in worst), min_width=24),
-        text_column("GPU", map(_gpu_name, worst)),
+        text_column("GPU", (clean_text(row.gpu) + (" (seen)" if row.split is Split.SEEN else "") for row in worst)),
         text_column("measured as", map(_way, worst), rank=3),
         number_column("batch", (str(row.batch) for row in worst), rank=4),
         time_column("measured", (row.measured_ns for row in worst), MILLISECONDS, rank=1),
@@ -80,10 +80,6 @@ def _by(rows: Iterable[ThroughputRow], label: Callable[[ThroughputRow], str]) ->
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
-
-
-def _gpu_name(row: ThroughputRow) -> str:
-    return clean_text(row.gpu) + (" (seen)" if row.split is Split.SEEN else "")
 
 
 def _way(row: ThroughputRow) -> str:

@@ -64,17 +64,13 @@ def _sheet(report: SensitivityReport) -> Sheet:
     items = report.figures
     columns = (
         text_column("figure", (item.name for item in items)),
-        number_column("now", (_now(item) for item in items)),
+        number_column("now", (any_value(item.base, item.unit, is_ratio=item.name == "host") for item in items)),
         number_column("% faster\nfor 1 % more", (f"{_zero(-item.elasticity):.2f}" for item in items)),
         number_column("by other\nsteps", (_range(item) for item in items)),
         number_column("% less\nGPU-busy", (_busy(item) for item in items)),
         text_column("what", (item.words for item in items), rank=2),
     )
     return Sheet(title="", columns=columns)
-
-
-def _now(item: FigureElasticity) -> str:
-    return any_value(item.base, item.unit, is_ratio=item.name == "host")
 
 
 def _busy(item: FigureElasticity) -> str:
