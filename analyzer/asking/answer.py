@@ -84,7 +84,7 @@ class Report(ABC):
 
     def pictures(self) -> tuple[Picture, ...]:
         """Return its charts, each a picture of its own; none where it has none."""
-        from ..page.chart import Chart
+        from ..page.page import Chart
         from .pictures import Picture as AnyPicture
 
         return tuple(AnyPicture(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ..page.chart import Chart
+    from ..page.page import Chart
 
 JSON: Final = "json"
 ENDINGS: Final = {".svg": "svg", ".png": "png", ".json": JSON}

@@ -9,9 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .chart import Chart
 from .names import shorten_middle
-from .page import Line, Page, Passage, Tone, clean_page
+from .page import Block, Chart, Line, Page, Passage, Tone, clean_page
 from .quantity import format_number
 from .sheet import Sheet, SheetColumn, flat_title
 from .vega import THEME, chart_document, chart_library, inert_json
@@ -37,8 +36,6 @@ CHART_ROWS: Final = 100
 LONGEST_CELL: Final = 2_000
 """In characters: names out of files may be of any length."""
 _FEWEST_LINKS: Final = 3
-
-Block = Passage | Sheet | Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from ...errors import InputError
-from .chart import Chart
-from .page import build_page, clean_page
+from .page import Chart, build_page, clean_page
 from .vega import THEME, VEGA_LITE, chart_document
 
 PICTURE_FORMATS: Final = {"svg": ".svg", "png": ".png"}

@@ -7,12 +7,12 @@ from math import ceil, floor, log10
 from typing import Any, Final
 
 from ...formats.trace.printable import clean_text
-from .chart import Chart
+from ..replay.causes import IdleCause
 from .names import shorten_middle
-from .page import Page, Passage, opening
+from .page import Chart, Page, Passage, opening
 from .quantity import format_share, format_time
 from .sheet import Sheet
-from .vega import BLUE, GREY, VERMILLION
+from .vega import BLUE, GREY, OLIVE, ORANGE, PINK, SKY, VERMILLION
 
 Spec = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -32,6 +32,16 @@ HEAT: Final = ("#fdf3dd", "#e69f00", "#d55e00")
 HEAT_INK: Final = "#1a1a1a"
 """On each of them."""
 DASHES: Final = [5, 4]
+BUSY: Final = "GPU busy"
+CAUSE_WORDS: Final = {
+    IdleCause.HOST: "waits for the host",
+    IdleCause.SYNC: "host waits for the GPU",
+    IdleCause.COMMUNICATION: "waits for communication",
+    IdleCause.DEPENDENCY: "between kernels",
+    IdleCause.UNEXPLAINED: "unexplained",
+}
+BUSY_COLOURS: Final = dict(zip((BUSY, *CAUSE_WORDS.values()), (GOOD, ORANGE, OLIVE, PINK, SKY, NEUTRAL), strict=True))
+"""Of what a GPU does in an iteration."""
 _FEW_DECADES: Final = 1e3
 """Ends closer than this factor have marks at 2 and 5, too."""
 _MS: Final = 1e6
@@ -291,6 +301,15 @@ def division_rows(parts_ns: Mapping[str, float], whole_ns: float | None = None, 
             share = "" if whole_ns is None else f", {format_share(spent_ns / max(whole_ns, 1.0))}"
             spent = f"{format_time(spent_ns)}{share}"
             yield {**common, "part": part, "order": order, "part_ms": spent_ns / _MS, "spent": spent}
+
+
+def busy_parts(busy_ns: float, idle_ns: Mapping[IdleCause, float]) -> dict[str, float]:
+    """Return what an iteration divides into: what the GPU is busy with, and what it waits for.
+
+    >>> list(busy_parts(2.0, dict.fromkeys(CAUSE_WORDS, 0.5)))[:2]
+    ['GPU busy', 'waits for the host']
+    """
+    return {BUSY: busy_ns, **{words: idle_ns[cause] for cause, words in CAUSE_WORDS.items()}}
 
 
 def scaled(value: float | None, unit: float = _MS) -> float | None:

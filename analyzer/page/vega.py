@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from ...errors import InputError
 from ...formats.trace.printable import clean_text
-from .chart import Chart
 from .names import shorten_middle
+from .page import Chart
 
 VEGA_LITE: Final = "6.4"
 """The version whose JavaScript is inlined."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...timeline.notes import FAMILIES
 from ...timeline.slices import SliceKind, Timeline, TrackKind
-from ..chart import Chart
 from ..names import short_name
+from ..page import Chart
 from ..plot import NUMBER, Spec, build_chart, quantitative, said
 from ..quantity import TimeUnit, common_time_unit, format_factor, format_time
 from ..vega import PALETTE, REST

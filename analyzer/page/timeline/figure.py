@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...timeline.slices import ArrowKind, Timeline
-from ..chart import Chart
 from ..names import shorten_middle
+from ..page import Chart
 from ..plot import Spec, build_chart, marks, quantitative
 from ..quantity import format_factor, format_share, format_time
 from ..vega import INK, MUTED

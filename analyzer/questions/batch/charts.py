@@ -10,8 +10,7 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ....formats.trace.printable import clean_text
 from ...page import plot
-from ...page.chart import Chart
-from ...page.page import Line, Page, Passage
+from ...page.page import Chart, Line, Page, Passage
 from ...page.plot import GOOD, HEAT_INK, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
 from ...page.vega import INK

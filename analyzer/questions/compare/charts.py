@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from ....formats.trace.printable import clean_text
 from ...page import plot
-from ...page.chart import Chart
-from ...page.page import Page
+from ...page.page import Chart, Page
 from ...page.plot import BAD, GOOD
 from ...page.quantity import format_change, format_count, format_time, signed_time
 from ...page.vega import ORANGE

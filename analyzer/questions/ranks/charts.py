@@ -8,8 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...page import plot
-from ...page.chart import Chart
-from ...page.page import Page
+from ...page.page import Chart, Page
 from ...page.plot import BAD, GOOD, HEAT_INK, NEUTRAL
 from ...page.quantity import format_time
 from ...page.timeline.bars import lay_bars

@@ -7,34 +7,16 @@ from typing import Any, Final
 import numpy as np
 
 from ...page import plot
-from ...page.chart import Chart
-from ...page.page import Page
-from ...page.plot import BAD, GOOD, NEUTRAL
+from ...page.page import Chart, Page
+from ...page.plot import BAD, BUSY_COLOURS, GOOD
 from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from ...page.timeline.chart import chart_timeline
-from ...page.vega import OLIVE, ORANGE, PINK, SKY
-from ...replay.causes import CAUSES, IdleCause
 from ...replay.fidelity import Fidelity, ReplayedIteration
 from ...timeline.notes import FAMILIES
 from ...timeline.slices import Timeline
 from .page import describe_replay
 
 MOST_ITERATIONS: Final = 30
-CAUSE_WORDS: Final = {
-    IdleCause.HOST: "waits for the host",
-    IdleCause.SYNC: "host waits for the GPU",
-    IdleCause.COMMUNICATION: "waits for communication",
-    IdleCause.DEPENDENCY: "between kernels",
-    IdleCause.UNEXPLAINED: "unexplained",
-}
-CAUSE_COLOURS: Final = {
-    IdleCause.HOST: ORANGE,
-    IdleCause.SYNC: OLIVE,
-    IdleCause.COMMUNICATION: PINK,
-    IdleCause.DEPENDENCY: SKY,
-    IdleCause.UNEXPLAINED: NEUTRAL,
-}
-BUSY: Final = "GPU busy"
 PERCENTILE: Final = 95
 
 
@@ -107,12 +89,11 @@ def _cause_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
         return None
     rows = list[dict[str, Any]]()
     for item in shown:
-        parts = {BUSY: item.gpu_busy_ns, **{CAUSE_WORDS[cause]: item.idle_ns[cause] for cause in CAUSES}}
+        parts = plot.busy_parts(item.gpu_busy_ns, item.idle_ns)
         rows += plot.division_rows(parts, item.measured_ns, iteration=str(item.index))
-    colours = {BUSY: GOOD, **{CAUSE_WORDS[cause]: colour for cause, colour in CAUSE_COLOURS.items()}}
     told = (("iteration", "iteration"), ("part", "the GPU"), ("spent", "for"))
     y, x = plot.along("iteration", "iteration"), plot.amount("part_ms", "ms, as recorded")
-    spec = plot.bars(rows, told, y=y, x=x, color=plot.coloured("part", "the GPU", colours, among=rows))
+    spec = plot.bars(rows, told, y=y, x=x, color=plot.coloured("part", "the GPU", BUSY_COLOURS, among=rows))
     first = shown[0]
     text = (
         "The recorded iterations divided into what the GPU is busy with and what it waits for. Busy in iteration "

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...page import plot
-from ...page.chart import Chart
 from ...page.names import short_name
-from ...page.page import Page
+from ...page.page import Chart, Page
 from ...page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_change, format_share, format_time
 from .page import describe_rerun

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from ....formats.trace.printable import clean_text
 from ...page import plot
-from ...page.chart import Chart
-from ...page.page import Page
+from ...page.page import Chart, Page
 from ...page.plot import NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_bytes, format_money, format_number, format_time
 from ...page.vega import BLUE, GREEN, GREY, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION

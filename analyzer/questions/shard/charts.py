@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ...page import plot
-from ...page.chart import Chart
-from ...page.page import Page
+from ...page.page import Chart, Page
 from ...page.quantity import format_bytes, format_time
 from ...page.vega import BLUE, GREEN, GREY, INK, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
 from .page import describe_sharding, name_plan

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from ...page import plot
-from ...page.chart import Chart
 from ...page.names import short_name
-from ...page.page import Page
+from ...page.page import Chart, Page
 from ...page.plot import GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_count, format_share, format_time
 from ...page.timeline.chart import chart_timeline

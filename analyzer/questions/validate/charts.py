@@ -6,21 +6,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...page import plot
-from ...page.chart import Chart
 from ...page.names import short_name
-from ...page.page import Page
-from ...page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
+from ...page.page import Chart, Page
+from ...page.plot import BAD, BUSY_COLOURS, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_change, format_time, signed_time
-from ...page.vega import OLIVE, ORANGE, PINK, SKY
-from ...replay.causes import CAUSES
-from .page import CAUSE_WORDS, describe_validation
+from .page import describe_validation
 from .report import IterationComparison, OpComparison, Validation
 
 MOST_OPS: Final = 2_000
 """Points of a chart; the ops with the largest errors."""
 LISTED_OPS: Final = 10
 """Ops in the table below the charts, which show all, where no number was asked for."""
-CAUSE_COLOURS: Final = dict(zip((*CAUSE_WORDS.values(),), (ORANGE, OLIVE, PINK, SKY, NEUTRAL), strict=True))
 _COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
 _COVERED_COLOURS: Final = {"inside": GOOD, "outside": BAD, "no interval": NEUTRAL}
 
@@ -119,12 +115,10 @@ def _division_chart(iteration: IterationComparison) -> Chart:
     rows = [
         row
         for side, busy_ns, idle_ns, whole_ns in sides
-        for row in plot.division_rows(
-            {"GPU busy": busy_ns, **{CAUSE_WORDS[cause]: idle_ns[cause] for cause in CAUSES}}, whole_ns, side=side
-        )
+        for row in plot.division_rows(plot.busy_parts(busy_ns, idle_ns), whole_ns, side=side)
     ]
     told = (("side", "side"), ("part", "the GPU"), ("spent", "for"))
-    colour = plot.coloured("part", "the GPU", {"GPU busy": GOOD} | CAUSE_COLOURS, among=rows)
+    colour = plot.coloured("part", "the GPU", BUSY_COLOURS, among=rows)
     spec = plot.bars(
         rows,
         told,

@@ -29,6 +29,7 @@ from ...page.op_columns import (
     shapes_column,
 )
 from ...page.page import Page, build_page, facts, notes, warnings
+from ...page.plot import CAUSE_WORDS
 from ...page.quantity import (
     TimeUnit,
     common_time_unit,
@@ -42,7 +43,7 @@ from ...page.quantity import (
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...prediction.method import Method
-from ...replay.causes import CAUSES, IdleCause
+from ...replay.causes import CAUSES
 from ...work.work import Family
 from .report import Coverage, FamilyComparison, IterationComparison, OpComparison, Side, Validation
 
@@ -50,13 +51,6 @@ UNMATCHED_ROWS: Final = 5
 """Calls without a partner that are listed; JSON holds all."""
 SHOWN_UNMATCHED_RATIO: Final = 0.005
 """Of either recording's kernel time: less is counted but not listed."""
-CAUSE_WORDS: Final = {
-    IdleCause.HOST: "waits for the host",
-    IdleCause.SYNC: "host waits for the GPU",
-    IdleCause.COMMUNICATION: "waits for communication",
-    IdleCause.DEPENDENCY: "between kernels",
-    IdleCause.UNEXPLAINED: "unexplained",
-}
 
 
 def describe_validation(

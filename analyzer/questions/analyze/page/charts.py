@@ -15,8 +15,7 @@ from ....iteration.gpu_replay import lay_out, replay_on
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
 from ....memory.curve import trace_memory
-from ....page.chart import Chart
-from ....page.page import Line, Page, Passage, Tone
+from ....page.page import Block, Chart, Line, Page, Passage, Tone
 from ....page.quantity import (
     common_time_unit,
     digits_within,
@@ -28,16 +27,13 @@ from ....page.quantity import (
 )
 from ....page.sheet import Sheet
 from ....page.timeline.chart import chart_timeline
-from .alternatives_chart import chart_alternatives
 from .answer import hidden_line, ties_for_first
 from .energy import least_energy_words
 from .front_charts import chart_cost, chart_energy, pareto_front
+from .gpu_charts import chart_alternatives, chart_memory, chart_roofline
 from .gpu_sheet import gpu_sheet, interval_words, run_unit, usd_per_million_samples
-from .memory_chart import chart_memory
 from .parts_chart import chart_parts
-from .roofline_chart import chart_roofline
 
-Block = Passage | Sheet | Chart
 _RANKED: Final = "GPUs, ranked"
 _NOTES: Final = "How to read the figures"
 _PROVENANCE: Final = "Where the figures come from"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ....iteration.decision.selection import does_not_fit
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page import plot
-from ....page.chart import Chart
+from ....page.page import Chart
 from ....page.plot import NUMBER, Spec
 from ....page.quantity import TimeUnit, common_time_unit, format_count
 from ....page.vega import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PLUM, VERMILLION

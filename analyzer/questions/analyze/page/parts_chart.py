@@ -12,9 +12,9 @@ from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
 from ....page import plot
-from ....page.chart import Chart
 from ....page.names import short_name
 from ....page.op_columns import METHOD_NAMES
+from ....page.page import Chart
 from ....page.plot import Spec
 from ....page.quantity import common_time_unit
 from ....page.vega import PALE, PALETTE, REST

@@ -11,8 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....page import plot
-from ....page.chart import Chart
-from ....page.page import Page
+from ....page.page import Chart, Page
 from ....page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ....page.quantity import format_count, format_error, format_share, format_time
 from ....page.vega import GREEN, ORANGE, PALETTE

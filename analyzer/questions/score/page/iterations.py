@@ -1,8 +1,8 @@
-"""Measured iterations on many GPUs as sheets: errors by source, GPU, size, precision, and the worst rows."""
+"""Measured iterations on many GPUs, and those of recommenders, as sheets: errors by group, and the worst rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,9 +11,10 @@ from .....formats.trace.printable import clean_text
 from ....page.columns import count_column, number_column, text_column, time_column
 from ....page.quantity import SECONDS, percent
 from ....page.sheet import Sheet, drop_empty_columns
+from ....work.indices import USUAL
 from ..baselines import ANCHORED
 from ..distributed.baselines import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
-from ..report import IterationScore
+from ..report import IterationScore, ThroughputRow
 
 WORST: Final = 15
 TITLES: Final = {
@@ -26,30 +27,82 @@ TITLES: Final = {
 }
 SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more than 512"))
 
+RECOMMENDER_LINES: Final = (
+    "From `distributed/recommenders.parquet`: MLPerf training's logs of DLRM and DLRM-DCNv2. Each is written as what "
+    "its busiest GPU runs, from its sizes, the sharding that the row or its configuration names, and the library of "
+    f"its round; then replayed ([recommenders.md](recommenders.md)). Lookups are spread by {USUAL}, chosen before any "
+    "row was looked at; the last columns are the errors with other spreads. Measured times of DLRM on one machine are "
+    "corrected for what their logs take for the size of the data set.",
+    "*Anchored* is wavecast given the first row of the same model, GPU and implementation, which has none itself.",
+)
+
+Label = Callable[[IterationScore], str]
+
 
 def iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
     """Return the errors of all rows, then by source, GPU, size of the plan, precision, and with experts."""
     given, rows = [row for row in rows if row.given_gpus], [row for row in rows if not row.given_gpus]
     groups: list[tuple[str, list[IterationScore]]] = [("all", list(rows))]
-    for label in (_source, lambda row: row.gpu, _size, _precision, _experts):
+    labels: tuple[Label, ...] = (
+        _source,
+        lambda row: row.gpu,
+        lambda row: next(name for most, name in SIZES if row.gpus <= most),
+        lambda row: row.precision,
+        lambda row: "with experts" if row.has_experts else "without experts",
+    )
+    for label in labels:
         groups += _grouped(rows, label)
     groups += _grouped(given, lambda row: f"from fewer GPUs: {_source(row)}, {row.model}")
+    return _error_sheet("Iterations on many GPUs", "iterations", groups, TITLES, has_median=True)
+
+
+def recommender_sheet(rows: Sequence[IterationScore]) -> Sheet:
+    """Return the errors of all rows, then by model, GPU, machines and plan, and with other spreads of lookups."""
+    labels: tuple[Label, ...] = (
+        lambda row: row.model,
+        lambda row: f"{row.model}, {row.gpu}",
+        lambda row: f"{row.model}, {'up to 8 GPUs' if row.gpus <= 8 else 'more than 8'}",
+        lambda row: f"{row.model}, {row.plan}",
+    )
+    groups = [("all", list(rows)), *(group for label in labels for group in _grouped(rows, label, fewest=1))]
+    spreads = [name for name in dict.fromkeys(name for row in rows for name in row.baselines_ns) if name != ANCHORED]
+    titles = {ANCHORED: "anchored", **{name: f"MAPE\n{name}" for name in spreads}}
+    return _error_sheet("Recommenders on many GPUs", "recommenders", groups, titles, has_median=False)
+
+
+def _error_sheet(
+    title: str,
+    noun: str,
+    groups: Sequence[tuple[str, list[IterationScore]]],
+    titles: Mapping[str, str],
+    *,
+    has_median: bool,
+) -> Sheet:
+    """Return the errors of groups of rows, and those of what `titles` names; the first group is all rows."""
     found = [item for _, item in groups]
+    errors = [_errors(item) for item in found]
+    mean_of = [_mean_error(item) for item in found]
     columns = [
-        text_column("iterations", (clean_text(name) for name, _ in groups), min_width=24),
+        text_column(noun, (clean_text(name) for name, _ in groups), min_width=24),
         count_column("rows", map(len, found)),
-        number_column("MAPE", (percent(_mean_error(item)) for item in found)),
-        number_column("median", (percent(_median_error(item)) for item in found)),
-        number_column("bias", (percent(_bias(item)) for item in found)),
-        number_column("worst", (percent(_worst(item)) for item in found)),
+        number_column("MAPE", map(percent, mean_of)),
+        *(
+            [number_column("median", (percent(float(np.median(np.abs(item))) if item else None) for item in errors))]
+            * has_median
+        ),
+        number_column("bias", (percent(float(np.mean(item)) if item else None) for item in errors)),
+        number_column("worst", (percent(max(item, key=abs, default=None)) for item in errors)),
         number_column("in 90 %\ninterval", (percent(_held(item)) for item in found)),
         *(
-            number_column(title, (percent(_mean_error(item, kind)) for item in found), rank=2)
-            for kind, title in TITLES.items()
+            number_column(
+                words,
+                (percent(_mean_error(item, kind)) for item in found),
+                rank=0 if kind == ANCHORED and not has_median else 2,
+            )
+            for kind, words in titles.items()
         ),
     ]
-    marked = frozenset({0})
-    return drop_empty_columns(Sheet(title="Iterations on many GPUs", columns=tuple(columns), marked_rows=marked))
+    return drop_empty_columns(Sheet(title=title, columns=tuple(columns), marked_rows=frozenset({0})))
 
 
 def worst_iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
@@ -70,35 +123,22 @@ def worst_iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
     return Sheet(title="The worst predicted iterations, one of each source, model and precision", columns=columns)
 
 
-def error_of(row: IterationScore, kind: str | None = None) -> float | None:
+def error_of(row: IterationScore | ThroughputRow, kind: str | None = None) -> float | None:
     """Return predicted / measured - 1, or a baseline's; None where it says nothing."""
     value = row.predicted_ns if kind is None else row.baselines_ns.get(kind)
     return None if value is None else value / row.measured_ns - 1
 
 
-def _grouped(
-    rows: Sequence[IterationScore], label: Callable[[IterationScore], str]
-) -> list[tuple[str, list[IterationScore]]]:
+def _grouped(rows: Sequence[IterationScore], label: Label, fewest: int = 2) -> list[tuple[str, list[IterationScore]]]:
+    """Return rows by what they are called; nothing where these are fewer than a comparison needs."""
     found: dict[str, list[IterationScore]] = {}
     for row in rows:
         found.setdefault(label(row), []).append(row)
-    return sorted(found.items()) if len(found) > 1 else []
+    return sorted(found.items()) if len(found) >= fewest else []
 
 
 def _source(row: IterationScore) -> str:
     return "MLPerf training" if row.source.startswith("mlperf") else row.source
-
-
-def _size(row: IterationScore) -> str:
-    return next(name for most, name in SIZES if row.gpus <= most)
-
-
-def _precision(row: IterationScore) -> str:
-    return row.precision
-
-
-def _experts(row: IterationScore) -> str:
-    return "with experts" if row.has_experts else "without experts"
 
 
 def _errors(rows: Sequence[IterationScore], kind: str | None = None) -> list[float]:
@@ -108,21 +148,6 @@ def _errors(rows: Sequence[IterationScore], kind: str | None = None) -> list[flo
 def _mean_error(rows: Sequence[IterationScore], kind: str | None = None) -> float | None:
     errors = _errors(rows, kind)
     return float(np.mean(np.abs(errors))) if errors else None
-
-
-def _median_error(rows: Sequence[IterationScore]) -> float | None:
-    errors = _errors(rows)
-    return float(np.median(np.abs(errors))) if errors else None
-
-
-def _bias(rows: Sequence[IterationScore]) -> float | None:
-    errors = _errors(rows)
-    return float(np.mean(errors)) if errors else None
-
-
-def _worst(rows: Sequence[IterationScore]) -> float | None:
-    errors = _errors(rows)
-    return max(errors, key=abs) if errors else None
 
 
 def _held(rows: Sequence[IterationScore]) -> float | None:

@@ -14,6 +14,7 @@ from ....page.sheet import Sheet
 from ..baselines import ANCHORED
 from ..ledger import throughput_family
 from ..report import Split, ThroughputRow
+from .iterations import error_of
 
 WORST_MODELS: Final = 10
 
@@ -54,20 +55,14 @@ def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
     return Sheet(title="Mean signed error by family", columns=tuple(columns))
 
 
-def error_of(row: ThroughputRow, kind: str | None = None) -> float | None:
-    """Return predicted / measured - 1, or a baseline's; None where it says nothing."""
-    value = row.predicted_ns if kind is None else row.baselines_ns.get(kind)
-    return None if value is None else value / row.measured_ns - 1
-
-
 def _worst(rows: Sequence[ThroughputRow], gpu: str) -> list[ThroughputRow]:
     mine = _by((row for row in rows if row.gpu == gpu and not row.is_compiled), lambda row: row.model)
-    worst = [max(found, key=_size) for found in mine.values()]
-    return sorted(worst, key=_size, reverse=True)[:WORST_MODELS]
+    worst = [max(found, key=_distance) for found in mine.values()]
+    return sorted(worst, key=_distance, reverse=True)[:WORST_MODELS]
 
 
-def _size(row: ThroughputRow) -> float:
-    return abs(row.predicted_ns / row.measured_ns - 1)
+def _distance(row: ThroughputRow) -> float:
+    return abs(error_of(row) or 0.0)
 
 
 def _by(rows: Iterable[ThroughputRow], label: Callable[[ThroughputRow], str]) -> Mapping[str, list[ThroughputRow]]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from .....formats.trace.printable import clean_text
 from ....page import plot
-from ....page.chart import Chart
+from ....page.page import Chart
 from ....page.plot import DASHES, HEAT_INK, Spec
 from ....page.vega import BLUE, GREEN, GREY, INK, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, SKY, VERMILLION
 from ..report import Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
