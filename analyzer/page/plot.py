@@ -119,7 +119,7 @@ def points(
     >>> len(points(rows, [("gpu", "GPU")], ends=("low", "high"), **axes)["layer"])
     2
     """
-    look = {"color": GOOD} if color is None else {}
+    look: Spec = {"color": GOOD} if color is None else {}
     point = marks("point", {"x": x, "tooltip": said(*told)}, size=80, opacity=1, **look)
     return {
         "height": bars_height(len(rows)),
