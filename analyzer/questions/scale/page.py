@@ -22,6 +22,7 @@ from ...page.quantity import (
     format_share,
     format_time,
     format_time_range,
+    format_time_within,
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ..analyze.page.headline import describe_recording
@@ -165,11 +166,8 @@ def _named(row: PlanPrediction) -> str:
 
 
 def _throughput(row: PlanPrediction) -> str:
-    interval = ""
-    if row.iteration_low_ns is not None and row.iteration_high_ns is not None:
-        unit = common_time_unit([row.iteration_ns])
-        interval = f" ({format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit)})"
-    return f"{format_time(row.iteration_ns)}{interval}, {format_number(row.samples_per_s)} samples/s"
+    time = format_time_within(row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns)
+    return f"{time}, {format_number(row.samples_per_s)} samples/s"
 
 
 def _losses(row: PlanPrediction) -> str:
