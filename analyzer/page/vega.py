@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError
@@ -34,49 +35,7 @@ INK, MUTED, LINE, GRID, PAPER, ACCENT = (
     f"var(--{name})" for name in ("ink", "muted", "line", "grid", "paper", "accent")
 )
 """Colours of the page around the charts, which differ in the dark; for axes, texts and rules, not for encodings."""
-_FONT: Final = "system-ui, sans-serif"
-THEME: Final[Mapping[str, Any]] = {
-    "background": "transparent",
-    "font": _FONT,
-    "padding": 4,
-    "aria": False,
-    "view": {"stroke": None},
-    "range": {"category": list(PALETTE), "ordinal": {"scheme": "blues"}},
-    "axis": {
-        "labelColor": MUTED,
-        "titleColor": MUTED,
-        "domainColor": LINE,
-        "tickColor": LINE,
-        "gridColor": GRID,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "titlePadding": 8,
-        "labelLimit": 260,
-        "labelPadding": 4,
-    },
-    "axisBand": {"grid": False, "domain": False, "ticks": False, "labelColor": INK},
-    "legend": {
-        "labelColor": INK,
-        "titleColor": MUTED,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "orient": "top",
-        "direction": "horizontal",
-        "labelLimit": 155,
-        "symbolType": "square",
-        "symbolStrokeWidth": 0,
-        "offset": 12,
-    },
-    "header": {"labelColor": INK, "titleColor": MUTED, "labelFontSize": 12},
-    "title": {"color": INK, "subtitleColor": MUTED, "anchor": "start", "fontSize": 13, "fontWeight": 600},
-    "text": {"color": INK, "fill": INK, "fontSize": 12},
-    "rule": {"color": MUTED},
-    "line": {"strokeWidth": 2},
-    "bar": {"continuousBandSize": 16, "discreteBandSize": {"band": 0.72}},
-    "point": {"filled": True, "size": 70, "opacity": 0.9},
-}
+THEME: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("theme.json").read_text(encoding="utf-8"))
 """The look that all charts share; Vega-Lite's `config`."""
 
 

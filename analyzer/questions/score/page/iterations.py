@@ -11,7 +11,6 @@ from .....formats.trace.printable import clean_text
 from ....page.columns import count_column, number_column, text_column, time_column
 from ....page.quantity import SECONDS, percent
 from ....page.sheet import Sheet, drop_empty_columns
-from ....work.indices import USUAL
 from ..baselines import ANCHORED
 from ..distributed.baselines import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
 from ..report import IterationScore, ThroughputRow
@@ -26,15 +25,6 @@ TITLES: Final = {
     PERFECT_SCALING: "perfect\nscaling",
 }
 SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more than 512"))
-
-RECOMMENDER_LINES: Final = (
-    "From `distributed/recommenders.parquet`: MLPerf training's logs of DLRM and DLRM-DCNv2. Each is written as what "
-    "its busiest GPU runs, from its sizes, the sharding that the row or its configuration names, and the library of "
-    f"its round; then replayed ([recommenders.md](recommenders.md)). Lookups are spread by {USUAL}, chosen before any "
-    "row was looked at; the last columns are the errors with other spreads. Measured times of DLRM on one machine are "
-    "corrected for what their logs take for the size of the data set.",
-    "*Anchored* is wavecast given the first row of the same model, GPU and implementation, which has none itself.",
-)
 
 Label = Callable[[IterationScore], str]
 
