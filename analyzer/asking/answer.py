@@ -124,8 +124,7 @@ class Report(ABC):
 
             display(self)
             return
-        from ..page.stream import encodable, stdout_screen
-        from ..page.terminal import draw_terminal
+        from ..page.terminal import draw_terminal, encodable, stdout_screen
 
         sys.stdout.write(encodable(draw_terminal(self.page(), stdout_screen())))
 

@@ -79,8 +79,8 @@ class ReplayReport(Report):
         from ....formats.files.open import write_atomic
         from ...iteration.analyze import run_analysis
         from ...iteration.gpu_replay import lay_out, replay_on
-        from ...page.picture import draw_picture
         from ...page.timeline.figure import chart_figure
+        from ...page.vega import draw_picture
 
         excerpt = None if stretch_ms is None else _excerpt(stretch_ms)
         target = self.gpu if to is None else find_one(self.catalog, to)

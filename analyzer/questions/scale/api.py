@@ -69,7 +69,7 @@ class PlansReport(Report):
     def draw(self, form: str = "table", screen: Screen | None = None) -> str:
         """Return the report in a format: table, json, csv, markdown, html, or svg: the scaling curve."""
         if form == SVG:
-            from ...page.picture import draw_picture
+            from ...page.vega import draw_picture
             from .charts import chart_scaling
 
             return draw_picture(chart_scaling(self.report, name=self.name), SVG).decode()

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
-from wavecast.analyzer.page.picture import draw_picture
 from wavecast.analyzer.page.timeline.bars import Excerpt, busy_ns, choose_rows, lay_bars, outermost
 from wavecast.analyzer.page.timeline.figure import chart_figure
+from wavecast.analyzer.page.vega import draw_picture
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.binding import durations_ns
 from wavecast.analyzer.replay.engine import measured_timing, replay

@@ -17,9 +17,8 @@ from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..end_to_end import NETWORKS, OP_SUM
 from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, NetworkRow, Score, ScoreRow, Size, ThroughputRow
 from ..throughput import THROUGHPUT
-from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet
+from .iterations import family_sheet, iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 from .page import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
-from .throughput import family_sheet, worst_model_sheet
 
 WORST_GROUPS: Final = 15
 LEAST_ROWS: Final = 30

@@ -28,8 +28,7 @@ from ..report import (
     TraceRow,
     WorstRow,
 )
-from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet
-from .throughput import worst_model_sheet
+from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 
 BASELINE_TITLES: Final = {
     ROOFLINE: "roofline",
