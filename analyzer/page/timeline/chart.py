@@ -126,12 +126,12 @@ def _bars(lanes: Lanes, row: Row, number: int, pixels: int) -> Iterator[Spec]:
         chosen = chosen[outermost(slices.start_ns[chosen], slices.end_ns[chosen])]
     scale = pixels / excerpt.length_ns
     names, codes = _kinds(lanes.timeline, row, chosen)
-    ends = (
+    begin_px, end_px = (
         np.asarray((at[chosen] - excerpt.start_ns) * scale, dtype=np.float64) for at in (slices.start_ns, slices.end_ns)
     )
     per_pixel = excerpt.length_ns / pixels / lanes.unit.length_ns
     since = lanes.position(excerpt.start_ns)
-    for x, width, colour, opacity, at in lay_bars(*ends, codes, pixels).each():
+    for x, width, colour, opacity, at in lay_bars(begin_px, end_px, codes, pixels).each():
         yield {
             "lane": lanes.name(row),
             "place": number,

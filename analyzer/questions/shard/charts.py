@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ...page import plot
 from ...page.page import Chart, Page
+from ...page.plot import Spec
 from ...page.quantity import format_bytes, format_time
 from ...page.vega import BLUE, GREEN, GREY, INK, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
 from .page import describe_sharding, name_plan
@@ -111,7 +112,7 @@ def _loads(plan: PlanRow, rank: ShardLoad, number: str) -> Iterator[dict[str, An
             waits_ns += plan.phases_ns[phase] - own_ns
             spent[word] = own_ns
     spent[_WAITS] = waits_ns
-    names = {"plan": name_plan(plan.name), "number": number, "rank": str(rank.rank), "tables": f"{rank.tables:,}"}
+    names: Spec = {"plan": name_plan(plan.name), "number": number, "rank": str(rank.rank), "tables": f"{rank.tables:,}"}
     yield from plot.division_rows(spent, **names)
 
 

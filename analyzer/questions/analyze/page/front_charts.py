@@ -271,7 +271,7 @@ def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Ite
     faint = {"color": colour, "opacity": plot.when(_STANDS_OUT, 0.75, 0.16)}
     ends = f"{known} && isValid(datum.low) && isValid(datum.high)"
     yield plot.marks("rule", interval | faint, where=ends, strokeWidth=1.5, clip=True)
-    line = {"color": MUTED, "strokeDash": [4, 4], "strokeWidth": 1, "interpolate": "step-after"}
+    line: Spec = {"color": MUTED, "strokeDash": [4, 4], "strokeWidth": 1, "interpolate": "step-after"}
     yield plot.marks("line", {"y": up, "order": {"field": "time"}}, where=f"{known} && datum.best", **line)
     point = {
         "y": up,
