@@ -59,7 +59,7 @@ class IterationReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .page.json import draw_report_json
+        from .page.records import draw_report_json
 
         return draw_report_json(self.report, with_ops=self.has_op_details)
 
@@ -68,7 +68,7 @@ class IterationReport(Report):
         return self._table("ops" if self.has_op_details else "gpus").to_csv()
 
     def _tables(self) -> Tables:
-        from .page.csv import gpu_table, op_table
+        from .page.records import gpu_table, op_table
 
         return {"gpus": lambda: gpu_table(self.report), "ops": lambda: op_table(self._with_all_ops())}
 

@@ -86,13 +86,13 @@ class ComparisonReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/compare.md has its layout."""
-        from .json import draw_comparison_json
+        from .records import draw_comparison_json
 
         status = int(bool(self.complaints))
         return draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status)
 
     def _tables(self) -> Tables:
-        from .tables import change_table, changed_gpu_table
+        from .records import change_table, changed_gpu_table
 
         return {"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)}
 

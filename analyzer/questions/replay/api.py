@@ -79,7 +79,8 @@ class ReplayReport(Report):
         from ....formats.files.open import write_atomic
         from ...iteration.analyze import run_analysis
         from ...iteration.gpu_replay import lay_out, replay_on
-        from ...page.timeline.svg import draw_timeline
+        from ...page.timeline.figure import chart_figure
+        from ...page.vega import draw_picture
 
         excerpt = None if stretch_ms is None else _excerpt(stretch_ms)
         target = self.gpu if to is None else find_one(self.catalog, to)
@@ -91,7 +92,10 @@ class ReplayReport(Report):
             raise InputError(
                 f"{parameter('stretch', f'{excerpt.start_ns / 1e6:g}')}: the iteration lasts {length_ns / 1e6:.4g} ms"
             )
-        write_atomic(Path(path), draw_timeline(timeline, excerpt=excerpt).encode())
+        chart = chart_figure(timeline, excerpt)
+        if chart is None:
+            raise InputError(f"{parameter('stretch')}: nothing in it has a time")
+        write_atomic(Path(path), draw_picture(chart, "svg"))
 
     def _tables(self) -> Tables:
         from .page import iteration_table

@@ -145,8 +145,8 @@ def rerun(
 
 def _draw(report: RerunReport, form: str, screen: Screen, name: str, op_limit: int) -> str:
     from .charts import illustrate_rerun
-    from .json import draw_rerun_json
     from .page import describe_rerun
+    from .records import draw_rerun_json
 
     if form == "json":
         return draw_rerun_json(report)

@@ -69,9 +69,10 @@ class PlansReport(Report):
     def draw(self, form: str = "table", screen: Screen | None = None) -> str:
         """Return the report in a format: table, json, csv, markdown, html, or svg: the scaling curve."""
         if form == SVG:
-            from .curve import draw_scaling
+            from ...page.vega import draw_picture
+            from .charts import chart_scaling
 
-            return draw_scaling(self.report, name=self.name)
+            return draw_picture(chart_scaling(self.report, name=self.name), SVG).decode()
         return Report.draw(self, form, screen)
 
     def _tables(self) -> Tables:

@@ -18,7 +18,7 @@ from ...asking.machines import GlobalBatch, Machines
 from ...asking.power import Power
 from ...asking.what_ifs import WhatIfs
 from ...page.formats import REPORT_FORMATS
-from ...page.picture import PICTURE_FORMATS
+from ...page.vega import PICTURE_FORMATS
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -57,7 +57,7 @@ class SweepAnswer(Report):
 
     def picture(self, form: str = "svg") -> bytes:
         """Return its charts as one picture, `svg` or `png`."""
-        from ...page.picture import draw_picture
+        from ...page.vega import draw_picture
         from .page.charts import sweep_picture
 
         return draw_picture(sweep_picture(self.report), form)
@@ -112,7 +112,7 @@ class SensitivityAnswer(Report):
 
     def picture(self, form: str = "svg") -> bytes:
         """Return its chart as a picture, `svg` or `png`."""
-        from ...page.picture import draw_picture
+        from ...page.vega import draw_picture
         from .page.charts import sensitivity_chart
 
         return draw_picture(sensitivity_chart(self.report), form)

@@ -14,7 +14,7 @@ from ...asking.inputs import trace_argument
 from ...asking.output import choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS, SUFFIXES
-from ...page.picture import PICTURE_FORMATS
+from ...page.vega import PICTURE_FORMATS
 from .api import SweepOptions
 
 _ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}

@@ -16,7 +16,7 @@ from wavecast.analyzer.iteration.decision.observed import MEASURED, Observation,
 from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction
 from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.questions.analyze.page.chances import chance_sentences
-from wavecast.analyzer.questions.analyze.page.json import draw_report_json
+from wavecast.analyzer.questions.analyze.page.records import draw_report_json
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.iteration.decision.electricity import Electricity, PowerDraw
 from wavecast.analyzer.iteration.report import GpuPrediction
-from wavecast.analyzer.page.chart import Chart
-from wavecast.analyzer.questions.analyze.page.energy_chart import chart_energy
+from wavecast.analyzer.page.page import Chart
+from wavecast.analyzer.questions.analyze.page.front_charts import chart_energy
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 GPT = SAMPLES / "gpt2_small-inference-bf16-b4-shapes.json.gz"

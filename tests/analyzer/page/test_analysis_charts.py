@@ -9,12 +9,11 @@ import pytest
 import wavecast
 from wavecast.analyzer.iteration.alternatives import Alternative, try_alternatives
 from wavecast.analyzer.iteration.report import AnalysisReport
-from wavecast.analyzer.page.chart import Chart
-from wavecast.analyzer.page.page import Line, Passage, Tone
+from wavecast.analyzer.page.page import Chart, Line, Passage, Tone
 from wavecast.analyzer.page.sheet import Sheet
 from wavecast.analyzer.questions.analyze.api import IterationReport
-from wavecast.analyzer.questions.analyze.page.alternatives_chart import chart_alternatives
-from wavecast.analyzer.questions.analyze.page.cost_chart import chart_cost, pareto_front
+from wavecast.analyzer.questions.analyze.page.front_charts import chart_cost, pareto_front
+from wavecast.analyzer.questions.analyze.page.gpu_charts import chart_alternatives
 
 
 @pytest.fixture(scope="module")

@@ -116,6 +116,6 @@ def test_what_matters_is_said() -> None:
 
 def test_records_are_json_and_csv() -> None:
     assert json.loads(ranks.draw_ranks_json(REPORT))["stragglers"][0]["rank"] == 3
-    assert ranks.draw_ranks_csv(REPORT).splitlines()[0].startswith("rank,gpu,iteration_ns")
+    assert ranks.rank_table(REPORT).to_csv().splitlines()[0].startswith("rank,gpu,iteration_ns")
     assert json.loads(archive.draw_verification_json(FOUND))["is_sound"] is False
     assert len(archive.draw_entries_csv(ENTRIES).splitlines()) == 3

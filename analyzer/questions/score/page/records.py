@@ -1,4 +1,4 @@
-"""The score as JSON, and back; the layout is public and documented in docs/cli.md."""
+"""The score for programs: JSON, and back, and a table; the layout is public and documented in docs/cli.md."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final, TypeVar
 
+from .....arrays import none_for_nan
 from .....errors import InputError
+from ....measurements.networks import PEERS
 from ....page.encoding import encode_json
+from ....page.table import FieldTable, join_tables, table_of, table_of_keys
+from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
+from ..end_to_end import OP_SUM
 from ..report import (
     SCORE_FORMAT,
     SCORE_VERSION,
@@ -23,6 +28,10 @@ from ..report import (
     WorstRow,
 )
 
+BASELINES: Final = (
+    ROOFLINE, FITTED_ROOFLINE, BANDWIDTH_RATIO, ANCHORED, OP_SUM, *PEERS.values(), PEAK_RATIO, ROOFLINE_RATIO,
+)  # fmt: skip
+PLAIN: Final = tuple(item.name for item in fields(ScoreRow) if not item.name.startswith("baseline"))
 DIGITS: Final = 5
 """Significant digits of ratios and times: what more would claim measurements do not hold."""
 RecordT = TypeVar("RecordT", ScoreRow, WorstRow, NetworkRow, ThroughputRow, IterationScore, DecisionRow, TraceRow)
@@ -57,6 +66,18 @@ def read_score_json(document: Mapping[str, Any]) -> Score:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"$: no score of version {SCORE_VERSION} ({error})") from error
+
+
+def score_table(score: Score) -> FieldTable:
+    """Return one row per group of measurements: errors as ratios, two columns per baseline."""
+    plain = table_of(score.rows, ScoreRow, PLAIN)
+    return join_tables(
+        FieldTable(fields=plain.fields, rows=tuple(tuple(map(none_for_nan, row)) for row in plain.rows)),
+        table_of_keys((row.baselines for row in score.rows), {f"mape_{kind}": kind for kind in BASELINES}, absent=None),
+        table_of_keys(
+            (row.baseline_rows for row in score.rows), {f"rows_{kind}": kind for kind in BASELINES}, kind=int, absent=0
+        ),
+    )
 
 
 def _records(kind: type[RecordT], rows: list[dict[str, Any]]) -> tuple[RecordT, ...]:
