@@ -30,7 +30,6 @@ _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
 _ENDINGS: Final = ", ".join(suffix for form, suffix in SUFFIXES.items() if form != DEFAULT_FORMAT)
 
 
-
 class WavecastCommand(click.Command):
     """Turn the library's errors into one line on stderr and their exit status."""
 
