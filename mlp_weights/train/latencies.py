@@ -21,7 +21,7 @@ import numpy as np
 from ...analyzer.graph.build import build_graph
 from ...analyzer.graph.latencies import AMD, CONSTANTS, DEFAULT, Term
 from ...analyzer.graph.rules import lane_firsts, seen_latencies
-from ...analyzer.graph.steps import with_iterations
+from ...analyzer.recorded.recording import with_iterations
 from ...errors import InputError
 from ...formats.files.constants import read_constants
 from ...formats.files.open import load_trace

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch.profiler import profile
 
+from ...arrays import at_rows
 from ...formats.files.garbage import collection_paused
 from ...formats.trace.column import MISSING, Column, build_table
 from ...formats.trace.interner import Interner
@@ -92,7 +93,7 @@ def _with_collective_dtypes(trace: Trace) -> Trace:
     """Return the trace with the dtypes of collectives on lists of tensors, which the profiler's file does not have."""
     table, operands = trace.collectives, trace.operands
     first = np.searchsorted(operands.op, table.op)
-    has_tensor = np.append(operands.op, MISSING)[first] == table.op
-    of_first = np.append(trace.tensors.dtype[operands.tensor], MISSING)[first]
+    has_tensor = at_rows(operands.op, first) == table.op
+    of_first = at_rows(trace.tensors.dtype[operands.tensor], first)
     dtype = np.where((table.dtype == MISSING) & (table.op != MISSING) & has_tensor, of_first, table.dtype)
     return replace(trace, collectives=replace(table, dtype=dtype.astype(table.dtype.dtype)))

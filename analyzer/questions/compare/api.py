@@ -171,7 +171,7 @@ def compare(old: str | Path | Trace, new: str | Path | Trace, asked: CompareOpti
     >>> len(report.complaints), [row["gpu"] for row in report.to_records()]
     (1, ['H100 SXM5 80GB'])
     """
-    from .compare import compare_traces
+    from .compare import ComparedTrace, compare_traces
 
     limits = ChangeLimits(
         slowdown=read_percent("max_slowdown", asked.max_slowdown),
@@ -188,13 +188,10 @@ def compare(old: str | Path | Trace, new: str | Path | Trace, asked: CompareOpti
         for trace in (before, after)
     )
     report = compare_traces(
-        before,
-        after,
+        ComparedTrace(trace=before, source=named.source, iteration=first, scenario=asked.scenario(before)),
+        ComparedTrace(trace=after, source=named.source, iteration=second, scenario=asked.scenario(after)),
         named.catalog,
         targets=named.targets,
-        sources=(named.source, named.source),
-        iterations=(first, second),
-        scenarios=(asked.scenario(before), asked.scenario(after)),
         electricity=asked.power(),
     )
     return ComparisonReport(

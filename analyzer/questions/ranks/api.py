@@ -114,6 +114,7 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
     ([(0, 700000.0), (1, 0.0)], 1)
     """
     from .compare import compare_ranks
+    from .job import JobQuestion
 
     iteration = check_iteration(asked.iteration)
     named = asked.named(asked.to)
@@ -131,13 +132,16 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
             "one rank's file tells nothing of others: give those of two ranks or more"
             + f" ({passed_over})" * bool(passed_over)
         )
-    report = compare_ranks(
-        read,
-        named.catalog,
+    question = JobQuestion(
+        catalog=named.catalog,
         targets=named.targets,
         source=named.source,
         iteration=iteration,
         cluster=asked.cluster(named.catalog, as_names(asked.to)),
+    )
+    report = compare_ranks(
+        read,
+        question,
         machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)],
     )
     if passed_over:

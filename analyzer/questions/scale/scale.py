@@ -24,7 +24,7 @@ from ...iteration.decision.selection import TIME
 from ...iteration.result import Analysis
 from ...models.library import Library
 from ...prediction.workload import GpuWorkload
-from ...recorded.untimed import without_times
+from ...recorded.recording import untimed
 from ...whatif.apply import change_trace
 from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.parallel.grammar import format_plan
@@ -198,7 +198,7 @@ def _question(
     max_memory_bytes: float | None,
 ) -> Question:
     gpus = tuple(targets) or result.prediction.fleet.gpus
-    shapes = without_times(result.recorded_trace, result.window)
+    shapes = untimed(result.recorded).trace
     if result.scenario.changes_work:
         shapes = change_trace(shapes, None, library, result.scenario, gpus).trace
     return Question(

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.iteration.analyze import report_on, run_analysis
-from wavecast.analyzer.iteration.finite import check_times
+from wavecast.analyzer.iteration.analyze import check_times, report_on, run_analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.page.encoding import encode_csv, encode_json
 from wavecast.analyzer.questions.analyze.page.records import draw_report_json, gpu_table, op_table

@@ -17,7 +17,6 @@ from wavecast.analyzer.page.timeline.bars import Excerpt, busy_ns, choose_rows, 
 from wavecast.analyzer.page.timeline.figure import chart_figure
 from wavecast.analyzer.page.vega import draw_picture
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.replay.binding import durations_ns
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.paths import measured_path, replayed_path
 from wavecast.analyzer.timeline.build import build_timeline
@@ -36,11 +35,11 @@ def timeline_of(trace: Trace, factor: float = 0.5, gpus: tuple[str, str] = ("A",
     graph, window = build_graph(trace), select_window(trace)
     timing = replace(measured_timing(graph, graph.residual_ns), factor=np.full((1, 1), factor))
     end = replay(graph, timing)[:, 0]
-    notes, duration_ns = no_notes(len(graph.nodes.row)), durations_ns(graph, timing)
+    notes = no_notes(len(graph.nodes.row))
     path = replayed_path(trace, graph, timing, end, window.index)
     sides = (
         measured_side(trace, graph, gpus[0], path=measured_path(trace, graph, window.index)),
-        predicted_side(trace, graph, gpus[1], notes=notes, end_ns=end, duration_ns=duration_ns, path=path),
+        predicted_side(trace, graph, gpus[1], notes=notes, timing=timing, end_ns=end, path=path),
     )
     return build_timeline(window, sides)
 

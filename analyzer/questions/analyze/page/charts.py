@@ -167,7 +167,7 @@ def _time_words(row: GpuPrediction, report: AnalysisReport) -> str:
 
 def _provenance(report: AnalysisReport, analysis: Analysis, name: str) -> Passage:
     """Say what made the report, of what."""
-    trace, meta = report.trace, analysis.recorded_trace.meta
+    trace, meta = report.trace, analysis.recorded.trace.meta
     recorded = ", ".join(filter(None, (f"{trace.source_format} format", trace.capture, trace.framework)))
     dates = sorted({row.price_date for row in report.predictions if row.price_date})
     spans = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "undated"
