@@ -9,8 +9,8 @@ import torch
 
 from ..errors import CaptureError, InputError
 from ..formats.trace.tables import Trace, Workload
-from .description.origin import check_workload, describe_trace, mode_of
-from .hooks.lock import only_recording
+from .description.device import check_workload, describe_trace, mode_of
+from .hooks.patches import only_recording
 
 
 def trace_iteration(

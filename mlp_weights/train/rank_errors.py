@@ -41,9 +41,8 @@ from ...arrays import Floats
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import find_gpu
-from .common_rows import load_blocks
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
-from .pseudo_iterations import PseudoIterations, draw_all
+from .pseudo_iterations import PseudoIterations, draw_all, load_blocks
 from .ratio_blocks import table_blocks
 
 NAME: Final = "rank_errors"

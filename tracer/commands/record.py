@@ -11,7 +11,7 @@ import click
 
 from ...errors import CaptureError, InputError, WavecastError
 from .messages import say, say_error
-from .shapes_request import Script, ShapesRequest
+from .script import Script, ShapesRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -265,7 +265,7 @@ def _record_script_shapes(output: Path, request: ShapesRequest) -> None:
     try:
         from ...formats.files.open import save_trace
         from ..fake_cuda.session import ScriptShapes
-        from ..fake_ranks.place import RankPlace
+        from ..fake_ranks.mail import RankPlace
         from ..host_times.measure import add_host_times
         from ..measured.files import check_output, name_of_rank, rank_path
         from .ranks import read_ranks, record_ranks
@@ -354,7 +354,7 @@ def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Wor
 
 def _report(recorder: Recorder, raised: BaseException | None) -> None:
     """Say on stderr what was recorded, or why nothing was."""
-    from ..hooks.endings import describe_end
+    from ..hooks.patches import describe_end
 
     if recorder.is_elsewhere:
         return

@@ -15,16 +15,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import CaptureError, WavecastError
 from ...formats.trace.tables import Trace, Workload
-from ..description.origin import check_workload, describe_trace, mode_of
+from ..description.device import check_workload, describe_trace, mode_of
 from ..description.signatures import tensors_in
 from ..fake_ranks.exchange import FakeExchange, is_collective
 from ..fake_ranks.group import fake_ranks
-from ..fake_ranks.place import RankPlace
+from ..fake_ranks.mail import RankPlace
 from ..fake_ranks.refused import is_deepspeeds, refusal
 from ..hooks.boundaries import IterationWatch, check_ends
-from ..hooks.endings import describe_end
-from ..hooks.lock import only_recording
-from ..hooks.optimizers import OptimizerSteps
+from ..hooks.modules import OptimizerSteps
+from ..hooks.patches import describe_end, only_recording
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder

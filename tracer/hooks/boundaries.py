@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ...errors import InputError, parameter
-from .backwards import BackwardPasses
+from .patches import patched
 
 _SETTLED_COUNT: Final = 8
 """Turns after which the choice stands: adversarial training takes up to 5 critic steps per generator step."""
@@ -244,3 +244,39 @@ def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
 
 def _is_building_cuda_graph() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+RUN: Final = "_engine_run_backward"
+"""What `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` look up in `torch.autograd` and call."""
+
+
+class BackwardPasses:
+    """Own the patch that sees backward passes; `on_end` is called after each outermost one that succeeds.
+
+    A backward pass within another one (recomputed activations) is part of it.
+    """
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        self._lifetime = ExitStack()
+
+    def __enter__(self) -> Self:
+        run: Any = getattr(torch.autograd, RUN)
+        on_end = self._on_end
+
+        def run_and_tell(*arguments: Any, **options: Any) -> Any:
+            is_outermost = torch._C._current_autograd_node() is None
+            result = run(*arguments, **options)
+            if is_outermost:
+                on_end()
+            return result
+
+        # torch.compile would compile what is done at the end of an iteration.
+        watched = torch._disable_dynamo(run_and_tell)  # type: ignore[attr-defined]
+        self._lifetime.enter_context(patched(torch.autograd, RUN, watched))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._lifetime.close()

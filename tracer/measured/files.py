@@ -13,8 +13,7 @@ from torch.profiler import profile
 
 from ...errors import CaptureError, OutputError
 from ...formats.trace.tables import Trace, Workload
-from ..description.device import describe_precision
-from ..description.origin import describe_trace, mode_of
+from ..description.device import describe_precision, describe_trace, mode_of
 from .profiled import describe_devices, read_profiler
 
 SUFFIXES = (".json.gz", ".json")

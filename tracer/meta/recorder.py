@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
@@ -20,13 +21,10 @@ from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Meta, Phase, Precision, Trace
 from ..description.signatures import describe_arguments, describe_tensor, describe_value, tensors_in
-from ..hooks.modules import ModulePaths
-from ..hooks.optimizers import OptimizerSteps
-from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
+from ..hooks.modules import ModulePaths, OptimizerSteps
+from .autocast import MetaAutocast, ScalerReads, autocast_on_meta, autocast_resumed, grad_scaler_on_meta
 from .collectives import Answer, Flights
 from .compiled import RegionRows, compiled_functions_eager
-from .grad_scaler import ScalerReads, grad_scaler_on_meta
-from .layouts import in_cuda_layout
 from .oplog import OpLog, OpRow
 from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
 from .script_clock import ScriptClock
@@ -356,3 +354,25 @@ def _values_message(name: str, module: str | None) -> str:
         f"{name}{where} needs the values of a tensor, and a shape-only recording has none: keep .item(), .cpu(), "
         "printing, boolean indexing and nonzero out of the step (torch.where keeps shapes fixed), or record on a GPU"
     )
+
+
+_LAYOUTS: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""By number of dimensions."""
+
+
+def in_cuda_layout(func: torch._ops.OpOverload, args: tuple[Any, ...], result: Any) -> Any:
+    """Return a convolution's result with its channels innermost where those of its input or its weights are.
+
+    So does torch with cuDNN (`cudnn_conv_suggest_memory_format`); on the meta device results are contiguous.
+    """
+    if func is not torch.ops.aten.convolution.default or not isinstance(result, Tensor):
+        return result
+    layout = _LAYOUTS.get(result.dim())
+    if layout is None or not any(_has_innermost_channels(item, layout) for item in args[:2]):
+        return result
+    return result.contiguous(memory_format=layout)
+
+
+def _has_innermost_channels(value: Any, layout: torch.memory_format) -> bool:
+    """Say whether a tensor is laid out so, and in no other way: without height and width the two are one."""
+    return isinstance(value, Tensor) and value.is_contiguous(memory_format=layout) and not value.is_contiguous()

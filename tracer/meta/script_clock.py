@@ -20,10 +20,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..hooks.modules import ModulePaths
-from ..hooks.optimizers import OptimizerSteps
+from ..hooks.modules import ModulePaths, OptimizerSteps
 from ..hooks.patches import patched
-from ..host_times.plain_python import PlainLayer
+from ..host_times.pieces import PlainLayer
 from .script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes
 
 _ROUNDS: Final = 30
