@@ -85,12 +85,7 @@ def residuals_of(item: HeldOut, shrink: float, limit: float) -> Residuals:
 
 
 def fit_intervals(
-    pool: Pool,
-    inner: Sequence[HeldOut],
-    seen: Sequence[HeldOut],
-    shrink: float,
-    limit: float,
-    groups: int,
+    pool: Pool, inner: Sequence[HeldOut], seen: Sequence[HeldOut], shrink: float, limit: float, groups: int
 ) -> IntervalTable:
     """Return half-widths per group and size, and their factors on unseen GPUs of each class and on training GPUs.
 

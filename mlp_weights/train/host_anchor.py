@@ -73,10 +73,7 @@ def main(write: bool, keep: str | None) -> None:
     for family, ratio in sorted(by_family.items()):
         click.echo(f"{family:16} {ratio:.2f} times as fast as on the reference host")
     spread = float(np.std([np.log(ratio / by_family[Family.VIEW]) for ratio in by_family.values()]))
-    values = {
-        "ops_ratio": round(by_family[Family.VIEW], 2),
-        "half_width": round(_NORMAL_90 * spread, 2),
-    }
+    values = {"ops_ratio": round(by_family[Family.VIEW], 2), "half_width": round(_NORMAL_90 * spread, 2)}
     click.echo(str(values))
     if write:
         counts = {"rounds": ROUNDS, "models": len(models())}

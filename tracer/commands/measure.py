@@ -22,7 +22,7 @@ from .messages import say, say_error
 if TYPE_CHECKING:
     from ...formats.trace.meta import HostTimes
     from ...specs.gpu import Catalog
-    from ..op_sweep.sweep import Stage, Sweep
+    from ..op_sweep.sweep import Stage
 
 FAMILIES: Final = ("matmul", "attention", "convolution", "vector")
 """What op models read, and so what a correction can be learned from."""
@@ -185,7 +185,7 @@ def _measure(request: MeasureRequest) -> None:
         raise InputError(f"--seconds {seconds:g}: expected a time above zero")
     from ...specs.catalog import load_catalog
     from ..op_sweep.folder import check_inputs, name_gpu, open_folder, save
-    from ..op_sweep.sweep import Sweep, describe
+    from ..op_sweep.sweep import Sweep, describe, run_cases
 
     check_inputs(request.output, {"TRACE": request.trace, "--gpu-file": request.gpu_file})
     catalog = load_catalog(request.gpu_file)
@@ -197,7 +197,11 @@ def _measure(request: MeasureRequest) -> None:
     for done, (family, stages) in enumerate(plan.items()):
         now = time.monotonic()
         sweep = Sweep(gpu=gpu, device=request.device)
-        _run(family, stages, sweep, now + max(0.0, end - now) / (len(plan) - done))
+        family_end = now + max(0.0, end - now) / (len(plan) - done)
+        with _count_on_stderr(family) as progress:
+            for stage in stages:
+                left = max(0.0, family_end - time.monotonic())
+                run_cases(stage.cases, sweep, replace(stage.limits, seconds=left), progress)
         if sweep.rows or sweep.left_out:
             save(request.output, family, sweep)
         say(f"wavecast: {family}: {describe(sweep)}")
@@ -227,16 +231,6 @@ def _plan(request: MeasureRequest) -> dict[str, tuple[Stage, ...]]:
     if not plan:
         raise InputError(f"{request.trace}: holds no calls that can be measured: leave TRACE out to measure all sizes")
     return plan
-
-
-def _run(family: str, stages: Sequence[Stage], sweep: Sweep, end: float) -> None:
-    """Measure one stage after another until the time is over."""
-    from ..op_sweep.sweep import run_cases
-
-    with _count_on_stderr(family) as progress:
-        for stage in stages:
-            seconds = max(0.0, end - time.monotonic())
-            run_cases(stage.cases, sweep, replace(stage.limits, seconds=seconds), progress)
 
 
 @contextmanager

@@ -62,17 +62,10 @@ class _Event:
     def __init__(self, *_arguments: Any, **_options: Any) -> None:
         return
 
-    def record(self, _stream: Any = None) -> None:
-        return
-
-    def wait(self, _stream: Any = None) -> None:
-        return
+    record = wait = synchronize = __init__
 
     def query(self) -> bool:
         return True
-
-    def synchronize(self) -> None:
-        return
 
     def elapsed_time(self, _end: Any) -> float:
         return 1.0

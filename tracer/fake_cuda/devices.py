@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -81,9 +81,7 @@ class CudaToMeta(TorchFunctionMode):
         self._values = values
         self._optimizers = optimizers
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if tensor is None or not tensor.is_meta:
@@ -154,13 +152,7 @@ class AssumedReads(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake, self._values, self._sizes = fake, values, sizes
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         data = args[0] if args and isinstance(args[0], torch.Tensor) else None
         is_here = data is not None and not data.is_meta
@@ -217,13 +209,7 @@ class Promotion(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake = fake
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
             options["device"], self._fake.claimed = (

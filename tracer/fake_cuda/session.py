@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 import torch
@@ -96,9 +95,7 @@ class ScriptShapes:
             self._lifetime = entered.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._lifetime.close()
 
     def summarise(self) -> str:
@@ -218,13 +215,7 @@ class _Gate(TorchDispatchMode):
         self._exchange = FakeExchange(values, self._note_wait)
         self._unrecorded = MetaOps()
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         mode = self.recorder or self._unrecorded
         self._clock.forget()
         if is_collective(func):

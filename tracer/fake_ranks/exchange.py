@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from ..description.signatures import tensors_in
+from ..description.signatures import describe_arguments, tensors_in
 from ..meta.collectives import Answer, Group, Transfer
 from ..meta.host_values import HostValues
 from ..meta.streams import current_stream
@@ -47,7 +47,7 @@ class _Work(torch._C._distributed_c10d.Work):
         self._on_wait = on_wait
 
     def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002
-        self._on_wait(self._living())
+        self._on_wait(self.result())
         return True
 
     def synchronize(self) -> None:
@@ -56,27 +56,25 @@ class _Work(torch._C._distributed_c10d.Work):
     def is_completed(self) -> bool:
         return True
 
-    def is_success(self) -> bool:
-        return True
+    is_success = is_completed
 
     def exception(self) -> None:
         return None
 
     def result(self) -> list[Tensor]:
-        return self._living()
+        return [item for item in (reference() for reference in self._tensors) if item is not None]
 
     def get_future(self) -> torch.futures.Future[Any]:
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(self._living())
-        return future
+        return _told(self.result())
 
     def get_future_result(self) -> torch.futures.Future[Any]:
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(0)
-        return future
+        return _told(0)
 
-    def _living(self) -> list[Tensor]:
-        return [item for item in (reference() for reference in self._tensors) if item is not None]
+
+def _told(value: Any) -> torch.futures.Future[Any]:
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(value)
+    return future
 
 
 class FakeExchange:
@@ -100,7 +98,7 @@ class FakeExchange:
         if name == "_wrap_tensor_autograd":  # which on meta is another tensor, that nobody waits for
             return Answer(torch.distributed._functional_collectives.AsyncCollectiveTensor(args[0]))
         if func.namespace == _PLAIN:
-            return self._run_plain(func, name, _complete(func, args, kwargs))
+            return self._run_plain(func, name, describe_arguments(func, args, kwargs))
         return self._run_functional(func, name, args, kwargs)
 
     def _run_plain(self, func: torch._ops.OpOverload, name: str, args: list[Any]) -> Answer:
@@ -125,7 +123,7 @@ class FakeExchange:
     def _run_functional(
         self, func: torch._ops.OpOverload, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Answer:
-        given = _complete(func, args, kwargs)
+        given = describe_arguments(func, args, kwargs)
         names = [item.name for item in func._schema.arguments]
         if "group_name" not in names or name == "batch_p2p_ops":
             return Answer(func(*args, **kwargs), None)
@@ -166,7 +164,7 @@ class FakeExchange:
         elif "gather" in plain and sent:
             times = len(received) // len(sent)
             pairs = [(sent[index // max(times, 1)], item) for index, item in enumerate(received[: times * len(sent)])]
-            change = partial(_repeat, 1 if times > 1 else size)
+            change = lambda values: values.flatten().repeat(1 if times > 1 else size)  # noqa: E731
         for source, target in pairs:
             self._copy(target, source, change)
 
@@ -182,11 +180,6 @@ class FakeExchange:
                 self._values.give(target, value.to(target.dtype).reshape(target.shape).clone())
             elif self._values.find(target) is not None:
                 self._values.forget(target)
-
-
-def _complete(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    rest = func._schema.arguments[len(args) :]
-    return [*args, *(kwargs.get(item.name, item.default_value) for item in rest)]
 
 
 def _find_group(named: Any) -> Any:
@@ -218,10 +211,6 @@ def _same(values: Tensor) -> Tensor:
 def _part(size: int, rank: int, values: Tensor) -> Tensor:
     parts = values.flatten().chunk(size)
     return parts[rank] if rank < len(parts) else values.new_empty(0)
-
-
-def _repeat(times: int, values: Tensor) -> Tensor:
-    return values.flatten().repeat(times)
 
 
 def _leaves(value: Any) -> Iterator[Tensor]:

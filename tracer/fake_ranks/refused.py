@@ -16,9 +16,7 @@ from ...errors import InputError
 from ..hooks.patches import patched
 
 _DEEPSPEED: Final = "deepspeed"
-_REFUSED: Final[Mapping[str, Sequence[str]]] = {
-    _DEEPSPEED: ("initialize", "init_inference"),
-}
+_REFUSED: Final[Mapping[str, Sequence[str]]] = {_DEEPSPEED: ("initialize", "init_inference")}
 """Modules, and what of each shards a model."""
 
 

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 from typing import Any, Final, Self
 
 import torch
@@ -125,11 +124,9 @@ class IterationWatch:
             self._await_forward()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.stop()
-        self._backwards.__exit__(kind, error, where)
+        self._backwards.__exit__()
         for handle in self._optimizer_hooks:
             handle.remove()
         while self._spans:
@@ -176,7 +173,7 @@ class IterationWatch:
             self._spans.pop().__exit__(None, None, None)
         if not self._has_stepped:
             self._has_stepped = True
-            self._backwards.__exit__(None, None, None)
+            self._backwards.__exit__()
         if self._mode is None:
             self._unhook_forwards()
             self._mode, self._turns = "training", Turns()
@@ -276,7 +273,5 @@ class BackwardPasses:
         self._lifetime.enter_context(patched(torch.autograd, RUN, watched))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._lifetime.close()

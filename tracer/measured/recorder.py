@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -105,9 +104,7 @@ class Recorder:
             self._lifetime = entered.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         with self._lifetime:
             self._watch.stop()
             if self.is_elsewhere or self.error is not None:

@@ -184,7 +184,8 @@ _active: list[MetaAutocast] = []
 @contextmanager
 def autocast_resumed() -> Iterator[None]:
     """Let the ops that a dispatch mode runs in place of another be converted as they are outside of modes."""
-    exclude, is_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded, _is_layer_excluded()
+    exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
+    is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY)
     resumes = is_excluded and any(state.is_on and not state.depth for state in _active)
     if resumes:
         exclude(_KEY, False)
@@ -193,10 +194,6 @@ def autocast_resumed() -> Iterator[None]:
     finally:
         if resumes:
             exclude(_KEY, True)
-
-
-def _is_layer_excluded() -> bool:
-    return torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY)
 
 
 @contextmanager
@@ -243,29 +240,25 @@ def _run(state: MetaAutocast, rule: Rule, op: Any, *args: Any, **kwargs: Any) ->
         state.depth -= 1
 
 
-def _run_in(
-    state: MetaAutocast, dtype: torch.dtype, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_cached: bool
-) -> Any:
-    converted = {name: state.convert(item, dtype, is_cached=is_cached) for name, item in kwargs.items()}
-    return op(*state.convert(args, dtype, is_cached=is_cached), **converted)
+def _run_in(find_dtype: Callable[[tuple[Any, ...]], torch.dtype], *, is_cached: bool = True) -> Rule:
+    """Return the rule that converts everything to the type that is found from the arguments."""
+
+    def run(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        dtype = find_dtype(args)
+        converted = {name: state.convert(item, dtype, is_cached=is_cached) for name, item in kwargs.items()}
+        return op(*state.convert(args, dtype, is_cached=is_cached), **converted)
+
+    return run
 
 
-def _run_lower(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _run_in(state, torch.get_autocast_dtype(CUDA), op, args, kwargs, True)
+def _lower(_args: tuple[Any, ...]) -> torch.dtype:
+    return torch.get_autocast_dtype(CUDA)
 
 
-def _run_lower_uncached(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _run_in(state, torch.get_autocast_dtype(CUDA), op, args, kwargs, False)
-
-
-def _run_wide(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _run_in(state, torch.float32, op, args, kwargs, True)
-
-
-def _run_widest(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _widest(args: tuple[Any, ...]) -> torch.dtype:
     tensors = [item for arg in args for item in (arg if isinstance(arg, list | tuple) else (arg,))]
     is_wide = any(_is_eligible(item) and item.dtype is torch.float32 for item in tensors)
-    return _run_in(state, torch.float32 if is_wide else torch.get_autocast_dtype(CUDA), op, args, kwargs, True)
+    return torch.float32 if is_wide else _lower(args)
 
 
 def _run_with_dtype(_state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -282,7 +275,10 @@ def _run_other_overload(_state: MetaAutocast, op: Any, args: tuple[Any, ...], kw
     return _overload(_DTYPE_OVERLOADS[op.name()])(*args, *defaults, **kwargs, dtype=dtype)
 
 
-_RULES: Final[dict[Cast, Rule]] = {Cast.LOWER: _run_lower, Cast.WIDE: _run_wide, Cast.PROMOTE: _run_widest}
+_RULES: Final[dict[Cast, Rule]] = {
+    Cast.LOWER: _run_in(_lower), Cast.WIDE: _run_in(lambda _: torch.float32), Cast.PROMOTE: _run_in(_widest),
+}  # fmt: skip
+_run_lower_uncached: Final = _run_in(_lower, is_cached=False)
 
 
 def _overload(name: str) -> Any:
@@ -321,7 +317,8 @@ def _patches(state: MetaAutocast) -> Iterator[tuple[object, str, object]]:
     yield torch.cuda.amp.common, "amp_definitely_not_available", lambda: False
     yield torch.cuda, "is_bf16_supported", lambda *_flags, **_options: True
     yield autocast_mode, "_cast", partial(_cast_arguments, autocast_mode._cast)
-    yield torch.utils.checkpoint, "_infer_device_type", partial(_infer_cuda, torch.utils.checkpoint._infer_device_type)
+    infer = torch.utils.checkpoint._infer_device_type
+    yield torch.utils.checkpoint, "_infer_device_type", lambda *args: _as_cuda(infer(*args))
     for owner in (torch.amp, autocast_mode):
         yield owner, "is_autocast_available", _of_cuda(autocast_mode.is_autocast_available)
     for name in ("is_autocast_enabled", "get_autocast_dtype"):
@@ -339,10 +336,6 @@ def _of_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*map(_as_cuda, args), **{name: _as_cuda(value) for name, value in kwargs.items()})
 
     return ask
-
-
-def _infer_cuda(infer: Callable[..., str], *args: Any) -> str:
-    return _as_cuda(infer(*args))
 
 
 def _cast_arguments(cast: Callable[..., Any], value: Any, device_type: str, dtype: torch.dtype) -> Any:

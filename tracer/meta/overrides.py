@@ -147,17 +147,8 @@ def normalize_rms(
     return output
 
 
-def soften_max(data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def soften_max(run: Callable[..., Tensor], data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Run softmax as CUDA does, which reads float16 and gives float32 in one op (schema of aten::softmax.int)."""
-    return _run_softmax(torch.ops.aten._softmax, data, dim, dtype)
-
-
-def soften_max_log(data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Run the softmax's logarithm as CUDA does (schema of aten::log_softmax.int)."""
-    return _run_softmax(torch.ops.aten._log_softmax, data, dim, dtype)
-
-
-def _run_softmax(run: Callable[..., Tensor], data: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     if data.dtype is torch.float16 and dtype is torch.float32:
         return run(data, dim, True)
     return run(data if dtype is None else data.to(dtype), dim, False)
@@ -175,8 +166,8 @@ def put_in_place(data: Tensor, indices: list[Tensor | None], values: Tensor, acc
 STAND_INS: dict[str, Callable[..., Any]] = {
     "aten::scaled_dot_product_attention": attend,
     "aten::dropout": drop_out,
-    "aten::softmax.int": soften_max,
-    "aten::log_softmax.int": soften_max_log,
+    "aten::softmax.int": partial(soften_max, torch.ops.aten._softmax),
+    "aten::log_softmax.int": partial(soften_max, torch.ops.aten._log_softmax),
     "aten::lstm.input": run_lstm,
     "aten::gru.input": run_gru,
     "aten::rnn_tanh.input": run_rnn_tanh,
@@ -269,27 +260,17 @@ SHAPE_RULES: dict[str, Callable[..., Any]] = {
     "aten::_thnn_fused_gru_cell_backward": shape_gru_cell_backward,
     "aten::_thnn_fused_lstm_cell": shape_lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": shape_lstm_cell_backward,
-    "aten::mish_backward": shape_like_first,
     "aten::_fused_rms_norm": shape_fused_rms_norm,
-    "aten::_logcumsumexp": shape_like_first,
-    "aten::_standard_gamma_grad": shape_like_first,
-    "aten::_sample_dirichlet": shape_like_first,
-    "aten::_dirichlet_grad": shape_like_first,
-    "aten::binomial": shape_like_first,
-    "aten::multi_margin_loss_backward": shape_like_second,
-    "aten::multilabel_margin_loss_backward": shape_like_second,
-    "aten::_ctc_loss_backward": shape_like_second,
-    "aten::_cummax_helper": change_in_place,
-    "aten::_cummin_helper": change_in_place,
-    "aten::_fused_sgd_": change_in_place,
-    "aten::_fused_sgd_.tensor_lr": change_in_place,
-    "aten::_fused_adam_": change_in_place,
-    "aten::_fused_adam_.tensor_lr": change_in_place,
-    "aten::_fused_adamw_": change_in_place,
-    "aten::_fused_adamw_.tensor_lr": change_in_place,
-    "aten::_fused_adagrad_": change_in_place,
-    "aten::_fused_adagrad_.tensor_lr": change_in_place,
-}
+    **{f"aten::{name}": shape_like_first for name in (
+        "mish_backward", "_logcumsumexp", "_standard_gamma_grad", "_sample_dirichlet", "_dirichlet_grad", "binomial",
+    )},
+    **{f"aten::{name}": shape_like_second for name in (
+        "multi_margin_loss_backward", "multilabel_margin_loss_backward", "_ctc_loss_backward",
+    )},
+    **dict.fromkeys(("aten::_cummax_helper", "aten::_cummin_helper"), change_in_place),
+    **{f"aten::_fused_{name}_{overload}": change_in_place
+       for name in ("sgd", "adam", "adamw", "adagrad") for overload in ("", ".tensor_lr")},
+}  # fmt: skip
 """What gives an op its shapes where torch itself has no rule for the meta device."""
 FAILING_RULES = frozenset({"aten::_thnn_fused_lstm_cell"})
 """Ops whose rule in torch fails: it asks for biases, which a cell need not have."""

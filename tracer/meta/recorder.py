@@ -121,13 +121,7 @@ class MetaOps(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(is_traceable_wrapper_subclass_type(item) for item in types):
             return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
@@ -293,9 +287,7 @@ class _MetaByDefault(TorchFunctionMode):
         self._optimizers = optimizers
         self._constructors = frozenset(_device_constructors())
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         follows = func is torch.sparse_coo_tensor and bool(tensors_in(args))  # makes it where its values are
         if func in self._constructors and kwargs.get("device") is None and not follows:

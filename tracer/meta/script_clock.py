@@ -249,9 +249,7 @@ class ClockedFunctions(TorchFunctionMode):
         super().__init__()
         self._clock = clock
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._clock.enter()
         try:
             if args and _is_on_gpu(args[0]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -22,12 +22,8 @@ _AUDIO_FRAMES: Final = 1_000
 _BAND_COUNT: Final = 80
 """Mel bands per frame, what most models of speech read."""
 _BANDS: Final = (
-    "num_mel_bins",
-    "feature_projection_input_dim",
-    "input_feat_per_channel",
-    "input_dim",
-    "input_feat_size",
-)
+    "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "input_feat_size",
+)  # fmt: skip
 """What configurations call the numbers per frame of a spectrum."""
 _LAST_TOKENS: Final = ("eos_token_id", "decoder_start_token_id")
 _VIDEO_NAMES: Final = ("Video", "Vivit", "Timesformer")
@@ -139,19 +135,16 @@ def _grid(reading: Reading) -> tuple[int, int]:
     return tuple(max(1, side // (_patch(reading) * merged)) * merged for side in reading.image_size)  # type: ignore[return-value]
 
 
-def _make_grids(reading: Reading, _inputs: Inputs) -> Tensor:
-    return reading.numbers(torch.tensor([[1, *_grid(reading)]] * reading.batch_size, device="cpu"))
-
-
-def _make_spatial_shapes(reading: Reading, _inputs: Inputs) -> Tensor:
-    return reading.numbers(torch.tensor([_grid(reading)] * reading.batch_size, device="cpu"))
+def _make_sizes(find: Callable[[Reading], Sequence[int]]) -> Callable[[Reading, Inputs], Tensor]:
+    """Return what makes the same row of sizes for each sample."""
+    return lambda reading, _: reading.numbers(torch.tensor([find(reading)] * reading.batch_size, device="cpu"))
 
 
 def _make_image_sizes(reading: Reading, _inputs: Inputs) -> Tensor | None:
     looks = hasattr(reading.config, "image_grid_pinpoints") or reading.vision.model_type == "pixtral"
     if not looks and "image_sizes" not in reading.required:
         return None
-    return reading.numbers(torch.tensor([reading.image_size] * reading.batch_size, device="cpu"))
+    return _make_sizes(lambda _: reading.image_size)(reading, _inputs)
 
 
 def _make_pixel_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
@@ -164,12 +157,9 @@ def _make_pixel_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
 def _make_video(reading: Reading, _inputs: Inputs) -> Tensor:
     vision = reading.vision
     frames = first_number(vision, "num_frames", "frames_per_clip") or 16
-    height, width = _square(getattr(vision, "crop_size", None)) or reading.image_size
+    side = getattr(vision, "crop_size", None)
+    height, width = reading.image_size if side is None else (side, side)
     return reading.features(reading.batch_size, frames, first_number(vision, "num_channels") or 3, height, width)
-
-
-def _square(side: int | None) -> tuple[int, int] | None:
-    return None if side is None else (side, side)
 
 
 def _make_spectra(reading: Reading, _inputs: Inputs) -> Tensor:
@@ -202,10 +192,6 @@ def _make_frame_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
     return _make_spectra_mask(reading, inputs) if reading.name.endswith("ForCTC") else None
 
 
-def _make_languages(reading: Reading, _inputs: Inputs) -> Tensor | None:
-    return reading.fill(0, reading.batch_size) if getattr(reading.config, "languages", None) else None
-
-
 def _make_sound(reading: Reading, _inputs: Inputs) -> Tensor:
     audio = reading.audio
     bands, frames = first_number(audio, "num_mel_bins"), first_number(audio, "max_length")
@@ -214,20 +200,12 @@ def _make_sound(reading: Reading, _inputs: Inputs) -> Tensor:
     return reading.features(reading.batch_size, _AUDIO_SAMPLES)
 
 
-def _make_boxes(reading: Reading, inputs: Inputs) -> Tensor:
-    return reading.fill(0, *inputs["input_ids"].shape, 4)
-
-
-def _make_flat_patches(reading: Reading, _inputs: Inputs) -> Tensor:
-    return reading.features(reading.batch_size, 2_048, 2 + 3 * _patch(reading) ** 2)
-
-
 _RULES: Final[dict[str, Callable[[Reading, Inputs], Tensor | None]]] = {
     "input_ids": _make_ids,
     "pixel_values": _make_images,
     "pixel_values_videos": _make_video,
-    "image_grid_thw": _make_grids,
-    "spatial_shapes": _make_spatial_shapes,
+    "image_grid_thw": _make_sizes(lambda reading: (1, *_grid(reading))),
+    "spatial_shapes": _make_sizes(_grid),
     "image_sizes": _make_image_sizes,
     "pixel_attention_mask": _make_pixel_mask,
     "input_features": _make_spectra,
@@ -235,9 +213,9 @@ _RULES: Final[dict[str, Callable[[Reading, Inputs], Tensor | None]]] = {
     "feature_attention_mask": _make_spectra_mask,
     "attention_mask": _make_frame_mask,
     "input_values": _make_sound,
-    "lang_ids": _make_languages,
-    "bbox": _make_boxes,
-    "flattened_patches": _make_flat_patches,
+    "lang_ids": lambda it, _: it.fill(0, it.batch_size) if getattr(it.config, "languages", None) else None,
+    "bbox": lambda reading, inputs: reading.fill(0, *inputs["input_ids"].shape, 4),
+    "flattened_patches": lambda it, _: it.features(it.batch_size, 2_048, 2 + 3 * _patch(it) ** 2),
 }
 """How each parameter is made; what comes first is there for what follows."""
 

@@ -18,11 +18,7 @@ DEFAULT_SEQUENCE_LENGTH: Final = 512
 DEFAULT_IMAGE_SIZE: Final = 224
 """The side of the images that most models of torchvision were trained with."""
 _COUNTS: Final = ("batch_size", "sequence_length", "image_size", "cached_tokens")
-_ONLY_WITH: Final = {
-    "cached_tokens": "inference",
-    "optimizer": "training",
-    "gradient_checkpointing": "training",
-}
+_ONLY_WITH: Final = {"cached_tokens": "inference", "optimizer": "training", "gradient_checkpointing": "training"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
 from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
@@ -36,8 +35,8 @@ def build_transformer(path: str, settings: Settings, values: HostValues) -> Subj
     trained = inputs | labels if "labels" in labels else inputs | decoded | labels  # decoders shift labels themselves
 
     def compute_loss() -> torch.Tensor:
-        loss = _find_loss(model(**trained)) if labels.keys() <= reading.accepted else None
-        if loss is None:
+        loss = getattr(model(**trained), "loss", None) if labels.keys() <= reading.accepted else None
+        if not isinstance(loss, torch.Tensor):
             raise InputError(
                 f"{name} computes no loss: name a class with a head in architectures, or "
                 f"{parameter('mode', 'inference')}"
@@ -88,11 +87,6 @@ def _read_forward(model: Any, name: str, settings: Settings, values: HostValues)
         settings=settings,
         values=values,
     )
-
-
-def _find_loss(outputs: Any) -> torch.Tensor | None:
-    loss = getattr(outputs, "loss", None)
-    return loss if isinstance(loss, torch.Tensor) else None
 
 
 _STATES: Final = ("cache", "past_key_values", "cache_params", "state", "mems")
@@ -170,11 +164,12 @@ def make_labels(reading: Reading, inputs: Inputs) -> dict[str, Any]:
 
 
 def _label_tokens(reading: Reading, inputs: Inputs) -> dict[str, Any]:
-    return {"labels": _per_token(reading, inputs)}
-
-
-def _label_samples(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
-    return {"labels": reading.fill(0, reading.batch_size)}
+    """Label every token that is read, or written where another part reads."""
+    ids = inputs.get("input_ids")
+    reads_alone = ids is not None and "decoder_input_ids" not in reading.accepted
+    return {
+        "labels": reading.fill(reading.plain_id, *(ids.shape if reads_alone else (reading.batch_size, reading.length)))
+    }
 
 
 def _label_answers(reading: Reading, inputs: Inputs) -> dict[str, Any]:
@@ -187,26 +182,6 @@ def _label_pretraining(reading: Reading, inputs: Inputs) -> dict[str, Any]:
     extra = "next_sentence_label"
     following = {extra: reading.fill(0, reading.batch_size)} if extra in reading.accepted else {}
     return _label_tokens(reading, inputs) | following
-
-
-def _label_characters(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
-    return {"labels": reading.fill(1, reading.batch_size, _LABEL_LENGTH)}
-
-
-def _label_pixels(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
-    return {"labels": reading.fill(0, reading.batch_size, *reading.image_size)}
-
-
-def _label_depths(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
-    return {"labels": reading.features(reading.batch_size, *reading.image_size)}
-
-
-def _per_token(reading: Reading, inputs: Inputs) -> Tensor:
-    """Return labels for every token that is read, or written where another part reads."""
-    ids = inputs.get("input_ids")
-    if ids is not None and "decoder_input_ids" not in reading.accepted:
-        return reading.fill(reading.plain_id, *ids.shape)
-    return reading.fill(reading.plain_id, reading.batch_size, reading.length)
 
 
 def _label_objects(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
@@ -232,14 +207,14 @@ def _mask_patches(reading: Reading, inputs: Inputs) -> dict[str, Any]:
 
 
 _RULES: Final[dict[str, Callable[[Reading, Inputs], dict[str, Any]]]] = {
-    **dict.fromkeys(_PER_SAMPLE, _label_samples),
+    **dict.fromkeys(_PER_SAMPLE, lambda reading, _: {"labels": reading.fill(0, reading.batch_size)}),
     "ForQuestionAnswering": _label_answers,
     "ForPreTraining": _label_pretraining,
-    "ForCTC": _label_characters,
+    "ForCTC": lambda reading, _: {"labels": reading.fill(1, reading.batch_size, _LABEL_LENGTH)},
     "ForObjectDetection": _label_objects,
     "ForSegmentation": _label_objects,
     "ForMaskedImageModeling": _mask_patches,
-    "ForSemanticSegmentation": _label_pixels,
-    "ForDepthEstimation": _label_depths,
+    "ForSemanticSegmentation": lambda reading, _: {"labels": reading.fill(0, reading.batch_size, *reading.image_size)},
+    "ForDepthEstimation": lambda reading, _: {"labels": reading.features(reading.batch_size, *reading.image_size)},
 }
 """The ending of a class's name → its labels; what is not here has a label per token."""

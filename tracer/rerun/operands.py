@@ -159,13 +159,14 @@ class _Binder:
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise TooLargeError(TOO_LARGE) from error
-            raise UnfitError(f"its arguments do not go together: {_first_line(error)}") from error
+            why = str(error).partition("\n")[0] or type(error).__name__
+            raise UnfitError(f"its arguments do not go together: {why}") from error
 
     def _call(self) -> Call:
         parameters = self._bound.overload._schema.arguments
         values = {item.name: self._value(item.name, self._bound.values[item.name]) for item in parameters}
-        if self._device != _META:
-            values = complete(self._bound.name, values)
+        if self._device != _META and self._bound.name in _RULES:
+            values = _RULES[self._bound.name](values)
         positional = [values[item.name] for item in parameters if not item.kwarg_only]
         named = {item.name: values[item.name] for item in parameters if item.kwarg_only}
         return partial(self._bound.overload, *positional, **named)
@@ -210,16 +211,6 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
-
-
-def complete(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return an op's arguments with those replaced that only another op can make; runs that op where there is one."""
-    rule = _RULES.get(name)
-    return values if rule is None else rule(values)
-
-
 def _without_dropout_state(values: dict[str, Any]) -> dict[str, Any]:
     """Leave out the dropout between layers where a trace (of shapes alone) holds no state to draw it from."""
     return values | {"dropout": 0.0} if values["dropout_state"] is None else values
@@ -254,9 +245,6 @@ _RULES: Final[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "_cudnn_rnn": _without_dropout_state,
     "_cudnn_rnn_backward": _after_forward,
     "max_pool2d_with_indices_backward": _after_pooling,
-    "_flash_attention_backward": _without_dropout,
-    "_efficient_attention_backward": _without_dropout,
-    "_scaled_dot_product_flash_attention_backward": _without_dropout,
-    "_scaled_dot_product_efficient_attention_backward": _without_dropout,
-    "_scaled_dot_product_cudnn_attention_backward": _without_dropout,
+    **{f"_{name}_attention_backward": _without_dropout for name in ("flash", "efficient")},
+    **{f"_scaled_dot_product_{name}_attention_backward": _without_dropout for name in ("flash", "efficient", "cudnn")},
 }

@@ -56,17 +56,11 @@ _FLATTENING: Final = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
 """Ops that copy weights together first where these do not lie in one buffer, which a trace does not tell."""
 _UNSUPPORTED_OVERLOADS: Final = ("prim_", "hacked_twin", "names", "dimname", "Dimname")
 _BACKENDS: Final = {"cuda": "CUDA", "cpu": "CPU"}
-_COMPOSITES: Final = (
-    "CompositeImplicitAutograd",
-    "CompositeExplicitAutograd",
-    "CompositeExplicitAutogradNonFunctional",
-)
+_COMPOSITES: Final = tuple(f"Composite{kind}" for kind in (
+    "ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional"
+))  # fmt: skip
 _CPU_STAND_INS: Final = dict.fromkeys(
-    (
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-    ),
+    (f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")),
     "_scaled_dot_product_flash_attention_for_cpu",
 )
 """What a CPU runs in place of ops that exist on GPUs alone."""
@@ -260,14 +254,10 @@ def _dtype(name: str) -> torch.dtype | None:
     return found if isinstance(found, torch.dtype) and not name.startswith(("q", "bits", "float4")) else None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
 def _to_tensor(value: Argument, _length: int | None) -> _Fit | None:
     if isinstance(value, TensorSpec):
         return _Fit(_EXACT, value) if _dtype(value.dtype) is not None else None
-    return _Fit(_CONVERTED, value) if _is_number(value) else None
+    return _Fit(_CONVERTED, value) if isinstance(value, int | float) else None
 
 
 def _to_tensors(value: Argument, _length: int | None) -> _Fit | None:
@@ -293,7 +283,7 @@ def _to_float(value: Argument, _length: int | None) -> _Fit | None:
 
 
 def _to_number(value: Argument, _length: int | None) -> _Fit | None:
-    return _Fit(_EXACT, value) if _is_number(value) else None
+    return _Fit(_EXACT, value) if isinstance(value, int | float) else None
 
 
 def _to_bool(value: Argument, _length: int | None) -> _Fit | None:
@@ -323,20 +313,12 @@ def _to_dtype(value: Argument, _length: int | None) -> _Fit | None:
     return _Fit(_EXACT, found) if found is not None else None
 
 
-def _to_layout(value: Argument, _length: int | None) -> _Fit | None:
-    return _Fit(_EXACT, torch.strided) if value in ("strided", 0) and not isinstance(value, bool) else None
-
-
 def _to_format(value: Argument, _length: int | None) -> _Fit | None:
     if isinstance(value, str):
         found = getattr(torch, value, None)
         return _Fit(_EXACT, found) if isinstance(found, torch.memory_format) else None
     is_code = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_FORMAT_OF_CODE)
     return _Fit(_EXACT, _FORMAT_OF_CODE[int(value)]) if is_code and isinstance(value, int) else None
-
-
-def _to_text(value: Argument, _length: int | None) -> _Fit | None:
-    return _Fit(_EXACT, value) if isinstance(value, str) else None
 
 
 _CONVERTERS: Final[Mapping[str, Callable[[Argument, int | None], _Fit | None]]] = {
@@ -348,13 +330,14 @@ _CONVERTERS: Final[Mapping[str, Callable[[Argument, int | None], _Fit | None]]] 
     "float": _to_float,
     "number": _to_number,
     "bool": _to_bool,
-    "List[int]": _to_list(_to_int),
-    "List[SymInt]": _to_list(_to_int),
+    **dict.fromkeys(("List[int]", "List[SymInt]"), _to_list(_to_int)),
     "List[float]": _to_list(_to_float),
     "List[number]": _to_list(_to_number),
     "List[bool]": _to_list(_to_bool),
     "ScalarType": _to_dtype,
-    "Layout": _to_layout,
+    "Layout": lambda value, _: (
+        _Fit(_EXACT, torch.strided) if value in ("strided", 0) and value is not False else None
+    ),
     "MemoryFormat": _to_format,
-    "str": _to_text,
+    "str": lambda value, _: _Fit(_EXACT, value) if isinstance(value, str) else None,
 }
