@@ -33,7 +33,7 @@ from ...analyzer.questions.score.distributed.rows import ITERATIONS, kernels_of,
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from ...specs.catalog import load_catalog
 from ...specs.match import find_gpu
-from .calibrate import COVERAGE
+from .calibrate import least_held_width
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 
 NAME: Final = "job_widths"
@@ -126,10 +126,7 @@ def widths_of(groups: Groups) -> dict[str, Any]:
 
 def half_width_of(groups: Groups) -> float:
     """Return the half-width for jobs of a publisher that is not among these."""
-    widths = np.arange(0.0, WIDEST, STEP)
-    held = [np.mean([np.mean([job.is_held(width) for job in jobs]) for jobs in groups.values()]) for width in widths]
-    least = widths[min(int(np.searchsorted(held, COVERAGE)), len(widths) - 1)]
-    return round(float(least * np.sqrt(1.0 + 1.0 / len(groups))), 3)
+    return round(least_held_width(groups, np.arange(0.0, WIDEST, STEP)), 3)
 
 
 def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
     python -m wavecast.mlp_weights.train.network_widths DATA [--traces FOLDER] [--write]
 
 Reads the networks that `wavecast score` reads (NeuSight's in fp32; timm's under autocast, eager and compiled), as it
-predicts them with each GPU's chip left out, and the torchvision networks of 2019 to 2021 (torchvision_networks.py;
+predicts them with each GPU's chip left out, and the torchvision networks of 2019 to 2021 (`predict_networks`;
 needs torchvision beside torch; kept in FOLDER where one is given, about a minute), which nothing else reads.
 
 A prediction's end lies at hypot(families, shared) from it; the families' part is what its interval has without the
@@ -44,7 +44,7 @@ from ...formats.trace.tables import Trace
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Rate, chip_of, peak_flops_per_s
 from ...specs.match import find_gpu
-from .calibrate import COVERAGE
+from .calibrate import least_held_width
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 
 NAME: Final = "network_widths"
@@ -101,7 +101,7 @@ def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None
     with TemporaryDirectory() as scratch:
         folder = traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        found += [torchvision_error(item) for item in predict_networks(data, folder)]
+        found += predict_networks(data, folder)
     groups = by_kind_and_chip(item for item in found if item is not None)
     values = widths_of(groups)
     print_groups(groups, values)
@@ -137,12 +137,6 @@ def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
 def without_shared(change: float, shared: float) -> float:
     """Return what is left of a change when a shared part, independent of the rest, is taken out of it."""
     return float(np.sqrt(max(change**2 - shared**2, 0.0)))
-
-
-def torchvision_error(item: Mapping[str, Any]) -> NetworkError:
-    """Return the error of a torchvision network."""
-    kind = IterationKind(is_half=item["precision"] == "fp16", is_training=item["mode"] == "train", is_compiled=False)
-    return NetworkError(chip=item["chip"], kind=kind, log_ratio=item["log_ratio"], fall=item["fall"], rise=item["rise"])
 
 
 def by_kind_and_chip(rows: Iterable[NetworkError]) -> Groups:
@@ -187,10 +181,7 @@ def _leave_out(chips: Mapping[str, Sequence[NetworkError]], chip: str) -> dict[s
 
 def half_width_of(chips: Mapping[str, Sequence[NetworkError]]) -> float:
     """Return the half-width on a chip that is not among these."""
-    widths = np.arange(LEAST, WIDEST, STEP)
-    held = [np.mean([np.mean([row.is_held(width) for row in rows]) for rows in chips.values()]) for width in widths]
-    least = widths[min(int(np.searchsorted(np.maximum.accumulate(held), COVERAGE)), len(widths) - 1)]
-    return round(float(least * np.sqrt(1.0 + 1.0 / len(chips))), 2)
+    return round(least_held_width(chips, np.arange(LEAST, WIDEST, STEP)), 2)
 
 
 def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
@@ -223,7 +214,7 @@ DTYPES: Final = {"fp32": "float32", "fp16": "float16"}
 IMAGE_SIZE, CLASSES = 224, 1000
 
 
-def predict_networks(data: Path, folder: Path) -> Iterator[dict[str, Any]]:
+def predict_networks(data: Path, folder: Path) -> Iterator[NetworkError]:
     """Predict each network on each board once; yield its measurements, which differ by software."""
     table = read_table(data / TABLE)
     table = pick(table, (table["source"].astype(str) == SOURCE) & (table["n_gpus"] == 1))
@@ -247,14 +238,11 @@ def predict_networks(data: Path, folder: Path) -> Iterator[dict[str, Any]]:
                 continue
             for row in rows:
                 if row["gpu"] == gpu_name:
-                    yield {
-                        "chip": chip_of(gpu),
-                        "mode": mode,
-                        "precision": row["precision"],
-                        "log_ratio": float(np.log(batch / row["samples_per_s"] * 1e9 / total)),
-                        "fall": 1.0 - low / total,
-                        "rise": high / total - 1.0,
-                    }
+                    is_half = row["precision"] == "fp16"
+                    kind = IterationKind(is_half=is_half, is_training=mode == "train", is_compiled=False)
+                    log_ratio = float(np.log(batch / row["samples_per_s"] * 1e9 / total))
+                    rise, fall = high / total - 1.0, 1.0 - low / total
+                    yield NetworkError(chip=chip_of(gpu), kind=kind, log_ratio=log_ratio, fall=fall, rise=rise)
 
 
 def recorded(path: Path, name: str, mode: str, dtype: str, batch: int) -> Trace:

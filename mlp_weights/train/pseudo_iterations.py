@@ -1,6 +1,6 @@
 """Pseudo-iterations: measured ops drawn from a table, whose times on two GPUs are added up as an iteration's are.
 
-Both GPUs run the same 50 ops of one block (common_rows.py), and 200 such draws are made of each pair of GPUs. A pair is
+Both GPUs run the same 50 ops of one block (`CommonRows`), and 200 such draws are made of each pair of GPUs. A pair is
 predicted from shapes alone, or from a source's measurements: those of a third GPU, or of one of the two. Predictions
 are those of weights that never saw the predicted GPU's chip, intervals of sums those of
 analyzer/prediction/sum_interval.py for ops of one family.

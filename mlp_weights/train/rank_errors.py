@@ -41,6 +41,7 @@ from ...arrays import Floats
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import find_gpu
+from .calibrate import equal_weight, weighted_quantile
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 from .pseudo_iterations import PseudoIterations, draw_all, load_blocks
 from .ratio_blocks import table_blocks
@@ -174,11 +175,7 @@ def _median(residuals: Sequence[PairResiduals], values_of: Callable[[PairResidua
     values = [values_of(item) for item in residuals]
     if not values:
         return 0.0
-    weight = np.concatenate([np.full(len(item), 1 / len(item)) for item in values])
-    joined = np.concatenate(values)
-    order = np.argsort(joined, kind="stable")
-    reached = np.cumsum(weight[order])
-    return float(joined[order][np.searchsorted(reached, reached[-1] / 2)])
+    return weighted_quantile(np.concatenate(values), equal_weight(values), 0.5)
 
 
 def ratio_residuals(data: Path) -> list[PairResiduals]:

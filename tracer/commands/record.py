@@ -41,6 +41,10 @@ _SCRIPT_OPTIONS: Final = frozenset(
 )
 
 
+_number = partial(click.option, type=int, metavar="N")
+_flag = partial(click.option, is_flag=True)
+
+
 @click.command(
     "record",
     context_settings={
@@ -68,7 +72,7 @@ _SCRIPT_OPTIONS: Final = frozenset(
     metavar="FIRST:END",
     help="Capture iterations FIRST to before END, numbered from 0.",
 )
-@click.option("--stop", is_flag=True, help="End the script once the trace is complete. Default: let it go on.")
+@_flag("--stop", help="End the script once the trace is complete. Default: let it go on.")
 @click.option(
     "--mode",
     type=click.Choice(["training", "inference"]),
@@ -82,23 +86,17 @@ _SCRIPT_OPTIONS: Final = frozenset(
 )
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
 @click.option("--name", metavar="TEXT", help="Name of the workload, for reports.")
-@click.option(
+@_number(
     "--batch-size",
-    type=int,
-    metavar="N",
     help="Samples per iteration, for throughput and 'analyze --batch'; of a named model what is run. Default there: 8.",
 )
-@click.option(
+@_flag(
     "--shapes-only",
-    is_flag=True,
     help="Record shapes without a GPU, and no times: of SCRIPT, which believes in a GPU and ends after one iteration, "
     "or of a model that one of the options below names.",
 )
-@click.option(
-    "--world-size",
-    type=int,
-    metavar="N",
-    help="With --shapes-only: let SCRIPT believe that it is one of N processes, on GPUs of their own.",
+@_number(
+    "--world-size", help="With --shapes-only: let SCRIPT believe that it is one of N processes, on GPUs of their own."
 )
 @click.option(
     "--rank",
@@ -109,32 +107,23 @@ _SCRIPT_OPTIONS: Final = frozenset(
 @click.option("--hf-config", metavar="FILE", help="The model that a transformers config.json describes.")
 @click.option("--timm", metavar="NAME", help="The model that timm calls NAME.")
 @click.option("--torchvision", metavar="NAME", help="The classification model that torchvision calls NAME.")
-@click.option(
-    "--sequence-length",
-    type=int,
-    metavar="N",
-    help="Tokens of text per sample. Default: 512, or the most the model takes.",
-)
-@click.option("--image-size", type=int, metavar="N", help="Side of the images. Default: the model's own, else 224.")
+@_number("--sequence-length", help="Tokens of text per sample. Default: 512, or the most the model takes.")
+@_number("--image-size", help="Side of the images. Default: the model's own, else 224.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), help="Of weights and inputs. Default: fp32.")
 @click.option("--autocast", type=click.Choice(["bf16", "fp16"]), help="Run forward and loss under torch.autocast.")
 @click.option(
     "--attention", type=click.Choice(["sdpa", "eager"]), help="Of transformers' models. Default: the library's choice."
 )
 @click.option("--optimizer", type=click.Choice(["adamw", "adamw-fused", "sgd"]), help="Default: adamw.")
-@click.option(
-    "--cached-tokens", type=int, metavar="N", help="Generate one token per sample, after N that are in the cache."
-)
-@click.option("--channels-last", is_flag=True, help="Put channels last in images and convolutions.")
-@click.option("--gradient-checkpointing", is_flag=True, help="Recompute activations in backward, as the library does.")
-@click.option(
+@_number("--cached-tokens", help="Generate one token per sample, after N that are in the cache.")
+@_flag("--channels-last", help="Put channels last in images and convolutions.")
+@_flag("--gradient-checkpointing", help="Recompute activations in backward, as the library does.")
+@_flag(
     "--reference-kernels",
-    is_flag=True,
     help="Run Mamba and delta nets as without mamba_ssm, causal_conv1d and flash-linear-attention: many small ops.",
 )
-@click.option(
+@_flag(
     "--no-host-times",
-    is_flag=True,
     help="Do not time this machine's host afterwards, a third of a second, for the trace to say how fast it was.",
 )
 def record(  # noqa: PLR0913 - one parameter per option

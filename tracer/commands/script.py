@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
@@ -52,16 +51,11 @@ def run_script(target: str, arguments: Sequence[str], *, is_module: bool = False
 
 def show_error(error: BaseException) -> None:
     """Report what a script raised as Python would, without the frames of the code that ran it."""
-    trace = _own_frames(error.__traceback__)
-    sys.excepthook(type(error), error.with_traceback(trace), trace)
-
-
-def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return the frames below those of this module and of runpy; all of them where there are no others."""
-    frame = trace
+    frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         frame = frame.tb_next
-    return frame or trace
+    trace = frame or error.__traceback__  # all frames where there are no others
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -125,49 +126,47 @@ def _read_clocks(found: Any) -> dict[str, float | None]:
         "memory_clock_hz": memory_khz * _HZ_PER_KHZ if memory_khz else None,
         "power_limit_w": None,
     }
-    nvml = _load_nvml()
     uuid = getattr(found, "uuid", None)
-    if nvml is None or uuid is None:
-        return clocks
-    try:
-        nvml.nvmlInit()
-        try:
+    with _nvml() as nvml:
+        if nvml is not None and uuid is not None:
             handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
             clocks["power_limit_w"] = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) * _W_PER_MW
             clocks["sm_clock_hz"] = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * _HZ_PER_MHZ
             clocks["memory_clock_hz"] = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM) * _HZ_PER_MHZ
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError:
-        return clocks  # virtual GPUs and containers may refuse; what was read before stays
     return clocks
 
 
 def _driver_version() -> str | None:
-    nvml = _load_nvml()
-    if nvml is None or torch.version.hip is not None:
-        return None
+    if torch.version.hip is None:
+        with _nvml() as nvml:
+            if nvml is not None:
+                version = nvml.nvmlSystemGetDriverVersion()
+                return version.decode() if isinstance(version, bytes) else str(version)
+    return None
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """Yield the NVML bindings where the user has them; what virtual GPUs and containers refuse is not read."""
+    nvml: Any = None
+    with suppress(ImportError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the old package of that name warns that it was renamed
+        import pynvml
+
+        nvml = pynvml
     try:
-        nvml.nvmlInit()
+        if nvml is not None:
+            nvml.nvmlInit()
+    except nvml.NVMLError:
+        nvml = None
+    if nvml is None:
+        yield None
+        return
+    with suppress(nvml.NVMLError):
         try:
-            version = nvml.nvmlSystemGetDriverVersion()
+            yield nvml
         finally:
             nvml.nvmlShutdown()
-    except nvml.NVMLError:
-        return None
-    return version.decode() if isinstance(version, bytes) else str(version)
-
-
-def _load_nvml() -> ModuleType | None:
-    """Return the NVML bindings where the user has them; they are optional."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the old package of that name warns that it was renamed
-            import pynvml
-    except ImportError:
-        return None
-    module: ModuleType = pynvml
-    return module
 
 
 MODES = ("training", "inference")

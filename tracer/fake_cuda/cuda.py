@@ -26,30 +26,13 @@ _CAPABILITY: Final = (9, 0)
 """New enough that libraries choose what current data-centre GPUs run: bfloat16, fused attention."""
 _MEMORY_BYTES: Final = 80 << 30
 _PROPERTIES: Final = SimpleNamespace(
-    name="NVIDIA H100 80GB HBM3",
-    major=_CAPABILITY[0],
-    minor=_CAPABILITY[1],
-    total_memory=_MEMORY_BYTES,
-    multi_processor_count=132,
-    warp_size=32,
-    is_integrated=False,
-    is_multi_gpu_board=False,
-    gcnArchName="",
-    L2_cache_size=50 << 20,
-    max_threads_per_block=1024,
-    max_threads_per_multi_processor=2048,
-    regs_per_multiprocessor=1 << 16,
-    shared_memory_per_block=48 << 10,
-    shared_memory_per_block_optin=227 << 10,
-    shared_memory_per_multiprocessor=228 << 10,
-    clock_rate=1_980_000,
-    memory_clock_rate=2_619_000,
-    memory_bus_width=5120,
-    uuid="",
-    pci_bus_id=0,
-    pci_device_id=0,
-    pci_domain_id=0,
-)
+    name="NVIDIA H100 80GB HBM3", major=_CAPABILITY[0], minor=_CAPABILITY[1], total_memory=_MEMORY_BYTES,
+    multi_processor_count=132, warp_size=32, is_integrated=False, is_multi_gpu_board=False, gcnArchName="",
+    L2_cache_size=50 << 20, max_threads_per_block=1024, max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=1 << 16, shared_memory_per_block=48 << 10, shared_memory_per_block_optin=227 << 10,
+    shared_memory_per_multiprocessor=228 << 10, clock_rate=1_980_000, memory_clock_rate=2_619_000,
+    memory_bus_width=5120, uuid="", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
+)  # fmt: skip
 """What a script is told where it asks; no prediction looks at it, and no trace holds it."""
 
 

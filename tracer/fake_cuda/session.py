@@ -137,7 +137,9 @@ class ScriptShapes:
         early = describe_end(raised, count)
         if early is not None:
             hint = f"; where it asks for what shapes cannot answer, {_AS_FUNCTION}"
-            return f"{early}{hint if self._may_lack_values(raised) else ''}"
+            names_meta = re.search(r"\bmeta\b", str(raised)) is not None
+            may_lack_values = isinstance(raised, _OF_VALUES) and (self.fake.assumed_count > 0 or names_meta)
+            return f"{early}{hint if may_lack_values else ''}"
         if count:
             return (
                 f"the script ended after {count} iterations, before the one to be recorded, number "
@@ -145,12 +147,6 @@ class ScriptShapes:
             )
         nothing = "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
         return self._watch.explain_training() or nothing
-
-    def _may_lack_values(self, raised: BaseException | None) -> bool:
-        """Say whether an error may come of values that the script was given instead of its own."""
-        if isinstance(raised, _OF_VALUES):
-            return self.fake.assumed_count > 0 or re.search(r"\bmeta\b", str(raised)) is not None
-        return False
 
     def _end_iteration(self, count: int) -> None:
         with self._clock.stopped():
@@ -183,7 +179,8 @@ class ScriptShapes:
         if not len(trace.ops.name):
             raise CaptureError("nothing was recorded: the iteration ran no op of a model or of tensors sent to a GPU")
         quality = replace(trace.quality, values_assumed=self.fake.assumed_count)
-        meta = replace(trace.meta, rank=self._place.rank, world_size=self._place.size) if _is_joined() else trace.meta
+        is_joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+        meta = replace(trace.meta, rank=self._place.rank, world_size=self._place.size) if is_joined else trace.meta
         trace = replace(trace, quality=quality, meta=meta)
         return describe_trace(trace, "meta", replace(self._workload, mode=self._watch.mode or mode_of(trace)))
 
@@ -243,7 +240,3 @@ class _Gate(TorchDispatchMode):
 def _has_optimizer() -> bool:
     """Say whether the script has made an optimizer, which will step."""
     return any(issubclass(type(item), torch.optim.Optimizer) for item in gc.get_objects())
-
-
-def _is_joined() -> bool:
-    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())

@@ -22,7 +22,9 @@ def fake_ranks(place: RankPlace, on_gpus: Callable[[], None]) -> Iterator[None]:
     `on_gpus` is called where a group of several GPUs begins.
     """
     with ExitStack() as entered:
-        entered.enter_context(patched(DataParallel, "forward", _run))
+        entered.enter_context(
+            patched(DataParallel, "forward", lambda self, *inputs, **options: self.module(*inputs, **options))
+        )
         entered.enter_context(sharding_refused())
         entered.enter_context(_fake_groups(place, entered.enter_context(launched_on_demand(place)), on_gpus))
         yield
@@ -71,10 +73,6 @@ def _end() -> None:
         torch.distributed.destroy_process_group()
 
 
-def _run(self: Any, *inputs: Any, **options: Any) -> Any:
-    return self.module(*inputs, **options)
-
-
 @contextmanager
 def objects_kept() -> Iterator[None]:
     """Let torch's functions that exchange objects do so without the others."""
@@ -82,7 +80,7 @@ def objects_kept() -> Iterator[None]:
     answers = {
         "all_gather_object": _gather_all,
         "gather_object": _gather,
-        "broadcast_object_list": _keep,
+        "broadcast_object_list": lambda *_, **__: None,
         "scatter_object_list": _scatter,
     }
     with ExitStack() as stack:
@@ -99,10 +97,6 @@ def _gather_all(object_list: list[Any], obj: Any, group: Any = None) -> None:  #
 def _gather(obj: Any, object_gather_list: list[Any] | None = None, *_rest: Any, **_options: Any) -> None:
     if object_gather_list is not None:
         object_gather_list[:] = [obj] * len(object_gather_list)
-
-
-def _keep(*_arguments: Any, **_options: Any) -> None:
-    return
 
 
 def _scatter(

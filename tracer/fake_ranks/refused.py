@@ -54,13 +54,9 @@ def sharding_refused() -> Iterator[None]:
 
 
 def _refuse(patches: ExitStack, module: ModuleType) -> None:
-    for path in _REFUSED[module.__name__]:
-        *outer, name = path.split(".")
-        owner: Any = module
-        for step in outer:
-            owner = getattr(owner, step, None)
-        if hasattr(owner, name):
-            patches.enter_context(patched(owner, name, partial(_raise, outer[-1] if outer else name)))
+    for name in _REFUSED[module.__name__]:
+        if hasattr(module, name):
+            patches.enter_context(patched(module, name, partial(_raise, name)))
 
 
 def _raise(name: str, *_arguments: Any, **_options: Any) -> None:

@@ -84,7 +84,7 @@ class IterationWatch:
         self._is_given = self._by_backward or mode == "inference"
         self._mode = "training" if self._by_backward else mode
         self._turns = Turns()
-        self._backwards = BackwardPasses(self._end_backward)
+        self._backwards = ExitStack()
         self._owner = (os.getpid(), threading.get_ident())
         self._optimizer_hooks: list[Any] = []
         self._forward_hooks: list[Any] = []
@@ -112,7 +112,7 @@ class IterationWatch:
         self._unhook_forwards()
 
     def __enter__(self) -> Self:
-        self._backwards.__enter__()
+        self._backwards.enter_context(backwards_told(self._end_backward))
         if self._by_backward:
             return self
         if self._mode != "inference":
@@ -126,7 +126,7 @@ class IterationWatch:
 
     def __exit__(self, *_raised: object) -> None:
         self.stop()
-        self._backwards.__exit__()
+        self._backwards.close()
         for handle in self._optimizer_hooks:
             handle.remove()
         while self._spans:
@@ -173,7 +173,7 @@ class IterationWatch:
             self._spans.pop().__exit__(None, None, None)
         if not self._has_stepped:
             self._has_stepped = True
-            self._backwards.__exit__()
+            self._backwards.close()
         if self._mode is None:
             self._unhook_forwards()
             self._mode, self._turns = "training", Turns()
@@ -247,31 +247,19 @@ RUN: Final = "_engine_run_backward"
 """What `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` look up in `torch.autograd` and call."""
 
 
-class BackwardPasses:
-    """Own the patch that sees backward passes; `on_end` is called after each outermost one that succeeds.
+def backwards_told(on_end: Callable[[], None]) -> AbstractContextManager[None]:
+    """Return the patch under which `on_end` is called after each outermost backward pass that succeeds.
 
     A backward pass within another one (recomputed activations) is part of it.
     """
+    run: Any = getattr(torch.autograd, RUN)
 
-    def __init__(self, on_end: Callable[[], None]) -> None:
-        self._on_end = on_end
-        self._lifetime = ExitStack()
+    def run_and_tell(*arguments: Any, **options: Any) -> Any:
+        is_outermost = torch._C._current_autograd_node() is None
+        result = run(*arguments, **options)
+        if is_outermost:
+            on_end()
+        return result
 
-    def __enter__(self) -> Self:
-        run: Any = getattr(torch.autograd, RUN)
-        on_end = self._on_end
-
-        def run_and_tell(*arguments: Any, **options: Any) -> Any:
-            is_outermost = torch._C._current_autograd_node() is None
-            result = run(*arguments, **options)
-            if is_outermost:
-                on_end()
-            return result
-
-        # torch.compile would compile what is done at the end of an iteration.
-        watched = torch._disable_dynamo(run_and_tell)  # type: ignore[attr-defined]
-        self._lifetime.enter_context(patched(torch.autograd, RUN, watched))
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        self._lifetime.close()
+    # torch.compile would compile what is done at the end of an iteration.
+    return patched(torch.autograd, RUN, torch._disable_dynamo(run_and_tell))  # type: ignore[attr-defined]

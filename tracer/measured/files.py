@@ -25,7 +25,9 @@ def import_profiler(finished: profile, workload: Workload, autocast_dtype: str |
     `autocast_dtype` is what was seen while it ran; where that is nothing, the casts that it recorded tell.
     """
     trace = read_profiler(finished)
-    device_type = "cuda" if trace.is_measured else "host" if _used_gpu(trace) else "cpu"
+    # Without kernels it was of a GPU all the same where the profiler was not told to watch it.
+    used_gpu = (trace.memory.device >= 0).any() or trace.quality.launches_without_kernel > 0
+    device_type = "cuda" if trace.is_measured else "host" if used_gpu else "cpu"
     rank, world_size = find_rank()
     meta = replace(
         trace.meta,
@@ -36,11 +38,6 @@ def import_profiler(finished: profile, workload: Workload, autocast_dtype: str |
     devices = describe_devices(trace) if trace.is_measured else ()
     named = replace(workload, mode=workload.mode or mode_of(trace))
     return describe_trace(replace(trace, meta=meta, devices=devices), device_type, named)
-
-
-def _used_gpu(trace: Trace) -> bool:
-    """Say whether a recording without kernels was of a GPU all the same: the profiler was not told to watch it."""
-    return bool((trace.memory.device >= 0).any()) or trace.quality.launches_without_kernel > 0
 
 
 def keep_iterations(trace: Trace, count: int) -> Trace:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ def record_profiled(step: Step, *, device: torch.device, warmup: int, repeats: i
     One run warms the profiler up; the last is captured. Times of the unprofiled runs are durations:
     they are laid end to end before the start of capture.
     """
-    wait = _waiter(device)
+    wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
     for _ in range(warmup):
         step()
     wait()
@@ -57,13 +58,6 @@ def record_profiled(step: Step, *, device: torch.device, warmup: int, repeats: i
         devices=describe_devices(trace) if device.type == "cuda" else (),
         iterations=prepend_unprofiled(trace.iterations, durations_ns),
     )
-
-
-def _waiter(device: torch.device) -> Callable[[], None]:
-    """Return what makes the host wait until the device is idle."""
-    if device.type == "cuda":
-        return lambda: torch.cuda.synchronize(device)
-    return lambda: None
 
 
 def _time_ns(step: Step, wait: Callable[[], None]) -> int:
@@ -94,6 +88,10 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tupl
 
 def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[profile], None] | None) -> profile:
     """Return torch's profiler, set to warm up for one step and to record `iterations` with all that a trace holds."""
+    # Which stream waits for which, where Kineto can tell: replaying several streams needs it.
+    config: Any = None
+    if device_type == "cuda" and torch.version.hip is None:
+        config = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device_type == "cuda" else [])]
     return profile(
         activities=activities,
@@ -101,7 +99,7 @@ def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[p
         on_trace_ready=on_trace_ready,
         record_shapes=True,
         profile_memory=True,
-        experimental_config=_sync_events(device_type),
+        experimental_config=config,
     )
 
 
@@ -113,13 +111,6 @@ def read_profiler(finished: profile) -> Trace:
         data = path.read_bytes()
     trace, external_ids = import_numbered(data)
     return add_tensor_ids(trace, external_ids, finished)
-
-
-def _sync_events(device_type: str) -> Any:
-    """Ask Kineto to record which stream waits for which, where it can: replaying several streams needs it."""
-    if device_type != "cuda" or torch.version.hip is not None:
-        return None
-    return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
 
 
 @contextmanager

@@ -117,13 +117,17 @@ class Recorder:
 
     def _end_iteration(self, count: int) -> None:
         """Do what is due after iteration `count - 1`."""
-        if count != self.iteration_count + 1:
-            self._start_anew()
+        if count != self.iteration_count + 1:  # training began after a forward pass, or another optimizer sets the pace
+            self._drop_capture()
+            self._captured = None
+            self._clock.clear()
         self.iteration_count = count
         if count < self.plan.first:
             self._time(count > WARMUP_COUNT)
             if count == self.plan.first - 1:
-                self._start_capture()
+                self._watch.settle()
+                with interrupts_deferred():
+                    self._capture = Capture(self.plan.end - self.plan.first)
         elif self._capture is not None:
             self._advance_capture(self._capture)
         elif self._captured is not None:
@@ -138,22 +142,11 @@ class Recorder:
         else:
             self._clock.begin()
 
-    def _start_anew(self) -> None:
-        """Forget what was counted: training began after a forward pass, or another optimizer sets the pace."""
-        self._drop_capture()
-        self._captured = None
-        self._clock.clear()
-
     def _drop_capture(self) -> None:
         capture, self._capture = self._capture, None
         self._watch.is_profiling = False
         if capture is not None:
             capture.stop()
-
-    def _start_capture(self) -> None:
-        self._watch.settle()
-        with interrupts_deferred():
-            self._capture = Capture(self.plan.end - self.plan.first)
 
     def _advance_capture(self, capture: Capture) -> None:
         with interrupts_deferred():

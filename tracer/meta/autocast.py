@@ -317,7 +317,7 @@ def _patches(state: MetaAutocast) -> Iterator[tuple[object, str, object]]:
     yield torch.cuda.amp.common, "amp_definitely_not_available", lambda: False
     yield torch.cuda, "is_bf16_supported", lambda *_flags, **_options: True
     yield autocast_mode, "_cast", partial(_cast_arguments, autocast_mode._cast)
-    infer = torch.utils.checkpoint._infer_device_type
+    infer: Callable[..., str] = torch.utils.checkpoint._infer_device_type
     yield torch.utils.checkpoint, "_infer_device_type", lambda *args: _as_cuda(infer(*args))
     for owner in (torch.amp, autocast_mode):
         yield owner, "is_autocast_available", _of_cuda(autocast_mode.is_autocast_available)

@@ -222,10 +222,7 @@ def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], order_
 
 _CHOICES: Final = {
     _aten.topk.default: 2,
-    _aten.sort.default: 1,
-    _aten.argsort.default: 1,
-    _aten.argmax.default: 1,
-    _aten.max.dim: 1,
+    **dict.fromkeys((_aten.sort.default, _aten.argsort.default, _aten.argmax.default, _aten.max.dim), 1),
 }
 """Ops that choose among candidates, and where their arguments name the axis; indices are their last result."""
 _FILLED: Final[Mapping[Any, Callable[[tuple[Any, ...]], Any]]] = {

@@ -219,11 +219,7 @@ def foreach_on_meta() -> Iterator[None]:
         yield
 
 
-_SUPPORT = (
-    "_get_foreach_kernels_supported_devices",
-    "_get_fused_kernels_supported_devices",
-    "_get_capturable_supported_devices",
-)
+_SUPPORT = tuple(f"_get_{kind}_supported_devices" for kind in ("foreach_kernels", "fused_kernels", "capturable"))
 """Functions that name the types of devices where optimizers can do something."""
 
 

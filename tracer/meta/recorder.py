@@ -305,8 +305,10 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
     stand_in = STAND_INS.get(func.name())
     if stand_in is not None:
         return stand_in
-    if func is torch.ops.aten.index_put.default and _runs_in_node("IndexBackward"):
-        return put_in_place
+    if func is torch.ops.aten.index_put.default:
+        node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
+        if node is not None and str(node.name()).startswith("IndexBackward"):
+            return put_in_place
     if func.namespace == "fsdp":  # its copies run as other ops
         return partial(func._op_dk, torch._C.DispatchKey.CPU)
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -314,12 +316,6 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
     if has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU"):
         return None if has_kernel(func.name(), "Meta") else partial(func._op_dk, composite)
     return None
-
-
-def _runs_in_node(name: str) -> bool:
-    """Say whether an autograd node whose name begins so is being differentiated."""
-    node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
-    return node is not None and str(node.name()).startswith(name)
 
 
 def _call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None) -> Any:

@@ -83,21 +83,14 @@ OPTIMIZERS: Final[dict[str, Callable[[Iterable[torch.nn.Parameter]], torch.optim
 
 def build_step(subject: Subject, settings: Settings) -> Callable[[], object]:
     """Return a function that runs one training or inference iteration."""
-    return _build_training(subject, settings) if settings.mode == "training" else _build_inference(subject, settings)
-
-
-def _build_inference(subject: Subject, settings: Settings) -> Callable[[], object]:
-    subject.model.eval()
+    subject.model.train(settings.mode == "training")
 
     def predict() -> object:
         with torch.inference_mode(), _autocast(settings):
             return subject.predict()
 
-    return predict
-
-
-def _build_training(subject: Subject, settings: Settings) -> Callable[[], object]:
-    subject.model.train()
+    if settings.mode != "training":
+        return predict
     parameters = [item for item in subject.model.parameters() if item.requires_grad]
     optimizer: torch.optim.Optimizer | None = None
 

@@ -137,14 +137,8 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
 
 
 _PER_SAMPLE: Final = (
-    "ForSequenceClassification",
-    "ForImageClassification",
-    "ForVideoClassification",
-    "ForAudioClassification",
-    "ForImageClassificationWithTeacher",
-    "ForMultipleChoice",
-    "ForNextSentencePrediction",
-    "ForXVector",
+    *(f"For{kind}Classification" for kind in ("Sequence", "Image", "Video", "Audio")),
+    *("ForImageClassificationWithTeacher", "ForMultipleChoice", "ForNextSentencePrediction", "ForXVector"),
 )
 """Heads with one label per sample; the others for text have one per token."""
 _LABEL_LENGTH: Final = 64

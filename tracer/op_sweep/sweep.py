@@ -15,7 +15,7 @@ import torch
 from ...version import __version__
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
-from .timing import Timed, own_stream, time_calls
+from .timing import Timed, own_stream, recover, time_calls
 from .vector_cases import recurrent_cases, training_cases, vector_cases
 
 FAMILIES: Final[Mapping[str, Callable[[Sequence[str]], Iterator[Case]]]] = {
@@ -61,8 +61,10 @@ class Sweep:
         try:
             timed = time_case(case, self.device)
         except (RuntimeError, NotImplementedError) as error:  # out of memory is a RuntimeError
-            self.left_out["out_of_memory" if _is_out_of_memory(error) else "unsupported"] += 1
-            self.is_broken = self.device == "cuda" and not _recover()
+            text = str(error).lower()
+            lacks_memory = isinstance(error, torch.OutOfMemoryError) or "out of memory" in text
+            self.left_out["out_of_memory" if lacks_memory or "not enough memory" in text else "unsupported"] += 1
+            self.is_broken = not recover(torch.device(self.device))
             return
         self.rows[case.table].append(
             {
@@ -119,21 +121,6 @@ def _precision(dtype: str) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
-
-
-def _recover() -> bool:
-    """Free what a failed call left, and say whether the device still works."""
-    try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "not enough memory" in text
 
 
 def describe(sweep: Sweep) -> str:

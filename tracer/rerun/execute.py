@@ -17,8 +17,8 @@ from ...formats.measured.rerun import LocalDevice, Rerun, WholePass
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Trace
 from ..description.device import describe_framework
-from ..op_sweep.timing import GRAPH, time_call
-from .local import recover, undisturbed
+from ..op_sweep.timing import GRAPH, recover, time_call
+from .local import undisturbed
 from .operands import TOO_LARGE, Call, Operands, TooLargeError, memory_limit
 from .schema import Bound, UnfitError, bind, find_packet
 
@@ -61,7 +61,9 @@ def rerun_ops(
     calls = choose_calls(trace, leaves, device.type)
     session = _Session(device=device, deadline_s=time.monotonic() + SINGLE_SHARE * seconds)
     with undisturbed(device, trace.meta.precision):
-        order = np.argsort(-_problem_weights(calls, weights), kind="stable")
+        known = calls.call_of_leaf >= 0
+        of_leaf = calls.problem_of_call[calls.call_of_leaf[known]]
+        order = np.argsort(-np.bincount(of_leaf, weights=weights[known], minlength=len(calls.problems)), kind="stable")
         results = session.time_problems(calls.problems, order, progress)
         session.deadline_s += (1 - SINGLE_SHARE) * seconds
         whole = session.time_whole(calls, results)
@@ -150,7 +152,10 @@ class _Session:
 
     def _time_call(self, call: Call) -> _Result:
         if self.device.type == "cuda" and not self.is_warm:
-            self._warm_up(call)
+            end_s = min(time.monotonic() + WARM_UP_S, self.deadline_s)
+            while time.monotonic() < end_s:
+                self._elapsed_ns(call)
+            self.is_warm = True
         once_ns = self._elapsed_ns(call)
         if once_ns < LONG_FIRST_NS:
             once_ns = self._elapsed_ns(call)
@@ -158,12 +163,6 @@ class _Session:
             return _Result(time_ns=once_ns, timing=ONCE)
         timed = time_call(call, self.device.type)
         return _Result(time_ns=timed.latency_us * 1e3, timing=timed.timing)
-
-    def _warm_up(self, call: Call) -> None:
-        end_s = min(time.monotonic() + WARM_UP_S, self.deadline_s)
-        while time.monotonic() < end_s:
-            self._elapsed_ns(call)
-        self.is_warm = True
 
     def time_whole(self, calls: Calls, results: Sequence[_Result]) -> WholePass | None:
         """Time all calls that were timed one by one, in their order; None where that is none, or takes too long."""
@@ -233,13 +232,6 @@ def _graph_ns(run: Call, device: torch.device) -> float | None:
         recover(device)
         return None
     return timed.latency_us * 1e3 if timed.timing == GRAPH else None
-
-
-def _problem_weights(calls: Calls, weights: Floats) -> Floats:
-    """Return the summed weight of each problem."""
-    known = calls.call_of_leaf >= 0
-    problems = calls.problem_of_call[calls.call_of_leaf[known]]
-    return np.bincount(problems, weights=weights[known], minlength=len(calls.problems)).astype(np.float64)
 
 
 CPU_CAPTURE = "cpu"

@@ -335,9 +335,7 @@ _CONVERTERS: Final[Mapping[str, Callable[[Argument, int | None], _Fit | None]]] 
     "List[number]": _to_list(_to_number),
     "List[bool]": _to_list(_to_bool),
     "ScalarType": _to_dtype,
-    "Layout": lambda value, _: (
-        _Fit(_EXACT, torch.strided) if value in ("strided", 0) and value is not False else None
-    ),
+    "Layout": lambda value, _: _Fit(_EXACT, torch.strided) if value in ("strided", 0) and value is not False else None,
     "MemoryFormat": _to_format,
     "str": lambda value, _: _Fit(_EXACT, value) if isinstance(value, str) else None,
 }

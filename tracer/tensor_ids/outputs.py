@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -30,8 +31,8 @@ def find_outputs(
     which the first op afterwards gets them; and views, which appear later on a storage that a viewing op was given.
     `signatures` are those of the ops, None for ops without shapes.
     """
-    schemas = OpSchemas()
-    returns = [schemas.find(op.name, tuple(map(bool, op.inputs))) for op in ops]
+    find = cache(_find)  # once for each form in which an op is called
+    returns = [find(op.name, tuple(map(bool, op.inputs))) for op in ops]
     uses = _Uses(ops)
     found = [_written(op, spec) for op, spec in zip(ops, returns, strict=True)]
     for place, tensors in _made(ops, allocations, returns, uses).items():
@@ -200,24 +201,8 @@ class Returns:
     """Of torch's registry."""
 
 
-class OpSchemas:
-    """Look up how ops return tensors, once for each form in which one is called."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, tuple[bool, ...]], Returns | None] = {}
-
-    def find(self, name: str, holds_tensors: tuple[bool, ...]) -> Returns | None:
-        """Return what an op with such arguments returns; None for what is no op of torch's registry.
-
-        `holds_tensors` says of each argument whether it was a tensor, or a list of some.
-        """
-        key = (name, holds_tensors)
-        if key not in self._known:
-            self._known[key] = _find(name, holds_tensors)
-        return self._known[key]
-
-
-def _find(name: str, holds_tensors: Sequence[bool]) -> Returns | None:
+def _find(name: str, holds_tensors: tuple[bool, ...]) -> Returns | None:
+    """Return what an op returns; `holds_tensors` says of each argument whether it was a tensor, or a list of some."""
     if "::" not in name or name in _RESHAPERS:
         return None
     fitting = [item for item in torch._C._jit_get_schemas_for_operator(name) if _fits(item, holds_tensors)]

@@ -28,7 +28,8 @@ def add_tensor_ids(trace: Trace, external_ids: Column, finished: profile) -> Tra
     """
     with collection_paused():
         try:
-            ops, allocations = read_events(_event_tree(finished), _rows_by_id(external_ids))
+            row_of = {number: row for row, number in enumerate(external_ids.tolist()) if number != MISSING}
+            ops, allocations = read_events(_event_tree(finished), row_of)
         except AttributeError:
             return trace  # the tree is torch's own affair: another version may name its parts otherwise
         return _with_operands(trace, ops, allocations) if ops and _agree(trace, ops) else trace
@@ -41,10 +42,6 @@ def _event_tree(finished: profile) -> Sequence[Any]:
     inner: Any = finished.profiler
     roots: Sequence[Any] = inner.kineto_results.experimental_event_tree()
     return roots
-
-
-def _rows_by_id(external_ids: Column) -> dict[int, int]:
-    return {number: row for row, number in enumerate(external_ids.tolist()) if number != MISSING}
 
 
 def _agree(trace: Trace, ops: Sequence[OpEvent]) -> bool:
