@@ -215,7 +215,15 @@ IMAGE_SIZE, CLASSES = 224, 1000
 
 
 def predict_networks(data: Path, folder: Path) -> Iterator[NetworkError]:
-    """Predict each network on each board once; yield its measurements, which differ by software."""
+    """Predict each torchvision network on each board once; yield its measurements, which differ by software.
+
+    Boards of 2017 and 2018 measured them in 2019 to 2021: rows with source `ryujaehun`, one GPU, which no model is
+    trained on and no score reads. They are predicted by weights that never saw the board's chip. Upstream timed single
+    steps of 12 images, the copy of the images and the host's launches inside, so that networks of little work per op say
+    nothing of the GPU: rows count where the mean op is predicted to take 100 us. Left out: A100, whose steps wait for
+    the host all the same (fp32 is off by 0.3 for inference, 0.5 for training there, 0 to 0.2 elsewhere), and 16-bit runs
+    of boards without matrix units, which tell of Pascal alone.
+    """
     table = read_table(data / TABLE)
     table = pick(table, (table["source"].astype(str) == SOURCE) & (table["n_gpus"] == 1))
     measured = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]

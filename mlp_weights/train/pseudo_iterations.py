@@ -138,7 +138,10 @@ SEED: Final = 20261123
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CommonRows:
-    """Hold k ops that were measured on some of m GPUs; NaN where they were not."""
+    """Hold k ops that were measured on some of m GPUs; NaN where they were not.
+
+    A block: the rows of one table, model, family and precision; ops that all of some set of GPUs measured are one row.
+    """
 
     name: str
     """Table, family and precision."""

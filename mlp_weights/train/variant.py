@@ -1,4 +1,4 @@
-"""Fit one model without some chips: the simulator's parameters, then the correction's network."""
+"""Fit one model without some chips: the simulator's parameters by least squares, then the correction's network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a user's script as Python would, in this process."""
+"""Runs a user's script as Python would, and says how another process is asked for one rank of it."""
 
 from __future__ import annotations
 

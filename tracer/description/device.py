@@ -1,4 +1,4 @@
-"""Describes the local framework and GPUs for the trace: facts about hardware and versions, nothing about the user."""
+"""Describes the local framework and GPUs, and where a trace comes from: facts, nothing about the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets a script be one of many processes, alone, while its shapes are recorded: torch's fake group stands for all."""
+"""Lets a script be one of many processes, alone: torch's fake group, torchrun's variables, objects' exchanges."""
 
 from __future__ import annotations
 

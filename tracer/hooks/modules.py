@@ -1,4 +1,4 @@
-"""Follows which nn.Module runs, so that ops carry a path such as `Bert.encoder.layer.0.attention`."""
+"""Follows which nn.Module runs, for paths such as `Bert.encoder.layer.0.attention`, and whether an optimizer steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaces an attribute of a module or class for a while."""
+"""What a recording changes for a while: attributes, Ctrl-C, the lock that lets one recording at a time do so."""
 
 from __future__ import annotations
 

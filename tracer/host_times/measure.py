@@ -186,7 +186,7 @@ class _Batch:
 
 
 def time_pieces(pieces: Sequence[HostPiece], seconds: float) -> tuple[PieceTime, ...]:
-    """Return the time of one unit of each piece, given how long all of it may take.
+    """Return the time of one unit of each piece, in many short rounds of all, so that noise meets all alike.
 
     Raises whatever a piece raises. Garbage is not collected meanwhile.
     """

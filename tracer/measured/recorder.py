@@ -1,4 +1,4 @@
-"""Records some iterations of code that runs by itself, times others without the profiler, and writes one file."""
+"""Captures some iterations of code that runs by itself, times others without the profiler, and writes one file."""
 
 from __future__ import annotations
 

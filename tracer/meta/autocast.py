@@ -56,6 +56,7 @@ class ScalerReads:
 def grad_scaler_on_meta() -> Iterator[ScalerReads]:
     """Let gradient scalers read what they need of meta tensors; they find that nothing overflowed.
 
+    That is whether a gradient was infinite, and their own scale; all else that reads a value is refused as before.
     Enter it inside `autocast_on_meta`, which keeps them from disabling themselves where there is no CUDA.
     """
     reads = ScalerReads()

@@ -51,7 +51,12 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Run scaled-dot-product attention as one fused op, chosen by CUDA's rules (same schema as torch's op)."""
+    """Run scaled-dot-product attention as one fused op, chosen by CUDA's rules (same schema as torch's op).
+
+    Rules after torch's documented order for compute capability 8.0 and newer: half types without a mask run
+    FlashAttention, masked or fp32 ones the memory-efficient kernel, anything else the mathematical form. (9.0 and 10.0
+    with a recent cuDNN prefer cuDNN's kernel for the first kind: that choice is left to the analyzer.)
+    """
     options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     if _fits_flash(query, key, value, attn_mask, is_causal, enable_gqa):
         return _attend_flash(query, key, value, **options)  # type: ignore[arg-type]

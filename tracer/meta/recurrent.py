@@ -1,4 +1,4 @@
-"""Keeps recurrent layers whole, as cuDNN runs them; the meta device would unroll them step by step."""
+"""Keeps recurrent layers and cells whole, as CUDA runs them; the meta device would unroll them step by step."""
 
 from __future__ import annotations
 

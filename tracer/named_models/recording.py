@@ -1,4 +1,4 @@
-"""Builds a library's model on the meta device and records one iteration of it."""
+"""Builds a library's model on the meta device, image classifiers here, and records one iteration of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded of a library's model, and how the user wants it run."""
+"""What is recorded of a library's model, how the user wants it run, and one iteration of it as a function."""
 
 from __future__ import annotations
 

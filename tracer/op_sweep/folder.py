@@ -1,4 +1,4 @@
-"""The folder that measurements of one GPU are kept in: ops/*.parquet and meta.json."""
+"""The folder that measurements of one GPU are kept in, ops/*.parquet and meta.json, and the GPU's name and state."""
 
 from __future__ import annotations
 

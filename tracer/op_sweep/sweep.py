@@ -1,4 +1,4 @@
-"""Measures the cases of a family until its time is over."""
+"""What a short sweep measures, by family, until its time is over."""
 
 from __future__ import annotations
 

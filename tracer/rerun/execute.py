@@ -1,4 +1,4 @@
-"""Re-runs the ops of a trace one by one, the most important first, and then all in their order."""
+"""Chooses the calls of a trace that can be re-run; runs them one by one, the heaviest first, then in their order."""
 
 from __future__ import annotations
 

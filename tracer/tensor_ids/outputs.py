@@ -1,4 +1,4 @@
-"""Finds which tensors ops returned: the profiler shows what they were given, and what they allocated."""
+"""Finds which tensors ops returned, from what they were given and allocated, and from torch's schemas."""
 
 from __future__ import annotations
 
