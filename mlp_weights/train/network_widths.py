@@ -45,7 +45,7 @@ from ...specs.catalog import load_catalog
 from ...specs.gpu import Rate, chip_of, peak_flops_per_s
 from ...specs.match import find_gpu
 from .calibrate import least_held_width
-from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, program
 
 NAME: Final = "network_widths"
 ABOUT: Final = (
@@ -89,11 +89,13 @@ Groups = Mapping[str, Mapping[str, Sequence[NetworkError]]]
 """Networks by kind and chip."""
 
 
-@click.command(cls=Program, help=__doc__)
-@data_argument
-@click.option("--traces", type=click.Path(file_okay=False, path_type=Path), help="Folder that keeps them, or has them.")
-@write_options
-def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None:
+_traces = click.option(
+    "--traces", type=click.Path(file_okay=False, path_type=Path), help="Folder that keeps them, or has them."
+)
+
+
+@program(NAME, ABOUT, __doc__, _traces)
+def main(data: Path, traces: Path | None) -> Fitted:
     """Print a line per kind and chip, and the half-widths."""
     weights = choose_weights(left_out=Withheld.CHIPS)
     rows: list[NetworkRow | ThroughputRow] = [*score_networks(data, weights), *score_throughput(data, weights)[0]]
@@ -105,13 +107,8 @@ def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None
     groups = by_kind_and_chip(item for item in found if item is not None)
     values = widths_of(groups)
     print_groups(groups, values)
-    if write:
-        fitted = FittedConstants(
-            values=values,
-            counts={kind: {chip: len(rows) for chip, rows in chips.items()} for kind, chips in groups.items()},
-            inputs=hash_files(data, [data / NETWORKS, data / THROUGHPUT]),
-        )
-        save_constants(NAME, ABOUT, fitted, keep=keep)
+    counts = {kind: {chip: len(rows) for chip, rows in chips.items()} for kind, chips in groups.items()}
+    return values, counts, [data / NETWORKS, data / THROUGHPUT]
 
 
 def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
@@ -219,10 +216,10 @@ def predict_networks(data: Path, folder: Path) -> Iterator[NetworkError]:
 
     Boards of 2017 and 2018 measured them in 2019 to 2021: rows with source `ryujaehun`, one GPU, which no model is
     trained on and no score reads. They are predicted by weights that never saw the board's chip. Upstream timed single
-    steps of 12 images, the copy of the images and the host's launches inside, so that networks of little work per op say
-    nothing of the GPU: rows count where the mean op is predicted to take 100 us. Left out: A100, whose steps wait for
-    the host all the same (fp32 is off by 0.3 for inference, 0.5 for training there, 0 to 0.2 elsewhere), and 16-bit runs
-    of boards without matrix units, which tell of Pascal alone.
+    steps of 12 images, the copy of the images and the host's launches inside, so that networks of little work per op
+    say nothing of the GPU: rows count where the mean op is predicted to take 100 us. Left out: A100, whose steps wait
+    for the host all the same (fp32 is off by 0.3 for inference, 0.5 for training there, 0 to 0.2 elsewhere), and 16-bit
+    runs of boards without matrix units, which tell of Pascal alone.
     """
     table = read_table(data / TABLE)
     table = pick(table, (table["source"].astype(str) == SOURCE) & (table["n_gpus"] == 1))

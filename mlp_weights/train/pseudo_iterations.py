@@ -181,7 +181,10 @@ def load_blocks(data: Path) -> Iterator[CommonRows]:
 
 def _block(samples: Samples[Any], rows: Rows, libraries: list[Library]) -> CommonRows | None:
     rows = rows[samples.measured_ns[rows] >= LEAST_NS]
-    grid = _grid(problem_keys(samples)[rows], samples.gpu[rows], rows, len(samples.gpus))
+    # The first row of each op on each GPU, [ops, GPUs]; -1 where it was not measured there.
+    distinct, op = np.unique(problem_keys(samples)[rows], return_inverse=True)
+    grid = np.full((len(distinct), len(samples.gpus)), -1, dtype=np.int64)
+    grid[op[::-1], samples.gpu[rows][::-1]] = rows[::-1]
     grid = grid[(grid >= 0).sum(axis=1) > 1]
     if len(grid) > MOST_ROWS:
         grid = grid[np.random.default_rng(SEED).choice(len(grid), MOST_ROWS, replace=False)]
@@ -206,14 +209,6 @@ def _block(samples: Samples[Any], rows: Rows, libraries: list[Library]) -> Commo
         moved_ns=np.stack([time for time, _ in moved], axis=2),
         moved_half_width=np.stack([width for _, width in moved], axis=2),
     )
-
-
-def _grid(keys: Any, gpu: Rows, rows: Rows, count: int) -> Rows:
-    """Return the first row of each op on each GPU, [ops, GPUs]; -1 where it was not measured there."""
-    distinct, op = np.unique(keys, return_inverse=True)
-    grid = np.full((len(distinct), count), -1, dtype=np.int64)
-    grid[op[::-1], gpu[::-1]] = rows[::-1]
-    return grid
 
 
 def _predict(samples: Samples[Any], rows: Rows, gpus: tuple[Gpu, ...], library: Library) -> Predicted:

@@ -265,18 +265,15 @@ def fit_parameters(
 
         def residuals(vector: Floats, choice: Codes | None = choice) -> Floats:
             misfit = (log_time(vector, choice)[0] - target) / noise
-            return np.concatenate([_soften(misfit) * root, vector / scale[free]])
+            # Their squares are the soft-L1 loss 2 (sqrt(1 + r^2) - 1).
+            softened = np.sign(misfit) * np.sqrt(2 * (np.sqrt(1 + misfit**2) - 1))
+            return np.concatenate([softened * root, vector / scale[free]])
 
         solution = least_squares(residuals, start_vector, jac=_jacobian(residuals), x_scale=scale[free], max_nfev=6)
         theta[free] = solution.x
         if np.abs(solution.x - start_vector).max() < CONVERGED:
             break
     return theta
-
-
-def _soften(misfit: Floats) -> Floats:
-    """Return residuals whose squares are the soft-L1 loss 2 (sqrt(1 + r^2) - 1), sign kept."""
-    return np.asarray(np.sign(misfit) * np.sqrt(2 * (np.sqrt(1 + misfit**2) - 1)))
 
 
 def _jacobian(residuals: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:

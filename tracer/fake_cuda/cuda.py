@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ import torch
 import torch.nn.parallel._functions as parallel_functions
 
 from ...errors import CaptureError
-from ..hooks.patches import patched
+from ..hooks.patches import environment, patched
 from ..meta.streams import FakeStream, OnFakeStream, default_stream, find_current_stream, set_stream
 from .devices import FakeCuda, cuda_tensor_types
 
@@ -230,21 +229,8 @@ def cuda_stand_in(fake: FakeCuda | None = None, device_count: int = 1) -> Iterat
             # Checkpoints that are loaded onto the GPU stay on the host: only their shapes matter.
             patches.enter_context(patched(torch.UntypedStorage, "to", lambda storage, *_, **__: storage))
         # torch's modes are a thread's own, and transformers loads weights on others unless told not to.
-        patches.enter_context(_environment("HF_DEACTIVATE_ASYNC_LOAD", "1"))
+        patches.enter_context(environment(HF_DEACTIVATE_ASYNC_LOAD="1"))
         yield
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    original = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if original is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = original
 
 
 _CUDA_VERSION: Final = "12.8"

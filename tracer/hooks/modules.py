@@ -81,7 +81,10 @@ class ModulePaths:
         root, root_path = modules[0]
         names = self._names.get(root)
         if names is None:
-            names = self._names[root] = {item: _plain_name(name) for name, item in root.named_modules()}
+            names = self._names[root] = {
+                item: ".".join(part for part in name.split(".") if part != _WRAPPED)
+                for name, item in root.named_modules()
+            }
         name = names.get(module)
         return f"{root_path}.{name}" if name else f"{modules[-1][1]}.{type(_inside(module)).__name__}"
 
@@ -125,10 +128,6 @@ def _inside(module: nn.Module) -> nn.Module:
     """Return the module that torch.compile wrapped, any other as it is."""
     inside = getattr(module, _WRAPPED, module) if type(module).__name__ == _WRAPPER else module
     return inside if isinstance(inside, nn.Module) else module
-
-
-def _plain_name(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part != _WRAPPED) if _WRAPPED in name else name
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,21 @@ def patched(owner: object, name: str, value: object) -> Iterator[None]:
         setattr(owner, name, original)
 
 
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Let variables of the process's environment be these; put back what was there."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def describe_end(raised: BaseException | None, iteration_count: int) -> str | None:
     """Say how a script ended before its time, None where it ran to its end or was interrupted."""
     if isinstance(raised, SystemExit) and raised.code not in (None, 0):
@@ -33,7 +49,7 @@ def describe_end(raised: BaseException | None, iteration_count: int) -> str | No
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Deliver a Ctrl-C that comes inside when the block has ended, to whoever handled it before."""
+    """Deliver a Ctrl-C that comes inside when the block has ended: while the profiler changes state it would crash."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is None or threading.current_thread() is not threading.main_thread():
         yield

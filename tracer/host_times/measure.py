@@ -67,7 +67,15 @@ def _in_own_thread(seconds: float, *, has_optimizer: bool, gpu: int | None) -> H
     def work() -> None:
         try:
             pieces = pieces_here(has_optimizer=has_optimizer, gpu=gpu)
-            found.append(_host_times(time_pieces(pieces, seconds)))
+            times = time_pieces(pieces, seconds)
+            found.append(
+                HostTimes(
+                    python_version=".".join(platform.python_version_tuple()[:2]),
+                    processor=processor_name(),
+                    spread=round(sum(item.spread for item in times) / len(times), 4),
+                    **{item.kind: item.time_ns for item in times},
+                )
+            )
         except Exception as error:  # noqa: BLE001 - raised again by the caller
             failed.append(error)
 
@@ -77,15 +85,6 @@ def _in_own_thread(seconds: float, *, has_optimizer: bool, gpu: int | None) -> H
     if failed:
         raise failed[0]
     return found[0]
-
-
-def _host_times(times: tuple[PieceTime, ...]) -> HostTimes:
-    return HostTimes(
-        python_version=".".join(platform.python_version_tuple()[:2]),
-        processor=processor_name(),
-        spread=round(sum(item.spread for item in times) / len(times), 4),
-        **{item.kind: item.time_ns for item in times},
-    )
 
 
 _LINUX: Final = Path("/proc/cpuinfo")

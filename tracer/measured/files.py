@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,9 +77,7 @@ def find_rank() -> tuple[int | None, int | None]:
     """Return this process's rank and how many there are: the process group's word, else the launcher's."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return _read_count(("RANK", "SLURM_PROCID")), _read_count(("WORLD_SIZE", "SLURM_NTASKS"))
-
-
-def _read_count(names: Sequence[str]) -> int | None:
-    found = [os.environ[name] for name in names if os.environ.get(name, "").isdecimal()]
-    return int(found[0]) if found else None
+    pairs = ("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS")
+    told = ([int(text) for text in map(os.environ.get, names) if text and text.isdecimal()] for names in pairs)
+    rank, world_size = (next(iter(found), None) for found in told)
+    return rank, world_size

@@ -134,7 +134,11 @@ class Recorder:
             # The GPU idled while the file was written: the first iteration afterwards is not like the others.
             self._time(count > self.plan.end + 1)
         if self._captured is not None and self._clock.lap_count >= TIMED_COUNT:
-            self._complete()
+            self._watch.stop()
+            with interrupts_deferred():
+                self._save(is_last=True)
+            if self._when_complete is not None:
+                self._when_complete()
 
     def _time(self, is_steady: bool) -> None:
         if is_steady:
@@ -171,13 +175,6 @@ class Recorder:
             raise CaptureError(self._explain_nothing())
         if not self._is_last_saved:
             self._save(is_last=True)
-
-    def _complete(self) -> None:
-        self._watch.stop()
-        with interrupts_deferred():
-            self._save(is_last=True)
-        if self._when_complete is not None:
-            self._when_complete()
 
     def _save(self, *, is_last: bool = False) -> None:
         """Write what there is; with the host's times once nothing is timed any more, nor hooked."""

@@ -61,18 +61,6 @@ def grad_scaler_on_meta() -> Iterator[ScalerReads]:
     """
     reads = ScalerReads()
     library = torch.library.Library("aten", "IMPL")
-    with ExitStack() as stack:
-        stack.callback(library._destroy)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=_OVERRIDING)
-            library.impl("_local_scalar_dense", reads.read, "Meta")
-            library.impl("_amp_foreach_non_finite_check_and_unscale_", reads.unscale, "Meta")
-        for name, value in _scaler_patches(reads).items():
-            stack.enter_context(patched(GradScaler, name, value))
-        yield reads
-
-
-def _scaler_patches(reads: ScalerReads) -> dict[str, Callable[..., Any]]:
     begin, scale, get_scale = GradScaler.__init__, GradScaler.scale, GradScaler.get_scale
     made: weakref.WeakSet[GradScaler] = weakref.WeakSet()
 
@@ -89,7 +77,15 @@ def _scaler_patches(reads: ScalerReads) -> dict[str, Callable[..., Any]]:
             reads.give(self._scale, self._init_scale)
         return get_scale(self)
 
-    return {"__init__": make, "scale": watch, "get_scale": tell}
+    with ExitStack() as stack:
+        stack.callback(library._destroy)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_OVERRIDING)
+            library.impl("_local_scalar_dense", reads.read, "Meta")
+            library.impl("_amp_foreach_non_finite_check_and_unscale_", reads.unscale, "Meta")
+        for name, value in {"__init__": make, "scale": watch, "get_scale": tell}.items():
+            stack.enter_context(patched(GradScaler, name, value))
+        yield reads
 
 
 CUDA: Final = "cuda"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 import sys
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from ...errors import CaptureError, InputError, WavecastError
+from ..hooks.patches import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +147,6 @@ def _is_plain(value: Any, *, may_name: bool) -> bool:
 
 
 _MESSAGE_LENGTH: Final = 200
-_OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def import_library(library: str) -> Any:
@@ -166,22 +165,16 @@ def import_library(library: str) -> Any:
 @contextmanager
 def offline() -> Iterator[None]:
     """Keep libraries from the network, by the switch that they have for it: models are built from what is here."""
-    before = {name: os.environ.get(name) for name in _OFFLINE}
-    os.environ |= dict.fromkeys(_OFFLINE, "1")
     constants = getattr(sys.modules.get("huggingface_hub"), "constants", None)
     was_offline = getattr(constants, "HF_HUB_OFFLINE", None)
     if constants is not None:  # it was imported before, and read the environment then
         constants.HF_HUB_OFFLINE = True
     try:
-        yield
+        with environment(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1"):
+            yield
     finally:
         if constants is not None:
             constants.HF_HUB_OFFLINE = was_offline
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def unknown_model(where: str, name: str, known: list[str]) -> InputError:

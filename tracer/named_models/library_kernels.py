@@ -116,8 +116,7 @@ def _define_kernel(library: torch.library.Library, namespace: str, name: str, ke
     library.define(f"{backward_name}(Tensor gradient, Tensor[] inputs) -> Tensor[]")
     library.impl(backward_name, lambda _, inputs: [torch.empty_like(item) for item in inputs], "Meta")
 
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        del output
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG001 - called by name
         ctx.positions = [place for place, item in enumerate(inputs) if isinstance(item, Tensor)]
         ctx.count = len(inputs)
         ctx.save_for_backward(*(inputs[place] for place in ctx.positions))

@@ -160,10 +160,9 @@ def make_labels(reading: Reading, inputs: Inputs) -> dict[str, Any]:
 def _label_tokens(reading: Reading, inputs: Inputs) -> dict[str, Any]:
     """Label every token that is read, or written where another part reads."""
     ids = inputs.get("input_ids")
-    reads_alone = ids is not None and "decoder_input_ids" not in reading.accepted
-    return {
-        "labels": reading.fill(reading.plain_id, *(ids.shape if reads_alone else (reading.batch_size, reading.length)))
-    }
+    if ids is not None and "decoder_input_ids" not in reading.accepted:
+        return {"labels": reading.fill(reading.plain_id, *ids.shape)}
+    return {"labels": reading.fill(reading.plain_id, reading.batch_size, reading.length)}
 
 
 def _label_answers(reading: Reading, inputs: Inputs) -> dict[str, Any]:

@@ -122,7 +122,11 @@ class _Session:
         if self.is_broken or self.left_s <= 0:
             return _Result(reason=BROKEN if self.is_broken else OUT_OF_TIME)
         try:
-            return self._time_twice(problem)
+            try:
+                return self._time_call(self._prepare(problem))
+            except torch.OutOfMemoryError:  # again, without the tensors of earlier ops
+                self.operands.clear()
+            return self._time_call(self._prepare(problem))
         except torch.OutOfMemoryError:
             self.operands.clear()
             return _Result(reason=TOO_LARGE)
@@ -131,14 +135,6 @@ class _Session:
         except (RuntimeError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
             self.is_broken = not recover(self.device)
             return _Result(reason=f"failed: {' '.join(str(error).partition(chr(10))[0].split())[:LONGEST_REASON]}")
-
-    def _time_twice(self, problem: Problem) -> _Result:
-        """Time a problem, again without the tensors of earlier ops where these leave too little memory."""
-        try:
-            return self._time_call(self._prepare(problem))
-        except torch.OutOfMemoryError:
-            self.operands.clear()
-        return self._time_call(self._prepare(problem))
 
     def _prepare(self, problem: Problem) -> Call:
         if problem.bound is None:

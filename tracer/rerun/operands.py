@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,8 +65,7 @@ class Operands:
 
         def imagine(spec: TensorSpec, _fill: Fill, _ordinal: int) -> torch.Tensor:
             needed.append(_extent(spec) * torch_dtype(spec.dtype).itemsize)
-            strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
-            return torch.empty_strided(spec.shape, strides, dtype=torch_dtype(spec.dtype), device=_META)
+            return torch.empty_strided(spec.shape, _strides(spec), dtype=torch_dtype(spec.dtype), device=_META)
 
         call = _Binder(bound, imagine, _META).call()
         self._check(sum(needed))
@@ -108,10 +108,7 @@ def memory_limit(device: torch.device) -> float:
 
 def make_tensor(spec: TensorSpec, fill: Fill, device: torch.device) -> torch.Tensor:
     """Return a tensor of a recorded dtype, shape and strides with the content that its op needs."""
-    dtype = torch_dtype(spec.dtype)
-    strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
-    flat = _filled(_extent(spec), fill, dtype, device)
-    return flat.as_strided(spec.shape, strides)
+    return _filled(_extent(spec), fill, torch_dtype(spec.dtype), device).as_strided(spec.shape, _strides(spec))
 
 
 def _filled(count: int, fill: Fill, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -199,16 +196,13 @@ def _extent(spec: TensorSpec) -> int:
     """Return the number of elements between the first and the last that a tensor reaches."""
     if 0 in spec.shape:
         return 0
-    strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
-    return 1 + sum((size - 1) * step for size, step in zip(spec.shape, strides, strict=True))
+    return 1 + sum((size - 1) * step for size, step in zip(spec.shape, _strides(spec), strict=True))
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = list[int](), 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+def _strides(spec: TensorSpec) -> tuple[int, ...]:
+    if spec.strides is not None:
+        return spec.strides
+    return tuple(prod(max(size, 1) for size in spec.shape[at + 1 :]) for at in range(len(spec.shape)))
 
 
 def _without_dropout_state(values: dict[str, Any]) -> dict[str, Any]:

@@ -138,16 +138,14 @@ def find_packet(name: str) -> tuple[torch._ops.OpOverloadPacket, str, str]:
 
 @lru_cache(maxsize=4096)
 def _overloads(packet: torch._ops.OpOverloadPacket) -> tuple[torch._ops.OpOverload, ...]:
-    found = (getattr(packet, name) for name in packet.overloads() if not name.startswith(_UNSUPPORTED_OVERLOADS))
-    return tuple(overload for overload in found if _makes_tensors(overload))
-
-
-def _makes_tensors(overload: torch._ops.OpOverload) -> bool:
-    """Say whether an overload returns tensors or writes to some, and needs no host to read them."""
-    schema = overload._schema
-    returns = any("Tensor" in str(item.type) for item in schema.returns)
-    writes = any("Tensor" in str(item.type) and item.is_write for item in schema.arguments)
-    return (returns or writes) and torch.Tag.data_dependent_output not in overload.tags
+    """Return those that return tensors or write to some, and need no host to read them."""
+    found = []
+    for overload in (getattr(packet, it) for it in packet.overloads() if not it.startswith(_UNSUPPORTED_OVERLOADS)):
+        written = [item for item in overload._schema.arguments if item.is_write]
+        makes_tensors = any("Tensor" in str(item.type) for item in (*overload._schema.returns, *written))
+        if makes_tensors and torch.Tag.data_dependent_output not in overload.tags:
+            found.append(overload)
+    return tuple(found)
 
 
 def _fit_all(overload: torch._ops.OpOverload, arguments: tuple[Argument, ...], *, from_cpu: bool) -> Iterator[_Fit]:

@@ -34,18 +34,17 @@ def find_outputs(
     find = cache(_find)  # once for each form in which an op is called
     returns = [find(op.name, tuple(map(bool, op.inputs))) for op in ops]
     uses = _Uses(ops)
-    found = [_written(op, spec) for op, spec in zip(ops, returns, strict=True)]
+    found = [  # what they write, where all of it is known
+        tuple(tensor for at in spec.written for tensor in op.inputs[at])
+        if spec is not None and all(op.inputs[at] for at in spec.written)
+        else ()
+        for op, spec in zip(ops, returns, strict=True)
+    ]
     for place, tensors in _made(ops, allocations, returns, uses).items():
         found[place] = found[place] or tensors
     for place, tensors in _viewed(ops, signatures, returns, uses).items():
         found[place] = found[place] or tensors
     return found
-
-
-def _written(op: OpEvent, spec: Returns | None) -> tuple[TensorKey, ...]:
-    if spec is None or any(not op.inputs[at] for at in spec.written):
-        return ()
-    return tuple(tensor for at in spec.written for tensor in op.inputs[at])
 
 
 class _Uses:

@@ -32,7 +32,10 @@ def add_tensor_ids(trace: Trace, external_ids: Column, finished: profile) -> Tra
             ops, allocations = read_events(_event_tree(finished), row_of)
         except AttributeError:
             return trace  # the tree is torch's own affair: another version may name its parts otherwise
-        return _with_operands(trace, ops, allocations) if ops and _agree(trace, ops) else trace
+        names, rows = trace.ops.name.tolist(), {op.row for op in ops}
+        # Each event is to be found in the trace under its name, and each at most once.
+        agree = len(rows) == len(ops) and all(trace.strings[names[op.row]] == op.name for op in ops)
+        return _with_operands(trace, ops, allocations) if ops and agree else trace
 
 
 def _event_tree(finished: profile) -> Sequence[Any]:
@@ -42,13 +45,6 @@ def _event_tree(finished: profile) -> Sequence[Any]:
     inner: Any = finished.profiler
     roots: Sequence[Any] = inner.kineto_results.experimental_event_tree()
     return roots
-
-
-def _agree(trace: Trace, ops: Sequence[OpEvent]) -> bool:
-    """Say whether each event was found in the trace under its name, and each at most once."""
-    names = trace.ops.name.tolist()
-    rows = {op.row for op in ops}
-    return len(rows) == len(ops) and all(trace.strings[names[op.row]] == op.name for op in ops)
 
 
 def _with_operands(trace: Trace, ops: Sequence[OpEvent], allocations: Sequence[Allocation]) -> Trace:
@@ -117,11 +113,11 @@ def complete_signatures(trace: Trace, ops: Sequence[OpEvent], outputs: Sequence[
             if known is not None and known is not form and _spec(known) != _spec(form):
                 seen[call] = None
     signatures = Interner[Signature]()
-    told = {
-        call: signatures[_told(_typed(trace.signatures[call[1]], call[2]), seen.get(call))]
-        for call in dict.fromkeys(calls)
-        if call[1] != MISSING
-    }
+    told = {}
+    for call in dict.fromkeys(calls):
+        if call[1] != MISSING:
+            typed, result = _typed(trace.signatures[call[1]], call[2]), seen.get(call)
+            told[call] = signatures[typed if result is None else replace(typed, results=(_spec(result),))]
     column = np.array([told.get(call, MISSING) for call in calls], dtype=trace.ops.signature.dtype)
     return replace(trace, signatures=tuple(signatures), ops=replace(trace.ops, signature=column))
 
@@ -145,10 +141,6 @@ def _typed(signature: Signature, dtypes: tuple[str, ...]) -> Signature:
             for value in signature.arguments
         ),
     )
-
-
-def _told(signature: Signature, result: TensorKey | None) -> Signature:
-    return signature if result is None else replace(signature, results=(_spec(result),))
 
 
 def _spec(tensor: TensorKey) -> TensorSpec:
