@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -149,15 +149,11 @@ def weighted_quantile(values: Floats, weight: Floats, level: float) -> float:
     return float(values[order][min(int(np.searchsorted(total, level * total[-1])), len(values) - 1)])
 
 
-class Measured(Protocol):
-    """Compare a measurement with an interval that is widened by a shared half-width."""
+def least_held_width(groups: Mapping[str, Sequence[Any]], widths: Floats) -> float:
+    """Return the least of `widths` that holds 90 %, groups counting alike, widened for one that is not among them.
 
-    def is_held(self, shared: float) -> bool:
-        """Say whether the measurement is inside."""
-
-
-def least_held_width(groups: Mapping[str, Sequence[Measured]], widths: Floats) -> float:
-    """Return the least of `widths` that holds 90 %, groups counting alike, widened for one that is not among them."""
+    Items say with `is_held` whether a shared half-width holds them.
+    """
     held = [
         np.mean([np.mean([item.is_held(width) for item in items]) for items in groups.values()]) for width in widths
     ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import CaptureError, InputError, WavecastError
-from .messages import say, say_error
+from . import say, say_error
 
 if TYPE_CHECKING:
     from ...formats.trace.meta import HostTimes

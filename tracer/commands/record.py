@@ -13,7 +13,7 @@ import click
 
 from ...errors import CaptureError, InputError, WavecastError
 from ...formats.files.destinations import check_destinations
-from .messages import say, say_error
+from . import say, say_error
 from .script import Script, ShapesRequest, run_script, show_error, stop_script
 
 if TYPE_CHECKING:

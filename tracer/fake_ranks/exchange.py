@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from ..description.signatures import describe_arguments, tensors_in
 from ..meta.collectives import Answer, Group, Transfer
@@ -104,7 +105,9 @@ class FakeExchange:
     def _run_plain(self, func: torch._ops.OpOverload, name: str, args: list[Any]) -> Answer:
         if name == "check_for_nan" or not func._schema.returns:
             return Answer(None, None)
-        group = torch.distributed.ProcessGroup.unbox(next(item for item in args if _is_group(item)))
+        group = torch.distributed.ProcessGroup.unbox(
+            next(item for item in args if isinstance(item, torch.ScriptObject) and "ProcessGroup" in str(item._type()))
+        )
         received, sent = _sides(name, args)
         self._exchange(name, received, sent, group)
         transfer = None
@@ -188,20 +191,16 @@ def _find_group(named: Any) -> Any:
     return resolve(named) if isinstance(named, str) else named
 
 
-def _is_group(item: Any) -> bool:
-    return isinstance(item, torch.ScriptObject) and "ProcessGroup" in str(item._type())
-
-
 def _sides(name: str, args: Sequence[Any]) -> tuple[list[Tensor], list[Tensor]]:
     """Return what a rank receives and what it sends, by the schemas of torch/csrc/distributed/c10d/Ops.cpp."""
-    first = list(_leaves(args[0]))
+    first = _leaves(args[0])
     if name in ("send", "barrier"):
         return [], first
     if name in ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_"):
         return first, first
     if name in ("recv_", "recv_any_source_"):
         return first, []
-    return first, list(_leaves(args[1]))
+    return first, _leaves(args[1])
 
 
 def _same(values: Tensor) -> Tensor:
@@ -213,12 +212,8 @@ def _part(size: int, rank: int, values: Tensor) -> Tensor:
     return parts[rank] if rank < len(parts) else values.new_empty(0)
 
 
-def _leaves(value: Any) -> Iterator[Tensor]:
-    for item in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(item, Tensor):
-            yield item
-        elif isinstance(item, list | tuple):
-            yield from _leaves(item)
+def _leaves(value: Any) -> list[Tensor]:
+    return [item for item in tree_leaves(value) if isinstance(item, Tensor)]
 
 
 def _shape(func: torch._ops.OpOverload, name: str, given: list[Any]) -> Any:

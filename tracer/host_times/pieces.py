@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -35,7 +36,8 @@ class HostPiece:
 
 def pieces_here(*, has_optimizer: bool, gpu: int | None) -> tuple[HostPiece, ...]:
     """Return the pieces that can be timed here, launches on the GPU of that index; all else is on the CPU."""
-    found = [_python(), _dispatch(), _autograd(), _modules(), _allocation()]
+    found = [_python(), _dispatch(), _autograd()]
+    found += [_four_calls("module_ns", nn.Identity()), _four_calls("allocation_ns", torch.empty)]
     if has_optimizer:
         found.append(_optimizer())
     if gpu is not None:
@@ -102,30 +104,15 @@ def _autograd() -> HostPiece:
     return HostPiece(kind="autograd_ns", unit_count=4 * _CHAIN, run=run, without=without)
 
 
-def _modules() -> HostPiece:
-    module = nn.Identity()
-
+def _four_calls(kind: str, call: Callable[[int], object]) -> HostPiece:
     def run(count: int) -> None:
         for _ in range(count):
-            module(1)
-            module(1)
-            module(1)
-            module(1)
+            call(1)
+            call(1)
+            call(1)
+            call(1)
 
-    return HostPiece(kind="module_ns", unit_count=4, run=run)
-
-
-def _allocation() -> HostPiece:
-    make = torch.empty
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            make(1)
-            make(1)
-            make(1)
-            make(1)
-
-    return HostPiece(kind="allocation_ns", unit_count=4, run=run)
+    return HostPiece(kind=kind, unit_count=4, run=run)
 
 
 def _optimizer() -> HostPiece:
@@ -147,19 +134,12 @@ def _launch(gpu: int) -> HostPiece:
     """Adding to one element on the GPU, less what the same op costs on the host without a launch."""
     there, here = _ones(1, device=torch.device("cuda", gpu)), _ones(1)
 
-    def run(count: int) -> None:
+    def add_to(tensor: torch.Tensor, count: int) -> None:
         with torch.no_grad(), torch.cuda.device(gpu):
             for _ in range(count):
-                there.add_(1)
+                tensor.add_(1)
 
-    def without(count: int) -> None:
-        with torch.no_grad(), torch.cuda.device(gpu):
-            for _ in range(count):
-                here.add_(1)
-
-    def wait() -> None:
-        torch.cuda.synchronize(gpu)
-
+    run, without, wait = partial(add_to, there), partial(add_to, here), partial(torch.cuda.synchronize, gpu)
     return HostPiece(kind="launch_ns", unit_count=1, run=run, without=without, after=wait)
 
 
