@@ -17,9 +17,8 @@ from ...formats.trace.tables import Trace, Workload
 from ..description.device import check_workload, describe_trace, mode_of
 from ..description.signatures import tensors_in
 from ..fake_ranks.exchange import FakeExchange, is_collective
-from ..fake_ranks.group import fake_ranks
+from ..fake_ranks.group import fake_ranks, is_deepspeeds, refusal
 from ..fake_ranks.mail import RankPlace
-from ..fake_ranks.refused import is_deepspeeds, refusal
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.modules import OptimizerSteps
 from ..hooks.patches import describe_end, only_recording

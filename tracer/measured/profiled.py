@@ -132,15 +132,14 @@ def watch_autocast(device_type: str) -> Iterator[list[str]]:
 def describe_devices(trace: Trace) -> tuple[Device, ...]:
     """Return the devices that ran kernels: torch's word, and the profiler's where torch has none."""
     reported = {item.index: item for item in trace.devices}
-    used = [int(index) for index in np.unique(trace.kernels.device)]
-    return tuple(_merge(describe_device(index), reported.get(index)) for index in used)
-
-
-def _merge(ours: Device, reported: Device | None) -> Device:
-    if reported is None:
-        return ours
-    missing = {item.name: getattr(reported, item.name) for item in fields(ours) if getattr(ours, item.name) is None}
-    return replace(ours, **missing)
+    found = []
+    for index in np.unique(trace.kernels.device).tolist():
+        ours, told = describe_device(index), reported.get(index)
+        missing = {
+            item.name: getattr(told, item.name, None) for item in fields(ours) if getattr(ours, item.name) is None
+        }
+        found.append(replace(ours, **missing))
+    return tuple(found)
 
 
 def prepend_unprofiled(captured: IterationTable, durations_ns: Sequence[int]) -> IterationTable:

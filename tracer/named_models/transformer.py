@@ -11,9 +11,8 @@ import torch
 from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .configuration import read_configuration
-from .inputs import Inputs, make_decoder_inputs, make_inputs
+from .inputs import Inputs, Reading, first_number, make_decoder_inputs, make_inputs
 from .library_kernels import kernels_for
-from .reading import Reading, first_number
 from .subject import Settings, Subject
 
 

@@ -66,16 +66,8 @@ class Sweep:
             self.left_out["out_of_memory" if lacks_memory or "not enough memory" in text else "unsupported"] += 1
             self.is_broken = not recover(torch.device(self.device))
             return
-        self.rows[case.table].append(
-            {
-                "gpu": self.gpu,
-                **case.row,
-                "latency_us": timed.latency_us,
-                "timing": timed.timing,
-                "source": f"{SOURCE}{__version__}",
-                "suspect": False,
-            }
-        )
+        about = {"source": f"{SOURCE}{__version__}", "suspect": False}
+        self.rows[case.table].append({"gpu": self.gpu, **case.row, **timed._asdict(), **about})
 
 
 def run_cases(
