@@ -135,11 +135,6 @@ def train_models(
             yield name, entry
 
 
-def train_model(name: str, data: tuple[Path, ...], folder: Path, jobs: int) -> Mapping[str, Any]:
-    """Train a model and write its weights; return its manifest entry."""
-    return next(train_models([name], data, folder, jobs))[1]
-
-
 def _begin(workers: ProcessPoolExecutor, name: str, data: tuple[Path, ...]) -> _Shipped:
     """Start the fits whose weights are stored: with all chips, and without each."""
     pool = load_pool(name, data)

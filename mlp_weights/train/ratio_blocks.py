@@ -219,7 +219,7 @@ def wave_blocks(data: Path) -> Iterator[PairErrors]:
             if len(shared) < FEWEST_ROWS:
                 continue
             pair = GpuPair(find_gpu(catalog, here), find_gpu(catalog, there))
-            found = pair_up(kind, shared, build_fleet([pair.source]), build_fleet([pair.target]))
+            found = pair_up(shared, build_fleet([pair.source]), build_fleet([pair.target]))
             predicted_ns = moved(found.source_us * 1e3, _wave_factor(found), found.source, found.target)
             log_ratio = np.log(predicted_ns / (found.target_us * 1e3))
             yield from memory_blocks("wave", kind, pair, found.source_us * 1e3, log_ratio)
@@ -292,8 +292,6 @@ FAMILIES: Final = ("elementwise", "layernorm", "softmax")
 _ELEMENTWISE: Final = frozenset(
     {"add", "mul", "div", "pow", "add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh"}
 )
-_FLOPS_PER_ELEMENT: Final = {"layernorm": 7.0, "softmax": 5.0}
-"""As analyzer/work counts them; 1 for elementwise."""
 
 LaunchedRow = dict[str, Any]
 
@@ -306,8 +304,6 @@ class Pairing:
     target: Fleet
     source_us: Floats
     target_us: Floats
-    intensity: Floats
-    """FLOP per byte."""
     moved_bytes: Floats
     block_count: Floats
     block_threads: Floats
@@ -326,23 +322,17 @@ def load_rows(data: Path) -> dict[tuple[str, str], list[LaunchedRow]]:
     return rows
 
 
-def pair_up(family: str, shared: Sequence[tuple[LaunchedRow, LaunchedRow]], source: Fleet, target: Fleet) -> Pairing:
+def pair_up(shared: Sequence[tuple[LaunchedRow, LaunchedRow]], source: Fleet, target: Fleet) -> Pairing:
     """Return the pairs (row on the source, row on the target) as columns."""
 
     def values(get: Callable[[LaunchedRow, LaunchedRow], float]) -> Floats:
         return np.array([get(left, right) for left, right in shared], dtype=np.float64)
 
-    flops_per_element = _FLOPS_PER_ELEMENT.get(family, 1.0)
     return Pairing(
         source=source,
         target=target,
         source_us=values(lambda left, _: left["latency_us"]),
         target_us=values(lambda _, right: right["latency_us"]),
-        intensity=values(
-            lambda left, _: (
-                left["rows"] * left["cols"] * flops_per_element / (left["bytes_read"] + left["bytes_written"])
-            )
-        ),
         moved_bytes=values(lambda left, _: left["bytes_read"] + left["bytes_written"]),
         block_count=values(lambda left, _: left["grid_x"] * left["grid_y"] * left["grid_z"]),
         block_threads=values(lambda left, _: left["block_x"] * left["block_y"] * left["block_z"]),
