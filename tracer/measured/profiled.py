@@ -135,9 +135,8 @@ def describe_devices(trace: Trace) -> tuple[Device, ...]:
     found = []
     for index in np.unique(trace.kernels.device).tolist():
         ours, told = describe_device(index), reported.get(index)
-        missing = {
-            item.name: getattr(told, item.name, None) for item in fields(ours) if getattr(ours, item.name) is None
-        }
+        names = [item.name for item in fields(ours) if getattr(ours, item.name) is None]
+        missing: dict[str, Any] = {name: getattr(told, name, None) for name in names}
         found.append(replace(ours, **missing))
     return tuple(found)
 
