@@ -86,7 +86,7 @@ def relative_host_speed(first: Trace, second: Trace) -> RecordedSpeed | None:
         return None
     names = load_host_costs().op_ns
     (before, launch_before), (after, launch_after) = (kinds_of_ops(trace, names) for trace in (first, second))
-    shared = before.keys() & after.keys()
+    shared = sorted(before.keys() & after.keys())
     count = sum(before[name].call_count for name in shared)
     if count >= LEAST_OPS and min(_share(before, shared), _share(after, shared)) >= _LEAST_SHARED:
         calls = {name: (before[name].call_count, before[name], after[name]) for name in shared}
