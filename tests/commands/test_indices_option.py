@@ -57,7 +57,7 @@ def test_where_there_is_nothing_to_spread_it_is_said() -> None:
     path = SAMPLES / "resnet50-inference-bf16-b32-shapes.json.gz"
     path = path if path.exists() else next(SAMPLES.glob("resnet*-shapes.json.gz"))
     warnings = analyze(path, to="Tesla T4", indices="uniform").report.warnings
-    assert [text for text in warnings if "--indices uniform changes nothing" in text]
+    assert [text for text in warnings if "indices='uniform' changes nothing" in text]
 
 
 @pytest.mark.parametrize("indices", ["zipf:x", "", "missing.json"])

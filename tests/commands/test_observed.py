@@ -47,7 +47,6 @@ def test_the_table_marks_it(run: Run) -> None:
         (["--observed", "L40S=9"], "has no unit"),
         (["--observed", "L40S=9ms", "--observed", "l40s=8ms"], "observed twice"),
         (["--observed", "L40S=9ms", "--largest-batch"], "of one batch"),
-        (["--observed", "L40S=9ms", "--gpus", "8", "--plan", "ddp"], "--observed is for one GPU"),
     ],
 )
 def test_what_is_no_observation_is_refused_in_a_line(options: list[str], said: str, run: Run) -> None:
