@@ -183,7 +183,7 @@ def _report(
         for gpu, pair in zip(gpus, sides, strict=True)
     )
     named = zip(("old", "new"), results, strict=True)
-    asked = new.scenario.changes
+    asked = [*new.scenario.changes, *_host_asked(old, new)]
     warnings = [f"what if, of both traces: {', '.join(asked)}"] if asked else []
     warnings += [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
     warnings += [_mixed_warning(item) for item in changes if item.old_measured != item.new_measured]
@@ -206,6 +206,13 @@ def _report(
         warnings=tuple(dict.fromkeys(warnings)),
         electricity=electricity,
     )
+
+
+def _host_asked(old: Analysis, new: Analysis) -> list[str]:
+    """Say which host was asked for; a measured one may be of another speed relative to each trace's."""
+    speeds = [item.scenario.cpu_speed for item in (old, new)]
+    told = dict.fromkeys(f"{speed:.3g}" for speed in speeds if speed is not None)
+    return [f"a host {' and '.join(told)} times as fast"] if told else []
 
 
 def _on_gpu(result: Analysis, gpu: Gpu, power: Sequence[PowerDraw]) -> _OnGpu:

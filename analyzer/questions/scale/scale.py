@@ -135,8 +135,16 @@ def _report(
         electricity=electricity,
         sort=sort,
         searches=tuple(searches),
-        warnings=(*warnings, *_explain_gradients(question), *report.warnings),
+        warnings=(*warnings, *_explain_untimed(question), *_explain_gradients(question), *report.warnings),
     )
+
+
+def _explain_untimed(question: Question) -> tuple[str, ...]:
+    """Say where plans leave the recorded times out: no anchor is of the ops that were changed."""
+    result = question.result
+    if result.origin is None or not result.scenario.changes_work:
+        return ()
+    return (f"{', '.join(result.scenario.changes)}: plans are predicted by shapes alone, not by the recorded times",)
 
 
 def _explain_gradients(question: Question) -> tuple[str, ...]:
