@@ -19,6 +19,7 @@ from ..models.library import Library, load_library
 from ..recorded.gaps import check_rescalable
 from ..recorded.recording import take_recording
 from ..recorded.standstill import Reason
+from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
 from .cut import check_cut
@@ -83,10 +84,13 @@ def run_analysis(trace: Trace, catalog: Catalog, **asked: Unpack[Asked]) -> Anal
     (13, 2)
     """
     scenario = asked.get("scenario") or Scenario()
-    recorded = take_recording(trace, catalog, asked=asked.get("iteration"), source=asked.get("source"))
-    check_cut(recorded.trace, recorded.window)
-    if scenario.lengths:
-        check_rescalable(recorded.trace, recorded.window)
+
+    def check(trace: Trace, window: Window) -> None:
+        check_cut(trace, window)
+        if scenario.lengths:
+            check_rescalable(trace, window)
+
+    recorded = take_recording(trace, catalog, asked=asked.get("iteration"), source=asked.get("source"), check=check)
     origin = recorded.gpu
     gpus = list(asked.get("targets") or [gpu for gpu in catalog.gpus if not gpu.is_package])
     if origin is not None and all(gpu.name != origin.name for gpu in gpus):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -52,11 +53,17 @@ def choose_recording(trace: Trace, asked: int | str | None = None) -> RecordedIt
 
 
 def take_recording(
-    trace: Trace, catalog: Catalog, *, asked: int | str | None = None, source: Gpu | None = None
+    trace: Trace,
+    catalog: Catalog,
+    *,
+    asked: int | str | None = None,
+    source: Gpu | None = None,
+    check: Callable[[Trace, Window], None] | None = None,
 ) -> RecordedIteration:
     """Return the iteration that is asked for as predictions take it: without standstills, with the GPU that it ran on.
 
-    `source` overrides what the trace says of its GPU. Raises InputError where nothing can be predicted from it, and
+    `source` overrides what the trace says of its GPU. `check` is made of the iteration before its GPU is looked for:
+    what a file lost is said before that its GPU was lost with it. Raises InputError where nothing can be predicted from it, and
     UnknownGpuError where its GPU is not catalogued.
 
     >>> take_recording(measured, catalog).gpu.name
@@ -68,6 +75,8 @@ def take_recording(
     graphs = refuse_capture(kept, window)
     check_answerable(kept, window)
     check_usable(window)
+    if check is not None:
+        check(kept, window)
     found = RecordedIteration(trace=kept, window=window, choice=choice, standstills=standstills)
     if not len(window.kernel_rows):
         return untimed(found)
