@@ -63,8 +63,8 @@ def take_recording(
     """Return the iteration that is asked for as predictions take it: without standstills, with the GPU that it ran on.
 
     `source` overrides what the trace says of its GPU. `check` is made of the iteration before its GPU is looked for:
-    what a file lost is said before that its GPU was lost with it. Raises InputError where nothing can be predicted from it, and
-    UnknownGpuError where its GPU is not catalogued.
+    what a file lost is said before that its GPU was lost with it. Raises InputError where nothing can be
+    predicted from it, and UnknownGpuError where its GPU is not catalogued.
 
     >>> take_recording(measured, catalog).gpu.name
     'A100 SXM4 80GB'
