@@ -80,7 +80,7 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
     check_known(table.path, "dtype", table["dtype"], RATES)
     check_known(table.path, "direction", table["direction"], DIRECTIONS)
     table = pick(table, _is_used(table))
-    family, share = _families(table), _share(table)
+    family, share = _families(table), shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
     cells = [table[name].astype(str) for name in ("gpu", "source", "direction", "dtype")]
     rows = _draw(family, cells, share, table["source"] == "alibaba_tinynas")
     table, family, share = pick(table, rows), family[rows], share[rows]
@@ -152,11 +152,6 @@ def _families(table: MeasurementTable) -> TableColumn:
     family[(groups > 1) & (groups == table["c_in"].astype(np.int64))] = "depthwise convolution"
     family[table["algorithm"] == "transposed"] = "transposed convolution"
     return family
-
-
-def _share(table: MeasurementTable) -> Floats:
-    """Return the share of the shapes: the same in every format, layout and direction."""
-    return shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
 
 
 def _draw(

@@ -23,8 +23,8 @@ def explain_lookups(workload: GpuWorkload, indices: Spread | None, recorded_rows
 
     `recorded_rows` are those of the recording's histograms: with none that can be believed there is no spread of them.
     """
-    dims = _dims(workload, indices)
-    if indices is not None and not any(_is_lookup(item) for item in dims):
+    dims = [None if work is None else with_indices(work, indices).dims for work in workload.works]
+    if indices is not None and not any(isinstance(item, EmbeddingDims) for item in dims):
         is_asked = not isinstance(indices, RecordedIndices)
         unused = f"{parameter('indices', indices)} changes nothing: no embedding lookups of known sizes"
         return (unused,) if is_asked else ()
@@ -58,11 +58,3 @@ def _explain_recorded(indices: RecordedIndices, lookups: int) -> str:
     if indices.left_out:
         text += f"; {indices.left_out:,} rows of the recorded histograms contradict themselves and are left out"
     return text
-
-
-def _dims(workload: GpuWorkload, indices: Spread | None) -> Sequence[object]:
-    return [None if work is None else with_indices(work, indices).dims for work in workload.works]
-
-
-def _is_lookup(dims: object) -> bool:
-    return isinstance(dims, EmbeddingDims)

@@ -94,7 +94,7 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
     if not is_training:
         return work
-    work = _with_more_written(work, total_bytes(running))
+    work = _work(work.flops, work.read_bytes, work.written_bytes + total_bytes(running), work.dtype)
     if run_of(x) > 1:
         return by_channel(work, x, RowKernel.BATCH_NORM, walked_bytes=2.0 * x.size_bytes)
     return last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
@@ -290,10 +290,6 @@ def _row_count(x: TensorSpec, normalised_shape: Argument, scale: TensorSpec | No
 
 def _count(*parameters: TensorSpec | None) -> int:
     return sum(parameter is not None for parameter in parameters)
-
-
-def _with_more_written(work: Work, written_bytes: float) -> Work:
-    return _work(work.flops, work.read_bytes, work.written_bytes + written_bytes, work.dtype)
 
 
 def _with_flops(work: Work, flops: float) -> Work:

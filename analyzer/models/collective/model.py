@@ -221,10 +221,6 @@ def _by_kind(p: CollectiveProblems, shift: Floats, exchange: Floats) -> Floats:
     return np.where(_is_exchange(p), exchange, np.where(is_kind(p, CollectiveKind.ALL_REDUCE), 1.0, shift))
 
 
-def _levels(here: Floats) -> Floats:
-    return np.minimum(np.log2(np.maximum(here, 2.0)), MEASURED_DEPTH)
-
-
 def _fixed_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
     """Return what a message of no bytes takes within a machine."""
     levels = np.log2(np.maximum(place.here, 1.0))
@@ -245,7 +241,7 @@ def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, f
     # not fill the links: time is volume / rate times 1 + (fill / volume) ^ sharpness, where `fill` is the size at which
     # half of the rate is reached, scaled with the rate that is to be filled. The fixed part and the part by volume are
     # joined by a norm, as the first chunk's latency hides behind the rest.
-    levels, rate = _levels(place.here), place.link_bytes_per_s
+    levels, rate = np.minimum(np.log2(np.maximum(place.here, 2.0)), MEASURED_DEPTH), place.link_bytes_per_s
     per_reference = rate / REFERENCE_BYTES_PER_S
     volume = np.maximum(wire_bytes(p), 1.0)
     is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)

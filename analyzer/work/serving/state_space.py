@@ -111,7 +111,7 @@ def causal_convolution(signature: Signature, *, weight: int = 1, is_update: bool
         head_dim=1,
         state_dim=width,
         is_update=is_update,
-        state_bytes=_element_bytes(x),
+        state_bytes=x.size_bytes / max(x.element_count, 1),
         is_fused=True,
     )
     return state_space_work(dims, x.dtype)
@@ -146,10 +146,6 @@ def _scalar_decay(batch: int, steps: int, heads: int, head_dim: int, state_dim: 
         groups=groups,
     )
     return state_space_work(dims, dtype)
-
-
-def _element_bytes(x: TensorSpec) -> float:
-    return x.size_bytes / max(x.element_count, 1)
 
 
 _DELTA = "gated delta rule"
