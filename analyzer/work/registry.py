@@ -69,7 +69,8 @@ def work_of(name: str, signature: Signature | None) -> Work | None:
         return None
     call = _NO_ARGUMENTS if signature is None else signature
     if is_in_place and not call.results and call.arguments:
-        call = _with_first_argument_as_result(call)
+        first = call.arguments[0]
+        call = Signature(call.arguments, (first,)) if isinstance(first, TensorSpec | tuple) else call
     formula = _FORMULAS[resolved][1]
     try:
         if all(tensor.stored is None for tensor in call.tensors()):
@@ -149,9 +150,3 @@ def _stored_in(argument: Argument) -> Argument:
     if isinstance(argument, tuple):
         return tuple(_stored_in(item) if isinstance(item, TensorSpec) else item for item in argument)  # type: ignore[return-value]
     return argument
-
-
-def _with_first_argument_as_result(call: Signature) -> Signature:
-    """An in-place op returns its first argument, whose shape and dtype therefore win over inference."""
-    first = call.arguments[0]
-    return Signature(call.arguments, (first,)) if isinstance(first, TensorSpec | tuple) else call

@@ -163,11 +163,21 @@ class _Masks:
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the numbers of splits."""
     sizes, problems = sizes_of(problems), as_run(problems, fleet)
-    kernel, memory = _kernel(problems, fleet, values), _memory(problems, fleet, values)
+    dims = problems.query_dim + problems.value_dim
+    cache = problems.batch * problems.kv_heads * visible_keys(problems) * dims * problems.kv_bytes
+    moved = cache + problems.batch * problems.heads * problems.queries * dims * operand_bytes(problems)
+    miss = miss_ratio(moved * problems.copies, fleet, values)
+    dram = miss * (moved / dram_bytes_per_s(fleet, values) * 1e9 + values["ramp_us"] * US)
+    kernel, memory = _kernel(problems, fleet, values), _Memory(cache, dram, miss)
     clock = fleet.clock_hz / 1e9
     combine = values["combine_us"] * US + values["combine_kcycles"] * KILO / clock
     if choice is None:
-        choice = _best_split(problems, fleet, values, kernel, memory, combine)
+        lifted = _Kernel(*(lift(getattr(kernel, name)) for name in _Kernel.__slots__))
+        rounds, l2 = _parts_ns(problems, fleet, values, lifted, memory, SPLITS)
+        cost = np.sqrt(rounds**2 + np.maximum(l2, lift(memory.dram_ns)) ** 2) + np.where(SPLITS > 1, lift(combine), 0.0)
+        too_short = lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
+        cost = np.where((SPLITS > 1) & (too_short | ~lifted.may_split), np.inf, cost)
+        choice = np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
     splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
     rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
     floor = floor_ns(problems, fleet, values)
@@ -182,17 +192,6 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
         sizes=sizes,
         choice=choice,
     )
-
-
-def _best_split(
-    problems: AttentionProblems, fleet: Fleet, values: Values, kernel: _Kernel, memory: _Memory, combine: Floats
-) -> Codes:
-    lifted = _Kernel(*(lift(getattr(kernel, name)) for name in _Kernel.__slots__))
-    rounds, l2 = _parts_ns(problems, fleet, values, lifted, memory, SPLITS)
-    cost = np.sqrt(rounds**2 + np.maximum(l2, lift(memory.dram_ns)) ** 2) + np.where(SPLITS > 1, lift(combine), 0.0)
-    too_short = lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
-    cost = np.where((SPLITS > 1) & (too_short | ~lifted.may_split), np.inf, cost)
-    return np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
 
 
 def _parts_ns(
@@ -210,15 +209,6 @@ def _parts_ns(
     rate = expand(values["l2_bytes_per_cycle"]) * np.minimum(sms, ctas) * clock
     busy = np.maximum(rounds * cycles, ctas * expand(values["dispatch_cycles"]))
     return busy / clock, expand(memory.cache_bytes) * kernel.loads / rate
-
-
-def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
-    dims = p.query_dim + p.value_dim
-    cache = p.batch * p.kv_heads * visible_keys(p) * dims * p.kv_bytes
-    moved = cache + p.batch * p.heads * p.queries * dims * operand_bytes(p)
-    miss = miss_ratio(moved * p.copies, fleet, v)
-    dram = miss * (moved / dram_bytes_per_s(fleet, v) * 1e9 + v["ramp_us"] * US)
-    return _Memory(cache, dram, miss)
 
 
 def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:

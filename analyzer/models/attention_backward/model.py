@@ -133,7 +133,16 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
     scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * np.where(is_wide, v["wide_ratio"], 1.0))
     row = BLOCK * (pair_flops(p) / per_cycle + 1.0 / scores)
-    row = row / _kernel_ratio(p, fleet, v)
+    efficient = p.kernel == AttentionKernel.EFFICIENT
+    per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
+    older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
+    is_older = is_async(fleet) & np.isin(p.kernel, OWN_INSTRUCTIONS)
+    ratio = np.where(is_older, older, 1.0) * np.where(efficient, v["efficient_ratio"], 1.0)
+    wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
+    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
+    ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
+    amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
+    row = row / np.asarray(np.where(is_amd(fleet), amd, ratio))
     ordered = (p.is_deterministic == 1) & ~is_fp8 & (p.query_dim <= NARROW_DIM)
     row = row * np.where(ordered, v["deterministic_ratio"], 1.0)
     rows, longest = _rows(p)
@@ -147,20 +156,6 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     flops = rounds * fleet.sm_count * rows * BLOCK * pair_flops(p)
     joule = flops * matrix_joule_per_flop(fleet, v, operand_bytes(p)) * v["energy_ratio"]
     return np.asarray(free_s * (1.0 + slow_down(joule, free_s, fleet, v)))
-
-
-def _kernel_ratio(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
-    """Return what share of cuDNN's rate each kernel reaches on a GPU."""
-    efficient = p.kernel == AttentionKernel.EFFICIENT
-    per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
-    older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
-    is_older = is_async(fleet) & np.isin(p.kernel, OWN_INSTRUCTIONS)
-    ratio = np.where(is_older, older, 1.0) * np.where(efficient, v["efficient_ratio"], 1.0)
-    wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
-    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
-    ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
-    amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
-    return np.asarray(np.where(is_amd(fleet), amd, ratio))
 
 
 def _memory_s(p: BackwardProblems, fleet: Fleet, v: Values) -> tuple[Floats, Floats]:

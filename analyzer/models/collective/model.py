@@ -181,7 +181,15 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     """Return times of a collective whose ranks all start at once, without waiting for the last of them."""
     p, v, fabric = problems, values, fleet.fabric
     place = _place(p, fabric)
-    fixed_s = _fixed_s(p, fabric, v, place)
+    levels = np.log2(np.maximum(place.here, 1.0))
+    known = np.minimum(levels, MEASURED_DEPTH)
+    depth = known ** v["depth_exponent"] * np.maximum(levels / MEASURED_DEPTH, 1.0)
+    start = v["latency_us"] * _by_kind(p, v["shift_latency_ratio"], v["exchange_latency_ratio"])
+    ranks = v["rank_us"] * _by_kind(p, v["shift_rank_ratio"], v["exchange_rank_ratio"]) * depth
+    settled = np.where(_is_exchange(p), 0.0, v["settled_ratio"])
+    step = 1e3 * v["settled_kb"] * place.here / np.maximum(p.message_bytes, 1.0)
+    settled = 1.0 + settled / (1.0 + step * step)
+    fixed_s = np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
     within_s = np.where(place.is_linked, _linked_s(p, fabric, v, place, fixed_s), _hosted_s(p, fabric, v, place))
     own_s = np.where(place.is_linked, _own_s(p, fabric, v, place), within_s)
     within_s = np.where(p.implementation == Implementation.FRAMEWORK, np.minimum(own_s, within_s), within_s)
@@ -219,19 +227,6 @@ def _is_exchange(p: CollectiveProblems) -> Mask:
 def _by_kind(p: CollectiveProblems, shift: Floats, exchange: Floats) -> Floats:
     """Return 1 for an all-reduce, and the given figures for collectives that only pass data on, by ring or by pairs."""
     return np.where(_is_exchange(p), exchange, np.where(is_kind(p, CollectiveKind.ALL_REDUCE), 1.0, shift))
-
-
-def _fixed_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
-    """Return what a message of no bytes takes within a machine."""
-    levels = np.log2(np.maximum(place.here, 1.0))
-    known = np.minimum(levels, MEASURED_DEPTH)
-    depth = known ** v["depth_exponent"] * np.maximum(levels / MEASURED_DEPTH, 1.0)
-    start = v["latency_us"] * _by_kind(p, v["shift_latency_ratio"], v["exchange_latency_ratio"])
-    ranks = v["rank_us"] * _by_kind(p, v["shift_rank_ratio"], v["exchange_rank_ratio"]) * depth
-    settled = np.where(_is_exchange(p), 0.0, v["settled_ratio"])
-    step = 1e3 * v["settled_kb"] * place.here / np.maximum(p.message_bytes, 1.0)
-    settled = 1.0 + settled / (1.0 + step * step)
-    return np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
 
 
 def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:

@@ -116,7 +116,26 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     chains = 1.0 + (together - 1.0) * v["sequential_share"]
     early_us = np.where(p.is_host_timed > 0, v["early_us"] * np.minimum(1.0, EARLY_STEPS / p.steps), 0.0)
     wait_us = v["wait_us"] * fleet.launch_ratio + np.where(kind.is_vector, 0.0, v["tile_us"] + early_us)
-    step_s = wait_us * 1e-6 * chains + together * _step_s(p, fleet, v, kind, peak)
+    is_backward, cycles = p.is_backward > 0, 1.0 / fleet.clock_hz
+    depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
+    whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
+    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * v["chain_cycles"]) * cycles
+    across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
+    rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
+    exact = v["exact_rounds_share"]
+    rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
+    efficiency = np.where(kind.is_matrix, v["matrix_efficiency"], v["math_efficiency"])
+    efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
+    tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
+    rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
+    narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
+    product = _norm(
+        chain, _read_s(p, fleet, v, kind), np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
+    )
+    gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
+    step_s = wait_us * 1e-6 * chains + together * np.asarray(
+        product + gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"])
+    )
     held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
     step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
     call_us = np.where(p.is_host_timed > 0, v["call_us"], p.layers * v["launch_us"] * fleet.launch_ratio)
@@ -153,37 +172,12 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
     return np.asarray(product + p.weight_gradients * v["weight_passes"] * weights / dram)
 
 
-def _step_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
-    """Return a step's product and its gates' arithmetic, of one layer in one direction."""
-    is_backward, cycles = p.is_backward > 0, 1.0 / fleet.clock_hz
-    depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
-    whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
-    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * v["chain_cycles"]) * cycles
-    product = _norm(chain, _read_s(p, fleet, v, kind), _math_s(p, fleet, v, kind, peak))
-    gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
-    return np.asarray(product + gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"]))
-
-
 def _read_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind) -> Floats:
     size = state_weights(p) * p.element_bytes
     held = v["resident_ratio"] * fleet.l2_cache_bytes / size
     missed = 1.0 / (1.0 + held * held * held)
     ratio = v["read_ratio"] * np.where(kind.is_narrow, v["narrow_ratio"] / np.ceil(p.batch / NARROW_STEP), 1.0)
     return size * (missed / (dram_bytes_per_s(fleet, v) * ratio) + 1.0 / l2_bytes_per_s(fleet, v))
-
-
-def _math_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
-    """Return the time of all rounds of tiles."""
-    across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
-    rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
-    exact = v["exact_rounds_share"]
-    rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
-    efficiency = np.where(kind.is_matrix, v["matrix_efficiency"], v["math_efficiency"])
-    efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
-    tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
-    rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
-    narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
-    return np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
 
 
 def _norm(*parts: Floats) -> Floats:

@@ -47,8 +47,12 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
     is_backward = layout.grad is not None
     out = bytes_of(prod(query.shape[:-1]) * value_dim, query.dtype if is_backward else _out_dtype(query))
     statistics = bytes_of(prod(query.shape[:-1]), STATISTICS_DTYPE)
-    read = _operand_bytes(query, key, value, batch * keys)
+    most_keys = batch * keys
+    used = [min(item.element_count, most_keys * prod(item.shape[-2:])) for item in (key, value)]
+    sizes = (bytes_of(count, item.dtype) for count, item in zip(used, (key, value), strict=True))
+    read = total_bytes((query,)) + sum(sizes)
     per_score = 3 * dim + 2 * value_dim if is_backward else dim + value_dim
+    found = None if layout.causal is None else argument_at(signature, layout.causal)
     return Work(
         family=Family.ATTENTION,
         flops=2 * batch * heads * queries * keys * per_score,
@@ -64,7 +68,7 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
             keys=keys,
             query_dim=dim,
             value_dim=value_dim,
-            is_causal=_is_set(signature, layout.causal),
+            is_causal=isinstance(found, bool | int) and bool(found),
             window=window + 1 if isinstance(window, int) and window > 0 else 0,
             direction=Direction.BOTH_GRADIENTS if is_backward else Direction.FORWARD,
             kernel=layout.kernel,
@@ -129,20 +133,8 @@ def _lengths(signature: Signature, layout: FlashLayout, query: TensorSpec, key: 
     return max(offsets.element_count - 1, 1), size_at(signature, longest_query), keys
 
 
-def _operand_bytes(query: TensorSpec, key: TensorSpec, value: TensorSpec, most_keys: int) -> float:
-    """Return what is read, of a cache no more than the sequences' keys."""
-    used = [min(item.element_count, most_keys * prod(item.shape[-2:])) for item in (key, value)]
-    sizes = (bytes_of(count, item.dtype) for count, item in zip(used, (key, value), strict=True))
-    return total_bytes((query,)) + sum(sizes)
-
-
 def _out_dtype(query: TensorSpec) -> str:
     return "bfloat16" if query.dtype.startswith("float8") else query.dtype
-
-
-def _is_set(signature: Signature, position: int | None) -> bool:
-    found = None if position is None else argument_at(signature, position)
-    return isinstance(found, bool | int) and bool(found)
 
 
 _THREE = FlashLayout(offsets=7, longest=(12, 13), pages=14, causal=24, window=25, kernel=_FLASH3)
