@@ -12,8 +12,7 @@ from ...specs.generations import why_untested
 from ...specs.gpu import Gpu
 from ...specs.prices.age import warn_of_age
 from ..memory.fit import Fit, fit_on
-from ..prediction.method import Method
-from ..prediction.prediction import METHODS, Prediction
+from ..prediction.prediction import METHODS, Method, Prediction
 from ..replay.causes import CAUSES
 from ..whatif.axis.infer import find_tokens
 from .decision.electricity import PowerDraw

@@ -9,8 +9,7 @@ import numpy as np
 from ...arrays import Floats, Mask
 from ...formats.trace.column import MISSING
 from ...specs.gpu import Gpu
-from ..prediction.method import Method
-from ..prediction.prediction import METHODS
+from ..prediction.prediction import METHODS, Method
 from ..recorded.gaps import describe_gaps
 from ..recorded.waiting import waiting_by_row
 from ..replay.causes import CAUSES, IdleCause

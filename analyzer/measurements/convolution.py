@@ -22,7 +22,6 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask
 from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, least_work, problems_of_dims
 from ..work.work import ConvolutionDims, Direction

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.units import RATES
+from ..models.frame.problems import RATES
 from ..models.matmul_simt.problems import MatmulSimtProblems
 from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
 

@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.units import RATES
+from ..models.frame.problems import RATES
 from ..models.state_space.problems import StateSpaceProblems
 from ..work.work import StateRule
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share

@@ -18,17 +18,16 @@ from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.generations import is_untested
 from ...specs.gpu import Gpu
 from ...specs.nodes import Node
-from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
+from ..models.registry import Assignment
 from ..recorded.waiting import waiting_by_row
 from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .better import hold_order
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
-from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
-from .prediction import METHODS, Prediction
+from .prediction import METHODS, Method, Prediction
 from .ratio_widths import cache_gap, may_be_cached, width_of
 from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths

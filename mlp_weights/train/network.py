@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...analyzer.models.frame.network import CLIP, Network
+from ...analyzer.models.frame.correction import CLIP, Network
 from ...arrays import Floats
 
 EPOCHS: Final = 60

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.measurements.samples import Samples
+from ...analyzer.models.frame.correction import Network
 from ...analyzer.models.frame.model import Model
-from ...analyzer.models.frame.network import Network
 from ...analyzer.models.frame.parameters import resolve, theta_size
 from ...analyzer.models.frame.problems import Problems, join_problems, take_problems
 from ...arrays import Floats, Mask

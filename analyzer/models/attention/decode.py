@@ -36,19 +36,21 @@ from ....specs.fleet import Fleet
 from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .kernels import PARAMETERS as KERNEL_PARAMETERS
-from .kernels import as_run, is_trtllm, speed_ratio
-from .limits import (
+from .kernels import (
     CLASS_NAMES,
     KILO,
     REFERENCE_DIM,
     US,
+    as_run,
     dram_bytes_per_s,
     floor_ns,
     gpu_class,
+    is_trtllm,
     lift,
     miss_ratio,
+    speed_ratio,
 )
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import SIZES, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of, visible_keys
 
 SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])

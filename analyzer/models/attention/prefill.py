@@ -43,18 +43,22 @@ from ..frame.gpu_physics import (
 )
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .kernels import PARAMETERS as KERNEL_PARAMETERS
-from .kernels import as_run, fed_flops_per_cycle, flash_efficiency, is_trtllm, speed_ratio
-from .limits import (
+from .kernels import (
     CLASS_NAMES,
     KILO,
     REFERENCE_DIM,
+    as_run,
     dram_bytes_per_s,
+    fed_flops_per_cycle,
+    flash_efficiency,
     floor_ns,
     gpu_class,
+    is_trtllm,
     lift,
     miss_ratio,
+    speed_ratio,
 )
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import SIZES, ArithmeticFormat, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of
 
 TILE_ROWS: Final = np.array([64.0, 128.0])

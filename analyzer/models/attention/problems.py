@@ -16,7 +16,7 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import AttentionDims, Work, copies_between
-from ..frame.units import rates_of
+from ..frame.problems import rates_of
 
 
 class Dispatch(IntEnum):

@@ -13,8 +13,7 @@ from ...work.table import WorkTable
 from ...work.work import AttentionDims, Work
 from ..attention.problems import RATES, AttentionProblems, operand_bytes, seen_pairs
 from ..attention.problems import problems_of as forward_problems_of
-from ..frame.problems import problem_columns
-from ..frame.units import rates_of
+from ..frame.problems import problem_columns, rates_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

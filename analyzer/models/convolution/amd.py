@@ -11,7 +11,7 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
-from ..frame.units import peak_flops_per_s
+from ..frame.problems import peak_flops_per_s
 from .problems import ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 

@@ -12,12 +12,10 @@ from ....specs.fleet import Fleet, take_gpus
 from ....specs.generations import is_amd, is_before_volta
 from ....specs.gpu import Rate
 from ...work.work import Direction
-from ..frame.event_timing import event_time_ns
-from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS, event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from ..frame.problems import take_problems
-from ..frame.units import RATES
+from ..frame.problems import RATES, take_problems
 from .amd import amd_time
 from .nvidia import HALF_BYTES, VOLUME, nvidia_time
 from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind

@@ -18,7 +18,7 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import ConvolutionDims, Direction, Work
-from ..frame.units import element_bytes, rate_codes, rates_of
+from ..frame.problems import element_bytes, rate_codes, rates_of
 
 FUSED_BLOCKS: Final = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
 """Images x rows x columns of 2x2-pixel tiles that a block of cuDNN's fused Winograd kernels covers (`tile148`, ...)."""

@@ -26,8 +26,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask
+from ...work.embedding_dims import LookupCounts
 from ...work.indices import DEFAULT_EXPONENT, Indices
-from ...work.lookup_counts import LookupCounts
 from .spread import power_law
 
 EXACT_COUNTS: Final = 4

@@ -11,8 +11,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
-from ...work.indices import USUAL, Indices
-from ...work.recorded_indices import Spread
+from ...work.indices import USUAL, Indices, Spread
 from ...work.work import Family, RowDims, Work
 from .hits import touched_rows
 from .spread import spread_of

@@ -26,7 +26,7 @@ from ...work.work import LatentKernel
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from ..frame.units import peak_flops_per_s
+from ..frame.problems import peak_flops_per_s
 from .problems import FP8_RATE, LatentAttentionProblems, cached_elements
 
 TRITON_SPLITS: Final = 4.0

@@ -12,7 +12,7 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import LatentAttentionDims, Work, copies_between
-from ..frame.units import RATES, element_bytes, rate_codes, rates_of
+from ..frame.problems import RATES, element_bytes, rate_codes, rates_of
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one, as for attention: in a step the rest of the model lies between."""

@@ -22,8 +22,8 @@ from .limits import (
     tile_cycles,
     traffic_of,
 )
+from .menus import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 from .problems import MatmulProblems
-from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
 
 def _single(values: Any) -> Singles:

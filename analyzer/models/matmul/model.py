@@ -20,9 +20,8 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .choice import choose_launch
 from .limits import Machine, ResourceTimes, limits_of, machine_of, slow_down, unthrottled_s
-from .menus import RuledTiles
+from .menus import MatmulLaunch, RuledTiles, launch_of
 from .problems import MatmulProblems
-from .tiles import MatmulLaunch, launch_of
 
 PARAMETERS: Final = (
     Parameter(name="mma_efficiency", prior=0.92, spread=0.04, class_spread=0.03),

@@ -12,7 +12,7 @@ from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work
-from ..frame.units import rate_codes, rates_of
+from ..frame.problems import rate_codes, rates_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

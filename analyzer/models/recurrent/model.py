@@ -35,7 +35,7 @@ from ....specs.recurrent_kernels import has_persistent_layers
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from ..frame.units import RATES, peak_flops_per_s
+from ..frame.problems import RATES, peak_flops_per_s
 from .problems import GROUPS, RecurrentProblems, group, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (

@@ -12,7 +12,7 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import Direction, RecurrentDims, Work
-from ..frame.units import element_bytes, rate_codes, rates_of
+from ..frame.problems import element_bytes, rate_codes, rates_of
 
 GROUPS: Final = ("forward", "data gradient", "weight gradient")
 """Both gradients at once count as the second: the steps are most of their time."""

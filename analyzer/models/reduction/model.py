@@ -20,12 +20,12 @@ from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, is_since_volta
 from ...work.row_kernels import RowKernel
-from ..frame.event_timing import event_time_ns
 from ..frame.gpu_physics import (
     DRAM_PARAMETERS,
     L2_PARAMETERS,
     LAUNCH_PARAMETERS,
     dram_bytes_per_s,
+    event_time_ns,
     l2_bytes_per_s,
     launch_s,
 )

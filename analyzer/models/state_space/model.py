@@ -30,7 +30,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from ..frame.units import peak_flops_per_s
+from ..frame.problems import peak_flops_per_s
 from .problems import FLOPS, StateSpaceProblems, states, token_bytes
 
 CHUNK: Final = 64.0

@@ -10,10 +10,10 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
-from ...work.state_space import FLOPS_PER_STATE
+from ...work.recurrent import FLOPS_PER_STATE
 from ...work.table import WorkTable
 from ...work.work import StateRule, StateSpaceDims, Work, copies_between
-from ..frame.units import element_bytes, rate_codes, rates_of
+from ..frame.problems import element_bytes, rate_codes, rates_of
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one: in a step the rest of the model lies between."""

@@ -21,8 +21,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, is_since_volta
-from ..frame.event_timing import event_time_ns
-from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s
+from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s, event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .launch import launch_of

@@ -22,8 +22,7 @@ from ...prediction.workload import shape_workload
 from ...recorded.window import select_window
 from ...work import Work
 from ...work.embedding_dims import EmbeddingDims
-from ...work.indices import USUAL, Indices
-from ...work.recorded_indices import Spread
+from ...work.indices import USUAL, Indices, Spread
 from .tables import EmbeddingTable, TableStep
 
 _INDEX: Final = "int64"

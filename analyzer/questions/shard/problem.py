@@ -25,7 +25,7 @@ import numpy as np
 from ....arrays import Floats
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
-from ...models.embedding.hashed import fullest_part
+from ...models.embedding.spread import fullest_part
 from ...models.library import Library
 from ...work.communication import CollectiveKind
 from ...work.indices import USUAL

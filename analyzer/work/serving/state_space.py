@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ....formats.trace.signature import Signature, TensorSpec
+from ....formats.trace.signature import Signature
 from ..arguments import LackingArgumentError, size_at, tensor_at, tensor_list_at
+from ..recurrent import state_space_work
 from ..registry import Formula
-from ..state_space import state_space_work
 from ..traffic import total_bytes
 from ..work import Family, StateRule, StateSpaceDims, Work
 from .library_op import declare, declare_family

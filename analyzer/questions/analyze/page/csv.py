@@ -9,7 +9,7 @@ from typing import Any, Final
 from ....iteration.decision.totals import RunTotal
 from ....iteration.report import AnalysisReport, BatchChoice, GpuPrediction, OpPrediction
 from ....page.table import Field, FieldTable, build_fields, fields_of, table_of
-from ....prediction.method import Method
+from ....prediction.prediction import Method
 from ....replay.causes import CAUSES
 
 GPU_COLUMNS: Final = (

@@ -11,7 +11,7 @@ from ....iteration.decision.electricity import PowerDraw
 from ....iteration.report import REPORT_FORMAT, REPORT_VERSION, AnalysisReport, GpuPrediction, OpPrediction
 from ....measurements.correction import RateCorrection
 from ....page.encoding import encode_json
-from ....prediction.method import Method
+from ....prediction.prediction import Method
 
 
 def draw_report_json(report: AnalysisReport, *, with_ops: bool) -> str:
