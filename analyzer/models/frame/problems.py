@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
+from ...work.work import Work
 
 
 class Problems(Protocol):
@@ -21,6 +22,7 @@ class Problems(Protocol):
 
 
 P = TypeVar("P", bound=Problems)
+D = TypeVar("D", bound=Problems)
 
 
 def problem_columns(problems: Problems) -> dict[str, npt.NDArray[Any]]:
@@ -60,6 +62,27 @@ def as_columns(problems: P) -> P:
     return type(problems)(**{name: column[:, None] for name, column in problem_columns(problems).items()})
 
 
+def dims_of(works: Sequence[Work], kind: type[D]) -> list[D]:
+    """Return the sizes of works; raises TypeError where one has sizes of another kind."""
+    dims = [work.dims for work in works if isinstance(work.dims, kind)]
+    if len(dims) != len(works):
+        others = {type(work.dims).__name__ for work in works} - {kind.__name__}
+        raise TypeError(f"dims are {', '.join(sorted(others))}, {kind.__name__} expected")
+    return dims
+
+
+def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns that problems and sizes of works name alike: codes as integers, all others as floats."""
+    names = kind.__dataclass_fields__.keys()
+    return {
+        item.name: np.array(
+            [getattr(size, item.name) for size in dims], dtype=np.int64 if item.type == "Codes" else np.float64
+        )
+        for item in fields(problems)
+        if item.name in names
+    }
+
+
 def join_problems(parts: Sequence[P]) -> P:
     """Return problems of one kind as one."""
     columns = [problem_columns(part) for part in parts]
@@ -95,6 +118,11 @@ def rates_of(codes: Codes, among: Sequence[Rate] = RATES) -> npt.NDArray[np.obje
     table = np.empty(len(among), dtype=object)
     table[:] = among
     return np.asarray(table[codes])
+
+
+def fp32_rates(problems: Problems) -> npt.NDArray[np.object_]:
+    """Return fp32's vector lanes as the unit of each problem."""
+    return rates_of(np.zeros(problem_count(problems), dtype=np.int64), (Rate.FP32,))
 
 
 def peak_flops_per_s(codes: Codes, fleet: Fleet) -> Floats:
