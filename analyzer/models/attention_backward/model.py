@@ -38,7 +38,7 @@ from ..frame.gpu_physics import (
     slow_down,
 )
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .problems import BackwardProblems, pair_flops
 
 BLOCK: Final = 128.0
@@ -51,28 +51,16 @@ SCORE_PASSES: Final = 8.0
 """Without a fused kernel: gradients of scores written, and read with the scores by the softmax's and two products."""
 
 PARAMETERS: Final = (
-    Parameter(name="matrix_efficiency", prior=0.75, spread=0.08),
-    Parameter(name="scores_per_cycle", prior=16.0, spread=0.2),
-    Parameter(name="wide_ratio", prior=0.85, spread=0.2),
-    Parameter(name="fp8_scores_per_cycle", prior=7.0, spread=0.3),
-    Parameter(name="older_fp8_scores_per_cycle", prior=3.5, spread=0.2),
-    Parameter(name="block_scaled_ratio", prior=0.8, spread=0.2),
-    Parameter(name="deterministic_ratio", prior=1.2, spread=0.1),
-    Parameter(name="fix_kcycles", prior=4.0, spread=0.5),
-    Parameter(name="longest_ratio", prior=1.0, spread=0.2),
-    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="energy_ratio", prior=1.2, spread=0.2),
-    Parameter(name="passes_ratio", prior=1.0, spread=0.3),
-    Parameter(name="sharpness", prior=3.0, spread=0.3),
+    *parameters(matrix_efficiency=(0.75, 0.08), scores_per_cycle=(16.0, 0.2), wide_ratio=(0.85, 0.2)),
+    *parameters(fp8_scores_per_cycle=(7.0, 0.3), older_fp8_scores_per_cycle=(3.5, 0.2), block_scaled_ratio=(0.8, 0.2)),
+    *parameters(deterministic_ratio=(1.2, 0.1), fix_kcycles=(4.0, 0.5), longest_ratio=(1.0, 0.2)),
+    *parameters(exact_rounds_share=(0.5, 0.2), energy_ratio=(1.2, 0.2), passes_ratio=(1.0, 0.3), sharpness=(3.0, 0.3)),
     *POWER_PARAMETERS,
     *DRAM_PARAMETERS,
     *LAUNCH_PARAMETERS,
     # Not fitted, nobody measured them.
-    Parameter(name="older_instructions_ratio", prior=0.61, spread=0.0),
-    Parameter(name="efficient_ratio", prior=0.5, spread=0.0),
-    Parameter(name="triton_ratio", prior=0.85, spread=0.0),
-    Parameter(name="amd_triton_ratio", prior=0.36, spread=0.0),
-    Parameter(name="ck_ratio", prior=0.65, spread=0.0),
+    *parameters(older_instructions_ratio=(0.61, 0.0), efficient_ratio=(0.5, 0.0), triton_ratio=(0.85, 0.0)),
+    *parameters(amd_triton_ratio=(0.36, 0.0), ck_ratio=(0.65, 0.0)),
 )
 """With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.

@@ -31,7 +31,7 @@ from ..frame.gpu_physics import (
     launch_s,
 )
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .hits import characteristic_time, cold_misses, steady_misses, touched_rows
 from .problems import GROUPS, EmbeddingProblems, group, spreads_of
 
@@ -52,11 +52,8 @@ PARAMETERS: Final = (
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
     *LAUNCH_PARAMETERS,
-    Parameter(name="whole_l2_ratio", prior=1.04, spread=0.05),
-    Parameter(name="halved_l2_ratio", prior=0.75, spread=0.08),
-    Parameter(name="row_read_ratio", prior=0.92, spread=0.1),
-    Parameter(name="rewrite_ratio", prior=0.5, spread=0.2),
-    Parameter(name="sort_pass_launches", prior=3.0, spread=0.3),
+    *parameters(whole_l2_ratio=(1.04, 0.05), halved_l2_ratio=(0.75, 0.08), row_read_ratio=(0.92, 0.1)),
+    *parameters(rewrite_ratio=(0.5, 0.2), sort_pass_launches=(3.0, 0.3)),
 )
 """`whole_l2_ratio` and `halved_l2_ratio` (A100 on): what L2 holds over its size, as the vector model was fitted;
 membench's dependent loads on V100 take half as long again at 1.04 times its L2. `row_read_ratio`: what membench's

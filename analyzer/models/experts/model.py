@@ -27,7 +27,7 @@ from ....specs.generations import is_amd, is_async
 from ...work.work import ExpertsFormat
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .machine import kernel_parameters, machine_of
 from .problems import ExpertsProblems
 from .products import TILES, passes_s, product_of, product_s
@@ -59,21 +59,11 @@ PARAMETERS: Final = (
     *(replace(item, spread=0.05) for item in POWER_PARAMETERS),
     *(replace(item, spread=0.1) for item in LAUNCH_PARAMETERS),
     *kernel_parameters(),
-    Parameter(name="class_efficiency", prior=1.0, spread=0.0, class_spread=0.1),
-    Parameter(name="fp8_efficiency", prior=0.8, spread=0.2),
-    Parameter(name="fp8_block_efficiency", prior=0.7, spread=0.2),
-    Parameter(name="fp4_efficiency", prior=0.5, spread=0.3),
-    Parameter(name="weight_only_efficiency", prior=0.85, spread=0.2),
-    Parameter(name="legacy_flops_per_clock", prior=2400.0, spread=0.15),
-    Parameter(name="sharpness", prior=3.0, spread=0.15, class_spread=0.15),
-    Parameter(name="tail", prior=0.4, spread=0.3),
-    Parameter(name="epilogue_cycles", prior=2500.0, spread=0.3),
-    Parameter(name="async_l2_ratio", prior=1.5, spread=0.1),
-    Parameter(name="cluster_traffic", prior=0.7, spread=0.15),
-    Parameter(name="port_bytes_per_clock", prior=64.0, spread=0.3),
-    Parameter(name="start_us", prior=2.0, spread=0.5),
-    Parameter(name="l2_share", prior=1.0, spread=0.05),
-    Parameter(name="half_l2_share", prior=0.53, spread=0.15),
+    *parameters(class_efficiency=(1.0, 0.0, 0.1), fp8_efficiency=(0.8, 0.2), fp8_block_efficiency=(0.7, 0.2)),
+    *parameters(fp4_efficiency=(0.5, 0.3), weight_only_efficiency=(0.85, 0.2), legacy_flops_per_clock=(2400.0, 0.15)),
+    *parameters(sharpness=(3.0, 0.15, 0.15), tail=(0.4, 0.3), epilogue_cycles=(2500.0, 0.3), async_l2_ratio=(1.5, 0.1)),
+    *parameters(cluster_traffic=(0.7, 0.15), port_bytes_per_clock=(64.0, 0.3), start_us=(2.0, 0.5)),
+    *parameters(l2_share=(1.0, 0.05), half_l2_share=(0.53, 0.15)),
 )
 """Shared ones start where matrix products have them. `legacy_flops_per_clock`: the instruction that Marlin's kernels
 are written with, by which A100 reaches its rate (2048) and later GPUs a part of theirs (Marlin's rows on B200 in

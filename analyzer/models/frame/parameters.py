@@ -28,6 +28,18 @@ class Parameter:
     """Standard deviation of a class's offset from the shared value; 0: the same for every class."""
 
 
+def parameters(**rows: tuple[float, ...]) -> tuple[Parameter, ...]:
+    """Return parameters by name, each given as its prior, spread and, where classes differ, their spread.
+
+    >>> parameters(floor_us=(3.0, 0.3), growth=(0.2, 0.5, 0.1))[1].class_spread
+    0.1
+    """
+    return tuple(
+        Parameter(name=name, prior=prior, spread=spread, class_spread=more[0] if more else 0.0)
+        for name, (prior, spread, *more) in rows.items()
+    )
+
+
 def theta_size(parameters: Sequence[Parameter], class_count: int) -> int:
     """Return the number of elements of the fitted vector: one per parameter, then one per class where it varies."""
     return len(parameters) + class_count * sum(item.class_spread > 0 for item in parameters)

@@ -34,38 +34,23 @@ from ....specs.gpu import Rate
 from ....specs.recurrent_kernels import has_persistent_layers
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from ..frame.problems import RATES, peak_flops_per_s
 from .problems import GROUPS, RecurrentProblems, group, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (
-    Parameter(name="large_efficiency", prior=0.8, spread=0.2),
-    Parameter(name="matrix_large_efficiency", prior=0.75, spread=0.2),
-    Parameter(name="weight_passes", prior=3.0, spread=0.3),
-    Parameter(name="math_efficiency", prior=0.9, spread=0.05),
-    Parameter(name="old_math_ratio", prior=0.7, spread=0.2),
-    Parameter(name="matrix_efficiency", prior=0.5, spread=0.3),
-    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="wait_us", prior=10.0, spread=0.4),
-    Parameter(name="tile_us", prior=5.0, spread=0.4),
-    Parameter(name="chain_cycles", prior=20.0, spread=0.4),
-    Parameter(name="gradient_exponent", prior=0.5, spread=0.3),
-    Parameter(name="read_ratio", prior=0.9, spread=0.1),
-    Parameter(name="resident_ratio", prior=0.8, spread=0.2),
-    Parameter(name="gates_ratio", prior=0.5, spread=0.4),
-    Parameter(name="narrow_ratio", prior=0.5, spread=0.4),
-    Parameter(name="narrow_efficiency", prior=0.12, spread=0.3),
-    Parameter(name="slow_chain_cycles", prior=180.0, spread=0.3),
+    *parameters(large_efficiency=(0.8, 0.2), matrix_large_efficiency=(0.75, 0.2), weight_passes=(3.0, 0.3)),
+    *parameters(math_efficiency=(0.9, 0.05), old_math_ratio=(0.7, 0.2), matrix_efficiency=(0.5, 0.3)),
+    *parameters(exact_rounds_share=(0.5, 0.2), wait_us=(10.0, 0.4), tile_us=(5.0, 0.4), chain_cycles=(20.0, 0.4)),
+    *parameters(gradient_exponent=(0.5, 0.3), read_ratio=(0.9, 0.1), resident_ratio=(0.8, 0.2), gates_ratio=(0.5, 0.4)),
+    *parameters(narrow_ratio=(0.5, 0.4), narrow_efficiency=(0.12, 0.3), slow_chain_cycles=(180.0, 0.3)),
     # What the measured calls add to their kernels.
-    Parameter(name="call_us", prior=60.0, spread=0.5),
-    Parameter(name="early_us", prior=15.0, spread=0.4),
+    *parameters(call_us=(60.0, 0.5), early_us=(15.0, 0.4)),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
     # No measurement here covers what follows: priors, not fitted.
-    Parameter(name="sequential_share", prior=0.5, spread=0.0),
-    Parameter(name="launch_us", prior=3.0, spread=0.0),
-    Parameter(name="barrier_us", prior=3.0, spread=0.0),
-    Parameter(name="persistent_efficiency", prior=0.3, spread=0.0),
+    *parameters(sequential_share=(0.5, 0.0), launch_us=(3.0, 0.0), barrier_us=(3.0, 0.0)),
+    *parameters(persistent_efficiency=(0.3, 0.0)),
 )
 """Three chips are few: the kinds of kernel, their limits in sequences, and the priors of `weight_passes`, `early_us`,
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while

@@ -30,7 +30,7 @@ from ..frame.gpu_physics import (
     launch_s,
 )
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Parameter, Values, parameters
 from .launch import RowWalk, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
 
@@ -107,16 +107,10 @@ PARAMETERS: Final = (
     *_DRAM,
     *L2_PARAMETERS,
     *LAUNCH_PARAMETERS,
-    Parameter(name="amd_dram_ratio", prior=0.87, spread=0.05),
-    Parameter(name="fp32_share", prior=0.3, spread=0.2),
-    Parameter(name="rounding", prior=0.6, spread=0.3),
-    Parameter(name="hot_step_ratio", prior=0.5, spread=0.2),
-    Parameter(name="reread_step_us", prior=2.0, spread=0.4),
-    Parameter(name="moments_merge_instructions", prior=500.0, spread=0.5),
-    Parameter(name="sums_merge_instructions", prior=150.0, spread=0.5),
-    Parameter(name="pool_tap_instructions", prior=30.0, spread=0.4),
-    Parameter(name="compiled_tap_instructions", prior=12.0, spread=0.4),
-    Parameter(name="host_overlap", prior=0.5, spread=0.2),
+    *parameters(amd_dram_ratio=(0.87, 0.05), fp32_share=(0.3, 0.2), rounding=(0.6, 0.3), hot_step_ratio=(0.5, 0.2)),
+    *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
+    *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
+    *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
     *_kernel_parameters(),
 )
 REREAD: Final[Mapping[RowKernel, float]] = {
