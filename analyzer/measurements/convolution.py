@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats, Mask
 from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, least_work, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
@@ -85,17 +86,7 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
     table = pick(table, np.asarray(~is_naive & ~is_compiled & ~is_short, dtype=bool))
     family, share = _families(table), shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
     cells = [table[name].astype(str) for name in ("gpu", "source", "direction", "dtype")]
-    is_fused = table["source"] == "alibaba_tinynas"
-    codes = np.zeros(len(share), dtype=np.int64)
-    for cell in (family.astype(str), *cells):
-        _, index = np.unique(cell, return_inverse=True)
-        codes = np.unique(codes * (index.max(initial=0) + 1) + index, return_inverse=True)[1]
-    digits = (share * 2.0**16) % 1.0
-    order = np.lexsort((digits, codes))
-    start = np.searchsorted(codes[order], np.arange(codes.max(initial=-1) + 1))
-    rank = np.arange(len(order)) - start[codes[order]]
-    most = np.where(is_fused, FUSED_CELL_ROWS, CELL_ROWS)[order]
-    rows = np.sort(order[rank < most])
+    rows = _draw(family, cells, share, table["source"] == "alibaba_tinynas")
     table, family, share = pick(table, rows), family[rows], share[rows]
     gpus, gpu = gpus_of(table["gpu"], catalog)
     dims = [_general_dims(row) for row in _records(table)]
@@ -113,6 +104,22 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
         share=share,
         work=least_work(problems),
     )
+
+
+def _draw(
+    family: TableColumn, cells: list[TableColumn], share: Floats, is_fused: Mask
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the first rows of each cell by further digits of the share, which training does not look at."""
+    codes = np.zeros(len(share), dtype=np.int64)
+    for cell in (family.astype(str), *cells):
+        _, index = np.unique(cell, return_inverse=True)
+        codes = np.unique(codes * (index.max(initial=0) + 1) + index, return_inverse=True)[1]
+    digits = (share * 2.0**16) % 1.0
+    order = np.lexsort((digits, codes))
+    start = np.searchsorted(codes[order], np.arange(codes.max(initial=-1) + 1))
+    rank = np.arange(len(order)) - start[codes[order]]
+    most = np.where(is_fused, FUSED_CELL_ROWS, CELL_ROWS)[order]
+    return np.sort(order[rank < most])
 
 
 RATES: Final = {

@@ -72,16 +72,6 @@ def _distance(trace: Trace, row: int) -> int:
     return 1
 
 
-def equal_calls(trace: Trace) -> Codes:
-    """Return a number per row of a trace's collectives, the same for calls that move the same among ranks that stand
-    alike: the shortest kernel of them waited least for the others."""
-    if not row_count(trace.collectives):
-        return np.zeros(0, dtype=np.int64)
-    table, place = trace.collectives, place_collectives(trace)
-    columns = (table.name, table.dtype, table.in_element_count, table.out_element_count)
-    return np.asarray(group_rows([*columns, place.ranks, place.run, place.stride])[1], dtype=np.int64)
-
-
 def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
     """Return for each op which of the facts beside hold for it, -1 for ops that are no collectives, and the facts.
 

@@ -30,8 +30,6 @@ from ...work.embedding_dims import LookupCounts
 from ...work.indices import DEFAULT_EXPONENT, Indices
 from .spread import power_law
 
-EXACT_COUNTS: Final = 4
-"""0, 1, 2, 3: a class of two and three looks up as many rows as it has of each."""
 HEAD_COUNT: Final = 16
 """Rows counted so often are taken at their count: it is within a quarter of lambda."""
 CELL_RATIO: Final = 1.25

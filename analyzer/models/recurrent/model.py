@@ -56,7 +56,6 @@ PARAMETERS: Final = (
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while
 reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a
 grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2."""
-SHARPNESS: Final = 3.0
 TILE: Final = 64.0
 TILE_ROWS: Final = 16.0
 """Sequences that the narrowest product computes together."""
