@@ -98,11 +98,7 @@ def solve_rates(slopes: Sequence[Slopes]) -> Floats:
 
 def take_slopes(slopes: Slopes, rows: Rows) -> Slopes:
     """Return the slopes of some measurements."""
-    return Slopes(
-        logs=slopes.logs,
-        residual=slopes.residual[rows],
-        jacobian=slopes.jacobian[rows],
-    )
+    return Slopes(logs=slopes.logs, residual=slopes.residual[rows], jacobian=slopes.jacobian[rows])
 
 
 def _slopes(item: GpuMeasurements, logs: Floats) -> Slopes:

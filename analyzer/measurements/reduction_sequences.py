@@ -147,12 +147,7 @@ def liger_of(item: Mapping[str, Any]) -> Launched | None:
     if key == ("tvd", "torch", "forward"):
         tensor = 4.0 * config["B"] * config["T"] * size
         return Launched.of(
-            RowKernel.REDUCE,
-            rows=1,
-            columns=tensor / 4.0,
-            walked_bytes=tensor,
-            streamed_bytes=7.0 * tensor,
-            launches=4,
+            RowKernel.REDUCE, rows=1, columns=tensor / 4.0, walked_bytes=tensor, streamed_bytes=7.0 * tensor, launches=4
         )
     if item["op"] not in ("layer_norm", "rms_norm"):
         return None
@@ -243,11 +238,7 @@ def _window(call: _Call, op: str) -> tuple[float, float]:
 def _pooled(call: _Call, op: str, kernel: RowKernel, index_bytes: float) -> Launched:
     count, window = _window(call, op)
     return Launched.of(
-        kernel,
-        rows=count,
-        columns=window,
-        flops=count * window,
-        walked_bytes=call.bytes + (4.0 + index_bytes) * count,
+        kernel, rows=count, columns=window, flops=count * window, walked_bytes=call.bytes + (4.0 + index_bytes) * count
     )
 
 

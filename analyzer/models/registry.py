@@ -131,11 +131,7 @@ _ROWS: Final = (
         reader="load_prefill",
     ),
     OpModel(
-        name="attention_decode",
-        family="attention",
-        dims=AttentionDims,
-        model="decode.DECODE",
-        reader="load_decode",
+        name="attention_decode", family="attention", dims=AttentionDims, model="decode.DECODE", reader="load_decode"
     ),
     OpModel(name="reduction", family="reduction", dims=None, covers=_walks_over_rows),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),

@@ -83,12 +83,7 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPow
     return np.minimum(joule, most, out=joule)
 
 
-LANE_PICOJOULE_PER_BIT: Final = {
-    LinkKind.NVLINK: 5.5,
-    LinkKind.XGMI: 5.5,
-    LinkKind.PCIE: 6.5,
-    LinkKind.NONE: 6.5,
-}
+LANE_PICOJOULE_PER_BIT: Final = {LinkKind.NVLINK: 5.5, LinkKind.XGMI: 5.5, LinkKind.PCIE: 6.5, LinkKind.NONE: 6.5}
 """Of both ends of a lane. NVLink: 5.5 pJ per bit of a serial link of 112 Gbit/s, beside which NVLink-C2C has 1.3
 (besthub.dev, "Why Nvidia's NVLink C2C is redefining GPU-CPU interconnects"). PCIe: five times NVLink-C2C's 1.3
 (NVIDIA's blog, "What is NVLink?", of PCIe 5.0). Infinity Fabric: as NVLink, unsourced."""

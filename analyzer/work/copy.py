@@ -202,12 +202,7 @@ def _filled_access(x: TensorSpec, result: TensorSpec) -> Access | None:
 
 def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0, access: Access | None = None) -> Work:
     return Work(
-        family=Family.COPY,
-        flops=flops,
-        read_bytes=read_bytes,
-        written_bytes=written_bytes,
-        dtype=dtype,
-        access=access,
+        family=Family.COPY, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype, access=access
     )
 
 

@@ -12,15 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .arguments import (
-    LackingArgumentError,
-    argument_at,
-    flags_at,
-    optional_tensor_at,
-    result_at,
-    tensor_at,
-    tensors_at,
-)
+from .arguments import LackingArgumentError, argument_at, flags_at, optional_tensor_at, result_at, tensor_at, tensors_at
 from .registry import register
 from .traffic import broadcast_shape, bytes_of, distinct_count, total_bytes
 from .work import ExpertsFormat, Family, GroupedDims, MatmulDims, RaggedSide, Work

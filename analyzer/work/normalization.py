@@ -241,12 +241,7 @@ def _forward(
 
 
 def _backward(
-    signature: Signature,
-    grad: TensorSpec,
-    x: TensorSpec,
-    saved: tuple[int, ...],
-    scale: int,
-    flags: tuple[bool, ...],
+    signature: Signature, grad: TensorSpec, x: TensorSpec, saved: tuple[int, ...], scale: int, flags: tuple[bool, ...]
 ) -> Work:
     weight = optional_tensor_at(signature, scale)
     per_element = flags[0] * _BACKWARD_INPUT_FLOPS + flags[1] * _BACKWARD_SCALE_FLOPS + flags[2] * _BACKWARD_SHIFT_FLOPS

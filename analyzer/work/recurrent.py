@@ -198,11 +198,7 @@ def _matrix_elements(weights: tuple[TensorSpec, ...]) -> int:
 
 def _gate_work(flops: int, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return Work(
-        family=Family.RECURRENT,
-        flops=flops,
-        read_bytes=total_bytes(inputs),
-        written_bytes=written_bytes,
-        dtype=dtype,
+        family=Family.RECURRENT, flops=flops, read_bytes=total_bytes(inputs), written_bytes=written_bytes, dtype=dtype
     )
 
 

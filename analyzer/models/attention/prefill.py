@@ -35,12 +35,7 @@ from ....specs.generations import (
     matrix_energy,
 )
 from ....specs.gpu import Rate
-from ..frame.gpu_physics import (
-    POWER_PARAMETERS,
-    boosted_flops_per_s,
-    matrix_joule_per_flop,
-    slow_down,
-)
+from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from .kernels import (

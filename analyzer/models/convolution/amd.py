@@ -69,13 +69,7 @@ def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     return np.asarray(1.0 / (1.0 / dram_bytes_per_s(fleet, values) + 1.0 / units))
 
 
-def _implicit(
-    product: Product,
-    unit: Unit,
-    fleet: Fleet,
-    values: Values,
-    choice: Codes | None,
-) -> tuple[Floats, Codes]:
+def _implicit(product: Product, unit: Unit, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
     ratio = np.where(
         product.is_weights, values["amd_weights_ratio"], np.where(product.is_data, values["amd_data_ratio"], 1.0)

@@ -136,10 +136,7 @@ SIZE_NAMES: Final = (
     *("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride"),
     *("is_dilated", "spatial", "is_channels_last", "copied_elements", "added_tensors"),
 )
-MIRRORED: Final = {
-    Direction.FORWARD: Direction.INPUT_GRADIENT,
-    Direction.INPUT_GRADIENT: Direction.FORWARD,
-}
+MIRRORED: Final = {Direction.FORWARD: Direction.INPUT_GRADIENT, Direction.INPUT_GRADIENT: Direction.FORWARD}
 
 
 def _transpose(rows: Sequence[Sequence[float]], width: int) -> Floats:

@@ -277,11 +277,4 @@ def launch_of(candidate: Codes, batch: Floats, m: Floats, n: Floats, k: Floats, 
     wanted = np.where(idle < 2.0, WAVE_PARTS, idle)
     parts = np.floor(np.clip(np.minimum(wanted, k / LEAST_DEPTH), 1.0, MOST_SPLITS))
     split = np.where(is_split, parts, 1.0)
-    return MatmulLaunch(
-        height=height,
-        width=width,
-        split=split,
-        tiles=tiles,
-        resident=RESIDENT[tile],
-        depth=k / split,
-    )
+    return MatmulLaunch(height=height, width=width, split=split, tiles=tiles, resident=RESIDENT[tile], depth=k / split)

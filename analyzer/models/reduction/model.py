@@ -74,12 +74,7 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
 }
 _FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM, RowKernel.INTERPOLATE})
 """Nothing was measured of them alone."""
-_FIXED_CHAINS: Final = _FIXED | {
-    RowKernel.REDUCE,
-    RowKernel.POOL,
-    RowKernel.COMPILED_REDUCE,
-    RowKernel.COMPILED_POOL,
-}
+_FIXED_CHAINS: Final = _FIXED | {RowKernel.REDUCE, RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL}
 """Their blocks are many and short: the chain never counts."""
 _COUNTED: Final = frozenset({RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS})
 """Their loops' instructions per element are few: V100's volumes in fp16 come at DRAM's rate (chosen with these in

@@ -107,11 +107,7 @@ def _layer(
     if (
         first.shape[2] * per_element != hidden
         or second.shape[1] != hidden
-        or columns
-        not in (
-            intermediate,
-            2 * intermediate,
-        )
+        or columns not in (intermediate, 2 * intermediate)
     ):
         raise LackingArgumentError("weights [experts, columns, hidden] and [experts, hidden, columns]")
     form = _format(signature, x, first, per_element)

@@ -84,11 +84,7 @@ def norm_backward(signature: Signature) -> Work:
     """Read the gradient and the input, write the input's gradient: the node's only recorded argument is the first."""
     gradient = tensor_at(signature, 0)
     return pass_over(
-        _NORM,
-        NORM_BACKWARD_FLOPS * gradient.element_count,
-        (gradient, gradient),
-        (gradient,),
-        dims=_row_dims(gradient),
+        _NORM, NORM_BACKWARD_FLOPS * gradient.element_count, (gradient, gradient), (gradient,), dims=_row_dims(gradient)
     )
 
 
