@@ -15,7 +15,7 @@ import numpy as np
 from ...arrays import Floats
 from ...formats.trace.tables import KernelKind
 from ...specs.fabric import Fabric, LinkKind
-from ..models.collective.problems import CollectiveProblems, is_kind, neighbours, problems_of_dims, wire_bytes
+from ..models.collective.problems import is_kind, neighbours, problems_of_dims, wire_bytes
 from ..models.frame.energy import (
     FITTED,
     USUAL_SWITCHING,
@@ -124,7 +124,9 @@ def sending_joules(dims: Sequence[CollectiveDims], fabric: Fabric) -> Floats:
         return np.zeros((0, len(fabric.link_kind)))
     problems = as_columns(problems_of_dims(dims))
     here = neighbours(problems, np.maximum(fabric.domain_gpu_count, fabric.node_gpu_count))
-    outside = _outside(problems, here)
+    everyone = is_kind(problems, CollectiveKind.ALL_TO_ALL, CollectiveKind.DISPATCH, CollectiveKind.COMBINE)
+    to_others = (problems.ranks - here) / np.maximum(problems.ranks - 1.0, 1.0)
+    outside = np.where(here >= problems.ranks, 0.0, np.where(everyone, to_others, 1.0 / here))
     lane = np.array([LANE_PICOJOULE_PER_BIT[LinkKind(int(kind))] for kind in fabric.link_kind])
     is_direct = np.isin(fabric.link_kind, [int(LinkKind.NVLINK), int(LinkKind.XGMI)]) & ~fabric.has_switch
     hops = np.where(is_direct, 1.0, SWITCHED_HOPS)
@@ -160,10 +162,3 @@ def sent_by(workload: GpuWorkload) -> tuple[list[int], list[CollectiveDims]]:
         if work is not None and isinstance(work.dims, CollectiveDims) and work.dims.ranks > 1
     ]
     return [row for row, _ in found], [dims for _, dims in found]
-
-
-def _outside(problems: CollectiveProblems, here: Floats) -> Floats:
-    """Return the part of what a rank sends that leaves the GPUs which its links reach."""
-    everyone = is_kind(problems, CollectiveKind.ALL_TO_ALL, CollectiveKind.DISPATCH, CollectiveKind.COMBINE)
-    to_others = (problems.ranks - here) / np.maximum(problems.ranks - 1.0, 1.0)
-    return np.where(here >= problems.ranks, 0.0, np.where(everyone, to_others, 1.0 / here))

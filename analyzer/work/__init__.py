@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (
+from . import (  # noqa: F401
     attention,
     collective,
     convolution,
@@ -31,29 +31,9 @@ __all__ = [
     "VARYING_FAMILIES",
     "Family",
     "Work",
-    "attention",
     "canonical_name",
-    "collective",
-    "convolution",
-    "copy",
-    "elementwise",
-    "embedding",
     "family_of",
     "has_formula",
-    "indexing",
-    "jagged",
-    "loss",
-    "matmul",
-    "normalization",
-    "optimizer",
-    "pooling",
-    "recurrent",
-    "reduction",
     "register",
-    "serving",
-    "sparse",
-    "table_batched",
-    "table_parts",
-    "view",
     "work_of",
 ]

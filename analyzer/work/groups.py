@@ -88,7 +88,8 @@ def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
     facts, own = _facts(trace)
     code[own >= 0] = own[own >= 0]
     default = len(facts)
-    facts.append(_unrecorded(trace))
+    world = trace.meta.world_size or MISSING
+    facts.append(CollectiveFacts(ranks=world, run=world, stride=1))
     parent = trace.ops.parent.tolist()
     known = {row: int(code[row]) for row in rows.tolist() if code[row] >= 0}
     for row, found in list(known.items()):
@@ -101,12 +102,6 @@ def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
             known[row] = known.get(parent[row], default)
     code[list(known)] = list(known.values())
     return code, facts
-
-
-def _unrecorded(trace: Trace) -> CollectiveFacts:
-    """Return what holds for a collective without a row: all ranks of the world, where that is known."""
-    world = trace.meta.world_size or MISSING
-    return CollectiveFacts(ranks=world, run=world, stride=1)
 
 
 def _facts(trace: Trace) -> tuple[list[CollectiveFacts], Codes]:

@@ -75,11 +75,6 @@ HOPPER_FLOPS_PER_CLOCK: Final = 4096.0
 """In half precision, of a multiprocessor."""
 
 
-def gpu_class(fleet: Fleet) -> Codes:
-    """Return the one class of all GPUs."""
-    return np.zeros(len(fleet.gpus), dtype=np.int64)
-
-
 def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
     """Estimate kernel times; there are no candidates."""
     v = values
@@ -173,8 +168,6 @@ def group(problems: BackwardProblems) -> Codes:
 MODEL: Final = Model(
     name="attention_backward",
     parameters=PARAMETERS,
-    class_names=("all",),
-    gpu_class=gpu_class,
     simulate=simulate,
     group_names=GROUPS,
     group=group,

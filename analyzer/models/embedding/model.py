@@ -67,7 +67,6 @@ BLOCKS_PER_SM: Final = 3.0
 WAVE_CYCLES: Final = 2800.0
 """What a wave of FBGEMM's blocks takes however little its bags hold. Two calls on a recorded A100 set it, of 6.3 and
 37.9 waves; a V100's two of one wave check it (fbgemm_recordings.py at f56f3bcf)."""
-CLASS_NAMES: Final = ("all",)
 
 
 def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
@@ -135,16 +134,9 @@ def _cold_share(p: EmbeddingProblems, held_bytes: Floats, table_bytes: Floats) -
     return np.asarray(pressure / (1.0 + pressure))
 
 
-def gpu_class(fleet: Fleet) -> Codes:
-    """Return the index into `CLASS_NAMES` of each GPU."""
-    return np.zeros(len(fleet.gpus), dtype=np.int64)
-
-
 MODEL: Final = Model(
     name="embedding",
     parameters=PARAMETERS,
-    class_names=CLASS_NAMES,
-    gpu_class=gpu_class,
     simulate=simulate,
     group_names=GROUPS,
     group=group,

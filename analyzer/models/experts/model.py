@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, is_async
@@ -83,23 +83,18 @@ def simulate(problems: ExpertsProblems, fleet: Fleet, values: Values, choice: Co
     starts = np.where(is_layer, 2.0, 1.0) * values["start_us"] * 1e-6
     overhead = starts + machine.expert_s * p.local_experts + machine.launches * machine.launch_s
     total = products + passes + overhead
-    return Estimate(
-        time_ns=total * 1e9,
-        features=np.stack(np.broadcast_arrays(products / total, passes / total), axis=-1),
-        sizes=_size_columns(p),
-        choice=np.broadcast_to(first_tile + len(TILES) * second_tile, total.shape),
-    )
-
-
-def _size_columns(p: ExpertsProblems) -> Floats:
-    """Return what the correction sees: the sizes, the format and whose kernels are asked for."""
     mean = p.rows / np.maximum(p.busy, 1.0)
     uneven = p.most / np.maximum(mean, 1e-9)
     logs = (mean, p.busy, p.tokens, p.hidden, p.columns, p.intermediate, p.local_experts, uneven)
     columns = [np.log2(np.maximum(item, 0.5)) for item in logs]
     columns += [(group(p) == item) * 1.0 for item in (1, 2)]
     columns += [(p.kernel == item) * 1.0 for item in NAMED_KERNELS]
-    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+    return Estimate(
+        time_ns=total * 1e9,
+        features=np.stack(np.broadcast_arrays(products / total, passes / total), axis=-1),
+        sizes=np.stack(np.broadcast_arrays(*columns), axis=-1),
+        choice=np.broadcast_to(first_tile + len(TILES) * second_tile, total.shape),
+    )
 
 
 def group(problems: ExpertsProblems) -> Codes:

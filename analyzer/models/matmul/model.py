@@ -99,20 +99,15 @@ def simulate_on(
     slow = slow_down(p, limits, machine, values, full_s)
     launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
     total_s = full_s * (1.0 + slow) + launch_s
-    return Estimate(
-        time_ns=total_s * 1e9,
-        features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),
-        sizes=_sizes(p),
-        choice=candidate,
-    )
-
-
-def _sizes(p: MatmulProblems) -> Floats:
-    """Return what the correction sees: the sizes, and what tiles of usual sides compute for nothing."""
     columns = [np.log2(size) for size in (p.m, p.n, p.k, p.batch)]
     for side in TILE_SIDES:
         columns += [np.minimum(np.ceil(size / side) * side / size - 1.0, MOST_PADDING) for size in (p.m, p.n)]
-    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+    return Estimate(
+        time_ns=total_s * 1e9,
+        features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),
+        sizes=np.stack(np.broadcast_arrays(*columns), axis=-1),
+        choice=candidate,
+    )
 
 
 def compact(problems: MatmulProblems) -> MatmulProblems:

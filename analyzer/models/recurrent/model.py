@@ -75,11 +75,6 @@ MOST_PERSISTENT_BATCH: Final = 128
 LEAST_PERSISTENT_STEPS: Final = 20
 
 
-def gpu_class(fleet: Fleet) -> Codes:
-    """Return the one class of all GPUs."""
-    return np.zeros(len(fleet.gpus), dtype=np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """Which product runs in a step, arrays over problems and GPUs."""
@@ -185,8 +180,6 @@ def _is_persistent(p: RecurrentProblems, fleet: Fleet) -> Mask:
 MODEL: Final = Model(
     name="recurrent",
     parameters=PARAMETERS,
-    class_names=("all",),
-    gpu_class=gpu_class,
     simulate=simulate,
     group_names=GROUPS,
     group=group,
