@@ -64,7 +64,7 @@ def as_columns(problems: P) -> P:
 
 def dims_of(works: Sequence[Work], kind: type[D]) -> list[D]:
     """Return the sizes of works; raises TypeError where one has sizes of another kind."""
-    dims = [work.dims for work in works if isinstance(work.dims, kind)]
+    dims: list[D] = [work.dims for work in works if isinstance(work.dims, kind)]
     if len(dims) != len(works):
         others = {type(work.dims).__name__ for work in works} - {kind.__name__}
         raise TypeError(f"dims are {', '.join(sorted(others))}, {kind.__name__} expected")
