@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .analyzer.asking.answer import Report
-    from .analyzer.asking.decision import Electricity, Goal, Selection
     from .analyzer.asking.pictures import Picture
     from .analyzer.asking.prices import Prices
-    from .analyzer.asking.question import Machines, WhatIfs
     from .analyzer.questions.analyze.api import IterationReport, analyze
     from .analyzer.questions.batch.api import TracesReport, batch
     from .analyzer.questions.catalog.api import GpuList, gpus
@@ -42,13 +40,10 @@ if TYPE_CHECKING:
 __all__ = [
     "CaptureError",
     "ComparisonReport",
-    "Electricity",
-    "Goal",
     "GpuList",
     "InputError",
     "IterationReport",
     "JobReport",
-    "Machines",
     "OutputError",
     "OverviewReport",
     "Picture",
@@ -58,7 +53,6 @@ __all__ = [
     "ReplayReport",
     "Report",
     "ScoreReport",
-    "Selection",
     "SensitivityAnswer",
     "ShardingReport",
     "SweepAnswer",
@@ -68,7 +62,6 @@ __all__ = [
     "UnknownGpuError",
     "ValidationReport",
     "WavecastError",
-    "WhatIfs",
     "WriteError",
     "__version__",
     "analyze",
@@ -96,11 +89,9 @@ _HOMES = {
     "analyzer.questions.catalog.api": ("GpuList", "gpus"),
     "analyzer.questions.compare.api": ("ComparisonReport", "compare"),
     "analyzer.questions.convert.api": ("graph",),
-    "analyzer.asking.decision": ("Electricity", "Goal", "Selection"),
     "analyzer.asking.pictures": ("Picture",),
     "analyzer.questions.show.api": ("OverviewReport", "overview"),
     "analyzer.asking.prices": ("Prices",),
-    "analyzer.asking.question": ("Machines", "WhatIfs"),
     "analyzer.questions.ranks.api": ("JobReport", "ranks"),
     "analyzer.questions.recommender.api": ("RecommenderAnswer", "recommender"),
     "analyzer.questions.replay.api": ("ReplayReport", "replay"),

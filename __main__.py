@@ -117,8 +117,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_asked
     text = f"wavecast {__version__}\n"
     if context.params["verbose"]:
         from .analyzer.asking.installation import describe_installation
-        from .analyzer.page.stream import encodable, stdout_screen
-        from .analyzer.page.terminal import draw_terminal
+        from .analyzer.page.terminal import draw_terminal, encodable, stdout_screen
 
         text = encodable(draw_terminal(describe_installation(), stdout_screen()))
     click.echo(text, nl=False, color=True)

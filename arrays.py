@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isnan
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,16 @@ def none_for_nan(value: ValueT) -> ValueT | None:
     (1.5, None, 'text')
     """
     return None if isinstance(value, float) and isnan(value) else value
+
+
+def at_rows(column: npt.ArrayLike, rows: npt.NDArray[np.integer[Any]], none: float = -1) -> npt.NDArray[Any]:
+    """Return a column's value at each row; `none` where that is -1, or one past the end: there is no such row.
+
+    >>> at_rows(np.array([7, 8]), np.array([1, -1, 0])), at_rows(np.array([True]), np.array([0, -1]), False)
+    (array([ 8, -1,  7]), array([ True, False]))
+    """
+    found: npt.NDArray[Any] = np.append(column, none)[rows]
+    return found
 
 
 def share_busy_time(start_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np.int64]) -> Floats:

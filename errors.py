@@ -11,23 +11,9 @@ _KEYWORDS: Final = {
     "from": "source",
     "capture": "captures",
     "for": "goal",
-    "vendor": "Selection(vendors=…)",
     "stretch": "stretch_ms",
-    "price": "prices",
-    "price_kind": "Prices(kind=…)",
-    "cloud": "Prices(cloud=…)",
-    "node": "Machines(nodes=…)",
-    **{name: f"Machines({name}=…)" for name in ("cluster_file", "nccl_tests")},
-    **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
-    "electricity": "Electricity(usd_per_kwh=…)",
-    "pue": "Electricity(pue=…)",
-    "host_watts": "Electricity(host_w=…)",
-    "carbon": "Electricity(co2_g_per_kwh=…)",
-    **{name: f"Selection({name}=…)" for name in ("sort", "min_memory", "priced", "fits", "only", "rows")},
 }
-"""Parameters whose keyword is another word than their option, or that of a record."""
-_IN_PYTHON: Final = {("rows", "all"): "0"}
-"""Values that are said otherwise."""
+"""Parameters whose keyword is another word than their option."""
 _FOR_COMMAND_LINE: Final = ContextVar("for_command_line", default=False)
 
 
@@ -46,8 +32,7 @@ def parameter(name: str, value: object = None) -> str:
     keyword = _KEYWORDS.get(name, name)
     if value is None:
         return keyword
-    said = _IN_PYTHON.get((name, str(value))) or (str(value) if _is_bare(str(value)) else repr(str(value)))
-    return keyword.replace("…)", f"{said})") if keyword.endswith("=…)") else f"{keyword}={said}"
+    return f"{keyword}={value if _is_bare(str(value)) else repr(str(value))}"
 
 
 def _is_bare(value: str) -> bool:

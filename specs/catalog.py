@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, UnknownGpuError
-from .documents import read_toml
+from .documents import Entry, check_keys, in_line, name_entries, read_table, read_toml
 from .gpu import Catalog, Gpu
-from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
-from .match import find_gpu, match_device, plain_name
+from .layout import CAPABILITY_TABLE, GROUPS, OWN_ENTRY, build_gpu
+from .match import NameIndex, find_gpu, match_device, plain_name
 from .variants import GpuSetting, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
@@ -47,8 +46,9 @@ def imagine_gpus(base: str, changes: Mapping[str, Mapping[str, Entry]], extra: P
     known = _builtin_contents() if extra is None else _extended_contents(extra)
     found = []
     for name, groups in changes.items():
-        entry: Entry = {"name": name, "based_on": base, "source": "imagined", **groups}
-        complete = _complete_entry(entry, known.gpus, known.entries, "imagined")
+        entry: Entry = {"name": name, "source": "imagined", **groups}
+        read_table(entry, OWN_ENTRY, f"imagined: {name}")
+        complete = _complete_entry(entry, known.entries[base], "imagined")
         found.append(_as_run(build_gpu(complete, known.capabilities, f"imagined: {name}"), base, "imagined"))
     return tuple(found)
 
@@ -57,8 +57,8 @@ def imagine_gpus(base: str, changes: Mapping[str, Mapping[str, Entry]], extra: P
 class _Contents:
     """Hold a catalogue as its files have it."""
 
-    gpus: Mapping[str, Gpu]
-    entries: Mapping[str, Entry]
+    gpus: dict[str, Gpu]
+    entries: dict[str, Entry]
     capabilities: Mapping[str, Entry]
 
 
@@ -93,26 +93,39 @@ def _extended_contents(path: Path) -> _Contents:
     check_keys(document, _FILE_KEYS, path.name)
     capabilities = _merged_capabilities(document, path.name)
     builtin = _builtin_contents()
-    gpus, entries = dict(builtin.gpus), dict(builtin.entries)
-    spellings = {plain_name(name): name for name in gpus}
-    seen: set[str] = set()
+    known = _Contents(gpus=dict(builtin.gpus), entries=dict(builtin.entries), capabilities=capabilities)
+    index = NameIndex(known.gpus.values())
+    spellings = {plain_name(name): name for name in known.gpus}
     divided: dict[str, str] = {}  # whose slices an entry has
-    for entry in _user_entries(document, path.name):
+    for where, entry in name_entries(document, "gpu", path.name):
+        read_table(entry, OWN_ENTRY, where)
         name = entry["name"]
-        if name in seen:
+        if name in divided:
             raise InputError(f"{path.name}: {name} stands there twice; expected one [[gpu]] table of that name")
-        seen.add(name)
-        known = spellings.setdefault(plain_name(name), name)
-        if known != name:
-            raise InputError(f"{path.name}: {name} differs from {known} in spelling only; write {known} to replace it")
-        name_of_base = entry.get("based_on")
-        entries[name] = _complete_entry(entry, gpus, entries, path.name)
-        if isinstance(name_of_base, str):
-            found = find_gpu(Catalog(gpus=tuple(gpus.values())), name_of_base).name
-            divided[name] = divided.get(found, found)
-        whole = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
-        gpus[name] = _as_run(whole, divided.setdefault(whole.name, whole.name), path.name)
-    return _Contents(gpus=gpus, entries=entries, capabilities=capabilities)
+        spelt = spellings.setdefault(plain_name(name), name)
+        if spelt != name:
+            raise InputError(f"{path.name}: {name} differs from {spelt} in spelling only; write {spelt} to replace it")
+        base = _find_base(entry["based_on"], known, index, where) if "based_on" in entry else None
+        known.entries[name] = _complete_entry(entry, known.entries[base] if base else None, path.name)
+        whole = build_gpu(known.entries[name], capabilities, where)
+        divided[name] = divided.get(base, base) if base is not None else name
+        known.gpus[name] = _as_run(whole, divided[name], path.name)
+        index.add(known.gpus[name])
+    return known
+
+
+def _find_base(name: str, known: _Contents, index: NameIndex, where: str) -> str:
+    """Return the entry that a name means."""
+    try:
+        try:
+            found = find_gpu(index.narrow(name), name).name
+        except UnknownGpuError:  # a machine, or none: said with all GPUs in sight
+            found = find_gpu(Catalog(gpus=tuple(known.gpus.values())), name).name
+    except UnknownGpuError as error:
+        raise UnknownGpuError(f"{where}: based_on: {error}") from None
+    if found not in known.entries:
+        raise InputError(f"{where}: based_on: {name}: name the GPU alone; cap, lock and slice are keys of the entry")
+    return found
 
 
 def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
@@ -128,65 +141,34 @@ def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
 def _merged_capabilities(document: Entry, file: str) -> dict[str, Entry]:
     merged: dict[str, Entry] = dict(_builtin_document()["compute_capability"])
     where = f"{file}: compute_capability"
-    for name, value in check_table(document.get("compute_capability", {}), where).items():
-        table = check_table(value, f"{where} {name}")
-        check_keys(table, CAPABILITY_KEYS, f"{where} {name}")
+    for name, table in read_table(document.get("compute_capability", {}), Entry, where).items():
+        read_table(table, CAPABILITY_TABLE, f"{where} {in_line(name)}")
         merged[name] = {**merged.get(name, {}), "source": file, "verified": False, **table}
     return merged
 
 
-def _user_entries(document: Entry, file: str) -> list[Entry]:
-    entries = document.get("gpu")
-    if not isinstance(entries, list) or not entries:
-        raise InputError(f"{file}: expected at least one [[gpu]] table, found none")
-    for number, entry in enumerate(entries):
-        where = f"{file}: gpu[{number}]"
-        name = check_table(entry, where).get("name")
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"{where}: name: expected text in quotes, found {name!r}")
-    return entries
-
-
-def _complete_entry(entry: Entry, gpus: Mapping[str, Gpu], entries: Mapping[str, Entry], file: str) -> Entry:
-    """Return the entry with what it leaves out taken from the one it is `based_on`, if any."""
+def _complete_entry(entry: Entry, base: Entry | None, file: str) -> Entry:
+    """Return the entry with what it leaves out taken from its base, if any."""
     entry = {"source": file, **entry}
-    base_name = entry.pop("based_on", None)
-    if base_name is None:
+    entry.pop("based_on", None)
+    if base is None:
         return entry
-    where = f"{file}: {entry['name']}"
-    if not isinstance(base_name, str):
-        raise InputError(f"{where}: based_on: expected the name of a GPU in quotes, found {base_name!r}")
-    try:
-        known = find_gpu(Catalog(gpus=tuple(gpus.values())), base_name)
-    except UnknownGpuError as error:
-        raise UnknownGpuError(f"{where}: based_on: {error}") from None
-    if known.name not in entries:
-        raise InputError(
-            f"{where}: based_on: {base_name}: name the GPU alone; cap, lock and slice are keys of the entry"
-        )
-    base = entries[known.name]
     is_new = base["name"] != entry["name"]
-    inherited = {key: value for key, value in base.items() if not (is_new and key in _OWN_KEYS)}
-    merged = {**inherited, **entry}
-    for group in GROUPS:
-        if group in entry and group in base:
-            own = check_table(entry[group], f"{where}, {group}")
-            merged[group] = {**base[group], "source": f"{entry['source']}; rest as {base['name']}"} | own
-            merged[group]["verified"] = own.get("verified", False)
-            if group == "memory":
-                _scale_reported(merged[group], own, base[group])
-        elif group in base:
+    merged = {key: value for key, value in base.items() if not (is_new and key in _OWN_KEYS)} | entry
+    for group in GROUPS.keys() & base.keys():
+        if group not in entry:
             merged[group] = {"source": base.get("source", ""), **base[group]}
+            continue
+        note = {"source": f"{entry['source']}; rest as {base['name']}", "verified": False}
+        merged[group] = {**base[group], **note, **entry[group]}
+    _scale_reported(merged.get("memory", {}), entry.get("memory", {}), base["memory"])
     return _scale_rates(merged, entry, base)
 
 
 def _scale_reported(memory: Entry, own: Entry, base: Entry) -> None:
     """Scale what frameworks report as memory by its size, where the entry changes this and not what is reported."""
-    sizes = (memory.get("size_gib"), base.get("size_gib"))
-    if "reported_bytes" in own or "reported_bytes" not in memory or sizes[0] == sizes[1]:
-        return
-    if all(isinstance(size, int | float) and size > 0 for size in sizes):
-        memory["reported_bytes"] = int(memory["reported_bytes"] * sizes[0] / sizes[1])
+    if "size_gib" in own and "reported_bytes" in base and "reported_bytes" not in own:
+        memory["reported_bytes"] = int(base["reported_bytes"] * own["size_gib"] / base["size_gib"])
 
 
 def _scale_rates(merged: Entry, own: Entry, base: Entry) -> Entry:
@@ -198,12 +180,9 @@ def _scale_rates(merged: Entry, own: Entry, base: Entry) -> Entry:
         ratio = _speed(merged["clocks"], clock) / _speed(base["clocks"], clock)
         if group not in merged or ratio == 1:
             continue
-        given = own.get(group, {})
-        table: dict[str, Any] = merged[group]
+        given, table = own.get(group, {}), merged[group]
         scaled = {
-            key: value * ratio
-            for key, value in table.items()
-            if key.endswith(("tflops", "tops")) and key not in given and isinstance(value, int | float)
+            key: value * ratio for key, value in table.items() if key.endswith(("tflops", "tops")) and key not in given
         }
         note = f"{table['source']}; scaled by SM count x clock from {base['name']}"
         merged[group] = {**table, **scaled, "source": given.get("source", note), "verified": False}
@@ -211,11 +190,6 @@ def _scale_rates(merged: Entry, own: Entry, base: Entry) -> Entry:
 
 
 def _speed(clocks: Entry, clock: str) -> float:
-    """Return SM count × clock; 1 where they are no positive numbers, which `build_gpu` then reports."""
-    factors = (clocks.get("sm_count"), clocks.get(clock, clocks.get("boost_mhz")))
-    speed = 1.0
-    for factor in factors:
-        if not isinstance(factor, int | float) or not factor > 0:
-            return 1.0
-        speed *= factor
+    """Return SM count × clock, which every complete entry has."""
+    speed: float = clocks["sm_count"] * clocks.get(clock, clocks["boost_mhz"])
     return speed

@@ -6,39 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ..errors import InputError, UnknownGpuError, parameter
-from .documents import read_toml
+from .documents import Entry, check_keys, name_entries, read_table, read_toml
 from .fabric import usual_node
 from .gpu import Catalog, Gpu, listed_name
 from .instances import find_machines
-from .layout import Entry, Key, check_keys, check_table, convert_value
+from .layout import NOTE_KEYS, Key, Text, table_type
 from .match import find_gpu
-from .nodes import Node, load_nodes, node_of_entry
+from .nodes import NODE_KEYS, Node, entry_of_node, load_nodes, node_of_entry
 
-_KEYS: Final[Mapping[str, Key]] = {
-    "name": Key("name", str, required=True),
-    "gpu": Key("gpu", str, required=True),
-    "gpu_count": Key("gpu_count", int, required=True),
-    "link": Key("link", str),
-    "link_gb_per_s": Key("link_gb_per_s"),
-    "domain_gpu_count": Key("domain_gpu_count", int),
-    "pair_gb_per_s": Key("pair_gb_per_s"),
-    "socket_gb_per_s": Key("socket_gb_per_s"),
-    "host_link": Key("host_link", str),
-    "host_gb_per_s": Key("host_gb_per_s"),
-    "nic": Key("nic", str),
-    "nic_gbit_per_s": Key("nic_gbit_per_s"),
-    "usd_per_hour": Key("usd_per_hour"),
-    "note": Key("note", str),
-    "link_latency_ratio": Key("link_latency_ratio"),
-    "link_bandwidth_ratio": Key("link_bandwidth_ratio"),
-    "nic_latency_ratio": Key("nic_latency_ratio"),
-    "nic_bandwidth_ratio": Key("nic_bandwidth_ratio"),
-}
 _OWN_KEYS: Final = ("note", "usd_per_hour", "price_source", "source", "verified", "kind")
 """What a node does not take over from the one it is based on."""
+
+
+_NODE_TABLE: Final = table_type(
+    "Node",
+    {
+        **{name: key for name, key in NODE_KEYS.items() if name not in ("kind", "price_source")},
+        **NOTE_KEYS,
+        "based_on": Key("", Text),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +63,13 @@ def load_cluster(path: Path, catalog: Catalog) -> Cluster:
 
     Raises InputError, naming file, node and key, for a file that cannot be used.
     """
-    document = read_toml(path)
-    check_keys(document, ("node",), path.name)
-    entries = document.get("node")
-    if not isinstance(entries, list) or not entries:
-        raise InputError(f"{path.name}: expected at least one [[node]] table, found none")
+    document, file = read_toml(path), path.name
+    check_keys(document, ("node",), file)
     nodes: dict[str, Node] = {}
-    for number, entry in enumerate(entries):
-        node = _user_node(check_table(entry, f"{path.name}: node[{number}]"), number, path.name, catalog)
+    for where, entry in name_entries(document, "node", file):
+        node = _user_node(entry, where, file, catalog)
         if node.gpu in nodes:
-            raise InputError(f"{path.name}: {node.name}: {node.gpu} stands in {nodes[node.gpu].name} already; keep one")
+            raise InputError(f"{file}: {node.name}: {node.gpu} stands in {nodes[node.gpu].name} already; keep one")
         nodes[node.gpu] = node
     return Cluster(nodes=nodes)
 
@@ -118,80 +105,30 @@ def find_node(name: str, catalog: Catalog) -> Node:
         ) from None
 
 
-def _user_node(entry: Entry, number: int, file: str, catalog: Catalog) -> Node:
-    name = entry.get("name")
-    if not isinstance(name, str) or not name.strip():
-        raise InputError(f"{file}: node[{number}]: name: expected text in quotes, found {name!r}")
-    where = f"{file}: {name}"
-    check_keys(entry, (*_KEYS, "based_on", "source", "verified"), where)
-    own = {key: convert_value(entry[key], _KEYS[key], key, where) for key in _KEYS if key in entry}
-    merged: dict[str, Any] = {**_base(entry, where, catalog), **own}
-    for key, spec in _KEYS.items():
-        if spec.required and key not in merged:
-            raise InputError(f"{where}: {key} is missing; give it, or name a node to take it from with based_on")
-    merged["gpu"] = _gpu_name(merged["gpu"], where, catalog)
-    _fill_in(merged, where)
-    return node_of_entry({**merged, "kind": "user", "source": str(entry.get("source", file))})
-
-
-def _base(entry: Entry, where: str, catalog: Catalog) -> dict[str, Any]:
-    base = entry.get("based_on")
-    if base is None:
-        return {}
-    if not isinstance(base, str):
-        raise InputError(f"{where}: based_on: expected the name of a node in quotes, found {base!r}")
+def _user_node(entry: Entry, where: str, file: str, catalog: Catalog) -> Node:
+    base: Entry = {}
+    if "based_on" in entry:
+        name = read_table(entry["based_on"], Text, f"{where}: based_on")
+        try:
+            base = entry_of_node(find_node(name, catalog))
+        except InputError as error:
+            raise InputError(f"{where}: based_on: {error}") from None
+    merged = {key: value for key, value in base.items() if value and key not in _OWN_KEYS} | entry
+    read_table(merged, _NODE_TABLE, where, example="give it, or name a node to take it from with based_on")
     try:
-        node = find_node(base, catalog)
-    except InputError as error:
-        raise InputError(f"{where}: based_on: {error}") from None
-    return {key: value for key, value in entry_of_node(node).items() if key not in _OWN_KEYS}
-
-
-def entry_of_node(node: Node) -> Entry:
-    """Return a node as a table of a TOML file has it."""
-    found: dict[str, Any] = {
-        "name": node.name,
-        "kind": node.kind,
-        "gpu": node.gpu,
-        "gpu_count": node.gpu_count,
-        "link": node.link,
-        "link_gb_per_s": node.link_bandwidth_bytes_per_s / 1e9,
-        "domain_gpu_count": node.domain_gpu_count,
-        "pair_gb_per_s": _giga(node.pair_bandwidth_bytes_per_s),
-        "socket_gb_per_s": _giga(node.socket_bandwidth_bytes_per_s),
-        "host_link": node.host_link,
-        "host_gb_per_s": _giga(node.host_bandwidth_bytes_per_s),
-        "nic": node.nic,
-        "nic_gbit_per_s": node.nic_bandwidth_bytes_per_s * 8 / 1e9,
-        "usd_per_hour": node.usd_per_hour,
-        "link_latency_ratio": node.link_latency_ratio,
-        "link_bandwidth_ratio": node.link_bandwidth_ratio,
-        "nic_latency_ratio": node.nic_latency_ratio,
-        "nic_bandwidth_ratio": node.nic_bandwidth_ratio,
-        "source": node.source.source,
-        "note": node.note,
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _giga(value: float | None) -> float | None:
-    return None if value is None else value / 1e9
-
-
-def _gpu_name(name: str, where: str, catalog: Catalog) -> str:
-    try:
-        return listed_name(find_gpu(catalog, name))
+        merged["gpu"] = listed_name(find_gpu(catalog, merged["gpu"]))
     except UnknownGpuError as error:
         raise UnknownGpuError(f"{where}: gpu: {error}") from None
-
-
-def _fill_in(entry: dict[str, Any], where: str) -> None:
-    """Give a node what follows from the rest, and refuse what cannot be."""
-    entry.setdefault("domain_gpu_count", entry["gpu_count"] if entry.get("link_gb_per_s") else 1)
-    entry.setdefault("nic", "not given")
-    entry.setdefault("nic_gbit_per_s", 0.0)
-    if entry["gpu_count"] > 1 and not (entry.get("link_gb_per_s") or entry.get("pair_gb_per_s")):
+    count = merged["gpu_count"]
+    if count > 1 and not merged.keys() & {"link_gb_per_s", "pair_gb_per_s"}:
         raise InputError(
-            f"{where}: link_gb_per_s is missing; of {entry['gpu_count']} GPUs expected the rate of their links, both "
+            f"{where}: link_gb_per_s is missing; of {count} GPUs expected the rate of their links, both "
             "directions of one GPU together, in GB/s, or pair_gb_per_s"
         )
+    usual = {
+        "domain_gpu_count": count if "link_gb_per_s" in merged else 1,
+        "nic": "not given",
+        "nic_gbit_per_s": 0.0,
+        "source": file,
+    }
+    return node_of_entry({**usual, **merged, "kind": "user", "verified": False})

@@ -16,27 +16,6 @@ from .catalog import load_catalog
 from .gpu import Gpu, SourceNote, chip_of, is_hbm, listed_name
 from .nodes import Node, load_nodes
 
-_COLUMNS: Final = {
-    "node_gpu_count": np.float64,
-    "domain_gpu_count": np.float64,
-    "link_kind": np.int64,
-    "link_generation": np.int64,
-    "has_switch": np.bool_,
-    "link_bytes_per_s": np.float64,
-    "pair_bytes_per_s": np.float64,
-    "socket_bytes_per_s": np.float64,
-    "host_bytes_per_s": np.float64,
-    "has_host_switch": np.bool_,
-    "nic_kind": np.int64,
-    "nic_bytes_per_s": np.float64,
-    "link_latency_ratio": np.float64,
-    "link_bandwidth_ratio": np.float64,
-    "nic_latency_ratio": np.float64,
-    "nic_bandwidth_ratio": np.float64,
-    "nic_count": np.float64,
-}
-"""What a node says itself."""
-
 
 class LinkKind(IntEnum):
     """Name what joins the GPUs of a machine."""
@@ -191,10 +170,7 @@ def build_fabric(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fa
     """
     nodes = [usual_node(gpu) for gpu in gpus] if nodes is None else nodes
     rows = [_row(gpu, node) for gpu, node in zip(gpus, nodes, strict=True)]
-    columns: dict[str, Any] = {
-        name: np.array([row[name] for row in rows], dtype=kind) for name, kind in _COLUMNS.items()
-    }
-    return Fabric(**columns)
+    return Fabric(**{item.name: np.array([row[item.name] for row in rows]) for item in fields(Fabric)})
 
 
 def _row(gpu: Gpu, node: Node) -> dict[str, Any]:

@@ -5,19 +5,78 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .allocation import (
-    AMPERE_RULES,
-    GFX90A_RULES,
-    GFX908_RULES,
-    GP100_RULES,
-    KEPLER_RULES,
-    RDNA2_RULES,
-    RDNA3_RULES,
-    AllocationRules,
-)
 from .attention_kernels import ANYWHERE, BEFORE_AMPERE, SINCE_AMPERE, SINCE_CDNA2, AttentionKernel
-from .processes import NM_3, NM_4, NM_5, NM_6, NM_7, NM_8, NM_12, NM_16, ProcessNode
 from .product_kernels import QuantizedKernels, SgemmKernels
+
+UNLIMITED: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRules:
+    """Say in which units a multiprocessor hands out its registers and shared memory."""
+
+    register_unit: int
+    """Registers per warp come in multiples of this."""
+    partition_count: int = 4
+    """Parts of the multiprocessor, each with its own registers, over which warps are spread."""
+    max_registers_per_thread: int
+    shared_memory_unit_bytes: int
+    reserved_shared_memory_bytes: int = 0
+    """What the system takes for itself in each block."""
+    max_multi_warp_blocks: int = UNLIMITED
+    """Blocks of more than one warp that fit, whatever they use; on AMD the number of barriers."""
+
+
+KEPLER_RULES: Final = AllocationRules(register_unit=256, max_registers_per_thread=255, shared_memory_unit_bytes=256)
+GP100_RULES: Final = AllocationRules(
+    register_unit=256, partition_count=2, max_registers_per_thread=255, shared_memory_unit_bytes=256
+)
+AMPERE_RULES: Final = AllocationRules(
+    register_unit=256,
+    max_registers_per_thread=255,
+    shared_memory_unit_bytes=128,
+    reserved_shared_memory_bytes=1024,
+)
+"""NVIDIA (`cuda_occupancy.h`): registers in units of 256 per warp since 3.0; 4 sub-partitions, on 6.0 two; shared
+memory in units of 256 bytes up to 7.x and 128 bytes from 8.0 on, where 1 KiB per block is reserved; 255 registers per
+thread."""
+GFX908_RULES: Final = AllocationRules(
+    register_unit=256, max_registers_per_thread=256, shared_memory_unit_bytes=512, max_multi_warp_blocks=16
+)
+GFX90A_RULES: Final = AllocationRules(
+    register_unit=512, max_registers_per_thread=512, shared_memory_unit_bytes=512, max_multi_warp_blocks=16
+)
+RDNA2_RULES: Final = AllocationRules(
+    register_unit=512, max_registers_per_thread=256, shared_memory_unit_bytes=512, max_multi_warp_blocks=32
+)
+RDNA3_RULES: Final = AllocationRules(
+    register_unit=768, max_registers_per_thread=256, shared_memory_unit_bytes=512, max_multi_warp_blocks=32
+)
+"""AMD (LLVM): 8 vector registers × 64 lanes on gfx90a and later, with up to 512 per lane (accumulation registers
+included), 4 × 64 and 256 on gfx908; LDS in units of 512 bytes (for gfx950 and RDNA no source: assumed). RDNA's pairs of
+compute units: 16 registers × 32 lanes, 24 where the file is half as large again, and 32 barriers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessNode:
+    """Hold what a manufacturing process means for power."""
+
+    energy_ratio: float
+    """Energy per operation over the 16 nm process's."""
+    clock_hz: float
+    """The clock that it refers to."""
+
+
+NM_16: Final = ProcessNode(energy_ratio=1.0, clock_hz=1.4e9)
+NM_12: Final = ProcessNode(energy_ratio=0.85, clock_hz=1.4e9)
+NM_7: Final = ProcessNode(energy_ratio=0.5, clock_hz=1.4e9)
+NM_8: Final = ProcessNode(energy_ratio=0.65, clock_hz=1.7e9)
+NM_4: Final = ProcessNode(energy_ratio=0.33, clock_hz=2.2e9)
+NM_6: Final = ProcessNode(energy_ratio=0.46, clock_hz=1.5e9)
+NM_5: Final = ProcessNode(energy_ratio=0.36, clock_hz=2.0e9)
+NM_3: Final = ProcessNode(energy_ratio=0.25, clock_hz=2.4e9)
+"""After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
+reach."""
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB

@@ -6,8 +6,9 @@ A capability beyond the last row counts as that row's generation.
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from .generation_rows import (
     AMD,
     AMD_TARGETS,
     BLACKWELL,
+    GA10X,
     GP100,
     HOPPER,
     KEPLER,
@@ -25,13 +27,14 @@ from .generation_rows import (
     NVIDIA,
     PASCAL,
     THOR,
+    TURING,
     UNKNOWN,
+    VOLTA,
     Generation,
 )
 from .gpu import Gpu
 
-_GFX_NAME: Final = re.compile(r"gfx(\d+)([0-9a-f])[0-9a-f]")
-"""AMD's names of architectures: major, minor, stepping."""
+_KindT = TypeVar("_KindT", Mask, Codes, Floats)
 _ROWS: Final = (UNKNOWN, *NVIDIA, *AMD)
 _EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])
 _AMD_EDGES: Final = np.array(list(AMD_TARGETS))
@@ -46,6 +49,7 @@ AMD_ARCHITECTURES: Final = ("CDNA", "RDNA")
 """What names of AMD's architectures begin with."""
 
 
+@lru_cache(maxsize=256)
 def generation_at(compute_capability: str) -> Generation:
     """Return the generation of a compute capability such as `9.0`, or of an AMD target such as `gfx942`.
 
@@ -83,17 +87,6 @@ def is_untested(fleet: Fleet) -> Mask:
     return np.array([why_untested(gpu) is not None for gpu in fleet.gpus], dtype=bool)
 
 
-def is_reported_as(compute_capability: str, reported: str) -> bool:
-    """Say whether frameworks may report a compute capability so: of AMD's `gfx942` they say `9.4`, or features, too.
-
-    >>> is_reported_as("gfx942", "9.4"), is_reported_as("gfx90a", "gfx90a:xnack-"), is_reported_as("8.0", "8.6")
-    (True, True, False)
-    """
-    name = reported.partition(":")[0]
-    known = _GFX_NAME.fullmatch(compute_capability)
-    return name == compute_capability or (known is not None and name == f"{known[1]}.{int(known[2], 16)}")
-
-
 def generation_of(architecture: str | None) -> str | None:
     """Return the one of `ARCHITECTURES` that a catalogue's architecture is of; None: of none.
 
@@ -119,85 +112,65 @@ def _row(fleet: Fleet) -> Codes:
     return np.where(fleet.amd_target > 0, amd, row).astype(np.int64)
 
 
-def _is_of(*rows: Generation) -> Mask:
-    return np.array([any(row is one for one in rows) for row in _ROWS])
+@dataclass(frozen=True, slots=True)
+class _Column(Generic[_KindT]):
+    """Look up what the generation of each GPU of a fleet has."""
+
+    by_row: _KindT
+
+    def __call__(self, fleet: Fleet) -> _KindT:
+        found: _KindT = self.by_row[_row(fleet)]
+        return found
 
 
-def _having(name: str) -> Mask:
-    """Return which rows have what a field of `Generation` says."""
-    return np.array([bool(getattr(row, name)) for row in _ROWS])
+def _is_of(*rows: Generation) -> _Column[Mask]:
+    return _Column(np.array([any(row is one for one in rows) for row in _ROWS]))
 
 
-_IS_NVIDIA: Final = _is_of(*NVIDIA)
-_IS_AMD: Final = _is_of(*AMD)
-_IS_EARLY: Final = _is_of(KEPLER, MAXWELL, GP100, PASCAL)
-_IS_HOPPER: Final = _is_of(HOPPER)
-_IS_BLACKWELL: Final = _is_of(BLACKWELL, THOR)
-_IS_ASYNC: Final = _having("is_async")
-_HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
-_HAS_SQUARE_TILES: Final = _having("has_square_tiles")
-_PREFERS_CUDNN_ATTENTION: Final = _having("prefers_cudnn_attention")
+def _having(name: str) -> _Column[Mask]:
+    """Return which GPUs have what a field of `Generation` says."""
+    return _Column(np.array([bool(getattr(row, name)) for row in _ROWS]))
+
+
+generation_codes: Final[_Column[Codes]] = _Column(np.arange(len(_ROWS)))
+"""A number per GPU that tells generations apart, also AMD's; for grouping, not for comparing with."""
+is_nvidia: Final = _is_of(*NVIDIA)
+is_amd: Final = _is_of(*AMD)
+is_before_volta: Final = _is_of(KEPLER, MAXWELL, GP100, PASCAL)
+"""NVIDIA's of Pascal or before: integer and FP32 lanes are one, L1 is no shared memory."""
+is_since_volta: Final = _is_of(*NVIDIA[4:])
+is_hopper: Final = _is_of(HOPPER)
+is_blackwell: Final = _is_of(BLACKWELL, THOR)
+"""Of data centres."""
+is_async: Final = _having("is_async")
+"""Matrix units are fed asynchronously: Hopper and data-centre Blackwell."""
+has_tensor_memory: Final = _having("has_tensor_memory")
+"""There is memory of its own for accumulators: data-centre Blackwell."""
+has_square_tiles: Final = _having("has_square_tiles")
+"""Libraries take tiles of 256 x 256: data-centre Blackwell, CDNA3 and later."""
+has_wide_head_blocks: Final = _having("has_wide_head_blocks")
+"""TensorRT-LLM's attention of head dims above 64 runs in few large blocks."""
+prefers_cudnn_attention: Final = _having("prefers_cudnn_attention")
+"""Versions of torch that put cuDNN's attention first do so."""
+converts_fp8_fast: Final = _having("converts_fp8_fast")
+"""Kernels that widen FP8 operands keep up with their loads."""
+has_tf32: Final = _having("has_tf32")
+"""Matrix units take TF32."""
+sgemm_kernels: Final[_Column[Codes]] = _Column(np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64))
+"""`SgemmKernels`."""
+quantized_kernels: Final[_Column[Codes]] = _Column(np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64))
+"""`QuantizedKernels`."""
+matrix_energy: Final[_Column[Floats]] = _Column(np.array([row.matrix_energy for row in _ROWS]))
+"""Energy per FLOP on matrix units over what the process and the units' size say."""
+l2_width: Final[_Column[Floats]] = _Column(np.array([row.l2_width for row in _ROWS]))
+"""Bytes per clock and multiprocessor of the second-level cache over those of the vendor's newest."""
+_ENERGY_RATIO: Final[_Column[Floats]] = _Column(np.array([row.process.energy_ratio for row in _ROWS]))
+_CLOCK_HZ: Final[_Column[Floats]] = _Column(np.array([row.process.clock_hz for row in _ROWS]))
 _ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
-_HAS_WIDE_HEAD_BLOCKS: Final = _having("has_wide_head_blocks")
-_CONVERTS_FP8_FAST: Final = _having("converts_fp8_fast")
-_HAS_TF32: Final = _having("has_tf32")
-_SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
-_QUANTIZED_KERNELS: Final = np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64)
-_ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
-_MATRIX_ENERGY: Final = np.array([row.matrix_energy for row in _ROWS])
-_L2_WIDTH: Final = np.array([row.l2_width for row in _ROWS])
-_CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
-
-
-def matrix_energy(fleet: Fleet) -> Floats:
-    """Return each GPU's energy per FLOP on matrix units over what its process and its units' size say."""
-    return _MATRIX_ENERGY[_row(fleet)]
-
-
-def l2_width(fleet: Fleet) -> Floats:
-    """Return the bytes per clock and multiprocessor of each second-level cache over those of its vendor's newest."""
-    return _L2_WIDTH[_row(fleet)]
-
-
-def generation_codes(fleet: Fleet) -> Codes:
-    """Return a number per GPU that tells generations apart, also AMD's; for grouping, not for comparing with.
-
-    >>> len(set(generation_codes(fleet).tolist()))
-    2
-    """
-    return _row(fleet)
-
-
-def is_nvidia(fleet: Fleet) -> Mask:
-    """Say which GPUs are NVIDIA's.
-
-    >>> is_nvidia(fleet).tolist()
-    [True, True]
-    """
-    return _IS_NVIDIA[_row(fleet)]
-
-
-def is_amd(fleet: Fleet) -> Mask:
-    """Say which GPUs are AMD's.
-
-    >>> is_amd(fleet).tolist()
-    [False, False]
-    """
-    return _IS_AMD[_row(fleet)]
-
-
-def is_before_volta(fleet: Fleet) -> Mask:
-    """Say which GPUs are NVIDIA's of Pascal or before: integer and FP32 lanes are one, L1 is no shared memory.
-
-    >>> is_before_volta(fleet).tolist()
-    [False, False]
-    """
-    return _IS_EARLY[_row(fleet)]
-
-
-def is_since_volta(fleet: Fleet) -> Mask:
-    """Say which GPUs are NVIDIA's of Volta or later."""
-    return is_nvidia(fleet) & ~is_before_volta(fleet)
+_MAY_PERSIST: Final = _is_of(VOLTA, *(row for row in NVIDIA[5:] if row not in (TURING, GA10X)))
+_PERSISTENT_SM_COUNT: Final = 98.0
+"""From Ampere on; `use_persist_device_heuristics` in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp excludes compute
+capability 7.5, 8.6 and smaller GPUs."""
 
 
 def has_attention(kernel: Codes, fleet: Fleet) -> Mask:
@@ -209,72 +182,15 @@ def has_attention(kernel: Codes, fleet: Fleet) -> Mask:
     return np.asarray(_ATTENTION[kernel, _row(fleet)])
 
 
-def prefers_cudnn_attention(fleet: Fleet) -> Mask:
-    """Say where versions of torch that put cuDNN's attention first do so."""
-    return _PREFERS_CUDNN_ATTENTION[_row(fleet)]
+def has_persistent_layers(fleet: Fleet) -> Mask:
+    """Say on which GPUs a half-precision recurrent layer that fits may keep its weights in registers for all steps.
 
-
-def is_hopper(fleet: Fleet) -> Mask:
-    """Say which GPUs are of the Hopper generation."""
-    return _IS_HOPPER[_row(fleet)]
-
-
-def is_async(fleet: Fleet) -> Mask:
-    """Say which GPUs feed their matrix units asynchronously: Hopper and data-centre Blackwell."""
-    return _IS_ASYNC[_row(fleet)]
-
-
-def has_tensor_memory(fleet: Fleet) -> Mask:
-    """Say which GPUs have memory of their own for accumulators: data-centre Blackwell."""
-    return _HAS_TENSOR_MEMORY[_row(fleet)]
-
-
-def has_wide_head_blocks(fleet: Fleet) -> Mask:
-    """Say where TensorRT-LLM's attention of head dims above 64 runs in few large blocks."""
-    return _HAS_WIDE_HEAD_BLOCKS[_row(fleet)]
-
-
-def converts_fp8_fast(fleet: Fleet) -> Mask:
-    """Say on which GPUs kernels that widen FP8 operands keep up with their loads."""
-    return _CONVERTS_FP8_FAST[_row(fleet)]
-
-
-def is_blackwell(fleet: Fleet) -> Mask:
-    """Say which GPUs are data-centre Blackwell."""
-    return _IS_BLACKWELL[_row(fleet)]
-
-
-def has_square_tiles(fleet: Fleet) -> Mask:
-    """Say which GPUs' libraries take tiles of 256 x 256: data-centre Blackwell, CDNA3 and later."""
-    return _HAS_SQUARE_TILES[_row(fleet)]
-
-
-def has_tf32(fleet: Fleet) -> Mask:
-    """Say which GPUs' matrix units take TF32."""
-    return _HAS_TF32[_row(fleet)]
-
-
-def sgemm_kernels(fleet: Fleet) -> Codes:
-    """Return the `SgemmKernels` of each GPU.
-
-    >>> from wavecast.specs.product_kernels import SgemmKernels
-    >>> [SgemmKernels(code).name for code in sgemm_kernels(fleet)]
-    ['HOPPER', 'AMPERE']
+    >>> has_persistent_layers(fleet).tolist()
+    [True, True]
     """
-    return _SGEMM_KERNELS[_row(fleet)]
-
-
-def quantized_kernels(fleet: Fleet) -> Codes:
-    """Return the `QuantizedKernels` of each GPU.
-
-    >>> from wavecast.specs.product_kernels import QuantizedKernels
-    >>> [QuantizedKernels(code).name for code in quantized_kernels(fleet)]
-    ['HOPPER', 'NONE']
-    """
-    return _QUANTIZED_KERNELS[_row(fleet)]
+    return _MAY_PERSIST(fleet) & (_is_of(VOLTA)(fleet) | (fleet.sm_count >= _PERSISTENT_SM_COUNT))
 
 
 def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:
     """Return each GPU's energy per operation over the 16 nm process's, and the clock in Hz that it refers to."""
-    row = _row(fleet)
-    return _ENERGY_RATIO[row], _CLOCK_HZ[row]
+    return _ENERGY_RATIO(fleet), _CLOCK_HZ(fleet)

@@ -141,7 +141,7 @@ class Gpu:
     """What a user's file says that it costs; the shipped entries leave prices to the price book."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Catalog:
     """Hold every known GPU, in the order of the file; a user's own additions come last."""
 
@@ -218,16 +218,3 @@ def is_matrix_rate(rate: Rate) -> bool:
     (True, False)
     """
     return rate.value.startswith("matrix_")
-
-
-def rate_clock_hz(gpu: Gpu, rate: Rate) -> float:
-    """Return the clock at which the vendor states a rate."""
-    if is_matrix_rate(rate) and gpu.matrix_clock_hz is not None:
-        return gpu.matrix_clock_hz
-    return gpu.boost_clock_hz
-
-
-def ridge_flops_per_byte(gpu: Gpu, rate: Rate) -> float | None:
-    """Return the arithmetic intensity above which a kernel is bound by the unit and not by DRAM."""
-    flops_per_s = peak_flops_per_s(gpu, rate)
-    return None if flops_per_s is None else flops_per_s / gpu.memory_bandwidth_bytes_per_s

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from ..errors import InputError
-from .gpu import Gpu, Rate, SourceNote, is_hbm
-
-Entry = dict[str, Any]
-"""A table as tomllib returns it."""
+from .documents import Entry, read_table
+from .gpu import Gpu, Rate, SourceNote, is_hbm, is_matrix_rate
 
 MEGA: Final = 1e6
 GIGA: Final = 1e9
@@ -30,12 +28,18 @@ _PCIE_BYTES_PER_S_PER_LANE: Final = {
     6: 64e9 * 242 / 256 / 8,
 }
 """PCI Express base specification: transfer rate times line coding (8b/10b, 128b/130b, FLITs of 242 in 256 bytes)."""
-_COMPUTE_CAPABILITY: Final = re.compile(r"\d+\.\d+|gfx[0-9a-f]+|xe\d*-[a-z]+|gaudi\d+")
-
-
-SMALLEST_VALUE: Final = 1e-6
-LARGEST_VALUE: Final = 1e13
+EXAMPLE: Final = "docs/gpus.md has a complete example"
+Amount = Annotated[
+    float, Meta(ge=1e-6, le=1e13, description="a number from 1e-06 to 1e+13 in the unit that its key names")
+]
 """In the file's units, of which a reported memory in bytes is the largest number."""
+Count = Annotated[int, Meta(ge=1, le=10**13, description="a whole number from 1")]
+Text = Annotated[str, Meta(pattern=r"\S", description="text in quotes")]
+_Names = Annotated[tuple[Text, ...], Meta(description="a list of names in quotes")]
+_Capability = Annotated[
+    str,
+    Meta(pattern=r"^(\d+\.\d+|gfx[0-9a-f]+|xe\d*-[a-z]+|gaudi\d+)$", description="text like '9.0' or 'gfx942'"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +47,28 @@ class Key:
     """Describe one key of the file: the field it fills, its type, and the factor to base units."""
 
     field: str
-    kind: type = float
+    kind: Any = Amount
     scale: float = 1
     required: bool = False
 
 
-def _rates(prefix: str, names: Mapping[str, Rate]) -> dict[str, Key]:
-    return {f"{name}_{'tops' if name == 'int8' else 'tflops'}": Key(f"{prefix}{rate}") for name, rate in names.items()}
-
-
 RATE_PREFIX: Final = "rate:"
+
+
+def _rates(*, are_matrix: bool) -> dict[str, Key]:
+    return {
+        f"{rate.removeprefix('matrix_')}_{'tops' if rate is Rate.MATRIX_INT8 else 'tflops'}": Key(
+            RATE_PREFIX + rate, required=rate is Rate.FP32
+        )
+        for rate in Rate
+        if is_matrix_rate(rate) is are_matrix
+    }
+
+
 GROUPS: Final[dict[str, dict[str, Key]]] = {
     "clocks": {
-        "sm_count": Key("sm_count", int, required=True),
-        "fp32_lanes_per_sm": Key("fp32_lanes_per_sm", int),
+        "sm_count": Key("sm_count", Count, required=True),
+        "fp32_lanes_per_sm": Key("fp32_lanes_per_sm", Count, required=True),
         "base_mhz": Key("base_clock_hz", scale=MEGA),
         "boost_mhz": Key("boost_clock_hz", scale=MEGA, required=True),
         "matrix_mhz": Key("matrix_clock_hz", scale=MEGA),
@@ -64,73 +76,82 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
     },
     "memory": {
         "size_gib": Key("memory_bytes", scale=GIB, required=True),
-        "reported_bytes": Key("reported_memory_bytes", int),
-        "type": Key("memory_type", str, required=True),
+        "reported_bytes": Key("reported_memory_bytes", Count),
+        "type": Key("memory_type", Text, required=True),
         "ecc": Key("has_ecc", bool),
         "shared_with_host": Key("has_shared_memory", bool),
-        "bus_bits": Key("memory_bus_bits", int),
+        "bus_bits": Key("memory_bus_bits", Count),
         "pin_gbit_per_s": Key("memory_pin_rate_bits_per_s", scale=GIGA),
         "bandwidth_gb_per_s": Key("memory_bandwidth_bytes_per_s", scale=GIGA, required=True),
     },
     "l2": {"size_mib": Key("l2_cache_bytes", scale=MIB, required=True)},
-    "vector": {
-        "fp64_tflops": Key(RATE_PREFIX + Rate.FP64),
-        "fp32_tflops": Key(RATE_PREFIX + Rate.FP32, required=True),
-        "fp16_tflops": Key(RATE_PREFIX + Rate.FP16),
-    },
+    "vector": _rates(are_matrix=False),
     "matrix": {
-        "fp16_flop_per_clock_per_sm": Key("matrix_flops_per_clock_per_sm", int),
-        **_rates(
-            RATE_PREFIX,
-            {
-                "fp64": Rate.MATRIX_FP64,
-                "fp32": Rate.MATRIX_FP32,
-                "tf32": Rate.MATRIX_TF32,
-                "fp16": Rate.MATRIX_FP16,
-                "fp16_accumulate_fp16": Rate.MATRIX_FP16_ACCUMULATE_FP16,
-                "bf16": Rate.MATRIX_BF16,
-                "fp8": Rate.MATRIX_FP8,
-                "fp8_accumulate_fp16": Rate.MATRIX_FP8_ACCUMULATE_FP16,
-                "fp4": Rate.MATRIX_FP4,
-                "int8": Rate.MATRIX_INT8,
-            },
-        ),
+        "fp16_flop_per_clock_per_sm": Key("matrix_flops_per_clock_per_sm", Count),
+        **_rates(are_matrix=True),
     },
     "occupancy": {
-        "warp_size": Key("warp_size", int, required=True),
-        "threads_per_sm": Key("max_threads_per_sm", int, required=True),
-        "blocks_per_sm": Key("max_blocks_per_sm", int, required=True),
-        "registers_per_sm": Key("registers_per_sm", int, required=True),
-        "shared_memory_per_sm_kib": Key("shared_memory_per_sm_bytes", int, KIB, required=True),
-        "shared_memory_per_block_kib": Key("max_shared_memory_per_block_bytes", int, KIB, required=True),
+        "warp_size": Key("warp_size", Count, required=True),
+        "threads_per_sm": Key("max_threads_per_sm", Count, required=True),
+        "blocks_per_sm": Key("max_blocks_per_sm", Count, required=True),
+        "registers_per_sm": Key("registers_per_sm", Count, required=True),
+        "shared_memory_per_sm_kib": Key("shared_memory_per_sm_bytes", Count, KIB, required=True),
+        "shared_memory_per_block_kib": Key("max_shared_memory_per_block_bytes", Count, KIB, required=True),
     },
     "links": {
-        "name": Key("link_name", str),
+        "name": Key("link_name", Text),
         "bandwidth_gb_per_s": Key("link_bandwidth_bytes_per_s", scale=GIGA),
-        "pcie_generation": Key("pcie_generation", int, required=True),
-        "pcie_lanes": Key("pcie_lanes", int, required=True),
+        "pcie_generation": Key("pcie_generation", Count, required=True),
+        "pcie_lanes": Key("pcie_lanes", Count, required=True),
     },
     "power": {"tdp_w": Key("tdp_w", required=True), "cap_w": Key("power_cap_w")},
 }
-OPTIONAL_GROUPS: Final = frozenset({"matrix"})
 PLAIN_KEYS: Final[dict[str, Key]] = {
-    "name": Key("name", str, required=True),
-    "aliases": Key("aliases", list),
-    "vendor": Key("vendor", str, required=True),
-    "architecture": Key("architecture", str, required=True),
-    "chip": Key("chip", str),
-    "compute_capability": Key("compute_capability", str, required=True),
+    "name": Key("name", Text, required=True),
+    "aliases": Key("aliases", _Names),
+    "vendor": Key("vendor", Text, required=True),
+    "architecture": Key("architecture", Text, required=True),
+    "chip": Key("chip", Text),
+    "compute_capability": Key("compute_capability", _Capability, required=True),
     "is_package": Key("is_package", bool),
-    "slice": Key("slice_name", str),
-    "release_date": Key("release_date", str),
-    "note": Key("note", str),
+    "slice": Key("slice_name", Text),
+    "release_date": Key("release_date", Text),
+    "note": Key("note", Text),
     "price_usd_per_hour": Key("price_usd_per_hour"),
 }
-ENTRY_KEYS: Final = frozenset({*PLAIN_KEYS, *GROUPS, "source", "verified", "based_on"})
-CAPABILITY_KEYS: Final = frozenset(
-    {"vendor", "architecture", "fp32_lanes_per_sm", "source", "verified", *GROUPS["occupancy"]}
+NOTE_KEYS: Final = {"source": Key("source", Text), "verified": Key("verified", bool)}
+
+
+def table_type(name: str, keys: Mapping[str, Key], *, complete: bool = True) -> type[Struct]:
+    """Return the type of a table; of one that is not `complete`, no key need be there."""
+    fields = [
+        (key, spec.kind) if complete and spec.required else (key, spec.kind | UnsetType, UNSET)
+        for key, spec in keys.items()
+    ]
+    return defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _entry(*, complete: bool) -> type[Struct]:
+    groups = {
+        name: Key("", table_type(name, {**keys, **NOTE_KEYS}, complete=complete), required=name != "matrix")
+        for name, keys in GROUPS.items()
+    }
+    return table_type("Entry", {**PLAIN_KEYS, **groups, **NOTE_KEYS, "based_on": Key("", Text)}, complete=complete)
+
+
+CAPABILITY_TABLE: Final = table_type(
+    "Capability",
+    {
+        **{name: PLAIN_KEYS[name] for name in ("vendor", "architecture")},
+        **{name: GROUPS["clocks"][name] for name in ("fp32_lanes_per_sm",)},
+        **GROUPS["occupancy"],
+        **NOTE_KEYS,
+    },
+    complete=False,
 )
-_GROUP_EXTRAS: Final = frozenset({"source", "verified"})
+OWN_ENTRY: Final = _entry(complete=False)
+"""What a user writes of a GPU: the rest may come from another, or from its compute capability."""
+_COMPLETE_ENTRY: Final = _entry(complete=True)
 
 
 def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gpu:
@@ -138,132 +159,61 @@ def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gp
 
     `where` names the file and the entry in errors. Raises InputError for unknown, missing or impossible values.
     """
-    check_keys(entry, ENTRY_KEYS, where)
-    if "source" in entry or "verified" in entry:
-        _source_note(entry, entry, where)
     complete = _with_capability(entry, capabilities, where)
-    values = _convert(complete, PLAIN_KEYS, where)
+    read_table(complete, _COMPLETE_ENTRY, where, example=EXAMPLE)
+    values = values_of(complete, PLAIN_KEYS)
     values["aliases"] = tuple(values.get("aliases", ()))
     rates: dict[Rate, float] = {}
     sources: dict[str, SourceNote] = {}
     for name, keys in GROUPS.items():
-        group = complete.get(name)
-        if group is None:
-            if name not in OPTIONAL_GROUPS:
-                raise InputError(f"{where}: the group {name} is missing; expected {', '.join(keys)}")
+        if name not in complete:
             continue
-        for field, value in _convert_group(group, keys, f"{where}, {name}").items():
+        group = complete[name]
+        for field, value in values_of(group, keys).items():
             if field.startswith(RATE_PREFIX):
                 rates[Rate(field.removeprefix(RATE_PREFIX))] = value * TERA
             else:
                 values[field] = value
-        sources[name] = _source_note(group, complete, f"{where}, {name}")
+        holder = (
+            group if group.keys() & NOTE_KEYS else complete
+        )  # `verified` holds for the source beside which it stands
+        source = group.get("source", complete.get("source"))
+        if source is None:
+            raise InputError(f"{where}: source is missing; {EXAMPLE}")
+        sources[name] = SourceNote(source=source, verified=holder.get("verified", False))
     values.setdefault("has_ecc", is_hbm(values["memory_type"]))
-    values["pcie_bandwidth_bytes_per_s"] = _pcie_bytes_per_s(values, where)
+    generation, lanes = values.pop("pcie_generation"), values.pop("pcie_lanes")
+    if generation not in _PCIE_BYTES_PER_S_PER_LANE:
+        known = f"{min(_PCIE_BYTES_PER_S_PER_LANE)} to {max(_PCIE_BYTES_PER_S_PER_LANE)}"
+        raise InputError(f"{where}: links.pcie_generation: expected {known}, found {generation}")
+    values["pcie_bandwidth_bytes_per_s"] = _PCIE_BYTES_PER_S_PER_LANE[generation] * lanes
     if values.get("has_shared_memory"):
         values["pcie_bandwidth_bytes_per_s"] = values["memory_bandwidth_bytes_per_s"] / 2
     return Gpu(**values, peak_flops_per_s=rates, sources=sources)
 
 
-def check_keys(table: Entry, known: Iterable[str], where: str) -> None:
-    """Raise InputError for the first key of `table` that is not known, with the nearest known one."""
-    unknown = table.keys() - set(known)
-    if unknown:
-        import difflib
-
-        key = min(unknown)
-        near = difflib.get_close_matches(key, list(known), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
-        raise InputError(f"{where}: unknown key {key}; {hint}")
-
-
-def check_table(value: Any, where: str) -> Entry:
-    """Return `value` if it is a table, else raise InputError."""
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: expected a table, found {value!r}")
-    return value
+def values_of(table: Entry, keys: Mapping[str, Key]) -> dict[str, Any]:
+    """Return what a table says by the fields that its keys fill, in base units."""
+    return {
+        key.field: table[name] if key.scale == 1 else table[name] * key.scale
+        for name, key in keys.items()
+        if name in table
+    }
 
 
 def _with_capability(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Entry:
     """Return the entry with vendor, architecture, lanes and limits from its compute capability where it has none."""
-    capability = entry.get("compute_capability")
-    if not isinstance(capability, str) or not _COMPUTE_CAPABILITY.fullmatch(capability):
-        raise InputError(f"{where}: compute_capability: expected text like '9.0' or 'gfx942', found {capability!r}")
+    if "compute_capability" not in entry:
+        return entry  # which is then refused
+    capability = entry["compute_capability"]
     shared = capabilities.get(capability, {})
-    limits = {key: shared[key] for key in (*GROUPS["occupancy"], *_GROUP_EXTRAS) if key in shared}
-    own = check_table(entry.get("occupancy", {}), f"{where}, occupancy")
-    if own:
-        limits = {key: value for key, value in limits.items() if key not in _GROUP_EXTRAS}
-    occupancy = limits | own
+    own = entry.get("occupancy", {})
+    occupancy = {key: shared[key] for key in (*GROUPS["occupancy"], *(() if own else NOTE_KEYS)) if key in shared} | own
     if not occupancy:
         raise InputError(
             f"{where}: compute_capability {capability} is not known (known: {', '.join(capabilities)}); "
             f"give the group occupancy or a table [compute_capability] with {', '.join(GROUPS['occupancy'])}"
         )
-    clocks = check_table(entry.get("clocks", {}), f"{where}, clocks")
-    if "fp32_lanes_per_sm" not in clocks:
-        if "fp32_lanes_per_sm" not in shared:
-            raise InputError(f"{where}, clocks: fp32_lanes_per_sm is missing")
-        clocks = {**clocks, "fp32_lanes_per_sm": shared["fp32_lanes_per_sm"]}
-    identity: Entry = {key: shared[key] for key in ("vendor", "architecture") if key in shared}
+    clocks = {key: shared[key] for key in ("fp32_lanes_per_sm",) if key in shared} | entry.get("clocks", {})
+    identity = {key: shared[key] for key in ("vendor", "architecture") if key in shared}
     return {**identity, **entry, "clocks": clocks, "occupancy": occupancy}
-
-
-def _convert_group(group: Any, keys: Mapping[str, Key], where: str) -> dict[str, Any]:
-    table = check_table(group, where)
-    if not table.keys() <= keys.keys() | _GROUP_EXTRAS:
-        check_keys(table, [*keys, *_GROUP_EXTRAS], where)
-    return _convert(table, keys, where)
-
-
-def _convert(table: Entry, keys: Mapping[str, Key], where: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, key in keys.items():
-        if name in table:
-            values[key.field] = convert_value(table[name], key, name, where)
-        elif key.required:
-            raise InputError(f"{where}: {name} is missing; docs/gpus.md has a complete example")
-    return values
-
-
-def convert_value(value: Any, key: Key, name: str, where: str) -> Any:
-    """Return a value of a file in SI units; raise InputError where it is not of the key's kind, or no quantity."""
-    if key.kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise InputError(f"{where}: {name}: expected a number above 0, found {value!r}")
-        if key.kind is int and value != int(value):
-            raise InputError(f"{where}: {name}: expected a whole number, found {value!r}")
-        if not SMALLEST_VALUE <= value <= LARGEST_VALUE:
-            expected = f"{SMALLEST_VALUE:g} to {LARGEST_VALUE:g}"
-            raise InputError(f"{where}: {name}: expected {expected}, found {value!r}: check its unit")
-        return int(value * key.scale) if key.kind is int else value * key.scale
-    if key.kind is list:
-        if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
-            raise InputError(f"{where}: {name}: expected a list of names in quotes, found {value!r}")
-    elif not isinstance(value, key.kind):
-        expected = "true or false" if key.kind is bool else "text in quotes"
-        raise InputError(f"{where}: {name}: expected {expected}, found {value!r}")
-    elif value == "":
-        raise InputError(f"{where}: {name}: expected text, found nothing")
-    return value
-
-
-def _source_note(group: Entry, entry: Entry, where: str) -> SourceNote:
-    """Return a group's own source, else its entry's. `verified` holds for the source beside which it stands."""
-    holder = group if "source" in group or "verified" in group else entry
-    source = group.get("source", entry.get("source"))
-    verified = holder.get("verified", False)
-    if not isinstance(source, str) or not source:
-        raise InputError(f"{where}: source: expected text in quotes, found {source!r}")
-    if not isinstance(verified, bool):
-        raise InputError(f"{where}: verified: expected true or false, found {verified!r}")
-    return SourceNote(source=source, verified=verified)
-
-
-def _pcie_bytes_per_s(values: dict[str, Any], where: str) -> float:
-    generation: int = values.pop("pcie_generation")
-    lanes: int = values.pop("pcie_lanes")
-    if generation not in _PCIE_BYTES_PER_S_PER_LANE:
-        known = f"{min(_PCIE_BYTES_PER_S_PER_LANE)} to {max(_PCIE_BYTES_PER_S_PER_LANE)}"
-        raise InputError(f"{where}, links: pcie_generation: expected {known}, found {generation}")
-    return _PCIE_BYTES_PER_S_PER_LANE[generation] * lanes

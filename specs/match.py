@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 from ..errors import InputError, UnknownGpuError
 from .gpu import Catalog, Gpu
 from .instances import Server, find_machines
-from .names import agrees_with_vendor, can_mean, near_gpus, words_of
+from .names import agrees_with_vendor, can_mean, near_gpus, parts_of, telling_words, words_of
 from .variants import GpuSetting, apply_variant, split_variant
 
 _VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "graphics"})
@@ -21,10 +22,42 @@ _GENERIC_NAMES: Final = frozenset({
 """Plain names that tell no product, e.g. of `NVIDIA Graphics Device` and `AMD Radeon Graphics`."""
 _GFX_NAME: Final = re.compile(r"gfx\d+[0-9a-f]{2}(?::\S*)?")
 """AMD's names of architectures, which some drivers report as the device's."""
+_GFX_VERSION: Final = re.compile(r"gfx(\d+)([0-9a-f])[0-9a-f]")
+"""Of them: major, minor, stepping."""
 _LINES: Final = frozenset({"titan", "quadro"})
 """Lines of products that are known by a name alone."""
 _MEMORY_RATIO_RANGE: Final = (0.85, 1.10)
 """Reported over nominal memory: ECC on GDDR6 takes 6.25 % and drivers reserve up to about 3 % more."""
+
+
+class NameIndex:
+    """Tell which few of many GPUs a name may mean, so that the rules of `find_gpus` are tried on these alone."""
+
+    def __init__(self, gpus: Iterable[Gpu] = ()) -> None:
+        self._gpus: dict[str, tuple[int, Gpu]] = {}
+        self._named: dict[str, dict[str, None]] = {}
+        for gpu in gpus:
+            self.add(gpu)
+
+    def add(self, gpu: Gpu) -> None:
+        """Add a GPU at the end, or in the place of its namesake."""
+        self._gpus[gpu.name] = (self._gpus.get(gpu.name, (len(self._gpus),))[0], gpu)
+        for name in (gpu.name, *gpu.aliases):
+            for key in (plain_name(name), _short(name), *(_LINES & set(words_of(name)))):
+                self._named.setdefault(key, {})[gpu.name] = None
+        for word in telling_words(gpu):
+            self._named.setdefault(word, {})[gpu.name] = None
+
+    def narrow(self, name: str) -> Catalog:
+        """Return the GPUs, in order, that share with a name what each rule needs."""
+        keys = {plain_name(name), _short(name), *words_of(name), *parts_of(name)}
+        found = {own: self._gpus[own] for key in keys & self._named.keys() for own in self._named[key]}
+        return Catalog(gpus=tuple(gpu for _, gpu in sorted(found.values(), key=lambda placed: placed[0])))
+
+
+@lru_cache(maxsize=4)
+def _index_of(catalog: Catalog) -> NameIndex:
+    return NameIndex(catalog.gpus)
 
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
@@ -79,8 +112,9 @@ def _run_as(gpus: list[Gpu], variant: GpuSetting, name: str) -> list[Gpu]:
 def _find_base(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]:
     if not words_of(name):
         raise UnknownGpuError(f"{name!r} names no GPU; see `wavecast catalog` for all of them")
-    for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line):
-        found = [gpu for gpu in _distinct(matches(catalog, name)) if agrees_with_vendor(gpu, name)]
+    near = [gpu for gpu in _index_of(catalog).narrow(name).gpus if agrees_with_vendor(gpu, name)]
+    for rule in _rules(name):
+        found = list(filter(rule, near))
         if found:
             return found
     found = _of_machines(catalog, find_machines(name))
@@ -123,7 +157,8 @@ def match_device(
     'A100 SXM4 80GB'
     >>> match_device(catalog, "NVIDIA A100-SXM4-80GB", sm_count=42, memory_bytes=None)  # a slice of one: None
     """
-    named = _distinct([*_by_name(catalog, name), *_by_alias(catalog, name)])
+    is_named, is_alias, *_ = _rules(name)
+    named = [gpu for gpu in _index_of(catalog).narrow(name).gpus if is_named(gpu) or is_alias(gpu)]
     fitting = [gpu for gpu in named if _agrees(gpu, sm_count, memory_bytes)]
     if not named and is_generic_name(name):
         fitting = find_fitting(
@@ -141,6 +176,17 @@ def is_generic_name(name: str) -> bool:
     return plain_name(name) in _GENERIC_NAMES or _GFX_NAME.fullmatch(name.strip()) is not None
 
 
+def is_reported_as(compute_capability: str, reported: str) -> bool:
+    """Say whether frameworks may report a compute capability so: of AMD's `gfx942` they say `9.4`, or features, too.
+
+    >>> is_reported_as("gfx942", "9.4"), is_reported_as("gfx90a", "gfx90a:xnack-"), is_reported_as("8.0", "8.6")
+    (True, True, False)
+    """
+    name = reported.partition(":")[0]
+    known = _GFX_VERSION.fullmatch(compute_capability)
+    return name == compute_capability or (known is not None and name == f"{known[1]}.{int(known[2], 16)}")
+
+
 def find_fitting(
     catalog: Catalog, *, sm_count: int | None, memory_bytes: int | None, compute_capability: str | None
 ) -> list[Gpu]:
@@ -149,8 +195,6 @@ def find_fitting(
     >>> [gpu.name for gpu in find_fitting(catalog, sm_count=304, memory_bytes=192 * 2**30, compute_capability="9.4")]
     ['Instinct MI300X']
     """
-    from .generations import is_reported_as
-
     if sm_count is None or memory_bytes is None:
         return []
     return [
@@ -169,42 +213,21 @@ def _agrees(gpu: Gpu, sm_count: int | None, memory_bytes: int | None) -> bool:
     return memory_bytes is None or low * gpu.memory_bytes <= memory_bytes <= high * gpu.memory_bytes
 
 
-def _by_name(catalog: Catalog, name: str) -> list[Gpu]:
-    return _equal(catalog, name, plain_name, lambda gpu: (gpu.name,))
-
-
-def _by_alias(catalog: Catalog, name: str) -> list[Gpu]:
-    found = _equal(catalog, name, plain_name, lambda gpu: gpu.aliases)
-    # `AMD Radeon Graphics` names no product: of that, `radeon` is not enough.
-    is_whole = any(map(str.isdigit, plain_name(name)))
-    return [gpu for gpu in found if is_whole or words_of(name) in map(words_of, gpu.aliases)]
-
-
-def _by_short_name(catalog: Catalog, name: str) -> list[Gpu]:
-    return _equal(catalog, name, _short, lambda gpu: (gpu.name,))
-
-
-def _by_short_alias(catalog: Catalog, name: str) -> list[Gpu]:
-    has_model = any(map(str.isdigit, name))
-    return _equal(catalog, name, _short, lambda gpu: gpu.aliases) if has_model else []
-
-
-def _equal(
-    catalog: Catalog, name: str, simplify: Callable[[str], str], names: Callable[[Gpu], Iterable[str]]
-) -> list[Gpu]:
-    wanted = simplify(name)
-    if not wanted:
-        return []
-    return [gpu for gpu in catalog.gpus if any(simplify(candidate) == wanted for candidate in names(gpu))]
-
-
-def _by_reading(catalog: Catalog, name: str) -> list[Gpu]:
-    return [gpu for gpu in catalog.gpus if can_mean(gpu, name)]
-
-
-def _by_line(catalog: Catalog, name: str) -> list[Gpu]:
-    wanted = [word for word in words_of(name) if word not in _VENDOR_WORDS]
-    return [gpu for gpu in catalog.gpus if len(wanted) == 1 and wanted[0] in _LINES & set(words_of(gpu.name))]
+def _rules(name: str) -> tuple[Callable[[Gpu], bool], ...]:
+    """Return what a GPU must satisfy for a name to mean it, in the order in which it is tried."""
+    plain, short, words = plain_name(name), _short(name), words_of(name)
+    has_digit, wanted = any(map(str.isdigit, plain)), [word for word in words if word not in _VENDOR_WORDS]
+    return (
+        lambda gpu: plain != "" and plain_name(gpu.name) == plain,
+        # `AMD Radeon Graphics` names no product: of that, `radeon` is not enough.
+        lambda gpu: (
+            plain != "" and plain in map(plain_name, gpu.aliases) and (has_digit or words in map(words_of, gpu.aliases))
+        ),
+        lambda gpu: short != "" and _short(gpu.name) == short,
+        lambda gpu: short != "" and has_digit and short in map(_short, gpu.aliases),
+        lambda gpu: can_mean(gpu, name),
+        lambda gpu: len(wanted) == 1 and wanted[0] in _LINES & set(words_of(gpu.name)),
+    )
 
 
 def is_gpu_name(catalog: Catalog, name: str) -> bool:
@@ -213,8 +236,7 @@ def is_gpu_name(catalog: Catalog, name: str) -> bool:
     >>> is_gpu_name(catalog, "h100"), is_gpu_name(catalog, "p4d.24xlarge")
     (True, False)
     """
-    ways = (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line)
-    return any(matches(catalog, name) for matches in ways)
+    return any(rule(gpu) for rule in _rules(name) for gpu in _index_of(catalog).narrow(name).gpus)
 
 
 def _of_machines(catalog: Catalog, machines: Iterable[Server]) -> list[Gpu]:
@@ -233,15 +255,13 @@ def _unknown_message(catalog: Catalog, name: str) -> str:
     return f"no GPU of the catalogue is called {name!r}; {hint}"
 
 
-def _distinct(gpus: Iterable[Gpu]) -> list[Gpu]:
-    return list({gpu.name: gpu for gpu in gpus}.values())
-
-
+@lru_cache(maxsize=8192)
 def plain_name(name: str) -> str:
     """Return what counts of a name: its letters and digits in lower case, without vendor words."""
     return _without(name, _VENDOR_WORDS)
 
 
+@lru_cache(maxsize=8192)
 def _short(name: str) -> str:
     """Drop the brand words too, unless nothing that tells products apart is left (TITAN RTX)."""
     short = _without(name, _BRAND_WORDS)

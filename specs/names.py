@@ -58,6 +58,22 @@ def can_mean(gpu: Gpu, name: str) -> bool:
     )
 
 
+def telling_words(gpu: Gpu) -> frozenset[str]:
+    """Return one word for each spelling of a GPU without which `can_mean` is false: its longest that is needed."""
+    return frozenset(max(spelling.needed, key=len) for spelling in _spellings(gpu) if spelling.needed)
+
+
+def parts_of(name: str) -> set[str]:
+    """Return all parts of a name as `can_mean` reads it, among which each word of it is; none of a name too long.
+
+    >>> sorted(parts_of("a 1"))
+    ['1', 'a', 'a1']
+    """
+    text = _joined(name)
+    ends = range(1, len(text) + 1 if len(text) <= _LONGEST_NAME else 1)
+    return {text[start:end] for end in ends for start in range(end)}
+
+
 def agrees_with_vendor(gpu: Gpu, name: str) -> bool:
     """Say whether a name states no vendor, or this GPU's."""
     stated = VENDORS & set(words_of(name))

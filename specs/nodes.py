@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
-from .documents import read_toml
+from .documents import Entry, read_toml
 from .gpu import SourceNote
-from .layout import GIGA, Entry
+from .layout import GIGA, Count, Key, Text, values_of
 
 _NODES_FILE = Path(__file__).with_name("nodes.toml")
 
@@ -23,13 +24,13 @@ class Node:
     gpu: str
     """Catalogue name."""
     gpu_count: int
-    link: str | None
+    link: str | None = None
     """How the GPUs of the machine are linked; None where there is one GPU."""
-    link_bandwidth_bytes_per_s: float
+    link_bandwidth_bytes_per_s: float = 0.0
     """Both directions together; 0 where there is no link."""
     domain_gpu_count: int
     """GPUs that reach each other at link speed, other machines of the rack included; 1 where none do."""
-    host_link: str | None
+    host_link: str | None = None
     nic: str
     nic_bandwidth_bytes_per_s: float
     """One direction."""
@@ -52,6 +53,31 @@ class Node:
     nic_bandwidth_ratio: float = 1.0
 
 
+NODE_KEYS: Final = {
+    "name": Key("name", Text, required=True),
+    "kind": Key("kind", Text),
+    "gpu": Key("gpu", Text, required=True),
+    "gpu_count": Key("gpu_count", Count, required=True),
+    "link": Key("link", Text),
+    "link_gb_per_s": Key("link_bandwidth_bytes_per_s", scale=GIGA),
+    "domain_gpu_count": Key("domain_gpu_count", Count),
+    "pair_gb_per_s": Key("pair_bandwidth_bytes_per_s", scale=GIGA),
+    "socket_gb_per_s": Key("socket_bandwidth_bytes_per_s", scale=GIGA),
+    "host_link": Key("host_link", Text),
+    "host_gb_per_s": Key("host_bandwidth_bytes_per_s", scale=GIGA),
+    "nic": Key("nic", Text),
+    "nic_gbit_per_s": Key("nic_bandwidth_bytes_per_s", scale=GIGA / 8),
+    "usd_per_hour": Key("usd_per_hour"),
+    "price_source": Key("price_source", Text),
+    "link_latency_ratio": Key("link_latency_ratio"),
+    "link_bandwidth_ratio": Key("link_bandwidth_ratio"),
+    "nic_latency_ratio": Key("nic_latency_ratio"),
+    "nic_bandwidth_ratio": Key("nic_bandwidth_ratio"),
+    "note": Key("note", Text),
+}
+"""Key of a `[[node]]` table → what of a node it says."""
+
+
 @lru_cache(maxsize=1)
 def load_nodes() -> tuple[Node, ...]:
     """Return every node, in the order of the file."""
@@ -60,31 +86,15 @@ def load_nodes() -> tuple[Node, ...]:
 
 def node_of_entry(entry: Entry) -> Node:
     """Return the node that a table of a TOML file describes; its keys and values are taken as they are."""
-    optional = {
-        name: entry[key] * GIGA
-        for name, key in (
-            ("pair_bandwidth_bytes_per_s", "pair_gb_per_s"),
-            ("socket_bandwidth_bytes_per_s", "socket_gb_per_s"),
-            ("host_bandwidth_bytes_per_s", "host_gb_per_s"),
-        )
-        if key in entry
-    }
-    ratios = ("link_latency_ratio", "link_bandwidth_ratio", "nic_latency_ratio", "nic_bandwidth_ratio")
-    return Node(
-        name=entry["name"],
-        kind=entry["kind"],
-        gpu=entry["gpu"],
-        gpu_count=entry["gpu_count"],
-        link=entry.get("link"),
-        link_bandwidth_bytes_per_s=entry.get("link_gb_per_s", 0) * GIGA,
-        domain_gpu_count=entry["domain_gpu_count"],
-        host_link=entry.get("host_link"),
-        nic=entry["nic"],
-        nic_bandwidth_bytes_per_s=entry["nic_gbit_per_s"] * GIGA / 8,
-        source=SourceNote(source=entry["source"], verified=entry.get("verified", False)),
-        note=entry.get("note", ""),
-        usd_per_hour=entry.get("usd_per_hour"),
-        price_source=entry.get("price_source", ""),
-        **optional,
-        **{name: float(entry[name]) for name in ratios if name in entry},
-    )
+    note = SourceNote(source=entry["source"], verified=entry.get("verified", False))
+    return Node(**values_of(entry, NODE_KEYS), source=note)
+
+
+def entry_of_node(node: Node) -> Entry:
+    """Return a node as a table of a TOML file has it."""
+    found: Entry = {}
+    for name, key in NODE_KEYS.items():
+        value = getattr(node, key.field)
+        if value is not None and name not in ("note", "price_source"):
+            found[name] = value / key.scale if key.scale != 1 else value
+    return {**found, "source": node.source.source, "note": node.note}

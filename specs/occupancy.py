@@ -23,12 +23,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .allocation import UNLIMITED
+from .generation_rows import UNLIMITED
 from .generations import generation_at
 from .gpu import Gpu
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 MAX_THREADS_PER_BLOCK: Final = 1024
 """CUDA C Programming Guide, all compute capabilities; the same for AMD work groups (ISA documents)."""
@@ -118,15 +117,6 @@ def resident_blocks(
     representatives = [gpus[columns.index(kind)] for kind in range(len(kinds))]
     limits = sm_limits(representatives)
     return blocks_per_sm(threads_per_block, registers_per_thread, shared_memory_bytes, limits)[:, columns]
-
-
-def occupancy_ratio(threads_per_block: npt.ArrayLike, blocks: IntArray, limits: SmLimits) -> FloatArray:
-    """Return resident warps over the most that one multiprocessor can hold, kernels × GPUs.
-
-    `blocks` is what `blocks_per_sm` returned for the same kernels and GPUs.
-    """
-    warps = -(-_rows(threads_per_block) // limits.warp_size)
-    return blocks * warps / limits.max_warps
 
 
 def _limits_key(gpu: Gpu) -> tuple[str | int, ...]:

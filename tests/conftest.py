@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import date
@@ -61,7 +61,7 @@ SLOW = ROOT / "tests" / "slow.txt"
 SLOW_S = 0.5
 SHOWN_GPUS = ROOT / "tests" / "shown_gpus.txt"
 NEEDS_TORCH = ROOT / "tests" / "tracer"
-CPU_S = Counter[str]()
+CPU_S: defaultdict[str, float] = defaultdict(float)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,7 +104,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    spent = dict(report.user_properties).get("cpu_s", 0.0)
+    spent = next((float(str(value)) for name, value in report.user_properties if name == "cpu_s"), 0.0)
     worker = getattr(report, "node", None)
     before = _SPENT.get(worker, spent)
     _SPENT[worker] = spent

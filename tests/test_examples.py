@@ -20,7 +20,7 @@ from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.models.registry import assign_models
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
-from wavecast.analyzer.recorded.window import select_window
+from wavecast.analyzer.recorded.recording import choose_recording
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto
 from wavecast.specs.catalog import load_catalog
@@ -174,8 +174,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     trace, catalog, profile = load_trace(SAMPLE), load_catalog(), write_profile()
     h100, a100 = (find_gpu(catalog, name) for name in ("h100 sxm", "a100 sxm 80gb"))
     result = run_analysis(trace, catalog, targets=[h100, a100])
-    window, library, measured = select_window(trace), load_library(), import_kineto(profile)
-    workload = shape_workload(trace, window)
+    window, library, measured = choose_recording(trace).window, load_library(), import_kineto(profile)
+    recorded, workload = choose_recording(measured), shape_workload(trace, window)
     assigned = assign_models(workload.works, workload.work.rate, library.fitted)
     folder = tmp_path_factory.mktemp("examples")
     return {
@@ -194,7 +194,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "problems": next(found.problems for found in assigned if found.model == "matmul"),
         "profile": profile,
         "measured": measured,
-        "kernels": measured_workload(measured, select_window(measured)),
+        "recorded": recorded,
+        "kernels": measured_workload(measured, recorded.window),
         "graph": build_graph(measured),
         "tables": write_tables(folder / "tables"),
         "job": write_job(folder / "job"),

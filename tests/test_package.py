@@ -33,7 +33,10 @@ def test_every_module_and_data_file_is_in_the_wheel(root_dir: Path, wheel_names:
     expected = {f"wavecast/{path.name}" for path in root_dir.glob("*.py")}
     for package in (*PACKAGES, "mlp_weights"):
         for path in (root_dir / package).rglob("*"):
-            if path.suffix in {".py", ".toml", ".json", ".safetensors", ".css", ".js"}:
+            if (
+                path.suffix in {".py", ".toml", ".json", ".safetensors", ".css", ".js", ".j2"}
+                or path.name == "accuracy.md"
+            ):
                 expected.add(f"wavecast/{path.relative_to(root_dir).as_posix()}")
     assert expected - wheel_names == set()
 

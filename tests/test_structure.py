@@ -42,6 +42,21 @@ def test_rooms_are_few_and_stand_one_above_the_other(structure: Any, arrows: Map
     assert max(floors.values()) <= LONGEST_CHAIN
 
 
+def test_no_file_is_in_a_circle_of_imports(structure: Any, modules: list[Any]) -> None:
+    assert [circle for circle in structure.file_circles(modules) if not any("archive" in name for name in circle)] == []
+
+
+def test_only_the_tracer_and_training_import_torch(structure: Any, modules: list[Any]) -> None:
+    importers = structure.importers_of(modules, "torch")
+    assert {structure.room_of(name) for name in importers} == {"tracer", "mlp_weights"}
+
+
+def test_nothing_that_runs_at_a_users_imports_the_training_code(structure: Any, modules: list[Any]) -> None:
+    users = [module.name for module in modules if module.room != "mlp_weights"]
+    trained = [name for name in structure.reachable(modules, users) if name.startswith("mlp_weights.train")]
+    assert trained == []
+
+
 def test_no_module_of_the_analyzer_stands_outside_a_room(root_dir: Path) -> None:
     assert [path.name for path in (root_dir / "analyzer").glob("*.py")] == ["__init__.py"]
 

@@ -9,8 +9,8 @@ import torch
 
 from ..errors import CaptureError, InputError
 from ..formats.trace.tables import Trace, Workload
-from .description.origin import check_workload, describe_trace, mode_of
-from .hooks.lock import only_recording
+from .description.device import check_workload, describe_trace, mode_of
+from .hooks.patches import only_recording
 
 
 def trace_iteration(
@@ -38,7 +38,11 @@ def trace_iteration(
     >>> [recorded.strings[name] for name in recorded.ops.name]
     ['aten::t', 'aten::addmm']
     """
-    _check(step, warmup, repeats)
+    if not callable(step):
+        raise InputError(f"step: expected a function without arguments that runs one iteration, got {step!r}")
+    for counted, value in (("warmup", warmup), ("repeats", repeats)):
+        if value < 0:
+            raise InputError(f"{counted}: expected 0 or more, got {value}")
     workload = Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=samples_per_iteration)
     check_workload(workload)
     target = _resolve_device(device)
@@ -52,14 +56,6 @@ def trace_iteration(
 
             trace = record_profiled(step, device=target, warmup=warmup, repeats=repeats)
     return describe_trace(trace, target.type, replace(workload, mode=mode or mode_of(trace)))
-
-
-def _check(step: object, warmup: int, repeats: int) -> None:
-    if not callable(step):
-        raise InputError(f"step: expected a function without arguments that runs one iteration, got {step!r}")
-    for name, value in (("warmup", warmup), ("repeats", repeats)):
-        if value < 0:
-            raise InputError(f"{name}: expected 0 or more, got {value}")
 
 
 def _resolve_device(device: str | torch.device | None) -> torch.device:

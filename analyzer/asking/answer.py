@@ -84,7 +84,7 @@ class Report(ABC):
 
     def pictures(self) -> tuple[Picture, ...]:
         """Return its charts, each a picture of its own; none where it has none."""
-        from ..page.chart import Chart
+        from ..page.page import Chart
         from .pictures import Picture as AnyPicture
 
         return tuple(AnyPicture(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))
@@ -124,8 +124,7 @@ class Report(ABC):
 
             display(self)
             return
-        from ..page.stream import encodable, stdout_screen
-        from ..page.terminal import draw_terminal
+        from ..page.terminal import draw_terminal, encodable, stdout_screen
 
         sys.stdout.write(encodable(draw_terminal(self.page(), stdout_screen())))
 
@@ -176,7 +175,7 @@ def trace_name(trace: Any) -> str:
     if not isinstance(trace, str | Path):
         return str(trace.meta.workload.name or "trace")
     if str(trace).startswith("archive:/"):
-        from ...formats.archive.reference import name_of_reference
+        from ...formats.files.reference import name_of_reference
 
         return name_of_reference(Path(trace))
     return "standard input" if str(trace) == "-" else Path(trace).name

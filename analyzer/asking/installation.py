@@ -7,12 +7,12 @@ from platform import python_version
 
 from ...formats.trace.printable import clean_text
 from ...specs.catalog import load_catalog
-from ...specs.local import Extra, LocalGpu, find_extras, find_local_gpus, installed_version
 from ...version import __version__
 from ..page.columns import text_column
 from ..page.page import Page, build_page, facts
 from ..page.quantity import format_bytes, format_count
 from ..page.sheet import Sheet
+from .machine import Extra, LocalGpu, find_extras, find_local_gpus, installed_version
 
 
 def describe_installation() -> Page:

@@ -7,7 +7,6 @@ from functools import wraps
 from inspect import signature
 from operator import index
 from pathlib import Path
-from types import NoneType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ...errors import InputError
@@ -18,15 +17,14 @@ ReturnT = TypeVar("ReturnT")
 ITERATION_RULES: Final = ("median", "longest", "all")
 _PATH: Final = ((str, Path), "a path")
 KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
-    "goal": ((str,), "words such as '90000 iterations', or a Goal"),
-    "prices": ((str, Path, Mapping), "a price list, $ per hour by GPU, or Prices"),
+    "goal": ((str,), "words such as '90000 iterations'"),
+    "prices": ((str, Path, Mapping), "a price list, or $ per hour by GPU"),
     "vary": ((Mapping,), "values by parameter, such as {'memory.bandwidth': '1x..4x'}"),
     "calibration": _PATH,
-    "electricity": ((int, float), "$ per kWh, or an Electricity"),
+    "electricity": ((int, float), "$ per kWh"),
     "execution_trace": _PATH,
     "gpu_file": _PATH,
     "on": ((Sequence,), "the name of a GPU"),
-    "selection": ((NoneType,), "a Selection"),
 }
 """By keyword: its types beside the record of its own name, and how they are called."""
 

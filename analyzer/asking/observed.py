@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final, SupportsFloat
@@ -47,7 +47,7 @@ class ObservedTimes:
 
 
 def with_observed(
-    gpus: Gpus, observed: Mapping[str, str | float], *, largest_batch: bool
+    gpus: Gpus, observed: Mapping[str, str | float] | Sequence[str], *, largest_batch: bool
 ) -> tuple[Gpus, ObservedTimes]:
     """Return the GPUs that were named with those that were observed, where not all are meant, and their times.
 
@@ -59,6 +59,8 @@ def with_observed(
         raise InputError(
             f"an observed time is of one batch: leave {parameter('observed')} out beside {parameter('largest_batch')}"
         )
+    if isinstance(observed, list | tuple):
+        observed = split_observed(observed)
     if not isinstance(observed, Mapping):
         raise InputError(f"observed: expected times by GPU, e.g. {{'L40S': '212 ms'}}, got {type(observed).__name__}")
     found: dict[str, tuple[Gpu, float]] = {}

@@ -74,7 +74,7 @@ def _offered_formats() -> Sequence[str]:
 
 def screen_for(output: Path | None) -> Screen:
     """Return the width and colours of where the result goes; see `stdout_screen`."""
-    from ..page.stream import stdout_screen
+    from ..page.terminal import stdout_screen
 
     return stdout_screen(is_file=_is_file(output))
 
@@ -86,7 +86,7 @@ def write_result(text: str, output: Path | None) -> None:
 
         write_atomic(output, text.encode())
         return
-    from ..page.stream import encodable
+    from ..page.terminal import encodable
 
     try:
         click.echo(encodable(text), nl=False, color=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ..page.chart import Chart
+    from ..page.page import Chart
 
 JSON: Final = "json"
 ENDINGS: Final = {".svg": "svg", ".png": "png", ".json": JSON}
@@ -39,13 +39,13 @@ class Picture:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole Vega-Lite specification, data and colours included, as other tools draw it."""
-        from ..page.picture import picture_document
+        from ..page.vega import picture_document
 
         return picture_document(self.chart)
 
     def to_svg(self) -> str:
         """Return the picture. Raises InputError where vl-convert-python is not installed."""
-        from ..page.picture import draw_picture
+        from ..page.vega import draw_picture
 
         return draw_picture(self.chart, "svg").decode()
 
@@ -56,7 +56,7 @@ class Picture:
         where the file cannot be written.
         """
         from ...formats.files.open import write_atomic
-        from ..page.picture import draw_picture
+        from ..page.vega import draw_picture
 
         form = ENDINGS.get(Path(path).suffix.lower())
         if form is None:

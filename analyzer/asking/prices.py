@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import InputError
+import click
+
+from .answer import as_names
+from .completion import complete_gpu_equals
+from .declared import HelpPart, option
 
 if TYPE_CHECKING:
     from ...specs.gpu import Catalog
     from ...specs.prices.book import PriceBook
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _complete_clouds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the clouds of the shipped prices that begin as was typed, for the shell's completion."""
+    from ...specs.prices.book import shipped_prices
+
+    return [name for name in shipped_prices().clouds() if name.casefold().startswith(incomplete.casefold())]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prices:
     """Say which prices count; what is nearer to the user goes before the list, and that before the shipped table."""
 
-    given: tuple[str, ...] = ()
-    """As `H100=1.99`, `p5.48xlarge=55.04` or `L40S=0.79 spot`."""
-    file: Path | None = None
-    """A price list; docs/prices.md says which are read."""
-    kind: str | None = None
-    """`on-demand`, `spot`, `reserved` or `own`: no other prices count."""
-    cloud: str | None = None
-    """The only cloud whose prices count."""
+    price: str | Sequence[str] = option(
+        HelpPart.MONEY,
+        "What a GPU costs per hour ('H100=1.99', 'p5.48xlarge=55.04', 'L40S=0.79 spot'); repeat for several.",
+        metavar="GPU=USD",
+        multiple=True,
+        shell_complete=complete_gpu_equals,
+    )
+    prices: str | Path | Mapping[str, float] | None = option(
+        HelpPart.MONEY,
+        "A price list: CSV of gpu and usd_per_hour, TOML, gpuhunt's or SkyPilot's catalogue, Parquet "
+        "(docs/prices.md). Default: the shipped one.",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+    )
+    price_kind: str | None = option(
+        HelpPart.MONEY,
+        "Count these prices only. Default: your own GPUs' cost, else on demand, reserved, spot.",
+        type=click.Choice(("on-demand", "spot", "reserved", "own")),
+    )
+    cloud: str | None = option(
+        HelpPart.MONEY, "Count this cloud's prices only.", metavar="NAME", shell_complete=_complete_clouds
+    )
 
-    def book(self, catalog: Catalog) -> PriceBook:
-        """Return the price book asked for. Raises InputError, UnknownGpuError for what cannot be read or found.
+    def book(self, catalog: Catalog) -> PriceBook | None:
+        """Return the price book asked for, None for the shipped one.
 
-        >>> Prices(given=("H100=1.99",)).book(catalog).price("H100 PCIe 80GB").usd_per_hour
+        Raises InputError, UnknownGpuError for what cannot be read or found.
+
+        >>> Prices(price="H100=1.99").book(catalog).price("H100 PCIe 80GB").usd_per_hour
         1.99
         """
         from ...specs.prices.book import prices_of
@@ -38,23 +65,20 @@ class Prices:
         from ...specs.prices.given import read_given
         from ...specs.prices.listing import PriceKind, PriceOrigin
 
-        if self.kind is not None and self.kind not in tuple(PriceKind):
-            raise InputError(f"kind of price {self.kind!r}: expected {', '.join(PriceKind)}")
+        given = as_names(self.price, "price")
+        if not given and self.prices is self.price_kind is self.cloud is None:
+            return None
         book = prices_of(catalog)
-        if self.file is not None:
-            listings, notes = read_price_file(Path(self.file), catalog)
+        if isinstance(self.prices, Mapping):
+            given = (*given, *(f"{name}={value}" for name, value in self.prices.items()))
+        elif self.prices is not None:
+            listings, notes = read_price_file(Path(self.prices), catalog)
             book = book.with_listings(PriceOrigin.FILE, listings, notes)
-        if self.given:
-            book = book.with_listings(PriceOrigin.GIVEN, read_given(self.given, catalog))
-        return book.restricted(PriceKind(self.kind) if self.kind is not None else None, self.cloud)
+        if given:
+            book = book.with_listings(PriceOrigin.GIVEN, read_given(given, catalog))
+        return book.restricted(PriceKind(self.price_kind) if self.price_kind is not None else None, self.cloud)
 
 
 def read_prices(prices: Prices | Mapping[str, float] | str | Path | None, catalog: Catalog) -> PriceBook | None:
     """Return the price book of a record, of $ per hour by GPU name, or of a price list; None for the shipped one."""
-    if prices is None:
-        return None
-    if isinstance(prices, Prices):
-        return prices.book(catalog)
-    if isinstance(prices, Mapping):
-        return Prices(given=tuple(f"{name}={value}" for name, value in prices.items())).book(catalog)
-    return Prices(file=Path(prices)).book(catalog)
+    return (prices if isinstance(prices, Prices) else Prices(prices=prices)).book(catalog)

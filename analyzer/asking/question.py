@@ -1,128 +1,22 @@
-"""What questions have in common: the trace, the catalogue, the models, and the what-ifs, as a user gives them."""
+"""What questions have in common, as a user gives it: the trace, the catalogue and the models."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import InputError, parameter
-from .keywords import check_choice, check_count
 
 if TYPE_CHECKING:
     from ...formats.files.importers import Progress
     from ...formats.trace.tables import Trace
-    from ...specs.cluster import Cluster
     from ...specs.gpu import Catalog, Gpu
-    from ..host.speed import TargetHost
     from ..measurements.calibration import CalibratedLibrary
-    from ..whatif.scenario import Scenario
 
 
 STANDARD_INPUT: Final = "-"
-_COUNTS: Final = ("batch", "from_batch", "sequence_length", "from_sequence_length", "cached_tokens")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfs:
-    """Hold what is asked beside the GPU, as a user gives it; see docs/what-if.md."""
-
-    host: float | str | Path | None = None
-    """Speed of the target's host relative to the recorded one, a named host, or a file that tells one."""
-    cpu_speed: float | str | None = None
-    """What `host` was called before."""
-    precision: str | None = None
-    batch: int | None = None
-    from_batch: int | None = None
-    sequence_length: int | None = None
-    from_sequence_length: int | None = None
-    cached_tokens: int | None = None
-    cuda_graph: bool = False
-    fuse_elementwise: bool = False
-    attention_kernel: str | None = None
-
-    def scenario(self, trace: Trace, *, asks_for_batches: bool = False, counts_tokens: bool = False) -> Scenario:
-        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known.
-
-        Where samples or tokens are counted, the recorded sizes are of use without others.
-        """
-        from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
-
-        check_choice("precision", self.precision, [item.value for item in TargetPrecision])
-        check_choice("attention_kernel", self.attention_kernel, [item.value for item in TargetAttention])
-        for name in _COUNTS:
-            check_count(name, getattr(self, name))
-        if self.from_batch is not None and not (self.batch or asks_for_batches):
-            raise InputError(
-                f"{parameter('from_batch')} says what {parameter('batch')} rescales: add {parameter('batch', 'N')}"
-            )
-        if self.from_sequence_length is not None and not (self.sequence_length or counts_tokens):
-            raise InputError(
-                f"{parameter('from_sequence_length')} says what {parameter('sequence_length')} rescales: add "
-                f"{parameter('sequence_length', 'N')}"
-            )
-        asked = pick_host(self.host, self.cpu_speed)
-        found = None if asked is None else read_target(asked, trace)
-        return Scenario(
-            cpu_speed=None if found is None else found.ratio,
-            host_half_width=0.0 if found is None else found.half_width,
-            precision=None if self.precision is None else TargetPrecision(self.precision),
-            batch_size=self.batch,
-            recorded_batch_size=self.from_batch,
-            sequence_length=self.sequence_length,
-            recorded_sequence_length=self.from_sequence_length,
-            cached_tokens=self.cached_tokens,
-            cuda_graph=self.cuda_graph,
-            fuse_elementwise=self.fuse_elementwise,
-            attention=None if self.attention_kernel is None else TargetAttention(self.attention_kernel),
-        )
-
-
-def pick_host(host: object, cpu_speed: object) -> str | None:
-    """Return the host that is asked for under its name or its old one, as text; None where none is.
-
-    Raises InputError where both are given.
-    """
-    if cpu_speed is None:
-        return None if host is None else str(host)
-    if host is not None:
-        raise InputError(f"{parameter('cpu_speed')} is what {parameter('host')} was called before: leave it out")
-    warnings.warn("cpu_speed is now called host", DeprecationWarning, stacklevel=5)
-    return str(cpu_speed)
-
-
-def read_target(text: str, trace: Trace) -> TargetHost:
-    """Return the target's host; a recording of shapes is not asked what it cannot tell."""
-    from ..host.speed import read_host
-
-    return read_host(text, trace)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
-    """Say which machines GPUs stand in, for what they send each other."""
-
-    nodes: tuple[str, ...] = ()
-    cluster_file: Path | None = None
-    nccl_tests: tuple[Path, ...] = ()
-
-    def cluster(self, catalog: Catalog, targets: Sequence[str] = ()) -> Cluster:
-        """Return the machines asked for. `targets` names the GPUs that output without devices may be of.
-
-        Raises InputError for what cannot be read, found or used.
-        """
-        from ...specs.cluster import USUAL, find_node, load_cluster
-
-        cluster = USUAL if self.cluster_file is None else load_cluster(self.cluster_file, catalog)
-        for name in self.nodes:
-            cluster = cluster.placed(find_node(name, catalog))
-        if self.nccl_tests:
-            from ..measurements.fabric import calibrate_cluster
-
-            cluster = calibrate_cluster(cluster, self.nccl_tests, catalog, targets)
-        return cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

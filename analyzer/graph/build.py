@@ -19,8 +19,7 @@ from .place import Links, Places, place_nodes
 from .rules import first_edges, fit_latencies, hold_nodes, lane_firsts
 from .schedule import schedule_runs
 from .streams import StreamNodes, stream_nodes
-from .syncs import sync_links
-from .waits import WaitLinks, missed_waits, wait_links
+from .waits import WaitLinks, missed_waits, sync_links, wait_links
 
 _CLOCK_SKEW_NS: Final = 1_000.0
 """A kernel that starts this long before its launch does tells of clocks that disagree."""
@@ -51,7 +50,16 @@ def build_graph(trace: Trace, *, architecture: str | None = None) -> Graph:
     host = host_nodes(trace, float(latency[Term.LAUNCH]))
     places = place_nodes(trace, host, stream_nodes(trace.kernels))
     waits = wait_links(trace, places)
-    parts = _find_links(trace, places, waits)
+    syncs = sync_links(trace, places)
+    parts = [
+        (launch_links(places), Term.LAUNCH),
+        (waits.links, Term.EVENT),
+        (syncs.device, Term.DEVICE_RETURN),
+        (syncs.stream, Term.STREAM_RETURN),
+        (syncs.event, Term.EVENT_RETURN),
+        (syncs.copy, Term.COPY_RETURN),
+        (queue_links(trace, places), Term.QUEUE),
+    ]
     cost = _own_cost(trace, places, parts, float(latency[Term.QUEUE]))
     nodes = _join_nodes(trace, places, cost)
     edges = _join_edges(nodes, parts)
@@ -94,19 +102,6 @@ def finish_graph(
             **{**{name: getattr(quality, name) for name in quality.__slots__}, "edges_cut": int(cut.sum())}
         ),
     )
-
-
-def _find_links(trace: Trace, places: Places, waits: WaitLinks) -> Parts:
-    syncs = sync_links(trace, places)
-    return [
-        (launch_links(places), Term.LAUNCH),
-        (waits.links, Term.EVENT),
-        (syncs.device, Term.DEVICE_RETURN),
-        (syncs.stream, Term.STREAM_RETURN),
-        (syncs.event, Term.EVENT_RETURN),
-        (syncs.copy, Term.COPY_RETURN),
-        (queue_links(trace, places), Term.QUEUE),
-    ]
 
 
 def _own_cost(trace: Trace, places: Places, parts: Parts, queue_ns: float) -> Floats:

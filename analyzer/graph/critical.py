@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Mask, Rows
+from ...arrays import Floats, Mask, Rows, at_rows
 from .graph import EdgeKind, Graph, NodeKind, Nodes
 from .rules import LANE, RELEASE, Held, hold_nodes, lane_firsts
 
@@ -115,7 +115,7 @@ def _take_steps(graph: Graph, nodes: Nodes, latency_ns: Floats) -> _Steps:
     edge = np.where(by_edge, held.binding, 0)
     source = np.where(by_lane & ~is_first, np.arange(len(nodes.row)) - 1, -1)
     source[by_edge] = edges.source[held.binding[by_edge]]
-    from_start = by_edge & (np.append(edges.kind, -1)[edge] == EdgeKind.QUEUE)
+    from_start = by_edge & (at_rows(edges.kind, edge) == EdgeKind.QUEUE)
     wait = np.where(nodes.is_gpu, latency_ns[nodes.gap_term], nodes.lag_ns)
     wait[by_edge] = latency_ns[edges.term[held.binding[by_edge]]]
     wait[held.binding == RELEASE] = 0.0

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Mask, Rows
+from ...arrays import Floats, Mask, Rows, at_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.iterations import host_steps
 from ...formats.trace.limits import MAX_INTEGER
@@ -111,7 +111,7 @@ def _idle_before_ns(trace: Trace, kernels: Rows) -> Floats:
     begin, stop = (np.searchsorted(table.device[order], table.device[kernels], side=side) for side in SIDES)
     begun = table.start_ns[kernels]
     at = search_segments(end[order], begin, stop, begun, "right") - 1
-    return np.where(at < begin, np.inf, begun - np.append(end[order], 0)[at])
+    return np.where(at < begin, np.inf, begun - at_rows(end[order], at, 0))
 
 
 def _first_kernels(trace: Trace) -> Rows:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Rows, at_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
 from .graph import NEVER_NS, NodeKind
@@ -71,14 +71,14 @@ class Places:
         lanes = self.host.lane[launches]
         begin, end = (np.searchsorted(lanes, thread_lane, side=side) for side in SIDES)
         at = search_segments(self.host.start_ns[launches], begin, end, before_ns) - 1
-        return np.where(at < begin, MISSING, np.append(stream_of[launches], MISSING)[at])
+        return np.where(at < begin, MISSING, at_rows(stream_of[launches], at))
 
     def find_stream_lanes(self, stream: Rows, near_lane: Rows) -> Rows:
         """Return the lane of each stream number: on the device of a lane near it where there is one, else on any.
 
         -1 where nothing ran on such a stream. Several devices number their streams alike.
         """
-        device_of = np.append([device for device, _ in self.gpu.streams], MISSING)[near_lane]
+        device_of = at_rows([device for device, _ in self.gpu.streams], near_lane)
         exact = {key: lane for lane, key in enumerate(self.gpu.streams)}
         anywhere = {number: lane for lane, (_, number) in reversed(list(enumerate(self.gpu.streams)))}
         found = [
@@ -95,7 +95,7 @@ def place_nodes(trace: Trace, host: HostNodes, gpu: StreamNodes) -> Places:
         nodes = np.flatnonzero(host.kind == kind)
         node_of_call[host.row[nodes]] = nodes
     call = trace.kernels.call[gpu.row]
-    launched = np.append(trace.calls.start_ns.astype(np.float64), NEVER_NS)[call]
+    launched = at_rows(trace.calls.start_ns.astype(np.float64), call, NEVER_NS)
     counts = np.bincount(gpu.lane, minlength=len(gpu.streams)) if len(gpu.row) else np.zeros(0, dtype=np.int64)
     lane_begin = np.append(0, np.cumsum(counts))
     return Places(

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
-from ..work import Family, family_of
+from ..work import Family, are_of_family, family_of
 
 STREAM: Final = 7
 """The default stream as CUPTI numbers it."""
@@ -52,10 +52,14 @@ def plan_streams(trace: Trace, launches: Rows) -> StreamPlan:
     what comes after waits for it: from the next op, or, of asynchronous ones, from the next op that waits.
     """
     count = row_count(trace.ops)
-    family = np.array([family_of(name) is Family.COLLECTIVE for name in trace.strings], dtype=bool)
+    family = are_of_family(trace.strings, Family.COLLECTIVE)
     is_wait = np.array([name.split(".")[0] in WAITING_OPS for name in trace.strings], dtype=bool)[trace.ops.name]
     is_collective = family[trace.ops.name] & (launches > 0)
-    stream = _streams(trace, is_collective)
+    group = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
+    table = trace.collectives
+    known = table.op != MISSING
+    group[table.op[known]] = table.group[known]
+    stream = np.where(is_collective, _FIRST_GROUP + 1 + group, STREAM)
     if not is_collective.any():
         none = np.zeros(0, dtype=np.int64)
         return StreamPlan(stream=stream, is_collective=is_collective, source=none, target=none, on_stream=none)
@@ -73,14 +77,6 @@ def plan_streams(trace: Trace, launches: Rows) -> StreamPlan:
     on_stream = np.where(is_wait[target], STREAM, stream[target])
     source, target, on_stream = _needed(source, target, on_stream, stream)
     return StreamPlan(stream=stream, is_collective=is_collective, source=source, target=target, on_stream=on_stream)
-
-
-def _streams(trace: Trace, is_collective: Mask) -> Rows:
-    group = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
-    table = trace.collectives
-    known = table.op != MISSING
-    group[table.op[known]] = table.group[known]
-    return np.where(is_collective, _FIRST_GROUP + 1 + group, STREAM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,10 +163,10 @@ def _order_waits(trace: Trace, stream: Rows, runs: Mask, is_wait: Mask, chosen: 
     is_async |= np.array([name.startswith("_c10d_functional::") for name in trace.strings], dtype=bool)[trace.ops.name]
     computing = np.flatnonzero(runs & (stream == STREAM))
     at = np.searchsorted(computing, rows)
-    before, after = np.append(computing, MISSING)[at - 1], np.append(computing, MISSING)[at]
+    before, after = at_rows(computing, at - 1), at_rows(computing, at)
     before = np.where(at > 0, before, MISSING)
     waits = np.flatnonzero(is_wait)
-    waiting = np.append(waits, MISSING)[np.searchsorted(waits, rows)]
+    waiting = at_rows(waits, np.searchsorted(waits, rows))
     reader = np.where(is_async[rows], waiting, after)
     return (
         np.concatenate((before[before >= 0], rows[reader >= 0])),

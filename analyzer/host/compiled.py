@@ -34,7 +34,7 @@ def with_compiled_costs(
     region more, of whose Python what stands before its first op is left.
     """
     compiled = find_compiled(trace)
-    if not (compiled.region_count or is_everywhere):
+    if not (is_everywhere or compiled.is_region.any()):
         return eager
     region = region_per_op(trace, compiled, is_everywhere=is_everywhere)
     inside = (region >= 0) & ~compiled.is_region

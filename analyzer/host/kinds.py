@@ -13,8 +13,7 @@ from ...formats.measured.host_file import MOST_SPREAD, is_host_time
 from ...formats.trace.column import row_count
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Phase, Trace
-from ..recorded.untimed import without_times
-from ..recorded.window import select_window
+from ..recorded.recording import choose_recording, untimed
 from ..work import Family, family_of
 from ..work.lookup import explained_ops
 from .costs import LEAD_PLACES, HostCosts, load_host_costs
@@ -81,7 +80,7 @@ def kind_times_ns(trace: Trace, costs: HostCosts | None = None) -> dict[str, flo
     ['dispatch', 'module']
     """
     table = costs or load_host_costs()
-    shapes = without_times(trace, select_window(trace))
+    shapes = untimed(choose_recording(trace)).trace
     ops = shapes.ops
     count = row_count(ops)
     found = dict.fromkeys(KINDS, 0.0)

@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from ...formats.trace.meta import Meta
 from ...formats.trace.tables import Trace
 from .costs import HostCosts, known_host_half_width, load_host_costs, profiler_shares, spellings
 from .op_times import classify_calls, outermost_rows, times_of_rows, winsorised
@@ -87,7 +86,7 @@ def relative_host_speed(first: Trace, second: Trace) -> RecordedSpeed | None:
         return None
     names = load_host_costs().op_ns
     (before, launch_before), (after, launch_after) = (kinds_of_ops(trace, names) for trace in (first, second))
-    shared = before.keys() & after.keys()
+    shared = sorted(before.keys() & after.keys())
     count = sum(before[name].call_count for name in shared)
     if count >= LEAST_OPS and min(_share(before, shared), _share(after, shared)) >= _LEAST_SHARED:
         calls = {name: (before[name].call_count, before[name], after[name]) for name in shared}
@@ -110,7 +109,7 @@ def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, Kin
     rows = outermost_rows(trace, names)
     times = times_of_rows(trace, rows, kinds, waits)
     usual = trace.calls.duration_ns[kinds == "launch"]
-    share = profiler_shares(_recorded_by(trace.meta)).own
+    share = profiler_shares("stacks" if trace.meta.has_stacks else "shapes" if trace.meta.has_shapes else "plain").own
     spelled = {name: spellings(trace.strings[name])[-1] for name in np.unique(trace.ops.name[rows]).tolist()}
     found = {}
     numbers = {name: at for at, name in enumerate(dict.fromkeys(spelled.values()))}
@@ -132,8 +131,3 @@ def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, Kin
 def _share(kinds: Mapping[str, KindOfOp], names: Collection[str]) -> float:
     whole = sum(kind.call_count * kind.own_ns for kind in kinds.values())
     return sum(kinds[name].call_count * kinds[name].own_ns for name in names) / max(whole, 1.0)
-
-
-def _recorded_by(meta: Meta) -> str:
-    """Return what the profiler was asked to record, as the table of its shares has it."""
-    return "stacks" if meta.has_stacks else "shapes" if meta.has_shapes else "plain"

@@ -7,9 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask, Rows, group_rows
+from ...arrays import Floats, Mask, Rows, at_rows, group_rows
 from ...errors import InputError
 from ...formats.trace.column import MISSING, build_table, columns, row_count
+from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import (
     CallTable,
     IterationTable,
@@ -26,7 +28,7 @@ from .communication import STREAM, StreamPlan, plan_streams
 from .compiled import OpHostTimes, with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
-from .script import with_script_time
+from .named import load_anchor, usual_mix
 
 _INSIDE, _OPENS, _ANY = range(len(LEAD_PLACES))
 _MAIN_THREAD, _AUTOGRAD_THREAD = 0, 1
@@ -39,6 +41,8 @@ _CALL_NAMES: Final = (
     "cudaStreamSynchronize",
 )
 _COPY_NAME: Final = "Memcpy DtoH (Device -> Pageable)"
+_SPEEDS: Final = (0.01, 100.0)
+"""Beyond them a measurement of a host is none."""
 _PARENT_SHARE: Final = 0.1
 """Least share of its own listed time that an op with recorded children keeps for itself."""
 
@@ -130,9 +134,9 @@ def _with_waits(calls: _Calls, streams: StreamPlan, op_start_ns: Floats) -> tupl
     last = np.searchsorted(calls.op[launched], sources, side="right") - 1
     recorded_ns = calls.end_ns[launched[last]] if len(sources) else np.zeros(0)
     first = np.searchsorted(calls.op[launched], streams.target, side="left")
-    at = np.append(launched, MISSING)[first]
-    is_own = np.append(calls.op, MISSING)[at] == streams.target
-    waited_ns = np.where(is_own, np.append(calls.start_ns, 0.0)[at], op_start_ns[streams.target])
+    at = at_rows(launched, first)
+    is_own = at_rows(calls.op, at) == streams.target
+    waited_ns = np.where(is_own, at_rows(calls.start_ns, at, 0.0), op_start_ns[streams.target])
     start = np.concatenate((calls.start_ns, recorded_ns, waited_ns))
     kind = np.concatenate((calls.kind, np.full(len(sources), _RECORD), np.full(len(streams.source), _WAIT)))
     order = np.lexsort((np.where(kind < _LAUNCH, kind, _LAUNCH), start))
@@ -271,3 +275,30 @@ def _host_reads(trace: Trace) -> Mask:
     inner = reads & (ops.parent >= 0)
     reads[ops.parent[inner]] = False
     return reads
+
+
+def with_script_time(trace: Trace, lead_ns: Floats, script_speed: float) -> Floats:
+    """Return the host time before each op: the usual one, or the script's own where that is longer.
+
+    `script_speed` says how fast the target's Python is relative to that of the host that recorded. The usual lead holds
+    a usual script's Python as well, so the two are not added; ops without a recorded time keep theirs.
+    Raises InputError where the recorded times add up to more than a time can be.
+    """
+    if float(trace.ops.lead_ns.sum(dtype=np.float64)) / script_speed > MAX_INTEGER:
+        raise InputError("$.ops.lead_ns: the times add up to more than 104 days: record the script again")
+    return np.where(trace.ops.parent < 0, np.maximum(lead_ns, trace.ops.lead_ns / script_speed), lead_ns)
+
+
+def script_speed_of(host: HostTimes) -> float:
+    """Return how fast Python is on the reference host relative to the one that recorded; 1 where that does not say.
+
+    By the one machine of which both are known: how fast its ops are in recordings, and what Python takes there.
+
+    >>> script_speed_of(HostTimes())
+    1.0
+    """
+    anchor = load_anchor()
+    if host.python_ns is None or anchor.times.python_ns is None:
+        return 1.0
+    reference_ns = anchor.times.python_ns * usual_mix(anchor.ops_ratio)["python"]
+    return float(np.clip(host.python_ns / reference_ns, *_SPEEDS))

@@ -66,7 +66,7 @@ def _changes(result: Analysis) -> Iterator[tuple[str, str, Scenario, float]]:
         yield "bf16 arithmetic", parameter("precision", "bf16"), replace(scenario, precision=TargetPrecision.BF16), 1.0
     speed = 2.0 * (scenario.cpu_speed or 1.0)
     yield "a host twice as fast", parameter("host", f"{speed:g}"), replace(scenario, cpu_speed=speed), 1.0
-    batch = scenario.batch_size or result.recorded_trace.meta.workload.batch_size
+    batch = scenario.batch_size or result.recorded.trace.meta.workload.batch_size
     if batch:
         yield f"a batch of {2 * batch:,}", parameter("batch", 2 * batch), replace(scenario, batch_size=2 * batch), 2.0
 
@@ -75,9 +75,7 @@ def _predict(result: Analysis, column: int, scenario: Scenario, change: str, opt
     """Return the prediction under a scenario; None where the trace does not allow it or nothing changes."""
     gpu = result.prediction.fleet.gpus[column]
     try:
-        found = build_result(
-            result.recorded_trace, result.origin, [gpu], result.library, scenario, iteration=result.window.index
-        )
+        found = build_result(result.recorded, [gpu], result.library, scenario)
     except InputError:
         return None
     if option is not None and any(warning.startswith(option) for warning in found.warnings):

@@ -1,28 +1,28 @@
-"""From a trace to the report: the one function behind `analyze`."""
+"""From a trace to the report: the one function behind `analyze`, which refuses times beyond any number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import numpy as np
 
+from ...arrays import Floats
+from ...errors import WavecastError
 from ...formats.trace.tables import Trace
 from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Catalog, Gpu
 from ...specs.prices.book import PriceBook, prices_of
-from ..graph.export.path import summarize_path
+from ..graph.export.summary import summarize_path
 from ..models.library import Library, load_library
-from ..recorded.choice import choose_iteration
-from ..recorded.devices import explain_identity, source_gpu
-from ..recorded.gaps import check_answerable, check_rescalable
-from ..recorded.graphs import describe_graphs, refuse_capture
-from ..recorded.standstill import Reason, leave_out_standstills
-from ..recorded.window import check_usable, select_window
+from ..recorded.gaps import check_rescalable
+from ..recorded.recording import take_recording
+from ..recorded.standstill import Reason
+from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
 from .cut import check_cut
 from .energy import op_power
-from .finite import check_times
 from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus, warn_of_prices
@@ -32,28 +32,37 @@ from .result import Analysis, build_result
 from .warnings import warn
 
 
-def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
+class Asked(TypedDict, total=False):
+    """Name what may be asked of a trace's iteration."""
+
+    targets: Sequence[Gpu]
+    """Default: every single-device GPU of the catalogue."""
+    source: Gpu | None
+    """The GPU that was measured, in place of what the trace says."""
+    library: Library | None
+    """The op models; default: the ones that wavecast ships."""
+    scenario: Scenario | None
+    """What is asked beside the GPU."""
+    iteration: int | str | None
+    """Which one is meant: its number, `longest`, `all` of them as one; default: `median`."""
+    cluster: Cluster
+    """The machines that GPUs stand in, for what they send each other."""
+    prices: PriceBook | None
+    """What GPUs cost; default: as shipped, and as the catalogue's own entries say."""
+
+
+def analyze_trace(
     trace: Trace,
     catalog: Catalog,
     *,
-    targets: Sequence[Gpu] = (),
-    source: Gpu | None = None,
     ops_gpu: Gpu | None = None,
     op_limit: int | None = 10,
-    library: Library | None = None,
-    scenario: Scenario | None = None,
-    iteration: int | str | None = None,
-    cluster: Cluster = USUAL,
-    prices: PriceBook | None = None,
+    **asked: Unpack[Asked],
 ) -> AnalysisReport:
-    """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
+    """Predict the trace's iteration on the targets.
 
-    `source` overrides what the trace's device record says. `ops_gpu` is the GPU that the op list is about
-    (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
-    `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU,
-    `iteration` which one is meant: its number, `longest`, `all` of them as one (default: `median`), `cluster` the
-    machines that GPUs stand in, for what they send each other, `prices` what they cost (default: as shipped, and as the
-    catalogue's own entries say).
+    `ops_gpu` is the GPU that the op list is about (default: the first target given, else the source, else the fastest),
+    `op_limit` its length (None: all).
     Raises UnknownGpuError when the trace's GPU is not in the catalogue, and InputError where the trace holds nothing
     that tells any GPU time.
 
@@ -61,32 +70,11 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     >>> [(row.gpu, round(row.iteration_ns / 1e6)) for row in report.predictions]
     [('H100 SXM5 80GB', 5), ('A100 SXM4 80GB', 8)]
     """
-    result = run_analysis(
-        trace,
-        catalog,
-        targets=targets,
-        source=source,
-        library=library,
-        scenario=scenario,
-        iteration=iteration,
-        cluster=cluster,
-        prices=prices,
-    )
-    return report_on(result, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
+    described = ops_gpu or next(iter(asked.get("targets", ())), None)
+    return report_on(run_analysis(trace, catalog, **asked), ops_gpu=described, op_limit=op_limit)
 
 
-def run_analysis(  # noqa: PLR0913 (as analyze_trace)
-    trace: Trace,
-    catalog: Catalog,
-    *,
-    targets: Sequence[Gpu] = (),
-    source: Gpu | None = None,
-    library: Library | None = None,
-    scenario: Scenario | None = None,
-    iteration: int | str | None = None,
-    cluster: Cluster = USUAL,
-    prices: PriceBook | None = None,
-) -> Analysis:
+def run_analysis(trace: Trace, catalog: Catalog, **asked: Unpack[Asked]) -> Analysis:
     """Predict and replay a trace; see `analyze_trace`.
 
     What an iteration holds of the process's start, while the GPU stands still, is left out where it is long.
@@ -94,38 +82,20 @@ def run_analysis(  # noqa: PLR0913 (as analyze_trace)
     >>> run_analysis(trace, catalog, targets=[h100, a100]).prediction.time_ns.shape
     (13, 2)
     """
-    trace, choice = choose_iteration(trace, iteration)
-    refuse_capture(trace, select_window(trace, choice.index))
-    trace, standstills = leave_out_standstills(trace, choice.index)
-    window = select_window(trace, choice.index)
-    check_answerable(trace, window)
-    check_usable(window)
-    check_cut(trace, window)
-    if scenario is not None and scenario.lengths:
-        check_rescalable(trace, window)
-    origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
-    gpus = list(targets or [gpu for gpu in catalog.gpus if not gpu.is_package])
+    scenario = asked.get("scenario") or Scenario()
+    recorded = take_recording(trace, catalog, asked=asked.get("iteration"), source=asked.get("source"))
+    check_cut(recorded.trace, recorded.window)
+    if scenario.lengths:
+        check_rescalable(recorded.trace, recorded.window)
+    origin = recorded.gpu
+    gpus = list(asked.get("targets") or [gpu for gpu in catalog.gpus if not gpu.is_package])
     if origin is not None and all(gpu.name != origin.name for gpu in gpus):
         gpus.append(origin)
-    result = build_result(
-        trace,
-        origin,
-        gpus,
-        library or load_library(),
-        scenario or Scenario(),
-        iteration=window.index,
-        cluster=cluster,
-    )
+    library = asked.get("library") or load_library()
+    result = build_result(recorded, gpus, library, scenario, asked.get("cluster", USUAL))
     check_times(result)
-    identity = None if source is not None else explain_identity(trace, catalog, window)
-    noted = () if identity is None else (identity,)
-    return replace(
-        result,
-        choice=choice,
-        standstills=standstills,
-        warnings=(*noted, *result.warnings),
-        prices=prices or prices_of(catalog),
-    )
+    noted = () if recorded.identity is None else (recorded.identity,)
+    return replace(result, warnings=(*noted, *result.warnings), prices=asked.get("prices") or prices_of(catalog))
 
 
 def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> AnalysisReport:
@@ -167,7 +137,8 @@ def _summary(result: Analysis) -> TraceSummary:
     trace, meta, window = result.trace, result.trace.meta, result.window
     # Those whose median is the window's duration.
     unprofiled_count = int(np.sum(~trace.iterations.profiled.astype(bool)))
-    choice, graphs = result.choice, describe_graphs(result.recorded_trace, window)
+    choice, standstills, graphs = result.recorded.choice, result.recorded.standstills, result.recorded.graphs
+    count = choice.count
     return TraceSummary(
         name=meta.workload.name,
         source_format=meta.source_format,
@@ -176,14 +147,14 @@ def _summary(result: Analysis) -> TraceSummary:
         mode=meta.workload.mode,
         batch_size=meta.workload.batch_size,
         samples_per_iteration=meta.workload.samples_per_iteration,
-        iteration_count=unprofiled_count or choice.count - len(choice.idle) if result.origin is not None else 0,
-        iteration_index=result.iteration_index,
+        iteration_count=unprofiled_count or count - len(choice.idle) if result.origin is not None else 0,
+        iteration_index=result.recorded.index,
         iteration_choice=choice.rule,
-        recorded_iteration_count=choice.count,
+        recorded_iteration_count=count,
         left_out_ns={
-            reason.value: sum(item.length_ns for item in result.standstills if item.reason is reason)
+            reason.value: sum(item.length_ns for item in standstills if item.reason is reason)
             for reason in Reason
-            if any(item.reason is reason for item in result.standstills)
+            if any(item.reason is reason for item in standstills)
         },
         graph_launch_count=graphs.launch_count,
         graph_kernel_count=graphs.kernel_count,
@@ -191,3 +162,41 @@ def _summary(result: Analysis) -> TraceSummary:
         op_count=len(window.op_rows),
         kernel_count=len(window.kernel_rows),
     )
+
+
+def check_times(result: Analysis) -> None:
+    """Raise WavecastError, naming op and GPU, where a predicted time is NaN, infinite or negative.
+
+    >>> check_times(result)  # nothing to say
+    """
+    time_ns = result.prediction.time_ns
+    wrong = np.argwhere(~(np.isfinite(time_ns) & (time_ns >= 0.0)))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise _failure(result, f"{_name(result, row)} is predicted to take {time_ns[row, column]:g} ns", column)
+    forecast = result.forecast
+    totals: dict[str, Floats] = {
+        "the iteration": forecast.iteration_ns,
+        "the GPU's busy time": forecast.busy_ns,
+        "the time of communication": forecast.communication_ns,
+        **{f"idle time ({cause.value})": forecast.idle_ns[:, at] for at, cause in enumerate(CAUSES)},
+    }
+    ends = {"the interval's low end": forecast.low_ns, "the interval's high end": forecast.high_ns}
+    for what, values in (*totals.items(), *ends.items()):
+        # Of an interval, NaN says that nothing is known.
+        bad = np.flatnonzero(np.isinf(values) if what in ends else ~np.isfinite(values))
+        if len(bad):
+            raise _failure(result, f"{what} comes to {values[bad[0]]:g} ns", int(bad[0]))
+
+
+def _name(result: Analysis, row: int) -> str:
+    trace, workload = result.trace, result.workload
+    op = int(workload.op[row])
+    if op >= 0:
+        return f"{trace.strings[int(trace.ops.name[op])]} (op {op})"
+    return trace.strings[int(trace.kernels.name[workload.kernel[row]])]
+
+
+def _failure(result: Analysis, found: str, column: int) -> WavecastError:
+    gpu = result.prediction.fleet.gpus[column].name
+    return WavecastError(f"{found} on {gpu}: no report may hold that; this is a fault of a model, please report it")

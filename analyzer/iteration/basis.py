@@ -17,8 +17,7 @@ from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph
 from ..host.costs import load_host_costs, unknown_host_half_width
-from ..host.script import script_speed_of
-from ..host.timeline import synthesize_timeline
+from ..host.timeline import script_speed_of, synthesize_timeline
 from ..models.library import Library
 from ..prediction.predict import predict_measured, predict_shapes
 from ..prediction.prediction import Prediction
@@ -26,6 +25,7 @@ from ..prediction.shared_error import iteration_kind
 from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ..recorded.compiled import find_compiled, names_tensors
 from ..recorded.gaps import explain_nothing
+from ..recorded.recording import RecordedIteration, choose_recording
 from ..recorded.window import Window
 from ..replay.causes import occupation
 from ..replay.engine import measured_timing
@@ -45,6 +45,8 @@ class Basis:
 
     trace: Trace
     """With what-ifs applied."""
+    window: Window
+    """Of this trace: the iteration that is replayed."""
     recorded_graph: Graph
     """Before what-ifs; of a trace without times, on its synthetic timeline."""
     workload: GpuWorkload
@@ -57,8 +59,7 @@ class Basis:
 
 
 def measured_basis(
-    recorded: Trace,
-    window: Window,
+    recorded: RecordedIteration,
     changed: Whatif,
     origin: Gpu,
     gpus: Sequence[Gpu],
@@ -67,16 +68,17 @@ def measured_basis(
     cluster: Cluster = USUAL,
 ) -> Basis:
     """Return the kernels of a changed recording moved from the GPU that was measured."""
-    graph = build_graph(recorded, architecture=origin.architecture)
+    trace, window = recorded.trace, recorded.window
+    graph = build_graph(trace, architecture=origin.architecture)
     workload = measured_workload(changed.trace, window)
-    is_changed = changed.trace is not recorded
-    slowdown = find_slowdown(graph, recorded, window)
-    end_ns, at = graph.nodes.end_ns[:, None], iteration_position(recorded, window.index)
-    start, end = iteration_spans(recorded, graph, end_ns)
+    slowdown = find_slowdown(graph, trace, window)
+    end_ns, at = graph.nodes.end_ns[:, None], iteration_position(trace, window.index)
+    start, end = iteration_spans(trace, graph, end_ns)
     timing = measured_timing(graph, graph.residual_ns)
     busy_ns = float(occupation(graph, timing, end_ns, start[at], end[at]).busy_ns[0])
     return Basis(
         trace=changed.trace,
+        window=window,
         recorded_graph=graph,
         workload=workload,
         prediction=predict_measured(
@@ -85,7 +87,7 @@ def measured_basis(
             origin,
             gpus,
             library,
-            retimed=is_changed,
+            retimed=changed.trace is not trace,
             attention=attention,
             cluster=cluster,
         ),
@@ -110,7 +112,7 @@ def shapes_basis(
     `is_merged`: a scenario has a compiler merge pointwise ops, wherever tensors are named as compiled code does it.
     Raises InputError where none of them has any GPU time: all GPUs would be alike.
     """
-    shapes, is_compiled = changed.trace, is_merged or find_compiled(changed.trace).region_count > 0
+    shapes, is_compiled = changed.trace, is_merged or bool(find_compiled(changed.trace).is_region.any())
     trace = synthesize_timeline(
         shapes, load_host_costs(), script_speed_of(shapes.meta.host), is_compiled=is_merged and names_tensors(shapes)
     )
@@ -121,6 +123,7 @@ def shapes_basis(
         raise InputError(explain_nothing(changed.trace, window))
     return Basis(
         trace=trace,
+        window=choose_recording(trace).window,
         recorded_graph=build_graph(trace),
         workload=workload,
         prediction=add_casts(prediction, workload, changed.casts, library) if len(changed.casts.op) else prediction,

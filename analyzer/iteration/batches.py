@@ -55,8 +55,8 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
 
 
 def _recorded_batch(result: Analysis) -> int:
-    workload, given = result.recorded_trace.meta.workload, result.scenario.recorded_batch_size
-    size = given or workload.batch_size or infer_batch_size(result.recorded_trace)
+    workload, given = result.recorded.trace.meta.workload, result.scenario.recorded_batch_size
+    size = given or workload.batch_size or infer_batch_size(result.recorded.trace)
     if size == 1:
         raise InputError(
             f"{parameter('largest_batch')}: a batch of 1 leaves no mark in the shapes: record with 2 or more"
@@ -70,9 +70,7 @@ def _climb(result: Analysis) -> Iterator[_Rung]:
     for batch in _ladder():
         scenario = replace(result.scenario, batch_size=batch)
         try:
-            found = build_result(
-                result.recorded_trace, result.origin, gpus, result.library, scenario, iteration=result.window.index
-            )
+            found = build_result(result.recorded, gpus, result.library, scenario)
         except InputError:
             if batch == 1:
                 raise
@@ -103,7 +101,7 @@ def _ladder() -> Iterator[int]:
 
 def _samples(result: Analysis, batch: int) -> float:
     """Return how many samples an iteration of a batch has, where a batch is not a sample each."""
-    workload = result.recorded_trace.meta.workload
+    workload = result.recorded.trace.meta.workload
     if workload.samples_per_iteration is None or not workload.batch_size:
         return float(batch)
     return workload.samples_per_iteration * batch / workload.batch_size

@@ -25,8 +25,7 @@ _SURE_FAMILIES: Final = (Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION)
 def check_cut(trace: Trace, window: Window) -> None:
     """Raise InputError where a file lost the kernels of most of its iteration.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> check_cut(measured, select_window(measured))  # a whole file: nothing to say
+    >>> check_cut(measured, recorded.window)  # a whole file: nothing to say
     """
     whole, left = _count_sure_ops(trace, window)
     if left < LEAST_LEFT_RATIO * whole:
@@ -39,8 +38,7 @@ def check_cut(trace: Trace, window: Window) -> None:
 def describe_cut(trace: Trace, window: Window) -> Iterator[str]:
     """Yield what a file has lost, and what of that is the iteration's; nothing for a whole file.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> list(describe_cut(measured, select_window(measured)))
+    >>> list(describe_cut(measured, recorded.window))
     []
     """
     if not trace.quality.bytes_lost:

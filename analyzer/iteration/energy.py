@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats
+from ...arrays import Floats, Rows
 from ...specs.fleet import Fleet
 from ...specs.generations import is_nvidia, is_untested
 from ..models.frame.energy import FITTED, PowerConstants
@@ -79,8 +80,21 @@ def power_half_width(fleet: Fleet) -> Floats:
     return np.where(is_nvidia(fleet) & ~is_untested(fleet), HALF_WIDTH, FOREIGN_HALF_WIDTH)
 
 
-def op_power(result: Analysis, column: int) -> tuple[float, Floats]:
-    """Return what idles on one GPU, watts, and what all kernels of each row switch there, J, [n]."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpPower:
+    """Hold what kernels draw on one GPU."""
+
+    idle_w: float
+    switched_j: Floats
+    """What all kernels of each row switch, [n]."""
+
+    def joule(self, rows: Rows, busy_ns: float) -> float:
+        """Return the energy of rows that keep the GPU busy for so long."""
+        return self.idle_w * 1e-9 * busy_ns + float(self.switched_j[rows].sum())
+
+
+def op_power(result: Analysis, column: int) -> OpPower:
+    """Return what the kernels of an analysis draw on one of its GPUs."""
     power = board_power_of(result.prediction, result.library)
     joules = kernel_joules(result.run.workload, result.run.prediction, power)[:, column] * result.run.workload.count
-    return float(power.idle_w[column]), np.asarray(joules)
+    return OpPower(idle_w=float(power.idle_w[column]), switched_j=np.asarray(joules))

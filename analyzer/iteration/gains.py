@@ -66,7 +66,7 @@ def explain_idle_changes(result: Analysis, column: int) -> Iterator[str]:
     gpu = result.prediction.fleet.gpus[column].name
     for option, length in _asked(result, column):
         is_explained = any(warning.startswith(option) for warning in result.warnings)
-        if not is_explained and _is_same(now_ns, length()):
+        if not is_explained and (1.0 / NO_GAIN < length() / max(now_ns, 1.0) < NO_GAIN):
             yield f"{option} changes nothing on {gpu}: {_why_not(result, option) or _where_time_goes(result, column)}"
 
 
@@ -92,10 +92,6 @@ def _asked(result: Analysis, column: int) -> Iterator[tuple[str, Callable[[], fl
         yield parameter("precision", scenario.precision.value), partial(_length_in_recorded_precision, result, column)
 
 
-def _is_same(now_ns: float, other_ns: float) -> bool:
-    return 1.0 / NO_GAIN < other_ns / max(now_ns, 1.0) < NO_GAIN
-
-
 def _length_with(result: Analysis, column: int, scenario: Scenario) -> float:
     """Return how long the iteration takes on one GPU under another scenario, whose trace is the same."""
     alone = replace(result, prediction=result.prediction.on_gpu(column))
@@ -108,7 +104,7 @@ def _length_unmerged(result: Analysis, column: int, scenario: Scenario) -> float
     if result.origin is not None:
         return _length_with(result, column, scenario)
     gpus = (result.prediction.fleet.gpus[column],)
-    found = build_result(result.recorded_trace, None, gpus, result.library, scenario, iteration=result.window.index)
+    found = build_result(result.recorded, gpus, result.library, scenario)
     return float(found.forecast.iteration_ns[0])
 
 
@@ -122,9 +118,7 @@ def _length_in_recorded_precision(result: Analysis, column: int) -> float:
     if slower_ns > _MATTERING * float(result.forecast.iteration_ns[column]):
         return slower_ns
     gpu, scenario = result.prediction.fleet.gpus[column], replace(result.scenario, precision=None)
-    recorded = build_result(
-        result.recorded_trace, result.origin, [gpu], result.library, scenario, iteration=result.window.index
-    )
+    recorded = build_result(result.recorded, [gpu], result.library, scenario)
     return float(recorded.forecast.iteration_ns[0])
 
 

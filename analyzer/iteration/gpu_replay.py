@@ -13,7 +13,6 @@ from ...errors import InputError
 from ...formats.trace.limits import MAX_INTEGER
 from ..graph.critical import CriticalPath
 from ..prediction.workload import measured_workload
-from ..recorded.window import Window, select_window
 from ..replay.binding import durations_ns
 from ..replay.engine import Timing, on_gpus, replay
 from ..replay.forecast import kernel_rows
@@ -51,13 +50,8 @@ def replay_on(result: Analysis, gpu_name: str, *, whole: bool = False) -> GpuRep
         alone = replace(result, prediction=result.prediction.on_gpu(column))
         timing = arrange(alone, result.origin, result.scenario, result.library).timing
     end_ns = replay(result.graph, timing)[:, 0]
-    path = replayed_path(result.trace, result.graph, timing, end_ns, replayed_window(result).index)
+    path = replayed_path(result.trace, result.graph, timing, end_ns, result.replayed_window.index)
     return GpuReplay(column=column, timing=timing, end_ns=end_ns, path=path)
-
-
-def replayed_window(result: Analysis) -> Window:
-    """Return the iteration that is replayed: the recorded one, or the one on a synthetic timeline."""
-    return result.window if result.origin is not None else select_window(result.trace)
 
 
 def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
@@ -84,13 +78,12 @@ def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
         result.graph,
         result.prediction.fleet.gpus[replayed.column].name,
         notes=notes,
+        timing=replayed.timing,
         end_ns=replayed.end_ns,
-        duration_ns=duration_ns,
-        host_ratio=float(replayed.timing.host_ratio[0]),
         path=replayed.path,
     )
     measured = [] if result.origin is None else [_measured(result, result.origin.name)]
-    return build_timeline(replayed_window(result), [*measured, predicted])
+    return build_timeline(result.replayed_window, [*measured, predicted])
 
 
 def save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
@@ -110,7 +103,7 @@ def _measured(result: Analysis, gpu_name: str) -> TimelineSide:
     from ..timeline.notes import op_notes
     from ..timeline.sides import measured_side
 
-    workload = measured_workload(result.recorded_trace, result.window)
-    notes = op_notes(workload, kernel_rows(result.recorded_graph, result.recorded_trace, workload))
-    path = measured_path(result.recorded_trace, result.recorded_graph, result.window.index)
-    return measured_side(result.recorded_trace, result.recorded_graph, gpu_name, notes=notes, path=path)
+    workload = measured_workload(result.recorded.trace, result.window)
+    notes = op_notes(workload, kernel_rows(result.recorded_graph, result.recorded.trace, workload))
+    path = measured_path(result.recorded.trace, result.recorded_graph, result.window.index)
+    return measured_side(result.recorded.trace, result.recorded_graph, gpu_name, notes=notes, path=path)

@@ -9,7 +9,6 @@ import numpy as np
 
 from ...arrays import Floats, none_for_nan
 from ...specs.generations import why_untested
-from ...specs.gpu import Gpu
 from ...specs.prices.age import warn_of_age
 from ..memory.fit import Fit, fit_on
 from ..prediction.prediction import METHODS, Method, Prediction
@@ -29,12 +28,11 @@ def rank_gpus(result: Analysis) -> tuple[GpuPrediction, ...]:
 
     Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
     """
-    low_ns = _low_ends(result)
-    shares, tokens = method_shares(result.run.prediction), tokens_per_sample(result)
+    low_ns, shares, tokens = _low_ends(result), method_shares(result.run.prediction), tokens_per_sample(result)
     gpus, power = result.prediction.fleet.gpus, draw_power(result)
     rows = [
-        _row(result, gpu, column, low_ns, shares[column], fit, tokens, power[column])
-        for column, (gpu, fit) in enumerate(zip(gpus, fit_on(result.memory, gpus), strict=True))
+        _row(result, column, float(low_ns[column]), shares[column], fit, tokens, power[column])
+        for column, fit in enumerate(fit_on(result.memory, gpus))
     ]
     return tuple(sorted(rows, key=lambda row: (row.fits is False, _shown(row.iteration_ns), row.gpu_busy_ns)))
 
@@ -46,15 +44,14 @@ def _shown(value: float) -> float:
 
 def _row(
     result: Analysis,
-    gpu: Gpu,
     column: int,
-    low_ns: Floats,
+    low_ns: float,
     methods: dict[Method, float],
     fit: Fit,
     tokens: int | None,
     power: PowerDraw,
 ) -> GpuPrediction:
-    forecast = result.forecast
+    forecast, gpu = result.forecast, result.prediction.fleet.gpus[column]
     is_source = result.origin is not None and gpu.name == result.origin.name
     measured_ns = result.window.duration_ns if result.origin is not None else None
     iteration_ns = float(forecast.iteration_ns[column])
@@ -68,7 +65,7 @@ def _row(
         vendor=gpu.vendor,
         is_source=is_source,
         iteration_ns=iteration_ns,
-        iteration_low_ns=none_for_nan(float(low_ns[column])),
+        iteration_low_ns=none_for_nan(low_ns),
         iteration_high_ns=none_for_nan(float(forecast.high_ns[column])),
         gpu_busy_ns=float(forecast.busy_ns[column]),
         communication_ns=float(forecast.communication_ns[column]),
@@ -105,7 +102,7 @@ def _speedup(result: Analysis, measured_ns: float | None, iteration_ns: float) -
     """Return how much faster samples are processed than was measured; None where either is not known."""
     if measured_ns is None or iteration_ns <= 0:
         return None
-    recorded = result.scenario.recorded_batch_size or result.recorded_trace.meta.workload.batch_size
+    recorded = result.scenario.recorded_batch_size or result.recorded.trace.meta.workload.batch_size
     asked = result.scenario.batch_size
     if asked is None:
         return measured_ns / iteration_ns

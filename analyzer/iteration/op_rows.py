@@ -13,6 +13,7 @@ from ...formats.trace.tables import Trace
 from ..prediction.bounds import limit_of
 from ..prediction.prediction import METHODS, Method, Prediction
 from ..prediction.workload import GpuWorkload
+from .energy import OpPower
 from .report import OpPrediction
 from .run_rows import RunRows
 
@@ -28,14 +29,13 @@ def list_ops(
     gpu_column: int,
     *,
     limit: int | None,
-    power: tuple[float, Floats] | None = None,
+    power: OpPower | None = None,
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name.
 
     Merged kernels stand under the names of what they compute. The times add up to the GPU's busy time, but for kernels
     that run beside others.
-
-    `power`: what idles there, watts, and what each row switches, J; None leaves energy out.
+    Without `power` energy is left out.
     """
     workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)
@@ -85,7 +85,7 @@ def _describe(
     gpu_column: int,
     rows: Rows,
     whole_ns: float,
-    power: tuple[float, Floats] | None,
+    power: OpPower | None,
 ) -> OpPrediction:
     workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)[rows]
@@ -116,7 +116,7 @@ def _describe(
         method=method,
         reason=_reason(prediction, main, gpu_column, method) + _broken_bound(workload, prediction, worked),
         share=float(busy.sum()) / whole_ns,
-        energy_j=None if power is None else power[0] * 1e-9 * float(busy.sum()) + float(power[1][rows].sum()),
+        energy_j=None if power is None else power.joule(rows, float(busy.sum())),
     )
 
 

@@ -8,71 +8,65 @@ import numpy as np
 
 from ...errors import InputError
 from ...formats.trace.column import row_count
-from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph
-from ..graph.steps import with_iterations
 from ..prediction.workload import measured_workload
-from ..recorded.window import Window, select_window
-from ..replay.binding import durations_ns
+from ..recorded.recording import RecordedIteration, marked
 from ..replay.engine import measured_timing, replay
 from ..replay.forecast import kernel_rows
 from ..timeline.build import build_timeline
-from ..timeline.notes import KernelNotes, op_notes
+from ..timeline.notes import op_notes
 from ..timeline.sides import TimelineSide, measured_side, predicted_side
 from ..timeline.slices import Timeline
 
 UNNAMED: str = "an unnamed GPU"
 
 
-def lay_out_recording(trace: Trace, gpu: Gpu | None, *, iteration: int | None = None) -> Timeline:
-    """Return the recorded timeline of an iteration: the given row, or the one of median length.
+def lay_out_recording(recorded: RecordedIteration, gpu: Gpu | None) -> Timeline:
+    """Return the recorded timeline of an iteration.
 
     Raises InputError for a trace without kernels.
 
-    >>> [process.title for process in lay_out_recording(measured, a100).processes]
+    >>> [process.title for process in lay_out_recording(recorded, a100).processes]
     ['recorded']
     """
-    whole, window, graph = _recorded(trace, gpu, iteration)
-    return build_timeline(window, [_as_recorded(whole, window, graph, gpu)])
+    whole, graph = _graph(recorded, gpu)
+    return build_timeline(whole.window, [_as_recorded(whole, graph, gpu)])
 
 
-def lay_out_rules(trace: Trace, gpu: Gpu | None, *, iteration: int | None = None) -> Timeline:
+def lay_out_rules(recorded: RecordedIteration, gpu: Gpu | None) -> Timeline:
     """Return the recorded timeline of an iteration above its replay by the rules alone, no delay carried over.
 
     Raises InputError for a trace without kernels.
 
-    >>> [process.iteration_ns for process in lay_out_rules(measured, a100).processes]
+    >>> [process.iteration_ns for process in lay_out_rules(recorded, a100).processes]
     [578000, 574700]
     """
-    whole, window, graph = _recorded(trace, gpu, iteration)
-    recorded = _as_recorded(whole, window, graph, gpu)
+    whole, graph = _graph(recorded, gpu)
+    measured = _as_recorded(whole, graph, gpu)
     timing = measured_timing(graph, np.zeros_like(graph.residual_ns))
     ruled = predicted_side(
-        whole,
+        whole.trace,
         graph,
-        recorded.gpu,
-        notes=recorded.notes,
+        measured.gpu,
+        notes=measured.notes,
+        timing=timing,
         end_ns=replay(graph, timing)[:, 0],
-        duration_ns=np.asarray(durations_ns(graph, timing)),
     )
-    return build_timeline(window, [recorded, replace(ruled, title="by rules alone")])
+    return build_timeline(whole.window, [measured, replace(ruled, title="by rules alone")])
 
 
-def _recorded(trace: Trace, gpu: Gpu | None, iteration: int | None) -> tuple[Trace, Window, Graph]:
-    if not row_count(trace.kernels):
+def _graph(recorded: RecordedIteration, gpu: Gpu | None) -> tuple[RecordedIteration, Graph]:
+    """Return the iteration with its bounds, and the graph of its trace."""
+    if not row_count(recorded.trace.kernels):
         raise InputError("the trace holds no kernels: there is no timeline of a GPU")
-    whole = with_iterations(trace)
-    graph = build_graph(whole, architecture=gpu.architecture if gpu is not None else None)
-    return whole, select_window(whole, iteration), graph
+    whole = marked(recorded)
+    return whole, build_graph(whole.trace, architecture=gpu.architecture if gpu is not None else None)
 
 
-def _as_recorded(trace: Trace, window: Window, graph: Graph, gpu: Gpu | None) -> TimelineSide:
+def _as_recorded(recorded: RecordedIteration, graph: Graph, gpu: Gpu | None) -> TimelineSide:
+    trace, workload = recorded.trace, measured_workload(recorded.trace, recorded.window)
     name = gpu.name if gpu is not None else next((item.name for item in trace.devices), UNNAMED)
-    return replace(measured_side(trace, graph, name, notes=_notes(trace, window, graph)), title="recorded")
-
-
-def _notes(trace: Trace, window: Window, graph: Graph) -> KernelNotes:
-    workload = measured_workload(trace, window)
-    return op_notes(workload, kernel_rows(graph, trace, workload))
+    notes = op_notes(workload, kernel_rows(graph, trace, workload))
+    return replace(measured_side(trace, graph, name, notes=notes), title="recorded")

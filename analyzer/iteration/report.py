@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..graph.export.path import PathSummary
+from ..graph.export.summary import PathSummary
 from ..measurements.correction import Correction, RateCorrection
 from ..memory.use import MemoryUse
 from ..prediction.prediction import Method

@@ -15,7 +15,6 @@ from ...specs.fleet import build_fleet
 from ...specs.gpu import Gpu
 from ...specs.prices.book import PriceBook, shipped_prices
 from ..graph.graph import Graph, Runs
-from ..graph.steps import with_iterations
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
@@ -25,11 +24,9 @@ from ..prediction.attention import explain_attention
 from ..prediction.lookups import explain_lookups, explain_tables
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
-from ..recorded.choice import ALL, IterationChoice
 from ..recorded.compiled import CompiledCode
-from ..recorded.standstill import Standstill
-from ..recorded.untimed import without_times
-from ..recorded.window import Window, select_window
+from ..recorded.recording import RecordedIteration
+from ..recorded.window import Window
 from ..replay.engine import Timing
 from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of, target_timing
 from ..replay.iterations import runs_near
@@ -48,15 +45,14 @@ class Analysis:
 
     trace: Trace
     """As asked: with what-ifs applied and, where it was recorded without times, on a synthetic timeline."""
-    window: Window
-    """Of the recorded trace; of one without GPU times, all that is left of it."""
-    origin: Gpu | None
-    """The GPU that was measured; None where none was."""
+    replayed_window: Window
+    """Of this trace; `window` is that of the recorded one."""
+    recorded: RecordedIteration
+    """Before what-ifs."""
     scenario: Scenario
     library: Library
     """The op models that predicted."""
     graph: Graph
-    recorded_trace: Trace
     recorded_graph: Graph
     """Before what-ifs; of a trace without times, on its synthetic timeline."""
     workload: GpuWorkload
@@ -75,18 +71,18 @@ class Analysis:
     """What was recorded eagerly and is predicted as compiled; None where nothing is."""
     warnings: tuple[str, ...] = ()
     """Of the what-ifs."""
-    choice: IterationChoice = field(default_factory=IterationChoice)
-    standstills: tuple[Standstill, ...] = ()
-    """What was left out of the recorded iteration."""
     prices: PriceBook = field(default_factory=shipped_prices)
     """What the GPUs cost."""
 
     @property
-    def iteration_index(self) -> int | None:
-        """Return the row of the iteration; None where no iteration was marked, or all are taken as one."""
-        if self.choice.rule == ALL or self.choice.index is not None:
-            return self.choice.index
-        return self.window.index
+    def window(self) -> Window:
+        """Return the rows of the recorded iteration; of one without GPU times, all that is left of it."""
+        return self.recorded.window
+
+    @property
+    def origin(self) -> Gpu | None:
+        """Return the GPU that was measured; None where none was."""
+        return self.recorded.gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,32 +98,22 @@ class Arrangement:
 
 
 def build_result(
-    trace: Trace,
-    origin: Gpu | None,
+    recorded: RecordedIteration,
     gpus: Sequence[Gpu],
     library: Library,
     scenario: Scenario,
-    *,
-    iteration: int | None = None,
     cluster: Cluster = USUAL,
 ) -> Analysis:
-    """Predict an iteration of a trace, by default the median one, on `gpus` under a scenario.
-
-    `origin` is the GPU that was measured, None where none was. GPUs stand in the machines of `cluster`.
-    """
-    if origin is not None:
-        recorded = with_iterations(trace)
-        window = select_window(recorded, iteration)
-    else:
-        recorded = without_times(trace, select_window(trace, iteration))
-        window = select_window(recorded)
-    library = with_recorded(library, recorded, window.op_rows)
+    """Predict an iteration on `gpus`, which stand in the machines of `cluster`, under a scenario."""
+    window, origin = recorded.window, recorded.gpu
+    library = with_recorded(library, recorded.trace, window.op_rows)
     # A what-if rewrites the ops of all iterations.
-    check_sizes(recorded, np.arange(row_count(recorded.ops)) if scenario.changes_work else window.op_rows, gpus)
-    changed = change_trace(recorded, origin, library, scenario, gpus)
+    op_rows = np.arange(row_count(recorded.trace.ops)) if scenario.changes_work else window.op_rows
+    check_sizes(recorded.trace, op_rows, gpus)
+    changed = change_trace(recorded.trace, origin, library, scenario, gpus)
     attention = None if scenario.attention is None else AttentionKernel[scenario.attention.name]
     if origin is not None:
-        basis = measured_basis(recorded, window, changed, origin, gpus, library, attention, cluster)
+        basis = measured_basis(recorded, changed, origin, gpus, library, attention, cluster)
     else:
         basis = shapes_basis(window, changed, gpus, library, attention, cluster, is_merged=scenario.fuse_elementwise)
     arranged = arrange(basis, origin, scenario, library, window)
@@ -138,12 +124,11 @@ def build_result(
     memory, memory_unknown = _describe_memory(basis.trace, window, scenario)
     return Analysis(
         trace=basis.trace,
-        window=window,
-        origin=origin,
+        replayed_window=basis.window,
+        recorded=recorded,
         scenario=scenario,
         library=library,
         graph=graph,
-        recorded_trace=recorded,
         recorded_graph=basis.recorded_graph,
         workload=basis.workload,
         prediction=basis.prediction,
@@ -185,10 +170,13 @@ def arrange(
 
         timing = with_generated(timing, fewer.generated, found.prediction.fleet, library)
     graph, timing = without_profiler(fewer.graph, timing, found.slowdown)
-    fleet, recorded = found.prediction.fleet, None
-    slowing = collective_slowing(graph, found.trace, fleet.fabric)
+    fleets, recorded = [found.prediction.fleet], None
     if origin is not None:
-        recorded = collective_slowing(graph, found.trace, build_fleet([origin]).fabric)[:, 0]
+        fleets.append(build_fleet([origin]))
+    domains = np.concatenate([fleet.fabric.domain_gpu_count for fleet in fleets])
+    slowing = collective_slowing(graph, found.trace, domains)
+    if origin is not None:
+        slowing, recorded = slowing[:, :-1], slowing[:, -1]
         learned = learn_slowing(graph, kernel_rows(graph, found.trace, found.workload), recorded)
         slowing, recorded = with_learned(slowing, recorded, learned)
     near = graph.runs if window is None else runs_near(found.trace, graph, window.index)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask, Rows
+from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
 from ...specs.gpu import Rate
 from ..graph.graph import Graph
@@ -86,7 +86,9 @@ def find_run_rows(
         merged = _generated_rows(trace, generated, prediction, library)
     elif changed.is_merged is not None and changed.is_merged.any():
         is_own = ~(changed.is_merged | np.append(changed.is_merged[1:], False))
-        chains = _chains(changed.is_merged, is_inside & ~is_own)
+        # The nodes of each chain; those of one follow one another.
+        members = np.flatnonzero(is_inside & ~is_own)
+        chains = np.split(members, np.flatnonzero(~changed.is_merged[members])[1:]) if len(members) else []
         merged = _chain_rows(trace, chains, changed, kernel_rows(graph, trace, workload), workload, prediction)
     else:
         return RunRows(workload=workload, prediction=prediction)
@@ -119,12 +121,6 @@ def _generated_rows(trace: Trace, generated: GeneratedNodes, prediction: Predict
         reason=[_GENERATED if covered else _ROOFLINE for covered in found.is_covered.tolist()],
         bounds=found.bounds,
     )
-
-
-def _chains(is_merged: Mask, is_member: Mask) -> list[Rows]:
-    """Return the nodes of each chain; those of one follow one another."""
-    members = np.flatnonzero(is_member)
-    return np.split(members, np.flatnonzero(~is_merged[members])[1:]) if len(members) else []
 
 
 def _chain_rows(

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask
+from ...arrays import Floats, Mask, at_rows, share_busy_time
+from ...errors import parameter
 from ...formats.trace.column import MISSING
 from ...specs.gpu import Gpu
 from ..prediction.prediction import METHODS, Method
+from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.gaps import describe_gaps
+from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
+from ..recorded.standstill import Reason, Standstill
 from ..recorded.waiting import waiting_by_row
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family
 from .cut import describe_cut
-from .recorded_warnings import unexplained_graph_ns, warn_recorded
 from .result import Analysis
 
 UNEXPLAINED_SHARE = 0.05
 """Of the GPU time: beyond this, kernels that no formula explains are named."""
+UNEXPLAINED_GRAPH_SHARE: Final = 0.05
+"""Of the GPU time: from here on, kernels from graphs whose ops are not known are pointed out."""
 LEAST_SHARE = 0.01
 """Of the GPU time: what takes less is not named."""
 SHOWN_COUNT = 3
@@ -35,41 +41,38 @@ STRETCH_SHARE = 0.05
 def warn(result: Analysis) -> Iterator[str]:
     """Yield one sentence per doubt."""
     yield from result.warnings
-    yield from warn_recorded(result)
-    yield from describe_cut(result.recorded_trace, result.window)
-    yield from describe_gaps(result.recorded_trace, result.window)
+    unexplained_ns = unexplained_graph_ns(result)
+    yield from warn_recorded(result, float(unexplained_ns.sum()))
+    yield from describe_cut(result.recorded.trace, result.window)
+    yield from describe_gaps(result.recorded.trace, result.window)
     if result.origin is not None:
-        yield from _warn_measured(result, result.origin)
+        yield from _warn_measured(result, result.origin, unexplained_ns)
     else:
         if result.trace.meta.capture == "cpu":
             yield (
                 "the ops were recorded on a CPU, which calls some that a GPU does not and copies back what it need "
                 "not: record with device='meta' instead"
             )
-        yield from _warn_unmodelled(result)
+        trace, workload = result.trace, result.workload
+        unmodelled = int(workload.count[~workload.has_work].sum())
+        if unmodelled:
+            names = sorted({trace.strings[trace.ops.name[row]] for row in workload.op[~workload.has_work].tolist()})
+            shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+            yield f"{unmodelled} of {int(workload.count.sum())} ops have no formula and count 0: {shown}"
     packages = [gpu.name for gpu in result.prediction.fleet.gpus if gpu.is_package]
     if packages:
         yield f"{', '.join(packages)}: a package of several devices, predicted as if it were one"
 
 
-def _warn_unmodelled(result: Analysis) -> Iterator[str]:
-    trace, workload = result.trace, result.workload
-    unmodelled = int(workload.count[~workload.has_work].sum())
-    if unmodelled:
-        names = sorted({trace.strings[trace.ops.name[row]] for row in workload.op[~workload.has_work].tolist()})
-        shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-        yield f"{unmodelled} of {int(workload.count.sum())} ops have no formula and count 0: {shown}"
-
-
-def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
+def _warn_measured(result: Analysis, origin: Gpu, unexplained_ns: Floats) -> Iterator[str]:
     workload, window = result.workload, result.window
     busy_ns = float(workload.busy_ns.sum())
-    is_collective = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    is_collective = workload.is_family(Family.COLLECTIVE)
     collective_ns = float(workload.busy_ns[is_collective].sum())
     if collective_ns > 0.05 * busy_ns:
         yield f"{collective_ns / busy_ns:.0%} of the GPU time is communication{_explain_waiting(result)}"
     is_unexplained = ~workload.has_work & ~is_collective & (workload.kind == 0)
-    yield from _warn_unexplained(result, is_unexplained, workload.busy_ns - unexplained_graph_ns(result))
+    yield from _warn_unexplained(result, is_unexplained, workload.busy_ns - unexplained_ns)
     yield from _warn_unmoved(result)
     yield from _warn_opaque(result, origin)
     stretch = result.slowdown.stretch_ratio
@@ -104,7 +107,7 @@ def _warn_unexplained(result: Analysis, rows: Mask, busy_ns: Floats) -> Iterator
     if not len(result.window.op_rows) or float(busy_ns[rows].sum()) <= UNEXPLAINED_SHARE * whole_ns:
         return
     has_op = workload.op >= 0
-    has_shapes = has_op & (np.append(trace.ops.signature, MISSING)[workload.op] != MISSING)
+    has_shapes = has_op & (at_rows(trace.ops.signature, workload.op) != MISSING)
     groups = (
         ("that no recorded op launched", rows & ~has_op),
         ("whose op has no recorded shapes", rows & has_op & ~has_shapes),
@@ -171,7 +174,7 @@ def _warn_opaque(result: Analysis, origin: Gpu) -> Iterator[str]:
 
 def _longest_stretch(result: Analysis) -> str:
     """Say how long the recorded GPU ran nothing at one time, and where the host was then; nothing if that is short."""
-    trace, window = result.recorded_trace, result.window
+    trace, window = result.recorded.trace, result.window
     if window.index is None:
         return ""
     begin, end = int(trace.iterations.start_ns[window.index]), int(trace.iterations.end_ns[window.index])
@@ -191,3 +194,87 @@ def _longest_stretch(result: Analysis) -> str:
         op = f" of {trace.strings[trace.ops.name[calls.op[call]]]}" if calls.op[call] >= 0 else ""
         where = f", while the host is in {trace.strings[calls.name[call]]}{op}"
     return f"; the longest stretch lasts {gap[at] / 1e6:.3g} ms{where}"
+
+
+def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
+    """Yield one sentence per doubt about the recording; `unexplained_ns` is the sum of `unexplained_graph_ns`."""
+    for reason, describe in ((Reason.SETUP, _cold_start), (Reason.EARLIER_WORK, _earlier_work)):
+        found = [item for item in result.recorded.standstills if item.reason is reason]
+        if found:
+            yield describe(result, found)
+    choice, idle = result.recorded.choice, result.recorded.choice.idle
+    if idle and choice.rule in (MEDIAN, LONGEST):
+        noun, verb = ("iterations", "do") if len(idle) > 1 else ("iteration", "does")
+        yield f"{noun} {list_numbers(idle)} of {choice.count} {verb} next to nothing and {verb} not count"
+    if result.recorded.graphs.kernel_count:
+        yield from _warn_graphs(result, unexplained_ns)
+
+
+def _cold_start(result: Analysis, found: list[Standstill]) -> str:
+    """Say what was set up, how long that took, and what is left without."""
+    longest = max(found, key=lambda item: item.call_ns)
+    where = f" in {longest.op}" if longest.op is not None else ""
+    spent = sum(item.length_ns for item in found)
+    return (
+        f"a cold start: for {_words(spent)} of this iteration the GPU stood still while the process set itself up "
+        f"(the longest call: {longest.call}{where}, {_words(longest.call_ns)}); that time is left out on every GPU, "
+        f"which leaves {_words(result.window.duration_ns or 0.0)}; {_other_iteration(result)}"
+    )
+
+
+def _other_iteration(result: Analysis) -> str:
+    """Say how to get an iteration that is no cold start."""
+    choice, index = result.recorded.choice, result.window.index
+    others = [row for row in choice.recorded if row not in choice.idle and row != index]
+    if choice.rule == ALL and others:
+        return f"{parameter('iteration', others[-1])} predicts one without it"
+    if others and index is not None:
+        later = next((row for row in others if row > index), others[-1])
+        return f"{parameter('iteration', later)} predicts another one"
+    return "record after a few iterations of warm-up, or several iterations"
+
+
+def _earlier_work(result: Analysis, found: list[Standstill]) -> str:
+    spent = sum(item.length_ns for item in found)
+    return (
+        f"for {_words(spent)} of this iteration the host waits in {found[0].call} for GPU work from before the "
+        "recording; that time is left out on every GPU, "
+        f"which leaves {_words(result.window.duration_ns or 0.0)}"
+    )
+
+
+def _words(time_ns: float) -> str:
+    return f"{time_ns / 1e9:.2f} s" if time_ns >= 1e9 else f"{time_ns / 1e6:.1f} ms"
+
+
+def unexplained_graph_ns(result: Analysis) -> Floats:
+    """Return of each row of the workload how long its kernels from graphs took whose op no capture tells."""
+    trace, rows, workload = result.trace, result.window.kernel_rows, result.workload
+    if not result.recorded.graphs.kernel_count:
+        return np.zeros(len(workload.op))
+    busy = share_busy_time(trace.kernels.start_ns[rows], trace.kernels.duration_ns[rows])
+    mine = unexplained_graph_kernels(trace)[rows]
+    return np.bincount(workload.row_of[rows[mine]], weights=busy[mine], minlength=len(workload.op)).astype(np.float64)
+
+
+def _warn_graphs(result: Analysis, unknown_ns: float) -> Iterator[str]:
+    use, total_ns = result.recorded.graphs, float(result.workload.busy_ns.sum())
+    if unknown_ns > UNEXPLAINED_GRAPH_SHARE * total_ns:
+        is_one = use.launch_count == 1
+        launches = "a CUDA graph" if is_one else f"{use.launch_count:,} CUDA graphs"
+        part = f"{use.kernel_count - use.explained_count:,} of the {use.kernel_count:,}"
+        yield (
+            f"this records the execution of {launches}: the ops of {part} kernels in {'it' if is_one else 'them'}, "
+            f"{unknown_ns / total_ns:.0%} of the GPU time, are not known; {parameter('capture', 'FILE')} explains them "
+            "with a recording of the graph's capture"
+        )
+    # How long kernels from graphs took whose op is known without its inputs.
+    trace, rows = result.trace, result.window.kernel_rows
+    busy = share_busy_time(trace.kernels.start_ns[rows], trace.kernels.duration_ns[rows])
+    named_ns = float(busy[named_graph_kernels(trace)[rows]].sum())
+    if named_ns > UNEXPLAINED_GRAPH_SHARE * total_ns:
+        yield (
+            f"of {named_ns / total_ns:.0%} of the GPU time, in CUDA graphs, ops and modules are known by torch's "
+            "annotations alone, which have no shapes: these kernels are moved by their launches and names; "
+            f"{parameter('capture')} FILE adds the shapes with a recording of the graph's capture"
+        )

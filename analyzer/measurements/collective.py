@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -225,7 +225,7 @@ def _samples(
         for column in ("hidden", "top_k", "tokens")
     )
     rows = zip(*columns, (tokens * hidden).tolist(), top_k.tolist(), strict=True)
-    problems = problems_of_dims([_dims(*row) for row in rows])
+    problems = problems_of_dims([_dims(_Row(*row)) for row in rows])
     family = [f"{KINDS[item].name.lower()} ({impl})" for item, impl in zip(columns[0], columns[5], strict=True)]
     sizes = (problems.kind, problems.message_bytes, problems.ranks, problems.run, problems.implementation)
     samples = Samples(
@@ -243,33 +243,39 @@ def _samples(
     return samples, table
 
 
-def _dims(
-    collective: str,
-    ranks: int,
-    per_node: int,
-    size: int,
-    dtype: str,
-    implementation: str,
-    token_elements: float,
-    top_k: float,
-) -> CollectiveDims:
-    """Return the sizes of one row; tokens times hidden elements, and experts per token, of an exchange with experts."""
-    kind, whose, message = KINDS[collective], Implementation.NCCL, float(size)
+class _Row(NamedTuple):
+    """Hold one measurement."""
+
+    collective: str
+    ranks: int
+    per_node: int
+    size: int
+    dtype: str
+    implementation: str
+    token_elements: float
+    """Tokens times hidden elements of an exchange with experts."""
+    top_k: float
+    """Experts per token of one."""
+
+
+def _dims(row: _Row) -> CollectiveDims:
+    ranks, implementation = row.ranks, row.implementation
+    kind, whose, message = KINDS[row.collective], Implementation.NCCL, float(row.size)
     if kind in (CollectiveKind.DISPATCH, CollectiveKind.COMBINE):
         is_few = LOW_LATENCY in implementation
         whose = Implementation.LOW_LATENCY if is_few else Implementation.NCCL
-        copies = top_k if is_few else ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
-        element = 1.0 if kind is CollectiveKind.DISPATCH and (dtype == "fp8" or not is_few) else 2.0
-        message = token_elements * copies * element
+        copies = row.top_k if is_few else ranks * (1.0 - (1.0 - 1.0 / ranks) ** row.top_k)
+        element = 1.0 if kind is CollectiveKind.DISPATCH and (row.dtype == "fp8" or not is_few) else 2.0
+        message = row.token_elements * copies * element
     elif implementation.startswith(FRAMEWORKS):
         whose = Implementation.FRAMEWORK
     return CollectiveDims(
         kind=kind,
         message_bytes=message,
         ranks=ranks,
-        run=min(per_node, ranks),
-        stride=USUAL_NODE if ranks > per_node else 1,
-        element_bytes=ELEMENT_BYTES.get(dtype, 2.0),
+        run=min(row.per_node, ranks),
+        stride=USUAL_NODE if ranks > row.per_node else 1,
+        element_bytes=ELEMENT_BYTES.get(row.dtype, 2.0),
         implementation=whose,
     )
 

@@ -48,7 +48,21 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Rec
         check_known(table.path, name, table[name], known)
     gpus, gpu = gpus_of(table["gpu"], catalog)
     names = ("op", "direction", *SIZES, "bidirectional")
-    dims = [_dims(*row) for row in zip(*(table[name].tolist() for name in names), strict=True)]
+    dims = [
+        RecurrentDims(
+            gates=GATES[op],
+            layers=layers,
+            directions=1 + bool(bidirectional),
+            steps=steps,
+            batch=batch,
+            input_size=inputs,
+            hidden_size=hidden,
+            direction=DIRECTIONS[direction],
+        )
+        for op, direction, batch, steps, inputs, hidden, layers, bidirectional in zip(
+            *(table[name].tolist() for name in names), strict=True
+        )
+    ]
     problems = problems_of_dims(dims, [RATES[name] for name in table["dtype"].tolist()])
     problems = replace(
         problems,
@@ -69,25 +83,3 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Rec
             share=shape_share(gates, walk, *(table[name] for name in SIZES)),
         )
     ]
-
-
-def _dims(
-    op: str,
-    direction: str,
-    batch: int,
-    steps: int,
-    input_size: int,
-    hidden_size: int,
-    layers: int,
-    bidirectional: bool,
-) -> RecurrentDims:
-    return RecurrentDims(
-        gates=GATES[op],
-        layers=layers,
-        directions=1 + bool(bidirectional),
-        steps=steps,
-        batch=batch,
-        input_size=input_size,
-        hidden_size=hidden_size,
-        direction=DIRECTIONS[direction],
-    )

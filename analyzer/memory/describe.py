@@ -10,7 +10,7 @@ from ...arrays import Rows
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Phase, Trace
 from ..recorded.window import Window
-from ..work import Family, family_of
+from ..work import Family, are_of_family
 from .events import describe_events
 from .lifetimes import Bytes, Storages, find_storages, has_lifetimes
 from .roles import CATEGORIES, find_roles
@@ -93,6 +93,6 @@ def _levels(storages: Storages, last: Rows, op_count: int) -> Bytes:
 
 def _matmul_phase_count(trace: Trace, window_ops: Rows) -> int:
     """Count the threads that multiply matrices: autograd runs backward on one of its own, with its own handle."""
-    multiplies = np.array([family_of(name) is Family.MATMUL for name in trace.strings], dtype=bool)
+    multiplies = are_of_family(trace.strings, Family.MATMUL)
     phase = trace.ops.phase[window_ops[multiplies[trace.ops.name[window_ops]]]]
     return int((phase == Phase.BACKWARD).any()) + int((phase != Phase.BACKWARD).any())

@@ -88,7 +88,7 @@ def fit_on(use: MemoryUse | None, gpus: Sequence[Gpu]) -> tuple[Fit, ...]:
 
 
 def _fit(use: MemoryUse | None, gpu: Gpu) -> Fit:
-    usable, context = usable_bytes(gpu), _context_bytes(gpu)
+    usable, context = usable_bytes(gpu), (HIP_CONTEXT_BYTES if gpu.vendor == "AMD" else CONTEXT_BYTES)
     if use is None:
         return Fit(
             gpu=gpu.name,
@@ -145,10 +145,6 @@ def _memory_kind(gpu: Gpu) -> str:
     if not gpu.memory_type.startswith("GDDR"):
         return "hbm"
     return "gddr" if any(brand in gpu.name for brand in _BRANDS_WITHOUT_ECC) else "gddr with ecc"
-
-
-def _context_bytes(gpu: Gpu) -> Range:
-    return HIP_CONTEXT_BYTES if gpu.vendor == "AMD" else CONTEXT_BYTES
 
 
 def matmul_workspace_bytes(gpu: Gpu) -> int:

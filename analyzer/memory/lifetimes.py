@@ -1,4 +1,4 @@
-"""How long each storage lives, as far as the ops that use it tell."""
+"""How long each storage lives, as far as the ops and the modules that use it tell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ...arrays import Rows
 from ...formats.trace.column import MISSING, Column, row_count
 from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import Phase, Trace
-from .frames import Frames, find_frames
 
 Bytes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -20,6 +19,8 @@ Mask = npt.NDArray[np.bool_]
 ALLOCATION_BYTES: Final = 512
 """torch's caching allocator hands out multiples of this (kMinBlockSize in c10/cuda/CUDACachingAllocator)."""
 UNLISTED_ELEMENT_BYTES: Final = 4.0
+DEEPEST_MODULE: Final = 100
+"""As deep as module paths are imported: each level takes a pass over all ops."""
 _STATE_MAKERS: Final = frozenset({"aten::zeros_like", "aten::zeros", "aten::full_like", "aten::full", "aten::clone"})
 """How torch's optimizers create the state that they keep, in their first step."""
 _WEIGHT_BUFFER_READERS: Final = frozenset({"aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"})
@@ -59,10 +60,22 @@ class Storages:
 
 def find_storages(trace: Trace, window_ops: Rows) -> Storages:
     """Return the storages that the ops of the window use, alive as recorded, else as inferred from their uses."""
-    uses = _find_uses(trace, window_ops)
-    count = _storage_count(trace)
+    place = np.full(row_count(trace.ops), -1, dtype=np.int64)
+    place[window_ops] = np.arange(len(window_ops))
+    op = place[trace.operands.op]
+    kept = op >= 0
+    uses = Uses(
+        op=op[kept],
+        storage=trace.tensors.storage[trace.operands.tensor[kept]].astype(np.int64),
+        is_output=trace.operands.is_output[kept].astype(bool),
+        phase=trace.ops.phase[window_ops],
+    )
+    count = int(trace.tensors.storage.max()) + 1 if row_count(trace.tensors) else 0
     first_use = _first_rows(uses.storage, count)
-    is_state = _is_lazy_state(trace, window_ops, uses, first_use)
+    # Which storages are optimizer state that this very step creates: the next one starts with it.
+    makes = _named(trace, window_ops, _STATE_MAKERS) & (uses.phase == Phase.OPTIMIZER)
+    creator = _at(uses.op, first_use)
+    is_state = np.asarray((first_use >= 0) & _at(uses.is_output, first_use) & _at(makes, creator), dtype=bool)
     is_recorded = has_lifetimes(trace)
     if is_recorded:
         lives = _recorded_lives(trace, window_ops, count, is_state)
@@ -132,23 +145,6 @@ def _inferred_lives(frames: Frames, uses: Uses, first_use: Rows, is_state: Mask)
     return _Lives(is_new=is_new, first=first, last=last, latest=latest)
 
 
-def _find_uses(trace: Trace, window_ops: Rows) -> Uses:
-    place = np.full(row_count(trace.ops), -1, dtype=np.int64)
-    place[window_ops] = np.arange(len(window_ops))
-    op = place[trace.operands.op]
-    kept = op >= 0
-    return Uses(
-        op=op[kept],
-        storage=trace.tensors.storage[trace.operands.tensor[kept]].astype(np.int64),
-        is_output=trace.operands.is_output[kept].astype(bool),
-        phase=trace.ops.phase[window_ops],
-    )
-
-
-def _storage_count(trace: Trace) -> int:
-    return int(trace.tensors.storage.max()) + 1 if row_count(trace.tensors) else 0
-
-
 def _sizes(trace: Trace, count: int) -> Bytes:
     """Return the bytes of each storage on the accelerator: those of the first tensor seen of it, views being later."""
     tensors = trace.tensors
@@ -176,13 +172,6 @@ def _named(trace: Trace, window_ops: Rows, names: frozenset[str]) -> Mask:
     """Say of each op of the window whether it bears one of the names."""
     wanted = np.array([text in names for text in trace.strings], dtype=bool)
     return np.asarray(wanted[trace.ops.name[window_ops]] if len(wanted) else np.zeros(0, dtype=bool))
-
-
-def _is_lazy_state(trace: Trace, window_ops: Rows, uses: Uses, first_use: Rows) -> Mask:
-    """Say which storages are optimizer state that this very step creates: the next one starts with it."""
-    makes = _named(trace, window_ops, _STATE_MAKERS) & (uses.phase == Phase.OPTIMIZER)
-    creator = _at(uses.op, first_use)
-    return np.asarray((first_use >= 0) & _at(uses.is_output, first_use) & _at(makes, creator), dtype=bool)
 
 
 def _is_left_gradient(uses: Uses, count: int) -> Mask:
@@ -229,3 +218,45 @@ def _extend_locals(frames: Frames, first: Rows, last: Rows) -> Rows:
         )
         latest = np.where(inside, np.maximum(end[first], last), latest)
     return latest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frames:
+    """Hold, per depth of nesting (outermost first), the first and last op of the module call around each op.
+
+    Ops outside any module of that depth are their own call. Calls of one module with no op between are one.
+    """
+
+    start: tuple[Rows, ...]
+    end: tuple[Rows, ...]
+
+
+def find_frames(trace: Trace, window_ops: Rows) -> Frames:
+    """Return the module calls around the forward ops of a window, in positions of its ops."""
+    module = trace.ops.module[window_ops].astype(np.int64)
+    is_forward = (trace.ops.phase[window_ops] == Phase.FORWARD) & (module >= 0)
+    used, place = np.unique(np.where(is_forward, module, -1), return_inverse=True)
+    paths = [tuple(trace.strings[item].split(".")) if item >= 0 else () for item in used.tolist()]
+    starts, ends = [], []
+    for depth in range(1, min(max(map(len, paths), default=0), DEEPEST_MODULE) + 1):
+        start, end = _runs(_prefix_numbers(paths, depth)[place])
+        starts.append(start)
+        ends.append(end)
+    return Frames(start=tuple(starts), end=tuple(ends))
+
+
+def _prefix_numbers(paths: list[tuple[str, ...]], depth: int) -> Rows:
+    """Number the distinct beginnings of `depth` parts; -1 for shorter paths."""
+    numbers: dict[tuple[str, ...], int] = {}
+    found = [numbers.setdefault(path[:depth], len(numbers)) if len(path) >= depth else -1 for path in paths]
+    return np.array(found, dtype=np.int64)
+
+
+def _runs(keys: Rows) -> tuple[Rows, Rows]:
+    """Return the first and last position of the run of equal keys around each; every -1 is a run of its own."""
+    begins = np.ones(len(keys), dtype=bool)
+    begins[1:] = (keys[1:] != keys[:-1]) | (keys[1:] < 0)
+    starts = np.flatnonzero(begins)
+    run = np.cumsum(begins) - 1
+    ends = np.append(starts[1:], len(keys)) - 1
+    return starts[run], ends[run]

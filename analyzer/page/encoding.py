@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from io import StringIO
 from math import isfinite, isnan
@@ -20,7 +21,8 @@ _TIME: Final = "_ns"
 def encode_json(document: Any) -> str:
     """Write JSON, indented, in the given key order, with a final line break; control characters are escaped, NaN null.
 
-    Raises WavecastError for a time (a key that ends in `_ns`) that is NaN or infinite: what is not known is None.
+    Records are written by their fields, enumerations by their values. Raises
+    WavecastError for a time (a key that ends in `_ns`) that is NaN or infinite: what is not known is None.
     """
     import orjson
 
@@ -45,8 +47,20 @@ def encode_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return buffer.getvalue()
 
 
+def attributes(record: Any, names: Iterable[str] = ()) -> dict[str, Any]:
+    """Return attributes of a record by name; without names its fields.
+
+    >>> from wavecast.analyzer.iteration.report import Gain
+    >>> attributes(Gain(change="CUDA graphs", option="--cuda-graph", speedup=1.5), ["speedup"])
+    {'speedup': 1.5}
+    """
+    return {name: getattr(record, name) for name in names or [item.name for item in fields(record)]}
+
+
 def _check_times(name: str, value: Any) -> None:
     """Raise WavecastError where a value, or one inside it, is a time and no finite number."""
+    if is_dataclass(value):
+        value = attributes(value)
     if isinstance(value, dict):
         for key, item in value.items():
             inner = str(key)

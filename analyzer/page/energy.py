@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ...errors import parameter
 from ..iteration.decision.electricity import Electricity
 from ..iteration.decision.job_energy import JobEnergy
 from .columns import number_column
+from .encoding import attributes
 from .quantity import ABSENT, format_money, format_number
 from .sheet import SheetColumn
-from .table import Field, fields_of
+from .table import FieldTable, table_of
 
 NAMES: Final = (
     "energy_j",
@@ -35,25 +36,16 @@ _KILO: Final = 1e3
 
 def energy_record(energy: JobEnergy | None) -> dict[str, Any] | None:
     """Return the figures by name, for JSON; None where nothing is known."""
-    return None if energy is None else {name: getattr(energy, name) for name in NAMES}
+    return None if energy is None else attributes(energy, NAMES)
 
 
-def energy_fields() -> tuple[Field, ...]:
-    """Return the fields of a table that `energy_cells` fills.
+def energy_table(energies: Iterable[JobEnergy | None], prefix: str = "") -> FieldTable:
+    """Return the figures as a table.
 
-    >>> [item.name for item in energy_fields()][:2]
-    ['energy_j', 'energy_low_j']
+    >>> energy_table([None]).names[:2]
+    ('energy_j', 'energy_low_j')
     """
-    return fields_of(JobEnergy, NAMES)
-
-
-def energy_cells(energy: JobEnergy | None) -> tuple[Any, ...]:
-    """Return the figures in order of the fields, None where nothing is known.
-
-    >>> set(energy_cells(None))
-    {None}
-    """
-    return tuple(None if energy is None else getattr(energy, name) for name in NAMES)
+    return table_of(energies, JobEnergy, NAMES, prefix=prefix)
 
 
 def energy_columns(energies: Sequence[JobEnergy | None]) -> Iterator[SheetColumn]:

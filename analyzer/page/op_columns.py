@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from ...formats.trace.printable import clean_text
 from ..prediction.prediction import Method
@@ -11,33 +11,6 @@ from .columns import number_column, text_column, time_column
 from .names import short_name
 from .quantity import ABSENT, TimeUnit, format_time_range
 from .sheet import SheetColumn
-
-if TYPE_CHECKING:
-    from ..iteration.report import OpPrediction
-
-
-class CoveredOp(Protocol):
-    """What says of an op whether what was measured lies in its interval."""
-
-    @property
-    def is_covered(self) -> bool | None:
-        """None where there is no interval."""
-
-
-class ComparedOp(Protocol):
-    """What an op's prediction is shown by, beside what was measured."""
-
-    @property
-    def predicted_low_ns(self) -> float | None: ...  # noqa: D102
-    @property
-    def predicted_high_ns(self) -> float | None: ...  # noqa: D102
-    @property
-    def bound_ns(self) -> float | None: ...  # noqa: D102
-    @property
-    def bound_by(self) -> str | None: ...  # noqa: D102
-    @property
-    def module(self) -> str | None: ...  # noqa: D102
-
 
 METHOD_NAMES: Final = {
     Method.MEASURED: "measured",
@@ -69,26 +42,10 @@ def method_column(methods: Iterable[Method], *, rank: int) -> SheetColumn:
     return text_column("method", (METHOD_NAMES[method] for method in methods), rank=rank)
 
 
-def interval_column(rows: Sequence[OpPrediction | ComparedOp], unit: TimeUnit, *, rank: int) -> SheetColumn:
-    """Return a column of 90 % intervals."""
-    cells = (format_time_range(row.predicted_low_ns, row.predicted_high_ns, unit) for row in rows)
-    return number_column("interval", cells, rank=rank)
-
-
-def covered_column(rows: Sequence[CoveredOp], *, rank: int) -> SheetColumn:
+def covered_column(covered: Iterable[bool | None], *, rank: int) -> SheetColumn:
     """Return a column that says whether what was measured lies in the interval."""
     words = {True: "yes", False: "no", None: ABSENT}
-    return text_column("in\ninterval", (words[row.is_covered] for row in rows), rank=rank)
-
-
-def bound_column(rows: Sequence[OpPrediction | ComparedOp], unit: TimeUnit, *, rank: int) -> SheetColumn:
-    """Return a column of physical lower bounds."""
-    return time_column("bound", (row.bound_ns for row in rows), unit, rank=rank)
-
-
-def limit_column(rows: Sequence[OpPrediction | ComparedOp], *, rank: int) -> SheetColumn:
-    """Return a column of what sets the bounds."""
-    return text_column("bound by", (row.bound_by or ABSENT for row in rows), rank=rank)
+    return text_column("in\ninterval", (words[item] for item in covered), rank=rank)
 
 
 def reason_column(title: str, reasons: Iterable[str], *, rank: int = 0, wraps: bool = True) -> SheetColumn:
@@ -97,6 +54,13 @@ def reason_column(title: str, reasons: Iterable[str], *, rank: int = 0, wraps: b
     return text_column(title, cells, rank=rank, min_width=REASON_WIDTH if wraps else None, wraps=wraps)
 
 
-def module_column(rows: Sequence[OpPrediction | ComparedOp], *, rank: int) -> SheetColumn:
-    """Return a column of the modules that called the ops first."""
-    return text_column("module", (short_name(row.module or "") for row in rows), rank=rank, min_width=20)
+def detail_columns(
+    rows: Sequence[Any], unit: TimeUnit, ranks: tuple[int, int, int, int], *, wraps: bool = True
+) -> Iterator[SheetColumn]:
+    """Yield interval, bound, what sets it, reason and module of predicted ops; `ranks` are those of the first four."""
+    intervals = (format_time_range(row.predicted_low_ns, row.predicted_high_ns, unit) for row in rows)
+    yield number_column("interval", intervals, rank=ranks[0])
+    yield time_column("bound", (row.bound_ns for row in rows), unit, rank=ranks[1])
+    yield text_column("bound by", (row.bound_by or ABSENT for row in rows), rank=ranks[2])
+    yield reason_column("reason", (row.reason for row in rows), rank=ranks[3], wraps=wraps)
+    yield text_column("module", (short_name(row.module or "") for row in rows), rank=8, min_width=20)

@@ -7,13 +7,12 @@ and every chart where it can show pictures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from ...formats.trace.printable import clean_lines, clean_text
-from .chart import Chart
 from .sheet import Sheet
 
 
@@ -46,14 +45,40 @@ class Passage:
     lines: tuple[Line, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chart:
+    """Hold one picture; only what draws pictures shows it (HTML), terminals and Markdown leave it out.
+
+    `spec` is a Vega-Lite specification without `data`, `width`, `config` and `$schema`, which the drawer adds, so that
+    all pictures of a page look alike: as wide as the page, of the `height` that it says, in the colours of `vega.py`
+    (those that begin with `var` change with the page between light and dark). It names fields of `rows`; switches are
+    `params` bound to a `select` or `radio` input. It is one view, layers of one, or a `vconcat` of such: facets and
+    views beside one another have no width of their own. See https://vega.github.io/vega-lite/docs/.
+    """
+
+    title: str
+    description: str
+    """What the picture shows, in a sentence or two, for those who cannot see it."""
+    spec: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    """Numbers, texts, booleans and None by field; texts may come out of files."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What readers of the data call its fields, in order; of others nothing is said there. Empty: all, by name."""
+    folded: bool = False
+    """Shown when asked for."""
+
+
+Block = Passage | Sheet | Chart
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """Hold what is drawn, in order of reading; blocks stand apart from each other."""
 
-    blocks: tuple[Passage | Sheet | Chart, ...]
+    blocks: tuple[Block, ...]
 
 
-def build_page(*blocks: Passage | Sheet | Chart) -> Page:
+def build_page(*blocks: Block) -> Page:
     """Return a page of the blocks, without passages that say nothing."""
     return Page(blocks=tuple(block for block in blocks if not isinstance(block, Passage) or block.lines))
 
@@ -96,7 +121,7 @@ def clean_page(page: Page) -> Page:
     return Page(blocks=tuple(map(_clean_block, page.blocks)))
 
 
-def _clean_block(block: Passage | Sheet | Chart) -> Passage | Sheet | Chart:
+def _clean_block(block: Block) -> Block:
     if isinstance(block, Chart):
         return replace(
             block,

@@ -1,18 +1,23 @@
-"""Pieces of Vega-Lite specifications that the charts of all reports share, and where charts stand on a page."""
+"""Charts by what they show, and the pieces of Vega-Lite specifications that the charts of all reports share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, floor, log10
 from typing import Any, Final
 
 from ...formats.trace.printable import clean_text
-from .chart import Chart
+from ..replay.causes import IdleCause
 from .names import shorten_middle
-from .page import Page, Passage, opening
+from .page import Chart, Page, Passage, opening
+from .quantity import format_share, format_time
 from .sheet import Sheet
-from .vega import BLUE, GREY, VERMILLION
+from .vega import BLUE, GREY, OLIVE, ORANGE, PINK, SKY, VERMILLION
 
 Spec = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+Told = tuple[str, ...]
+"""A field that is told of, what it is called, and of a number its format."""
 BAR_STEP_PX: Final = 22
 PLOT_HEIGHT_PX: Final = 320
 LABEL_WIDTH: Final = 40
@@ -26,6 +31,20 @@ HEAT: Final = ("#fdf3dd", "#e69f00", "#d55e00")
 """From little to much, in tables of colours."""
 HEAT_INK: Final = "#1a1a1a"
 """On each of them."""
+DASHES: Final = [5, 4]
+BUSY: Final = "GPU busy"
+CAUSE_WORDS: Final = {
+    IdleCause.HOST: "waits for the host",
+    IdleCause.SYNC: "host waits for the GPU",
+    IdleCause.COMMUNICATION: "waits for communication",
+    IdleCause.DEPENDENCY: "between kernels",
+    IdleCause.UNEXPLAINED: "unexplained",
+}
+BUSY_COLOURS: Final = dict(zip((BUSY, *CAUSE_WORDS.values()), (GOOD, ORANGE, OLIVE, PINK, SKY, NEUTRAL), strict=True))
+"""Of what a GPU does in an iteration."""
+_FEW_DECADES: Final = 1e3
+"""Ends closer than this factor have marks at 2 and 5, too."""
+_MS: Final = 1e6
 
 
 def place_charts(
@@ -54,14 +73,91 @@ def build_chart(
     description: str,
     spec: Spec,
     rows: Sequence[Mapping[str, Any]],
-    told: Mapping[str, str] | Iterable[tuple[str, str]],
+    told: Mapping[str, str] | Iterable[Told],
 ) -> Chart:
     """Return a chart; `told` are the fields that its data is read by, and what they are called.
 
     >>> build_chart("GPUs", "One bar.", {"mark": "bar"}, [{"gpu": "T4"}], [("gpu", "GPU")]).labels
     {'gpu': 'GPU'}
     """
-    return Chart(title=title, description=description, spec=spec, rows=rows, labels=dict(told))
+    labels = dict(told) if isinstance(told, Mapping) else {item[0]: item[1] for item in told}
+    return Chart(title=title, description=description, spec=spec, rows=rows, labels=labels)
+
+
+def bars(
+    rows: Rows, told: Sequence[Told], *, y: Spec, x: Spec, color: Spec, height: int | None = None, **more: Any
+) -> Spec:
+    """Return a specification of bars, one per name along `y`; where rows have an `order`, they stand on each other.
+
+    >>> rows = [{"gpu": "T4", "ms": 3.0}]
+    >>> bars(rows, [("gpu", "GPU")], y=along("gpu"), x=amount("ms", "ms"), color=coloured("gpu"))["height"]
+    44
+    """
+    stack = {"x": x | {"stack": "zero"}, "order": quantitative("order")} if "order" in rows[0] else {"x": x}
+    return {
+        "height": height or bars_height(len({row[y["field"]] for row in rows})),
+        **more,
+        "mark": "bar",
+        "encoding": {"y": y, **stack, "color": color, "tooltip": said(*told)},
+    }
+
+
+def points(
+    rows: Rows,
+    told: Sequence[Told],
+    *,
+    y: Spec,
+    x: Spec,
+    ends: tuple[str, str],
+    color: Spec | None = None,
+    rules: Sequence[Spec] = (),
+) -> Spec:
+    """Return a specification of values, one per name along `y`, each with its interval, whose ends are fields.
+
+    >>> rows = [{"gpu": "T4", "ms": 3.0, "low": 2.0, "high": 4.0}]
+    >>> axes = {"y": along("gpu"), "x": amount("ms", "ms")}
+    >>> len(points(rows, [("gpu", "GPU")], ends=("low", "high"), **axes)["layer"])
+    2
+    """
+    look: Spec = {"color": GOOD} if color is None else {}
+    point = marks("point", {"x": x, "tooltip": said(*told)}, size=80, opacity=1, **look)
+    return {
+        "height": bars_height(len(rows)),
+        "encoding": {"y": y, **({} if color is None else {"color": color})},
+        "layer": [*rules, interval_marks(*ends), point],
+    }
+
+
+def marks(kind: str, encoding: Spec, *, where: str = "", values: Rows | None = None, **look: Any) -> Spec:
+    """Return a layer: marks of a kind, drawn of the rows for which `where` holds, or of `values` of its own.
+
+    >>> marks("rule", {}, where="datum.is_best", opacity=0.5)["transform"]
+    [{'filter': 'datum.is_best'}]
+    """
+    return {
+        **({} if values is None else {"data": {"values": values}}),
+        **({"transform": [{"filter": where}]} if where else {}),
+        "mark": {"type": kind, **look},
+        "encoding": encoding,
+    }
+
+
+def when(test: str, value: Any, otherwise: Any) -> Spec:
+    """Return the encoding of one of two values, by a test of the row.
+
+    >>> when("datum.is_now", GREY, BLUE)["value"]
+    'var(--blue)'
+    """
+    return {"condition": {"test": test, "value": value}, "value": otherwise}
+
+
+def quantitative(field: str, title: str | None = None, **more: Any) -> Spec:
+    """Return the encoding of a number.
+
+    >>> quantitative("rank")
+    {'field': 'rank', 'type': 'quantitative'}
+    """
+    return {"field": field, "type": "quantitative", **({} if title is None else {"title": title}), **more}
 
 
 def amount(field: str, title: str, *, is_log: bool = False, from_zero: bool = True, number: str = NUMBER) -> Spec:
@@ -71,13 +167,36 @@ def amount(field: str, title: str, *, is_log: bool = False, from_zero: bool = Tr
     {'zero': True}
     """
     scale: Spec = {"type": "log", "nice": False, "padding": 12} if is_log else {"zero": from_zero}
+    axis = {"format": number, "tickCount": 6, "labelOverlap": True}
+    return quantitative(field, title, scale=scale, axis=axis)
+
+
+def log_axis(low: float, high: float) -> Spec:
+    """Return the encoding's scale and axis for values between two ends, logarithmic, with few round marks.
+
+    >>> log_axis(3.0, 700.0)["axis"]["values"]
+    [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
+    """
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
+    values = [float(f"{step}e{decade}") for decade in decades for step in steps]
     return {
-        "field": field,
-        "type": "quantitative",
-        "title": title,
-        "scale": scale,
-        "axis": {"format": number, "tickCount": 6, "labelOverlap": True},
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": {"format": ",~r", "values": [value for value in values if low <= value <= high]},
     }
+
+
+def choice(name: str, title: str, labels: Sequence[str]) -> Spec:
+    """Return a parameter that a list of names sets: to "0" where the first is chosen, the second "1".
+
+    Names out of files thus never stand in an expression.
+
+    >>> choice("chosen", "GPU", ["H100", "A100"])["bind"]["labels"]
+    ['H100', 'A100']
+    """
+    numbers = [str(number) for number in range(len(labels))]
+    bind = {"input": "select", "options": numbers, "labels": list(labels), "name": title}
+    return {"name": name, "value": "0", "bind": bind}
 
 
 def along(field: str, title: str | None = None, *, angle: int | None = None) -> Spec:
@@ -93,28 +212,40 @@ def along(field: str, title: str | None = None, *, angle: int | None = None) -> 
 
 
 def coloured(
-    field: str, title: str | None = None, colours: Mapping[str, str] | None = None, *, is_listed: bool = True
+    field: str,
+    title: str | None = None,
+    colours: Mapping[str, str] | None = None,
+    *,
+    among: Rows | None = None,
+    is_listed: bool = True,
 ) -> Spec:
     """Return the encoding of kinds by colour, in the order of the rows or of `colours`, which names all kinds.
+
+    With `among` only the kinds that these rows hold are listed.
 
     >>> coloured("part", colours={"compute": "#000"})["scale"]
     {'domain': ['compute'], 'range': ['#000']}
     """
     found: Spec = {"field": field, "type": "nominal", "title": title, "sort": None, "legend": {"symbolOpacity": 1}}
     if colours is not None:
-        found["scale"] = {"domain": list(colours), "range": list(colours.values())}
+        present = None if among is None else {row[field] for row in among}
+        listed = {name: colour for name, colour in colours.items() if present is None or name in present}
+        found["scale"] = {"domain": list(listed), "range": list(listed.values())}
     if not is_listed:
         found["legend"] = None
     return found
 
 
-def said(*pairs: tuple[str, str]) -> list[Spec]:
-    """Return what is told of a mark that is pointed at: fields that hold texts, and what they are called.
+def said(*told: Told) -> list[Spec]:
+    """Return what is told of a mark that is pointed at.
 
-    >>> said(("gpu", "GPU"))
-    [{'field': 'gpu', 'type': 'nominal', 'title': 'GPU'}]
+    >>> said(("gpu", "GPU"), ("ms", "time, ms", ".3f"))[1]
+    {'field': 'ms', 'type': 'quantitative', 'title': 'time, ms', 'format': '.3f'}
     """
-    return [{"field": field, "type": "nominal", "title": title} for field, title in pairs]
+    return [
+        quantitative(field, title, format=form[0]) if form else {"field": field, "type": "nominal", "title": title}
+        for field, title, *form in told
+    ]
 
 
 def rule_at(value: float, axis: str, words: str) -> Spec:
@@ -124,15 +255,19 @@ def rule_at(value: float, axis: str, words: str) -> Spec:
     {'datum': 0.9, 'type': 'quantitative'}
     """
     inherited = dict.fromkeys(("x", "y", "color", "xOffset", "yOffset"))
-    return {
-        "data": {"values": [{"words": words}]},
-        "mark": {"type": "rule", "strokeDash": [5, 4], "size": 1.5},
-        "encoding": {
-            **inherited,
-            axis: {"datum": value, "type": "quantitative"},
-            "tooltip": said(("words", "line")),
-        },
-    }
+    here = {axis: {"datum": value, "type": "quantitative"}, "tooltip": said(("words", "line"))}
+    return marks("rule", inherited | here, values=[{"words": words}], strokeDash=DASHES, size=1.5)
+
+
+def equal_line(values: Sequence[float], x: Spec, y: Spec) -> Spec:
+    """Return a layer: the dashed line on which both axes have one value, from the least to the greatest.
+
+    >>> equal_line([3.0, 1.0], amount("a", "a"), amount("b", "b"))["data"]["values"]
+    [{'at': 1.0}, {'at': 3.0}]
+    """
+    ends = [{"at": min(values)}, {"at": max(values)}]
+    at = {"x": x | {"field": "at"}, "y": y | {"field": "at"}}
+    return marks("line", at, values=ends, strokeDash=DASHES, color=NEUTRAL)
 
 
 def interval_marks(low: str, high: str, *, axis: str = "x", opacity: float = 0.75) -> Spec:
@@ -141,11 +276,49 @@ def interval_marks(low: str, high: str, *, axis: str = "x", opacity: float = 0.7
     >>> interval_marks("low_ms", "high_ms")["encoding"]["x2"]
     {'field': 'high_ms'}
     """
-    return {
-        "transform": [{"filter": f"isValid(datum.{low}) && isValid(datum.{high})"}],
-        "mark": {"type": "rule", "size": 2, "opacity": opacity},
-        "encoding": {axis: {"field": low, "type": "quantitative"}, f"{axis}2": {"field": high}},
-    }
+    ends = {axis: quantitative(low), f"{axis}2": {"field": high}}
+    return marks("rule", ends, where=f"isValid(datum.{low}) && isValid(datum.{high})", size=2, opacity=opacity)
+
+
+def heat(field: str, title: str, domain: Sequence[float] | None = None, *, clamp: bool = False) -> Spec:
+    """Return the encoding of a number by colour, from little to much.
+
+    >>> heat("wait_ms", "ms")["scale"]["range"][0]
+    '#fdf3dd'
+    """
+    scale: Spec = {"range": list(HEAT), **({} if domain is None else {"domain": list(domain)})}
+    return quantitative(field, title, scale=scale | ({"clamp": True} if clamp else {}))
+
+
+def division_rows(parts_ns: Mapping[str, float], whole_ns: float | None = None, **common: Any) -> Iterator[Spec]:
+    """Yield a row for each part of a time that takes any, in order; with the whole, the part's share is told.
+
+    >>> [row["spent"] for row in division_rows({"busy": 3e6, "idle": 0.0}, 6e6, rank="0")]
+    ['3.00 ms, 50 %']
+    """
+    for order, (part, spent_ns) in enumerate(parts_ns.items()):
+        if spent_ns > 0:
+            share = "" if whole_ns is None else f", {format_share(spent_ns / max(whole_ns, 1.0))}"
+            spent = f"{format_time(spent_ns)}{share}"
+            yield {**common, "part": part, "order": order, "part_ms": spent_ns / _MS, "spent": spent}
+
+
+def busy_parts(busy_ns: float, idle_ns: Mapping[IdleCause, float]) -> dict[str, float]:
+    """Return what an iteration divides into: what the GPU is busy with, and what it waits for.
+
+    >>> list(busy_parts(2.0, dict.fromkeys(CAUSE_WORDS, 0.5)))[:2]
+    ['GPU busy', 'waits for the host']
+    """
+    return {BUSY: busy_ns, **{words: idle_ns[cause] for cause, words in CAUSE_WORDS.items()}}
+
+
+def scaled(value: float | None, unit: float = _MS) -> float | None:
+    """Return a value in a unit, times in ms where none is given; None stays.
+
+    >>> scaled(2e6), scaled(None)
+    (2.0, None)
+    """
+    return None if value is None else value / unit
 
 
 def labels(names: Iterable[str], width: int = LABEL_WIDTH) -> list[str]:

@@ -112,6 +112,26 @@ def format_time_range(low_ns: float | None, high_ns: float | None, unit: TimeUni
     return f"{low}–{high} {unit.name}"
 
 
+def format_time_within(value_ns: float, low_ns: float | None, high_ns: float | None) -> str:
+    """Write a time with its interval, alone where that is not known or nothing wide.
+
+    >>> format_time_within(2e6, 1.5e6, 3e6), format_time_within(2e6, None, None)
+    ('2.00 ms (1.50–3.00 ms)', '2.00 ms')
+    """
+    if low_ns is None or high_ns is None or low_ns == high_ns:
+        return format_time(value_ns)
+    return f"{format_time(value_ns)} ({format_time_range(low_ns, high_ns, _unit_for(value_ns))})"
+
+
+def signed_time(value_ns: float) -> str:
+    """Write a difference of times with its sign.
+
+    >>> signed_time(-1_500.0)
+    '−1.50 µs'
+    """
+    return f"{'+' if value_ns >= 0 else '−'}{format_time(abs(value_ns))}"
+
+
 def format_share(ratio: float | None) -> str:
     """Write a share as a whole percentage; what is present but under half a percent reads `<1 %`."""
     if ratio is None or not isfinite(ratio):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
+from itertools import chain
 from math import isnan
 from typing import Any, Final
 
@@ -63,15 +64,45 @@ def fields_of(record: type, names: Iterable[str] | None = None) -> tuple[Field, 
     return tuple(Field(name=name, kind=_kind(declared.get(name) or _returned(record, name))) for name in chosen)
 
 
-def table_of(records: Iterable[Any], record: type, names: Iterable[str] | None = None) -> FieldTable:
-    """Return attributes of records of one type as a table.
+def table_of(
+    records: Iterable[Any], record: type, names: Iterable[str] | None = None, *, prefix: str = ""
+) -> FieldTable:
+    """Return attributes of records of one type as a table; a record that is None has none.
 
     >>> from wavecast.analyzer.iteration.report import Gain
     >>> table_of([Gain(change="CUDA graphs", option="--cuda-graph", speedup=1.5)], Gain, ["speedup"]).columns()
     {'speedup': [1.5]}
     """
     chosen = fields_of(record, names)
-    return FieldTable(fields=chosen, rows=tuple(tuple(getattr(row, item.name) for item in chosen) for row in records))
+    rows = (tuple(None if row is None else getattr(row, item.name) for item in chosen) for row in records)
+    named = (Field(name=f"{prefix}{item.name}", kind=item.kind) for item in chosen)
+    return FieldTable(fields=tuple(named), rows=tuple(rows))
+
+
+def table_of_keys(
+    mappings: Iterable[Mapping[Any, Any]], keys: Mapping[str, Any], *, kind: type = float, absent: Any = 0.0
+) -> FieldTable:
+    """Return the values of mappings as a table, a column for each of `keys`.
+
+    >>> table_of_keys([{"a": 1.5}, {}], {"a_ns": "a"}).columns()
+    {'a_ns': [1.5, 0.0]}
+    """
+    rows = (tuple(item.get(key, absent) for key in keys.values()) for item in mappings)
+    return FieldTable(fields=build_fields(keys, kind), rows=tuple(rows))
+
+
+def join_tables(*tables: FieldTable) -> FieldTable:
+    """Return tables of as many rows beside each other.
+
+    >>> one, other = (table_of_keys([{"a": 1.0}], {name: "a"}) for name in ("x", "y"))
+    >>> join_tables(one, other).columns()
+    {'x': [1.0], 'y': [1.0]}
+    """
+    rows = zip(*(table.rows for table in tables), strict=True)
+    return FieldTable(
+        fields=tuple(item for table in tables for item in table.fields),
+        rows=tuple(tuple(chain.from_iterable(parts)) for parts in rows),
+    )
 
 
 def _returned(record: type, name: str) -> str:

@@ -1,7 +1,10 @@
-"""A page drawn for a terminal or a pipe."""
+"""A page drawn for a terminal or a pipe; and what standard output is: how wide, how colourful, its characters."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+NARROWEST: Final = 40
+"""Terminals report 0 columns where they do not know."""
+PLAIN_CHARACTERS: Final = str.maketrans(
+    {"─": "-", "…": "~", "–": "-", "◀": "<", "×": "x", "µ": "u", "≥": ">", "≤": "<", "�": "?", "·": "-"}
+)
+"""For terminals whose encoding lacks what tables use."""
 UNLIMITED_WIDTH: Final = 100_000
 """Where nothing limits the width (a pipe, a file), no line is cut or wrapped."""
 LABEL_WIDTH: Final = 16
@@ -154,3 +163,42 @@ def _rich_table(sheet: Sheet, widths: tuple[int, ...]) -> Table:
         style = "bold green" if index in sheet.marked_rows else ""
         table.add_row(*(Text(item.cells[index]) for item in sheet.columns), style=style)
     return table
+
+
+def stdout_screen(*, is_file: bool = False) -> Screen:
+    """Return the width and colours of standard output, or of a file; a pipe or a file has neither limit nor colour.
+
+    COLUMNS sets the width even there; NO_COLOR and TERM=dumb turn colours off, FORCE_COLOR on.
+
+    >>> stdout_screen(is_file=True).has_colour
+    False
+    """
+    is_terminal = not is_file and sys.stdout.isatty()
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        width = int(columns)
+    else:
+        width = shutil.get_terminal_size().columns if is_terminal else UNLIMITED_WIDTH
+    return Screen(width=max(width, NARROWEST), has_colour=_wants_colour(is_terminal, is_file))
+
+
+def encodable(text: str) -> str:
+    """Return the text in characters that standard output takes.
+
+    >>> encodable("3 us")
+    '3 us'
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAIN_CHARACTERS).encode(encoding, "replace").decode(encoding)
+    return text
+
+
+def _wants_colour(is_terminal: bool, is_file: bool) -> bool:
+    if os.environ.get("NO_COLOR") or is_file:
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return is_terminal and os.environ.get("TERM") != "dumb"

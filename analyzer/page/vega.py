@@ -1,17 +1,19 @@
-"""Charts as a browser draws them: specifications with their data, one look for all, and the JavaScript of Vega-Lite."""
+"""Charts as a browser and files have them: specifications with their data, one look for all, SVG and PNG pictures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from functools import cache
-from math import ceil, floor, isfinite, log10
+from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError
 from ...formats.trace.printable import clean_text
-from .chart import Chart
 from .names import shorten_middle
+from .page import Chart, build_page, clean_page
 
 VEGA_LITE: Final = "6.4"
 """The version whose JavaScript is inlined."""
@@ -34,80 +36,15 @@ INK, MUTED, LINE, GRID, PAPER, ACCENT = (
     f"var(--{name})" for name in ("ink", "muted", "line", "grid", "paper", "accent")
 )
 """Colours of the page around the charts, which differ in the dark; for axes, texts and rules, not for encodings."""
-_FEW_DECADES: Final = 1e3
-"""Ends closer than this factor have marks at 2 and 5, too."""
-_FONT: Final = "system-ui, sans-serif"
-THEME: Final[Mapping[str, Any]] = {
-    "background": "transparent",
-    "font": _FONT,
-    "padding": 4,
-    "aria": False,
-    "view": {"stroke": None},
-    "range": {"category": list(PALETTE), "ordinal": {"scheme": "blues"}},
-    "axis": {
-        "labelColor": MUTED,
-        "titleColor": MUTED,
-        "domainColor": LINE,
-        "tickColor": LINE,
-        "gridColor": GRID,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "titlePadding": 8,
-        "labelLimit": 260,
-        "labelPadding": 4,
-    },
-    "axisBand": {"grid": False, "domain": False, "ticks": False, "labelColor": INK},
-    "legend": {
-        "labelColor": INK,
-        "titleColor": MUTED,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "orient": "top",
-        "direction": "horizontal",
-        "labelLimit": 155,
-        "symbolType": "square",
-        "symbolStrokeWidth": 0,
-        "offset": 12,
-    },
-    "header": {"labelColor": INK, "titleColor": MUTED, "labelFontSize": 12},
-    "title": {"color": INK, "subtitleColor": MUTED, "anchor": "start", "fontSize": 13, "fontWeight": 600},
-    "text": {"color": INK, "fill": INK, "fontSize": 12},
-    "rule": {"color": MUTED},
-    "line": {"strokeWidth": 2},
-    "bar": {"continuousBandSize": 16, "discreteBandSize": {"band": 0.72}},
-    "point": {"filled": True, "size": 70, "opacity": 0.9},
-}
+PICTURE_FORMATS: Final = {"svg": ".svg", "png": ".png"}
+"""By the endings of their files."""
+_SCALE: Final = 2.0
+"""Pixels of a PNG per unit of the drawing."""
+_WIDTH_PX: Final = 640
+_VARIABLE: Final = re.compile(r"var\(--([a-z-]+)\)")
+_COLOUR: Final = re.compile(r"--([a-z-]+): (#[0-9a-f]+);")
+THEME: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("theme.json").read_text(encoding="utf-8"))
 """The look that all charts share; Vega-Lite's `config`."""
-
-
-def choice(name: str, title: str, labels: Sequence[str]) -> dict[str, Any]:
-    """Return a parameter that a list of names sets: to "0" where the first is chosen, the second "1".
-
-    Names out of files thus never stand in an expression.
-
-    >>> choice("chosen", "GPU", ["H100", "A100"])["bind"]["labels"]
-    ['H100', 'A100']
-    """
-    numbers = [str(number) for number in range(len(labels))]
-    bind = {"input": "select", "options": numbers, "labels": list(labels), "name": title}
-    return {"name": name, "value": "0", "bind": bind}
-
-
-def log_axis(low: float, high: float) -> dict[str, Any]:
-    """Return the encoding's scale and axis for values between two ends, logarithmic, with few round marks.
-
-    >>> log_axis(3.0, 700.0)["axis"]["values"]
-    [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
-    """
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
-    values = [float(f"{step}e{decade}") for decade in decades for step in steps]
-    return {
-        "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": {"format": ",~r", "values": [value for value in values if low <= value <= high]},
-    }
 
 
 def chart_document(chart: Chart) -> dict[str, Any]:
@@ -161,3 +98,53 @@ def _value(value: Any) -> Any:
     if not isfinite(number):
         return None
     return int(number) if number.is_integer() and abs(number) < 2**53 else float(f"{number:.{_DIGITS}g}")
+
+
+def draw_picture(chart: Chart, form: str) -> bytes:
+    """Draw a chart as `svg` or `png`. Raises InputError where the part that draws is not installed."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise InputError("pictures need vl-convert-python: pip install 'wavecast[html]'") from None
+    spec = picture_document(chart)
+    if form == "svg":
+        return str(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])).encode()
+    return bytes(vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=_SCALE, allowed_base_urls=[]))
+
+
+def picture_document(chart: Chart) -> dict[str, Any]:
+    """Return a whole specification, with its title, its data and the colours of a page in daylight."""
+    clean = next(block for block in clean_page(build_page(chart)).blocks if isinstance(block, Chart))
+    document = chart_document(clean)
+    fields, rows = document["data"]["fields"], document["data"]["rows"]
+    look = {"background": "white", "padding": 16, "font": "sans-serif"}
+    spec: dict[str, Any] = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "description": clean.description,
+        "title": {"text": clean.title, "offset": 12},
+        **_in_daylight(document["spec"]),
+        "data": {"values": [dict(zip(fields, row, strict=True)) for row in rows]},
+        "config": {**_in_daylight(THEME), **look},
+    }
+    if "vconcat" in spec:
+        spec.pop("width", None)
+    elif spec.get("width", "container") == "container":
+        spec["width"] = _WIDTH_PX
+    return spec
+
+
+def _in_daylight(item: Any) -> Any:
+    """Return a specification with colours in place of the page's names for them."""
+    if isinstance(item, Mapping):
+        return {key: _in_daylight(value) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_in_daylight(value) for value in item]
+    found = _VARIABLE.fullmatch(item) if isinstance(item, str) else None
+    return item if found is None else _colours()[found[1]]
+
+
+@cache
+def _colours() -> dict[str, str]:
+    """Return the page's colours by name: the first that its style sheet gives each, those of the light page."""
+    style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    return dict(reversed(_COLOUR.findall(style)))

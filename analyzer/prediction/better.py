@@ -24,7 +24,7 @@ def hold_order(time_ns: Floats, workload: GpuWorkload, rows: Mask, fleet: Fleet,
     and in part to others, and a launch of few blocks may be said to suffer from more multiprocessors: without this, the
     same kernel could take longer on the better of two like GPUs.
     """
-    is_product = np.array([family is not Family.COLLECTIVE for family in workload.family], dtype=bool)
+    is_product = ~workload.is_family(Family.COLLECTIVE)
     chosen = np.flatnonzero(rows & is_product & (workload.kind == KernelKind.KERNEL))
     measured_ns = workload.duration_ns[chosen][:, None]
     for columns, limit in ((at_least(fleet, origin), np.minimum), (at_least(origin, fleet), np.maximum)):

@@ -71,7 +71,7 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPow
     share = workload.op_share
     joule = switching_joule(work.flops * share, work.moved_bytes * share, work.rate, fleet, power)
     most = prediction.time_ns * (1e-9 * power.switching_w)
-    is_plain = np.array([family is not Family.COLLECTIVE for family in workload.family], dtype=bool)
+    is_plain = ~workload.is_family(Family.COLLECTIVE)
     is_plain &= workload.kind == KernelKind.KERNEL
     stalled_ns = prediction.time_ns - prediction.bounds.roofline_ns * share[:, None]
     np.maximum(stalled_ns, 0.0, out=stalled_ns)

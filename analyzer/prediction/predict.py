@@ -158,7 +158,7 @@ def _separations(workload: GpuWorkload, rows: Mask, fleet: Fleet, origin: Fleet)
     """Return how far the GPUs are from the source, [m], or for each row, [rows, m]: what ranks send each other knows
     links alone, so that between equal ones all that the source taught carries over."""
     apart = separations(fleet, origin)
-    sent = np.array([workload.family[row] is Family.COLLECTIVE for row in np.flatnonzero(rows).tolist()], dtype=bool)
+    sent = workload.is_family(Family.COLLECTIVE)[rows]
     if not sent.any():
         return apart
     return np.where(sent[:, None], link_separations(fleet.fabric, origin.fabric), apart)
@@ -182,7 +182,7 @@ def _waiting_width(workload: GpuWorkload, source: ModelTimes, rows: Mask) -> Flo
     They waited for other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
     """
     chosen = np.flatnonzero(rows)
-    is_collective = np.array([workload.family[row] is Family.COLLECTIVE for row in chosen.tolist()], dtype=bool)
+    is_collective = workload.is_family(Family.COLLECTIVE)[chosen]
     measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
     excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
     bound = width_of("link", Family.COLLECTIVE)
@@ -197,7 +197,7 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
     those of a plain ratio, and on GPUs like which none was measured the widest of all these.
     """
     width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
-    is_collective = np.array([workload.family[row] is Family.COLLECTIVE for row in np.flatnonzero(rows)], dtype=bool)
+    is_collective = workload.is_family(Family.COLLECTIVE)[rows]
     moving = np.flatnonzero(~workload.is_varying[rows] & ~is_collective)
     cached = may_be_cached(workload.duration_ns[rows][moving], fleet, origin)
     width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)

@@ -148,7 +148,7 @@ def _gather_facts(move: Move, modelled: Mask) -> Facts:
         is_copy=is_copy,
         crosses_host=crosses_host,
         joins_gpus=joins_gpus,
-        is_collective=np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool),
+        is_collective=workload.is_family(Family.COLLECTIVE),
         is_varying=workload.is_varying,
         has_work=workload.has_work,
         rate_known=workload.rate_known,

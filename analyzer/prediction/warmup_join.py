@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows, group_rows
+from ...arrays import Mask, Rows, at_rows, group_rows
 from ...formats.recording.added import add_ops
 from ...formats.trace.column import MISSING, build_table, row_count
 from ...formats.trace.tables import KernelKind, OpTable, Trace
@@ -91,7 +91,7 @@ def _launches_of(trace: Trace, rows: Rows) -> list[Rows]:
 def _find_warm_up(trace: Trace) -> _WarmUp | None:
     """Return what ran without a graph and has ops with inputs; None where nothing does."""
     kernels, ops = trace.kernels, trace.ops
-    signature = np.append(ops.signature, MISSING)[kernels.op]
+    signature = at_rows(ops.signature, kernels.op)
     eager = ~graph_kernels(trace) & (kernels.op != MISSING)
     if not np.any(eager & (signature != MISSING)):
         return None
@@ -188,7 +188,7 @@ def _chains(trace: Trace, warm_up: _WarmUp, place: Rows) -> _Chains:
     inner = trace.kernels.op[warm_up.kernels[place[matched]]].astype(np.int64)
     pairs, kernel = [run * count + inner], [matched]
     while len(pairs[-1]):
-        above = np.append(ops.parent, MISSING)[pairs[-1] % count]
+        above = at_rows(ops.parent, pairs[-1] % count)
         has_more = above != MISSING
         pairs.append((pairs[-1] // count * count + above)[has_more])
         kernel.append(kernel[-1][has_more])
@@ -218,7 +218,7 @@ def _ops_at(trace: Trace, kernels: Rows, chains: _Chains, count: int) -> OpTable
     """Return the chains as ops of one launch of the graph, inside what annotations say is around their kernels."""
     ops, call = trace.ops, int(trace.kernels.call[kernels[0]])
     around = trace.kernels.op[kernels[chains.kernel]]
-    module = np.append(ops.module, MISSING)[around]
+    module = at_rows(ops.module, around)
     size = len(chains.op)
     return build_table(
         OpTable,

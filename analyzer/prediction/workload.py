@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Mask, Rows, group_rows, share_busy_time
+from ...arrays import Floats, Mask, Rows, at_rows, group_rows, share_busy_time
 from ...formats.trace.column import Column, row_count
 from ...formats.trace.tables import KernelKind, Meta, Trace
 from ...specs.gpu import Rate
@@ -57,12 +57,15 @@ class GpuWorkload:
     row_of: Rows
     """Row of each kernel of the trace (of each op, where nothing was measured); -1 for those left out."""
 
+    def is_family(self, family: Family) -> Mask:
+        """Return which rows are of a family, [n]."""
+        return np.array([item is family for item in self.family], dtype=bool)
+
 
 def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     """Group the kernels of the window by launch, name, and explaining op.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> measured_workload(measured, select_window(measured)).duration_ns
+    >>> measured_workload(measured, recorded.window).duration_ns
     array([500000.,  26000.])
     """
     # A recording has thousands of kernels and few that differ. Rows are groups of kernels with equal launch, name and
@@ -72,8 +75,8 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     kernels, rows = trace.kernels, np.flatnonzero(trace.kernels.device == window.device)
     counts = np.isin(rows, window.kernel_rows)
     lookup = WorkLookup(trace)
-    owners = np.append(lookup.owners(), -1)[kernels.op[rows]]
-    first, group = group_rows([*_group_keys(trace, rows, owners), np.append(lookup.context, -1)[owners]])
+    owners = at_rows(lookup.owners(), kernels.op[rows])
+    first, group = group_rows([*_group_keys(trace, rows, owners), at_rows(lookup.context, owners)])
     size = np.bincount(group, minlength=len(first))
     duration = kernels.duration_ns[rows].astype(np.float64)
     busy = share_busy_time(kernels.start_ns[rows[counts]], kernels.duration_ns[rows[counts]])
@@ -108,14 +111,15 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     )
 
 
-def shape_workload(trace: Trace, window: Window) -> GpuWorkload:
-    """Group the ops of the window by name and signature; of nested ops the innermost with a formula counts.
+def shape_workload(trace: Trace, window: Window | None = None) -> GpuWorkload:
+    """Group the ops of the window, by default all, by name and signature; the innermost with a formula counts.
 
     >>> len(window.op_rows), len(shape_workload(trace, window).op)
     (381, 13)
     """
     lookup = WorkLookup(trace)
-    rows = choose_explained(trace, window.op_rows, lookup)
+    op_rows = np.arange(row_count(trace.ops)) if window is None else window.op_rows
+    rows = choose_explained(trace, op_rows, lookup)
     keys = [trace.ops.name[rows].astype(np.int64), trace.ops.signature[rows].astype(np.int64), lookup.context[rows]]
     first, group = group_rows(keys)
     owner = rows[first]
@@ -181,7 +185,7 @@ def _with_reuse(
 
 def _group_keys(trace: Trace, rows: Rows, owners: Rows) -> list[Column]:
     kernels, ops = trace.kernels, trace.ops
-    of_owner = (np.append(column, -1)[owners] for column in (ops.name, ops.signature))
+    of_owner = (at_rows(column, owners) for column in (ops.name, ops.signature))
     launch = [kernels.grid[rows][:, axis] for axis in range(3)] + [kernels.block[rows][:, axis] for axis in range(3)]
     plain = [kernels.name, kernels.kind, kernels.registers, kernels.shared_memory_bytes, kernels.size_bytes]
     return [*of_owner, *(column[rows] for column in plain), *launch]

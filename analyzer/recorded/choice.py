@@ -12,7 +12,7 @@ from ...errors import InputError
 from ...formats.trace.column import build_table, row_count
 from ...formats.trace.iterations import host_steps
 from ...formats.trace.tables import IterationTable, Trace
-from .window import longest_iteration, median_iteration, select_window, working_iterations
+from .window import kernels_of, longest_iteration, median_iteration, working_iterations
 
 MEDIAN: Final = "median"
 LONGEST: Final = "longest"
@@ -96,7 +96,7 @@ def _check_number(trace: Trace, asked: int | str, found: IterationChoice) -> Non
         left = trace.quality.iterations_left_out
         more = f"; {left:,} were left out: take another with 'wavecast convert --iteration'" if left else ""
         raise InputError(f"{why}: the trace holds {holds}{more}")
-    if asked in found.idle and not len(select_window(trace, asked).kernel_rows) and trace.is_measured:
+    if asked in found.idle and not len(kernels_of(trace, asked)) and trace.is_measured:
         working = tuple(row for row in recorded if row not in found.idle)
         raise InputError(f"iteration {asked} put nothing on the GPU: give another ({list_numbers(working)})")
 

@@ -29,11 +29,6 @@ class CompiledOps:
     is_backward: Mask
     """Whether it is the backward pass of one, [n]."""
 
-    @property
-    def region_count(self) -> int:
-        """Return how often compiled code is entered."""
-        return int(self.is_region.sum())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledCode:

@@ -60,8 +60,7 @@ def source_gpu(trace: Trace, catalog: Catalog, window: Window, option: str = "fr
 
     Raises UnknownGpuError where there is none.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> source_gpu(measured, catalog, select_window(measured)).name
+    >>> source_gpu(measured, catalog, recorded.window).name
     'A100 SXM4 80GB'
     """
     device = _device_of(trace, window)
@@ -79,8 +78,7 @@ def source_gpu(trace: Trace, catalog: Catalog, window: Window, option: str = "fr
 def explain_identity(trace: Trace, catalog: Catalog, window: Window) -> str | None:
     """Say by what the GPU that was measured is known where its name tells nothing; None where it tells.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> explain_identity(measured, catalog, select_window(measured)) is None
+    >>> explain_identity(measured, catalog, recorded.window) is None
     True
     """
     device = _device_of(trace, window)

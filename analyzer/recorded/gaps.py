@@ -26,8 +26,7 @@ _SHOWN_NAME_COUNT: Final = 3
 def check_answerable(trace: Trace, window: Window) -> None:
     """Raise InputError where nothing of the window can be predicted: what the file holds, and what to record.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> check_answerable(trace, select_window(trace))  # 381 ops with shapes: nothing to say
+    >>> check_answerable(trace, window)  # 381 ops with shapes: nothing to say
     """
     if len(window.kernel_rows):
         return
@@ -55,8 +54,7 @@ def check_answerable(trace: Trace, window: Window) -> None:
 def check_rescalable(trace: Trace, window: Window) -> None:
     """Raise InputError where another size has no shapes to change: the same times would be called its.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> check_rescalable(trace, select_window(trace))
+    >>> check_rescalable(trace, window)
     """
     if not (trace.ops.signature[window.op_rows] != MISSING).any():
         raise InputError(
@@ -79,8 +77,7 @@ def explain_nothing(trace: Trace, window: Window) -> str:
 def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     """Yield a sentence for each part of the recording that is missing: events, kernels, or ops.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> list(describe_gaps(trace, select_window(trace)))
+    >>> list(describe_gaps(trace, window))
     []
     """
     quality = trace.quality
@@ -91,7 +88,9 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
             f"the file is of {_device(trace)} and holds {_count_ops(trace, window.op_rows)} of its host"
             f"{_missing_kernels(trace)}: all times come from shapes alone; record with {_ACTIVITIES} to measure it"
         )
-    launches = _launch_count(trace)
+    # The calls that launch kernels; those of drivers inside those of the runtime count, too.
+    is_launch = np.array(["Launch" in name and "HostFunc" not in name for name in trace.strings], dtype=bool)
+    launches = int(is_launch[trace.calls.name].sum()) if len(is_launch) else 0
     if len(window.kernel_rows) and quality.launches_without_kernel > _LAUNCHES_MISSING_SHARE * launches:
         yield (
             f"{quality.launches_without_kernel:,} of the file's {launches:,} launches have no kernel: they were "
@@ -180,9 +179,3 @@ def _count_ops(trace: Trace, rows: Rows | None = None) -> str:
 
 def _count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}{plural if number != 1 else ''}"
-
-
-def _launch_count(trace: Trace) -> int:
-    """Count the calls that launch kernels; those of drivers inside those of the runtime count, too."""
-    is_launch = np.array(["Launch" in name and "HostFunc" not in name for name in trace.strings], dtype=bool)
-    return int(is_launch[trace.calls.name].sum()) if len(is_launch) else 0

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
@@ -25,13 +25,13 @@ _LAUNCH: Final = re.compile(r"launch(?!hostfunc)|memcpy|memset", re.IGNORECASE)
 class GraphUse:
     """Count what an iteration has to do with CUDA or HIP graphs."""
 
-    captured_count: int
+    captured_count: int = 0
     """Launches that went into a graph and ran nothing."""
-    launch_count: int
+    launch_count: int = 0
     """Launches of a graph."""
-    kernel_count: int
+    kernel_count: int = 0
     """GPU activities that ran from one."""
-    explained_count: int
+    explained_count: int = 0
     """Those of them whose op is known, from the recording of the graph's capture."""
 
 
@@ -95,7 +95,7 @@ def unexplained_graph_kernels(trace: Trace) -> Mask:
     >>> unexplained_graph_kernels(measured).any()
     np.False_
     """
-    of_call = np.append(trace.calls.op, MISSING)[trace.kernels.call]
+    of_call = at_rows(trace.calls.op, trace.kernels.call)
     unexplained: Mask = np.logical_and(graph_kernels(trace), trace.kernels.op == of_call)
     return unexplained
 
@@ -107,15 +107,14 @@ def named_graph_kernels(trace: Trace) -> Mask:
     np.False_
     """
     is_known = np.logical_and(graph_kernels(trace), ~unexplained_graph_kernels(trace))
-    named: Mask = is_known & (np.append(trace.ops.signature, MISSING)[trace.kernels.op] == MISSING)
+    named: Mask = is_known & (at_rows(trace.ops.signature, trace.kernels.op) == MISSING)
     return named
 
 
 def describe_graphs(trace: Trace, window: Window) -> GraphUse:
     """Count what the window's iteration has to do with graphs.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> describe_graphs(measured, select_window(measured)).kernel_count
+    >>> describe_graphs(measured, recorded.window).kernel_count
     0
     """
     captured = np.concatenate([np.zeros(0, dtype=np.int64), *find_captures(trace)])
@@ -136,11 +135,11 @@ def is_capture(use: GraphUse, window: Window) -> bool:
     return use.captured_count > len(window.kernel_rows)
 
 
-def refuse_capture(trace: Trace, window: Window) -> None:
-    """Raise InputError where the iteration is nothing but the capture of a graph.
+def refuse_capture(trace: Trace, window: Window) -> GraphUse:
+    """Return what the iteration has to do with graphs. Raises InputError where it is nothing but one's capture.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
-    >>> refuse_capture(measured, select_window(measured))  # two kernels, no graph: nothing to say
+    >>> refuse_capture(measured, recorded.window).launch_count  # two kernels, no graph
+    0
     """
     use = describe_graphs(trace, window)
     if is_capture(use, window) and trace.is_measured:
@@ -150,6 +149,7 @@ def refuse_capture(trace: Trace, window: Window) -> None:
             f"went into the graph and ran nothing (what ran beside them took {ran_us:,.0f} us); record a step that "
             f"launches the graph, and analyze that with this file as {parameter('capture')}"
         )
+    return use
 
 
 def _within(trace: Trace, window: Window, calls: Rows) -> Rows:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ...formats.trace.collectives import NAMESPACES
 from ...formats.trace.column import MISSING, build_table, row_count
 from ...formats.trace.tables import KernelKind, KernelTable, Trace
@@ -59,7 +59,7 @@ def communicates(trace: Trace) -> Mask:
     np.False_
     """
     names = np.array([text.startswith(NAMESPACES) for text in trace.strings], dtype=bool)
-    return np.asarray(np.append(names, False)[trace.ops.name])
+    return np.asarray(at_rows(names, trace.ops.name, False))
 
 
 def issuing_threads(trace: Trace) -> Rows:

@@ -12,7 +12,8 @@ from ...formats.trace.column import Column, row_count
 from ...formats.trace.tables import TABLES, Device, KernelKind, Meta, Phase, Trace
 from .compiled import count_regions
 from .graphs import describe_graphs, graph_kernels, named_graph_kernels, unexplained_graph_kernels
-from .window import Window, select_window
+from .recording import choose_recording
+from .window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ def describe_trace(trace: Trace, *, limit: int | None = 10) -> Overview:
     >>> [(line.name, line.gpu_ns) for line in describe_trace(measured).kernels]
     [('ampere_sgemm_128x128_tn', 500000.0), ('vectorized_elementwise_kernel', 26000.0)]
     """
-    window = select_window(trace)
+    window = choose_recording(trace).window
     rows = window.kernel_rows
     busy = share_busy_time(trace.kernels.start_ns[rows], trace.kernels.duration_ns[rows])
     busy_ns = float(busy.sum())

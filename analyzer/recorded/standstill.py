@@ -13,7 +13,7 @@ from ...arrays import Rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
 from .graphs import graph_launches, unrun_launches
-from .window import host_interval, median_iteration, select_window
+from .window import host_interval, length_of, median_iteration
 
 LONG_CALL_NS: Final = 100_000_000
 """No runtime call takes this long with an idle GPU once a process runs: launches take 2 to 20 us, allocations 0.1 to
@@ -70,7 +70,7 @@ def leave_out_standstills(trace: Trace, index: int | None) -> tuple[Trace, tuple
     """
     first, last = _interval(trace, median_iteration(trace) if index is None else index)
     found = [item for item in find_standstills(trace) if first <= item.start_ns < last]
-    whole = select_window(trace, index).duration_ns if found else None
+    whole = length_of(trace, index) if found else None
     if whole is None or sum(item.length_ns for item in found) < LEAST_RATIO * whole:
         return trace, ()
     return _without_time(trace, found), tuple(found)

@@ -6,18 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Rows, at_rows
 from ...errors import InputError
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.iterations import (
-    NEVER_NS,
     busy_iterations,
     by_length,
-    host_steps,
-    locate_iterations,
-    work_by_iteration,
+    work_done,
 )
-from ...formats.trace.tables import Trace
+from ...formats.trace.tables import CallTable, KernelTable, OpTable, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,11 +48,11 @@ def select_window(trace: Trace, index: int | None = None) -> Window:
     if index is None:
         op_rows, kernel_rows = np.arange(row_count(trace.ops)), np.arange(row_count(trace.kernels))
     else:
-        op_rows, kernel_rows = _op_rows(trace, index), _kernel_rows(trace, index)
+        op_rows, kernel_rows = _op_rows(trace, index), kernels_of(trace, index)
     device, kept = _busiest_device(trace, kernel_rows)
     return Window(
         index=index,
-        duration_ns=_duration_ns(trace, index),
+        duration_ns=length_of(trace, index),
         op_rows=op_rows,
         kernel_rows=kept,
         device=device,
@@ -89,7 +86,7 @@ def working_iterations(trace: Trace) -> Rows:
     >>> working_iterations(measured).tolist()
     [0]
     """
-    return busy_iterations(trace.iterations, _work_done(trace))
+    return busy_iterations(trace.iterations, work_done(trace))
 
 
 def check_usable(window: Window) -> None:
@@ -101,21 +98,7 @@ def check_usable(window: Window) -> None:
         raise InputError("the trace holds no ops and no kernels: record at least one whole iteration")
 
 
-def _work_done(trace: Trace) -> Floats:
-    """Return the GPU time that each captured iteration launches; the number of its ops, where nothing ran on a GPU."""
-    table, kernels, ops = trace.iterations, trace.kernels, trace.ops
-    if row_count(kernels):
-        return work_by_iteration(
-            table,
-            launch_ns=np.append(trace.calls.start_ns, NEVER_NS)[kernels.call],
-            start_ns=kernels.start_ns,
-            duration_ns=kernels.duration_ns,
-        )
-    at = locate_iterations(host_steps(table), ops.start_ns)
-    return np.bincount(at[at >= 0], minlength=row_count(table)).astype(np.float64)
-
-
-def _duration_ns(trace: Trace, index: int | None) -> float | None:
+def length_of(trace: Trace, index: int | None) -> float | None:
     """Return how long an iteration takes: without the profiler, as far as others that were timed without it tell.
 
     Beside the median iteration another one is as much longer as it was under the profiler.
@@ -124,7 +107,10 @@ def _duration_ns(trace: Trace, index: int | None) -> float | None:
     unprofiled = np.flatnonzero(~np.asarray(iterations.profiled, dtype=bool))
     durations = (iterations.end_ns - iterations.start_ns).astype(np.float64)
     if index is None:
-        return float(np.median(durations[unprofiled])) if len(unprofiled) else _span_ns(trace)
+        span = event_span(trace.ops, trace.kernels)
+        if not len(unprofiled):
+            return None if span is None else float(span[1] - span[0])
+        return float(np.median(durations[unprofiled]))
     if not len(unprofiled):
         return float(durations[index])
     usual = durations[index if (median := median_iteration(trace)) is None else median]
@@ -144,10 +130,11 @@ def host_interval(trace: Trace, index: int) -> tuple[int, int]:
     return int(iterations.cpu_start_ns[index]), int(iterations.cpu_end_ns[index])
 
 
-def _kernel_rows(trace: Trace, index: int) -> Rows:
+def kernels_of(trace: Trace, index: int) -> Rows:
+    """Return the kernels of a captured iteration, on all devices."""
     iterations, kernels = trace.iterations, trace.kernels
     launched = kernels.call >= 0
-    launch_ns = np.where(launched, np.append(trace.calls.start_ns, 0)[kernels.call], kernels.start_ns)
+    launch_ns = np.where(launched, at_rows(trace.calls.start_ns, kernels.call, 0), kernels.start_ns)
     host_low, host_high = host_interval(trace, index)
     low = np.where(launched, host_low, iterations.start_ns[index])
     high = np.where(launched, host_high, iterations.end_ns[index])
@@ -162,10 +149,15 @@ def _busiest_device(trace: Trace, kernel_rows: Rows) -> tuple[int | None, Rows]:
     return device, kernel_rows[devices == device]
 
 
-def _span_ns(trace: Trace) -> float | None:
+def event_span(*tables: OpTable | CallTable | KernelTable) -> tuple[int, int] | None:
+    """Return the first start and the last end of what has times; None where nothing has.
+
+    >>> event_span(measured.ops, measured.kernels)
+    (0, 578000)
+    """
     ends = [
-        (table.start_ns.min(), (table.start_ns + np.maximum(table.duration_ns, 0)).max())
-        for table in (trace.ops, trace.kernels)
+        (int(table.start_ns.min()), int((table.start_ns + np.maximum(table.duration_ns, 0)).max()))
+        for table in tables
         if row_count(table) and table.duration_ns.max() >= 0
     ]
-    return float(max(end for _, end in ends) - min(start for start, _ in ends)) if ends else None
+    return (min(start for start, _ in ends), max(end for _, end in ends)) if ends else None

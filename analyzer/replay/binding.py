@@ -42,20 +42,16 @@ def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows) -> Rows
     counts = counts[waiting]
     begin = np.cumsum(counts) - counts
     edge = np.arange(counts.sum()) + np.repeat(graph.first_edge[rows[waiting]] - begin, counts)
-    arrival = _arrival_ns(graph, timing, end_ns, edge)
-    latest = np.maximum.reduceat(arrival, begin, axis=0)
-    is_last = arrival == np.repeat(latest, counts, axis=0)
-    last = np.maximum.reduceat(np.where(is_last, edge[:, None], LANE), begin, axis=0)
-    binding[waiting] = np.where(latest > bound[waiting], last, binding[waiting])
-    return binding
-
-
-def _arrival_ns(graph: Graph, timing: Timing, end_ns: Floats, edge: Rows) -> Floats:
-    """Return when each edge lets its target go on each GPU, [edges, m]."""
+    # When each edge lets its target go on each GPU, [edges, m].
     source = graph.edges.source[edge]
     leaves = end_ns.take(source, axis=0)
     leaves += timing.latency_ns.take(graph.edges.term[edge], axis=0)
     queued = np.flatnonzero(graph.edges.kind[edge] == EdgeKind.QUEUE)
     held = source[queued]
     leaves[queued] -= timing.node_ns(held)
-    return leaves
+    arrival = leaves
+    latest = np.maximum.reduceat(arrival, begin, axis=0)
+    is_last = arrival == np.repeat(latest, counts, axis=0)
+    last = np.maximum.reduceat(np.where(is_last, edge[:, None], LANE), begin, axis=0)
+    binding[waiting] = np.where(latest > bound[waiting], last, binding[waiting])
+    return binding

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Rows, at_rows
 from ..graph.graph import EdgeKind, Graph, NodeKind
 from ..graph.rules import RELEASE
 from ..graph.segments import SIDES
@@ -192,8 +192,8 @@ def _sync_time_before(
         for at, (begin, stop) in enumerate(pairwise(bounds)):
             instant = since_ns[mine[begin:stop]]
             passed = np.searchsorted(end[:, at], instant, side="right")
-            within = np.append(start[:, at], np.inf)[passed]
-            most = np.append(total[1:, at], np.inf)[passed]
+            within = at_rows(start[:, at], passed, np.inf)
+            most = at_rows(total[1:, at], passed, np.inf)
             past = np.minimum(total[passed, at] + np.maximum(instant - within, 0.0), most)
             held[mine[begin:stop]] = total[reached[begin:stop], at] - past
     return held

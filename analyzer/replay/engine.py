@@ -111,7 +111,9 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
     shape = len(nodes.row), timing.latency_ns.shape[1]
     end = np.empty(shape) if runs is None else np.full(shape, -NEVER_NS)
     is_first, is_gpu = lane_firsts(nodes).tolist(), nodes.is_gpu.tolist()
-    heads = _edge_heads(graph)
+    # The first edge of each node that has edges, and last their number.
+    target = graph.edges.target
+    heads = np.append(np.flatnonzero(np.append(True, target[1:] != target[:-1])[: len(target)]), len(target))
     runs = graph.runs if runs is None else runs
     for piece in _pieces(graph, heads, runs, piece_rows or piece_rows_for(end.shape[1])):
         run = slice(piece.begin, piece.stop)
@@ -148,12 +150,6 @@ def _kept_apart_ns(graph: Graph, residual_ns: Floats) -> Floats | None:
         return None
     nearer = np.minimum(np.maximum(graph.lane_slack_ns, residual_ns), 0.0)
     return np.where(early, nearer - residual_ns, 0.0)
-
-
-def _edge_heads(graph: Graph) -> Rows:
-    """Return the first edge of each node that has edges, and last their number."""
-    target = graph.edges.target
-    return np.append(np.flatnonzero(np.append(True, target[1:] != target[:-1])[: len(target)]), len(target))
 
 
 def _pieces(graph: Graph, heads: Rows, runs: Runs, most_rows: int) -> Iterator[_Piece]:

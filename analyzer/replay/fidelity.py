@@ -16,8 +16,8 @@ from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph, GraphQuality
 from ..graph.latencies import Term
-from ..graph.steps import with_iterations
 from ..graph.streams import UNEXPLAINED_NS
+from ..recorded.recording import with_iterations
 from .causes import CAUSES, IdleCause, occupation
 from .engine import measured_timing, replay
 from .iterations import iteration_nodes, iteration_rows

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Rows, at_rows
 from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph, Runs
@@ -77,7 +77,7 @@ def kernel_rows(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
     kernels = nodes.row[gpu]
     of_ops = len(workload.op) and workload.kernel[0] < 0
     keys = trace.kernels.op[kernels] if of_ops else kernels
-    found = np.append(workload.row_of, -1)[keys]
+    found = at_rows(workload.row_of, keys)
     rows[gpu] = np.where(found < 0, missing, found)
     return rows
 
@@ -100,9 +100,7 @@ def target_timing(
         base = _op_shares(graph, trace)
         factor = prediction.time_ns
     else:
-        base = np.where(
-            nodes.is_gpu, np.append(trace.kernels.duration_ns, 0)[np.where(nodes.is_gpu, nodes.row, -1)], 0.0
-        )
+        base = np.where(nodes.is_gpu, at_rows(trace.kernels.duration_ns, np.where(nodes.is_gpu, nodes.row, -1), 0), 0.0)
         mean = workload.duration_ns[:, None]
         factor = np.divide(prediction.time_ns, mean, out=np.ones_like(prediction.time_ns), where=mean > 0)
     rest = np.ones((1, len(gpus))) if source is not None else np.zeros((1, len(gpus)))
@@ -132,7 +130,7 @@ def _op_shares(graph: Graph, trace: Trace) -> Floats:
     op = trace.kernels.op
     counts = np.bincount(op[op >= 0], minlength=1)
     nodes = graph.nodes
-    of_node = np.append(op, 0)[np.where(nodes.is_gpu, nodes.row, -1)]
+    of_node = at_rows(op, np.where(nodes.is_gpu, nodes.row, -1), 0)
     return np.where(nodes.is_gpu, 1.0 / np.maximum(counts[np.maximum(of_node, 0)], 1), 0.0)
 
 

@@ -49,7 +49,14 @@ def host_rank(trace: Trace, window: Window, aligned: AlignedRanks, at: int) -> H
     inside = (issue >= low) & (issue < high)
     mine, rows, issue = mine[inside], rows[inside], issue[inside]
     begun = trace.kernels.start_ns[rows].astype(np.float64)
-    behind = _queued_behind(issue, begun, begun + trace.kernels.duration_ns[rows], mine)
+    # The collective that each was queued behind, -1 for none, [k].
+    ended_ns = begun + trace.kernels.duration_ns[rows]
+    order = np.argsort(ended_ns, kind="stable")
+    before = np.searchsorted(ended_ns[order], begun, side="right") - 1
+    found = order[np.maximum(before, 0)]
+    queued = (before >= 0) & (ended_ns[found] > issue)
+    queued &= begun - ended_ns[found] <= _TAIL_SHARE * (begun - issue)
+    behind = np.where(queued, mine[found], _NOTHING).tolist() if len(order) else []
     steps = [
         _Step(issued - clock, ISSUES, what, start - clock, after)
         for issued, what, start, after in zip(issue.tolist(), mine.tolist(), begun.tolist(), behind, strict=True)
@@ -72,16 +79,6 @@ def host_rank(trace: Trace, window: Window, aligned: AlignedRanks, at: int) -> H
 def _span(trace: Trace) -> tuple[float, float]:
     kernels = trace.kernels
     return float(kernels.start_ns.min()), float((kernels.start_ns + kernels.duration_ns).max())
-
-
-def _queued_behind(issue_ns: Floats, begun_ns: Floats, ended_ns: Floats, collective: Rows) -> list[int]:
-    """Return the collective that each was queued behind, -1 for none, [k]."""
-    order = np.argsort(ended_ns, kind="stable")
-    before = np.searchsorted(ended_ns[order], begun_ns, side="right") - 1
-    found = order[np.maximum(before, 0)]
-    queued = (before >= 0) & (ended_ns[found] > issue_ns)
-    queued &= begun_ns - ended_ns[found] <= _TAIL_SHARE * (begun_ns - issue_ns)
-    return np.where(queued, collective[found], _NOTHING).tolist() if len(order) else []
 
 
 def _waits(silences: _Silences, calls: _Calls, clock: float) -> Iterator[_Step]:

@@ -10,7 +10,6 @@ import numpy as np
 from ...arrays import Floats, Mask, Rows
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
-from ...specs.fabric import Fabric
 from ..graph.graph import Graph, NodeKind, Runs
 from ..recorded.waiting import collective_kernels
 from .engine import Timing, on_gpus, replay
@@ -139,17 +138,19 @@ def with_learned(slowing: Floats, recorded: Floats, learned: float | None) -> tu
     return np.where(is_alike, learned, slowing), np.where(recorded > 1.0, learned, recorded)
 
 
-def collective_slowing(graph: Graph, trace: Trace, fabric: Fabric) -> Floats:
+def collective_slowing(graph: Graph, trace: Trace, domain_gpu_count: Floats) -> Floats:
     """Return by what each collective's node slows kernels beside it on each GPU, [n, m]; 1 for other nodes.
 
-    >>> collective_slowing(graph, measured, fleet.fabric).shape  # no collectives
+    `domain_gpu_count` says how many of each GPU the fastest links join, [m].
+
+    >>> collective_slowing(graph, measured, fleet.fabric.domain_gpu_count).shape  # no collectives
     (6, 2)
     """
     nodes = graph.nodes
     at = np.flatnonzero(nodes.kind == NodeKind.COLLECTIVE)
-    found = np.ones((len(nodes.row), len(fabric.domain_gpu_count)))
+    found = np.ones((len(nodes.row), len(domain_gpu_count)))
     reach = _reach_of_kernels(trace)[nodes.row[at]]
-    is_within = reach[:, None] <= fabric.domain_gpu_count
+    is_within = reach[:, None] <= domain_gpu_count
     found[at] = np.where(is_within, WITHIN_SLOWING, BETWEEN_SLOWING)
     return found
 

@@ -27,9 +27,8 @@ def build_timeline(window: Window, sides: Sequence[TimelineSide]) -> Timeline:
     That instant is 0 unless the host ran ahead of the GPU: then the earliest of the hosts' starts is 0. What ran beside
     the iteration (the kernels of the one before, the host of the one after) is shown up to its ends.
 
-    >>> from wavecast.analyzer.recorded.window import select_window
     >>> from wavecast.analyzer.timeline.sides import measured_side
-    >>> timeline = build_timeline(select_window(measured), [measured_side(measured, graph, a100.name)])
+    >>> timeline = build_timeline(recorded.window, [measured_side(measured, graph, a100.name)])
     >>> [process.title for process in timeline.processes], len(timeline.tracks)
     (['measured on A100 SXM4 80GB'], 3)
     """

@@ -8,9 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Rows, none_for_nan
+from ...arrays import Rows, at_rows, none_for_nan
 from ...formats.perfetto.timeline import EventArrows, EventFile, EventSlices, EventTrack
-from ...formats.trace.column import MISSING
 from ...formats.trace.signature import format_shapes
 from ..graph.graph import EdgeKind
 from ..prediction.bounds import Limit
@@ -103,8 +102,8 @@ class _Arguments:
     def _op(self, ops: Rows) -> dict[str, list[Any]]:
         table = self._trace.ops
         return {
-            "shapes": self._look_up(self._shapes, np.append(table.signature, MISSING)[ops]),
-            "module": self._look_up(self._strings, np.append(table.module, MISSING)[ops]),
+            "shapes": self._look_up(self._shapes, at_rows(table.signature, ops)),
+            "module": self._look_up(self._strings, at_rows(table.module, ops)),
         }
 
     def _kernel(self, rows: Rows) -> dict[str, list[Any]]:
@@ -112,7 +111,7 @@ class _Arguments:
         kernels, notes = self._trace.kernels, self._notes
         noted = notes.op[self._slices.node[rows]]
         ops = np.where(noted >= 0, noted, kernels.op[self._slices.row[rows]])
-        names = np.append(self._trace.ops.name, MISSING)[ops]
+        names = at_rows(self._trace.ops.name, ops)
         families = [*(family.value for family in FAMILIES), None]
         return {
             "op": self._look_up(self._strings, names),

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Rows, at_rows
 from ..prediction.bounds import LAUNCH_FLOOR_NS, rate_matrix
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
@@ -66,7 +66,7 @@ def op_notes(workload: GpuWorkload, rows: Rows) -> KernelNotes:
     family = np.array([NOTHING if item is None else _CODE[item] for item in workload.family], dtype=np.int8)
     return replace(
         no_notes(len(rows)),
-        op=np.append(workload.op, NOTHING)[at],
+        op=at_rows(workload.op, at, NOTHING),
         family=np.append(family, np.int8(NOTHING))[at],
     )
 
@@ -79,15 +79,15 @@ def kernel_notes(
     `rows` as in `op_notes`; `duration_ns` is the replayed duration of each node, [n].
     """
     at = _known_rows(workload, rows)
-    width = np.append(prediction.half_width[:, column], np.nan)[at]
-    fall = np.append(prediction.fall(column=column), np.nan)[at]
+    width = at_rows(prediction.half_width[:, column], at, np.nan)
+    fall = at_rows(prediction.fall(column=column), at, np.nan)
     bound = np.where(workload.has_work, prediction.bounds.lower_ns[:, column] * workload.op_share, np.nan)
     return replace(
         op_notes(workload, rows),
         method=np.append(prediction.method[:, column], np.int8(NOTHING))[at],
         reason=at,
         reasons=prediction.reason,
-        bound_ns=np.append(bound, np.nan)[at],
+        bound_ns=at_rows(bound, at, np.nan),
         bound_by=np.append(_limits(workload, prediction, column), np.int8(NOTHING))[at],
         low_ns=duration_ns * (1.0 - fall),
         high_ns=duration_ns * np.exp(width),

@@ -12,6 +12,8 @@ from ..graph.critical import CriticalPath
 from ..graph.graph import Graph, Lane, NodeKind
 from ..graph.rules import lane_firsts
 from ..recorded.window import Window
+from ..replay.binding import durations_ns
+from ..replay.engine import Timing
 from ..replay.iterations import iteration_position, iteration_rows, iteration_spans
 from .notes import KernelNotes, no_notes
 
@@ -58,17 +60,15 @@ def predicted_side(
     gpu: str,
     *,
     notes: KernelNotes,
+    timing: Timing,
     end_ns: Floats,
-    duration_ns: Floats,
-    host_ratio: float = 1.0,
     path: CriticalPath | None = None,
 ) -> TimelineSide:
-    """Return the times of a replay on one GPU.
+    """Return the times of a replay on one GPU, which `timing` is of; `end_ns` is that of every node, [n].
 
-    `end_ns` is that of every node, `duration_ns` that of every GPU node, [n] each. A host node starts after the host's
-    own time since the node before.
+    A host node starts after the host's own time since the node before.
     """
-    nodes = graph.nodes
+    nodes, host_ratio = graph.nodes, float(timing.host_ratio[0])
     before = np.where(lane_firsts(nodes), 0.0, np.append(0.0, end_ns[:-1])[: len(end_ns)])
     host_start = np.minimum(before + nodes.lag_ns * host_ratio, end_ns)
     return TimelineSide(
@@ -78,7 +78,7 @@ def predicted_side(
         title=f"predicted on {gpu}",
         gpu=gpu,
         is_measured=False,
-        start_ns=np.where(nodes.is_gpu, end_ns - duration_ns, host_start),
+        start_ns=np.where(nodes.is_gpu, end_ns - durations_ns(graph, timing), host_start),
         end_ns=end_ns,
         host_ratio=host_ratio,
         path=path,

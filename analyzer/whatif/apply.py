@@ -98,7 +98,7 @@ def change_trace(
 
 def _is_compiled(trace: Trace, scenario: Scenario) -> bool:
     """Say whether a compiler merges ops somewhere, as recorded or as asked."""
-    return scenario.fuse_elementwise or find_compiled(trace).region_count > 0
+    return scenario.fuse_elementwise or bool(find_compiled(trace).is_region.any())
 
 
 def _check_lengths(trace: Trace, scenario: Scenario, gpus: Sequence[Gpu]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...arrays import Mask
+from ...arrays import Mask, at_rows
 from ..graph.graph import Edges, Graph
 from ..graph.rules import LANE, first_edges
 
@@ -21,5 +21,5 @@ def keep_edges(graph: Graph, kept: Mask) -> Graph:
         graph,
         edges=fewer,
         first_edge=first_edges(fewer, len(graph.nodes.row)),
-        binding=np.where(binding >= 0, np.append(number, LANE)[binding], binding),
+        binding=np.where(binding >= 0, at_rows(number, binding, LANE), binding),
     )

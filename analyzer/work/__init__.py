@@ -24,13 +24,14 @@ from . import (  # noqa: F401
     table_parts,
     view,
 )
-from .registry import canonical_name, family_of, has_formula, register, work_of
+from .registry import are_of_family, canonical_name, family_of, has_formula, register, work_of
 from .work import VARYING_FAMILIES, Family, Work
 
 __all__ = [
     "VARYING_FAMILIES",
     "Family",
     "Work",
+    "are_of_family",
     "canonical_name",
     "family_of",
     "has_formula",

@@ -11,7 +11,7 @@ from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import Trace
 from .communication import CollectiveFacts, CollectiveKind, kind_of_collective
-from .registry import family_of
+from .registry import are_of_family
 from .work import Family
 
 DEFAULT_BYTES = 4.0
@@ -79,9 +79,7 @@ def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
     """
     code = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
     names, position = np.unique(trace.ops.name, return_inverse=True)
-    is_collective = np.array(
-        [family_of(trace.strings[name]) is Family.COLLECTIVE for name in names.tolist()], dtype=bool
-    )
+    is_collective = are_of_family([trace.strings[name] for name in names.tolist()], Family.COLLECTIVE)
     rows = np.flatnonzero(is_collective[position]) if len(names) else np.zeros(0, dtype=np.int64)
     if not len(rows):
         return code, []

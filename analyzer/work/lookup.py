@@ -16,14 +16,14 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Codes, Mask, Rows, group_rows
+from ...arrays import Codes, Mask, Rows, at_rows, group_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from ...formats.trace.tables import Trace
 from .collective import with_ranks
 from .embedding_dims import DrawnRows, EmbeddingDims
 from .groups import facts_of_ops
-from .registry import family_of, work_of
+from .registry import are_of_family, family_of, work_of
 from .work import Family, RowDims, Work
 
 
@@ -103,7 +103,7 @@ def _nearest(stops: Mask, parent: Rows) -> Rows:
     while not np.array_equal(at, at[at]):
         at = at[at]
     at = at[:-1]
-    return np.where(np.append(stops, False)[at], at, -1)
+    return np.where(at_rows(stops, at, False), at, -1)
 
 
 def explained_ops(trace: Trace) -> Rows:
@@ -157,7 +157,7 @@ def _flags(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> tuple[Mask, Mask,
         found = [lookup.work(row) for row in rows[first].tolist()]
         has_work[rows] = np.array([work is not None for work in found], dtype=bool)[group]
         is_whole[rows] = np.array([work is not None and _is_whole(work) for work in found], dtype=bool)[group]
-        views = np.array([family_of(name) is Family.VIEW for name in trace.strings], dtype=bool)
+        views = are_of_family(trace.strings, Family.VIEW)
         is_view[rows] = views[ops.name[rows]]
     return has_work, is_whole, is_view
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+import numpy as np
+
+from ...arrays import Mask
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import LackingArgumentError
 from .work import Family, Work
@@ -94,6 +97,15 @@ def family_of(name: str) -> Family | None:
     """
     resolved = _resolve(name)[0]
     return None if resolved is None else _FORMULAS[resolved][0]
+
+
+def are_of_family(names: Sequence[str], family: Family) -> Mask:
+    """Say which names are of ops of a family.
+
+    >>> are_of_family(["aten::mm", "aten::view", "none"], Family.MATMUL)
+    array([ True, False, False])
+    """
+    return np.array([family_of(name) is family for name in names], dtype=bool)
 
 
 def canonical_name(name: str) -> str:

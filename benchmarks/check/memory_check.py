@@ -4,7 +4,6 @@
     python -m benchmarks.check.memory_check --models resnet50 --precisions fp32
     python -m benchmarks.check.memory_check --inferred                        # without the recorded ends of storages
     python -m benchmarks.check.memory_check --traces FOLDER                   # recordings with allocation events
-    python -m benchmarks.check.memory_check --fragmentation samples           # what the caching allocator wastes
 
 Of each model one step is recorded on the meta device, and two trackers watch the same step: one that follows every
 storage by a weak reference, rounding to 512 bytes, and torch's MemTracker, which does not round. Neither shares
@@ -21,7 +20,6 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from wavecast.analyzer.memory import MemoryMethod, MemoryUse, describe_memory
 from wavecast.analyzer.memory.events import pair_events
-from wavecast.analyzer.memory.lifetimes import Storages, find_storages
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.column import build_table, take_rows
@@ -39,13 +36,9 @@ from wavecast.formats.trace.tables import MemoryTable, Trace
 from wavecast.tracer import trace_iteration
 
 from ..make.record_samples import BATCH_SIZES, MODES, Sample, build_step
-from .caching_allocator import play
 
 MIB = 1 << 20
 ALLOCATION_BYTES = 512
-LARGE_BYTES = 1 << 30
-STEADY_STEPS = 3
-"""Times that a step is played through the allocator: its segments settle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +109,10 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
     parser.add_argument("--inferred", action="store_true", help="leave out the recorded lifetimes, as older traces do")
     parser.add_argument("--traces", type=Path, help="folder of recordings: compare with the allocator's totals")
-    parser.add_argument("--fragmentation", type=Path, help="folder of shape-only traces: play the caching allocator")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.traces:
         check_events(sorted(options.traces.glob("*.json.gz")))
-    elif options.fragmentation:
-        measure_fragmentation(sorted(options.fragmentation.glob("*.json.gz")))
     else:
         check_models(options.models, options.precisions, is_inferred=options.inferred)
 
@@ -234,38 +224,6 @@ def _iteration_rows(trace: Trace, time_ns: Any) -> Iterator[Any]:
         rows = np.flatnonzero((time_ns >= begin) & (time_ns <= end))
         if len(rows):
             yield rows
-
-
-def measure_fragmentation(paths: Sequence[Path]) -> None:
-    """Print what the caching allocator holds beyond what it has handed out, once its segments have settled."""
-    print(f"{'recording':42}{'allocated':>10}{'in use':>8}{'all':>8}   MiB; segments with a living block, and all")
-    ratios, large = [], []
-    for path in paths:
-        trace = load_trace(path)
-        played = play(_allocations(find_storages(trace, select_window(trace).op_rows)))
-        in_use, all_of_them = (
-            size / played.peak_allocated - 1 for size in (played.peak_pinned, sum(played.segment_sizes))
-        )
-        ratios.append(in_use)
-        if played.peak_allocated > LARGE_BYTES:
-            large.append(in_use)
-        name = path.name.removesuffix(".json.gz")
-        print(f"{name:42}{played.peak_allocated / MIB:10.1f}{in_use:+8.1%}{all_of_them:+8.1%}")
-    print(f"in use: median {median(ratios):+.1%}, above 1 GiB median {median(large):+.1%}, largest {max(large):+.1%}")
-
-
-def _allocations(storages: Storages) -> Iterator[tuple[int, int]]:
-    """Yield the events of several steps; what existed before the first is never freed."""
-    sizes = storages.size_bytes
-    for storage in np.flatnonzero(~storages.is_new & (sizes > 0)).tolist():
-        yield storage, int(sizes[storage])
-    new = np.flatnonzero(storages.is_new & (sizes > 0))
-    # An op's results exist before its arguments are freed: releases come after the allocations of the same op.
-    order = np.lexsort((np.repeat([0, 1], len(new)), np.concatenate([storages.first[new], storages.last[new]])))
-    rows, signs = np.tile(new, 2)[order].tolist(), np.repeat([1, -1], len(new))[order].tolist()
-    for _ in range(STEADY_STEPS):
-        for storage, sign in zip(rows, signs, strict=True):
-            yield storage, sign * int(sizes[storage])
 
 
 if __name__ == "__main__":

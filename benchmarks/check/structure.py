@@ -13,7 +13,7 @@ import argparse
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,7 +48,7 @@ def main() -> None:
     print(f"{len(floors)} rooms, {len(arrows_between(arrows))} arrows, longest chain {max(floors.values())}")
     for floor in range(max(floors.values()), 0, -1):
         print(f"  {floor:2} ", ", ".join(sorted(room or PACKAGE for room, at in floors.items() if at == floor)))
-    print(f"circles: {circles(arrows) or 'none'}")
+    print(f"circles: {circles(arrows) or 'none'}; of files: {file_circles(modules) or 'none'}")
     _print_lengths(modules)
     _print_names(modules)
 
@@ -72,17 +72,30 @@ def room_of(name: str) -> str:
     return ".".join(parts[:2]) if parts[0] == OPENED and len(parts) > 1 else parts[0]
 
 
-def imported(module: Module, names: frozenset[str]) -> Iterator[str]:
-    """Yield the modules of the package that a module imports, by their dotted names without the package's."""
+def imported(module: Module, names: frozenset[str], *, for_types: bool = True) -> Iterator[str]:
+    """Yield the modules of the package that a module imports, by their dotted names without the package's.
+
+    `for_types`: what is imported for type checkers alone counts, too.
+    """
     base = module.name.split(".") if module.name else []
     package = base if module.is_package else base[:-1]
-    for node in ast.walk(module.tree):
+    for node in _imports(module.tree, for_types=for_types):
         if isinstance(node, ast.ImportFrom) and node.level:
             above = package[: len(package) - node.level + 1]
             source = ".".join([*above, *(node.module.split(".") if node.module else [])])
             for alias in node.names:
                 inner = f"{source}.{alias.name}".removeprefix(".")
                 yield inner if inner in names else source
+
+
+def _imports(tree: ast.Module, *, for_types: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif for_types or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
 
 
 def room_arrows(modules: list[Module]) -> Mapping[str, frozenset[str]]:
@@ -113,8 +126,42 @@ def floors_of(arrows: Mapping[str, frozenset[str]]) -> dict[str, int]:
     return {room: floor(room) for room in arrows}
 
 
+def module_arrows(modules: list[Module]) -> Mapping[str, frozenset[str]]:
+    """Return the modules that each module imports when it runs, in functions too."""
+    names = frozenset(module.name for module in modules)
+    return {module.name: frozenset(imported(module, names, for_types=False)) - {module.name} for module in modules}
+
+
+def file_circles(modules: list[Module]) -> list[list[str]]:
+    """Return the groups of modules that import each other when they run."""
+    return circles(module_arrows(modules))
+
+
+def reachable(modules: list[Module], starts: Iterable[str]) -> set[str]:
+    """Return the modules that some import, by way of others, too."""
+    arrows, found = module_arrows(modules), set(starts)
+    waiting = list(found)
+    while waiting:
+        new = arrows.get(waiting.pop(), frozenset()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def importers_of(modules: list[Module], package: str) -> list[str]:
+    """Return the modules that import a package from outside, wherever the import stands."""
+    found = []
+    for module in modules:
+        for node in _imports(module.tree, for_types=True):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            is_inner = isinstance(node, ast.ImportFrom) and node.level
+            if not is_inner and any(name.split(".")[0] == package for name in names):
+                found.append(module.name)
+    return found
+
+
 def circles(arrows: Mapping[str, frozenset[str]]) -> list[list[str]]:
-    """Return the groups of rooms that reach each other."""
+    """Return the groups of rooms, or of modules, that reach each other."""
     import networkx
 
     graph = networkx.DiGraph(arrows_between(arrows))

@@ -29,7 +29,6 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.score.recordings import list_recordings, read_recordings
-from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.axis.change import with_batch, with_cached_tokens, with_sequence_length
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.whatif.change import Whatif
@@ -292,7 +291,7 @@ def _print_times(cases: list[Case]) -> None:
 
 
 def _busy_ms(whatif: Whatif, gpus: list[Gpu], library: Any) -> list[float]:
-    workload = shape_workload(whatif.trace, select_window(whatif.trace))
+    workload = shape_workload(whatif.trace)
     busy_ns = predict_shapes(workload, gpus, library).total_busy_ns()
     return [
         float(value) / 1e6 for value in busy_ns + cast_times_ns(whatif.casts, build_fleet(gpus), library).sum(axis=0)

@@ -21,8 +21,7 @@ from typing import Any
 from wavecast.errors import WavecastError
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.op_sweep.cases import DTYPES
-from wavecast.tracer.op_sweep.folder import open_folder, save
-from wavecast.tracer.op_sweep.local_gpu import name_gpu
+from wavecast.tracer.op_sweep.folder import name_gpu, open_folder, save
 from wavecast.tracer.op_sweep.sweep import FAMILIES, MOST_ELEMENTS, MOST_FLOPS, Sweep, SweepLimits, describe, run_cases
 
 

@@ -1,39 +1,54 @@
-"""An archive of traces: adds, finds, reads, tags and removes them."""
+"""An archive of traces: adds, finds, reads, tags and removes them.
+
+What is true lies in objects that are only written whole: a file for each trace, and an entry that names it. So no
+writer waits for another, and one that is killed leaves at most a file that no entry names.
+
+Adding writes the file, then the entry, then looks whether the file is (still) there. Removing deletes the entry, then
+the file, then looks whether an entry names it again, and if so puts it back. So of an add and a removal at once, either
+is undone as a whole. What remains: a removal that is killed between its last two steps, while the same trace is added.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import secrets
-import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
-from ...errors import InputError, TraceError, WriteError
-from .changes import Swept, publish, sweep
-from .entry import FOLDER, SHORT_ID_LENGTH, Entry, check_note, check_tag, id_of, is_id, is_prefix, key_of
-from .index import Index
-from .index_file import Say, forget_index, index_path, open_index, say_to_log
-from .journal import Change, decode_change, encode_change
-from .provenance import Provenance
-from .query import Condition, GpuNames, parse_query
-from .seal import seal
-from .store import JournalChangedError, Store
-from .stores import open_store
+import msgspec
+
+from ...errors import InputError, TraceError
+from .entry import (
+    ENTRIES,
+    SHORT_ID_LENGTH,
+    Entry,
+    Record,
+    check_note,
+    check_tag,
+    decode_record,
+    encode_record,
+    folder_of,
+    id_of_record,
+    is_id,
+    is_prefix,
+    merge,
+)  # fmt: skip
+from .index import Say, index_path, read_index, write_index
+from .query import GpuNames, parse_query
+from .seal import TRACES, id_of, is_whole, key_of, seal
+from .store import read_one, set_aside
 
 if TYPE_CHECKING:
     from ..trace.tables import Trace
+    from .describe import Provenance
+    from .store import Store
 
-ResultT = TypeVar("ResultT")
-
-_BEGINNING: Final = 16
-"""Records among which the one that begins an archive is looked for."""
-_UNKNOWN: Final = "unknown"
-"""Stands for the id of an archive whose first record is damaged."""
+GRACE_S: Final = 86_400.0
+"""Who adds a trace names it within minutes of writing it."""
+_PATIENCE: Final = 8
+"""How often entries that were replaced while they were read are looked for anew."""
+_LOOSE_COUNT: Final = 32
+"""So many entries may be missing in the index, or too many, before it is written anew."""
 _SHOWN: Final = 5
 """Of entries that a name may mean."""
 
@@ -41,34 +56,25 @@ _SHOWN: Final = 5
 class Archive:
     """Hold traces by what they are: the same one is stored once. Safe with several processes and writers at once."""
 
-    def __init__(self, store: Store, *, say: Say = say_to_log) -> None:
-        """Open what `init` has made. `say` takes what the user should know, such as that an index was made again."""
-        self._store = store
+    def __init__(self, store: Store, say: Say) -> None:
+        """Take an archive's store. `say` takes what the user should know, such as that an index was made again."""
+        self.store = store
+        self.damaged: dict[str, bytes] = {}
+        """Entries that were found damaged when entries were last read, by name."""
         self._say = say
-        self._id = _read_id(store)
-        self._path = index_path(store.location)
-        self._index = open_index(self._path, self._say)
-        self._last_us = 0
-        self._refresh()
+        self._index_path = index_path(store.location)
+        self._indexed: frozenset[str] | None = None
+        self._records: dict[str, Record] = {}
 
     @property
     def location(self) -> str:
         """Return the folder or URL."""
-        return self._store.location
-
-    @property
-    def store(self) -> Store:
-        """Return where the files lie."""
-        return self._store
-
-    @property
-    def unread_record_count(self) -> int:
-        """Return how many of the journal's records are damaged, or of a kind that this wavecast does not know."""
-        return self._index.unread
+        return self.store.location
 
     def close(self) -> None:
-        """Close the index."""
-        self._index.close()
+        """Keep what was read for the next reader, where it is more than a little."""
+        if self._indexed is not None and len(self._indexed.symmetric_difference(self._records)) > _LOOSE_COUNT:
+            write_index(self._index_path, self._records)
 
     def __enter__(self) -> Archive:
         return self
@@ -76,23 +82,27 @@ class Archive:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __contains__(self, trace_id: object) -> bool:
-        return isinstance(trace_id, str) and self._guarded(lambda: self._index.holds(trace_id))
-
     def entries(self, query: str = "", *, gpu_names: GpuNames | None = None) -> list[Entry]:
         """Return the entries that a query holds for (see `query`), or all, the newest first."""
-        return self._select(parse_query(query, gpu_names=gpu_names))
+        holds = parse_query(query, gpu_names=gpu_names)
+        self._read_all()
+        found: dict[str, list[Record]] = {}
+        for record in self._records.values():
+            found.setdefault(record.entry.id, []).append(record)
+        entries = sorted((merge(records).describe() for records in found.values()), key=lambda entry: entry.id)
+        return sorted(filter(holds, entries), key=lambda entry: (entry.date, entry.added), reverse=True)
 
     def find(self, name: str) -> Entry:
         """Return the entry that an id, the beginning of one, or a tag means.
 
         Raises InputError where there is none, or several.
         """
-        if is_id(name) and (exact := self._select(Condition(sql="id = ?", parameters=(name,)))):
-            return exact[0]
-        parameters = (name, len(name), name if is_prefix(name) else "-")
-        tagged = "EXISTS (SELECT 1 FROM live_tags t WHERE t.id = live.id AND t.tag = ?)"
-        found = self._select(Condition(sql=f"{tagged} OR substr(id, 1, ?) = ?", parameters=parameters))
+        if is_id(name) and (records := self._records_of(name)):
+            return merge(list(records.values())).describe()
+        is_beginning = is_prefix(name)
+        found = [
+            entry for entry in self.entries() if name in entry.tags or (is_beginning and entry.id.startswith(name))
+        ]
         if len(found) == 1:
             return found[0]
         if not found:
@@ -101,13 +111,15 @@ class Archive:
         ids = ", ".join(entry.short_id for entry in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
         raise InputError(f"{self.location}: {name[:80]!r} means {len(found)} traces ({ids}); name one by its id")
 
-    def unpacked_bytes(self) -> dict[str, int]:
-        """Return the unpacked size of every entry, by id: all that `verify` needs of them."""
-        return self._guarded(self._unpacked_bytes)
-
     def names(self, beginning: str = "") -> list[str]:
         """Return the ids and tags that begin so, at most 200, for completion."""
-        return self._index.names(beginning)
+        entries = self.entries()
+        tags = sorted({tag for entry in entries for tag in entry.tags})
+        return [name for name in (*tags, *(entry.id for entry in entries)) if name.startswith(beginning)][:200]
+
+    def ids(self) -> set[str]:
+        """Return the ids of all traces that entries name, also of those whose entry is damaged."""
+        return set(filter(None, map(id_of_record, self.store.names(ENTRIES))))
 
     def add(
         self,
@@ -116,52 +128,39 @@ class Archive:
         tags: Sequence[str] = (),
         note: str | None = None,
         provenance: Provenance | None = None,
-    ) -> Entry:
-        """Add a trace, without what tells of a person or a machine, and return its entry.
-
-        Of one that is there already only tags and note are new.
-        """
-        return self.add_new(trace, tags=tags, note=note, provenance=provenance)[0]
-
-    def add_new(
-        self,
-        trace: Trace,
-        *,
-        tags: Sequence[str] = (),
-        note: str | None = None,
-        provenance: Provenance | None = None,
     ) -> tuple[Entry, bool]:
-        """Do what `add` does, and say whether the trace is new here."""
-        from ...version import __version__
+        """Add a trace, without what tells of a person or a machine; return its entry, and whether it is new here.
+
+        Of one that is there already only tags and note are new, and its file where it was damaged.
+        """
         from ..trace.codec import encode
-        from .describe import describe_entry, drop_private
+        from .describe import Provenance, describe_entry, drop_private
 
         for tag in tags:
             check_tag(tag)
-        note = check_note(note) if note else None
+        check_note(note or "")
         trace = drop_private(trace)
         data = encode(trace)
         trace_id = hashlib.sha256(data).hexdigest()
-        packed = seal(data)
-        self._refresh()
-        is_new = trace_id not in self
-        records = []
-        if is_new:
-            entry = describe_entry(
-                trace,
-                trace_id=trace_id,
-                sizes=(len(packed), len(data)),
-                added=datetime.now(UTC),
-                tool=f"wavecast {__version__}",
-                provenance=provenance or Provenance(),
+        packed, key = seal(data), key_of(trace_id)
+        found = self._records_of(trace_id)
+        if not found or not is_whole(read_one(self.store, key) or b""):
+            self.store.write(key, packed)
+        record = None
+        if not found:
+            record = Record(
+                entry=describe_entry(
+                    trace,
+                    trace_id,
+                    packed_bytes=len(packed),
+                    unpacked_bytes=len(data),
+                    provenance=provenance or Provenance(),
+                )
             )
-            records.append(Change(kind="add", time_us=self._next_us(), id=trace_id, entry=entry))
-        records += [Change(kind="tag", time_us=self._next_us(), id=trace_id, tag=tag) for tag in tags]
-        if note:
-            records.append(Change(kind="note", time_us=self._next_us(), id=trace_id, note=note))
-        publish(self._store, {key_of(trace_id): packed}, *map(encode_change, records))
-        self._refresh()
-        return self.find(trace_id), is_new
+        entry = self._change(found, record, add=tags, note=note or None)
+        if not self._has_file(trace_id):
+            self.store.write(key, packed)
+        return entry, not found
 
     def load(self, name: str) -> Trace:
         """Return the trace that an id, the beginning of one, or a tag means.
@@ -171,8 +170,7 @@ class Archive:
         from ..trace.codec import decode
         from ..trace.renumber import renumber
 
-        entry = self.find(name)
-        return renumber(decode(self.read(entry.id)))
+        return renumber(decode(self.read(self.find(name).id)))
 
     def read(self, trace_id: str) -> bytes:
         """Return a trace's text, unpacked and checked against its id."""
@@ -180,7 +178,9 @@ class Archive:
         from ..files.unpack import unpack_gzip
 
         where = f"{self.location}#{trace_id[:SHORT_ID_LENGTH]}"
-        packed = self._store.read(key_of(trace_id))
+        packed = read_one(self.store, key_of(trace_id))
+        if packed is None:
+            raise InputError(f"{where}: its file is missing; add the trace again from its source")
         try:
             data = unpack_gzip(packed, max_bytes=DEFAULT_MAX_BYTES)
         except TraceError as error:
@@ -189,185 +189,149 @@ class Archive:
             raise TraceError(f"{where}: damaged: its content is not what was added; add it again from its source")
         return data
 
-    def tag(self, ids: Iterable[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add tags to traces and take others away; ids are whole."""
+    def tag(self, name: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None) -> Entry:
+        """Add tags to a trace, take others away, and set its note (an empty one: none); return its entry."""
         for tag in (*add, *remove):
             check_tag(tag)
-        changes = [
-            Change(kind=kind, time_us=self._next_us(), id=trace_id, tag=tag)
-            for trace_id in ids
-            for kind, tags in (("tag", add), ("untag", remove))
-            for tag in tags
-        ]
-        self._append(*changes)
-
-    def note(self, trace_id: str, text: str | None) -> None:
-        """Set a trace's note, or take it away."""
-        note = check_note(text) if text else None
-        self._append(Change(kind="note", time_us=self._next_us(), id=trace_id, note=note))
+        check_note(note or "")
+        trace_id = self.find(name).id
+        had_file, found = self._has_file(trace_id), self._records_of(trace_id)
+        if found:
+            entry = self._change(found, add=add, remove=remove, note=note)
+            if self._has_file(trace_id) or not had_file:
+                return entry
+            self.remove(trace_id)
+        raise InputError(f"{self.location}: {name[:80]!r} was removed meanwhile")
 
     def remove(self, trace_id: str) -> None:
         """Remove a trace: its entry first, then its file."""
-        self._append(Change(kind="remove", time_us=self._next_us(), id=trace_id))
-        self.remove_file(trace_id)
-
-    def remove_file(self, trace_id: str) -> bool:
-        """Remove the file of a trace that no entry names; False, and nothing changed, where one names it meanwhile."""
-        try:
-            packed = self._store.read(key_of(trace_id))
-        except InputError:
-            return False
-        self._refresh()
-        if trace_id in self:
-            return False
-        self._store.remove(key_of(trace_id))
-        self._refresh()
-        if trace_id in self:  # added between the two
-            self._store.write(key_of(trace_id), packed)
-            return False
-        return True
+        for name in self._names_of(trace_id):
+            self.store.remove(name)
+        self._remove_file(trace_id)
 
     def unnamed(self) -> list[str]:
         """Return the ids of the files that no entry names: of traces whose `add` was killed, or is under way."""
-        there = [found for key, _ in self._store.sizes(FOLDER) if (found := id_of(key))]
-        self._refresh()
-        known = self._index.ids()
-        return [trace_id for trace_id in there if trace_id not in known]
+        there = list(filter(None, map(id_of, self.store.names(TRACES))))
+        named = self.ids()
+        return [trace_id for trace_id in there if trace_id not in named]
 
-    def sweep(self) -> Swept:
-        """Remove the files that no entry names and that were written more than a day ago."""
-        return sweep(self._store, self._read_names, prefix=FOLDER)
+    def sweep(self, *, grace_s: float = GRACE_S) -> list[str]:
+        """Remove the files that no entry, not even a damaged one, names and that are older than the grace period.
 
-    def reindex(self) -> None:
-        """Make the index anew from the journal, whatever it was made from before."""
-        self._guarded(lambda: self._take_over_once(is_new=True))
-
-    def repair(self) -> list[str]:
-        """Take damaged records out of the journal and give files without an entry one; return their ids.
-
-        Tags and notes that the journal has lost stay lost. Damaged files are left to `verify`.
+        Returns their ids.
         """
-        from ...version import __version__
-        from ..trace.codec import decode
-        from .describe import describe_entry
+        written = {found: item for item in self.store.objects(TRACES) if (found := id_of(item.name))}
+        named, latest_s = self.ids(), time.time() - grace_s
+        return [
+            trace_id
+            for trace_id, item in written.items()
+            if trace_id not in named
+            and (item.written_s is not None and item.written_s <= latest_s)
+            and self._remove_file(trace_id)
+        ]
 
-        self._store.mend()
-        found = []
-        sizes = dict(self._store.sizes(FOLDER))
-        for trace_id in self.unnamed():
+    def reread(self) -> None:
+        """Forget what was read or indexed, and read every entry itself."""
+        self._records, self._indexed = {}, frozenset()
+        self._read_all()
+
+    def make_entries(self) -> list[str]:
+        """Make damaged entries again from their traces, give files without an entry one; return the ids of both.
+
+        Tags and notes that were lost stay lost; what was damaged is kept below `aside/`. Damaged files, and what names
+        them, are left to `verify`.
+        """
+        from ..trace.codec import decode
+        from .describe import Provenance, describe_entry
+
+        self.reread()
+        damaged, whole, made = self.damaged, {record.entry.id for record in self._records.values()}, []
+        sizes = {found: item.size_bytes for item in self.store.objects(TRACES) if (found := id_of(item.name))}
+        for trace_id in sorted(sizes.keys() - whole):
             try:
                 data = self.read(trace_id)
-                trace = decode(data)
+                entry = describe_entry(
+                    decode(data),
+                    trace_id,
+                    packed_bytes=sizes[trace_id],
+                    unpacked_bytes=len(data),
+                    provenance=Provenance(),
+                )
             except InputError:
                 continue
-            entry = describe_entry(
-                trace,
-                trace_id=trace_id,
-                sizes=(sizes[key_of(trace_id)], len(data)),
-                added=datetime.now(UTC),
-                tool=f"wavecast {__version__}",
-                provenance=Provenance(),
-            )
-            self._append(Change(kind="add", time_us=self._next_us(), id=trace_id, entry=entry))
-            found.append(trace_id)
-        return found
+            self._change({}, Record(entry=entry))
+            made.append(trace_id)
+        for name, content in damaged.items():
+            if id_of_record(name) in whole.union(made) or id_of_record(name) not in sizes:
+                set_aside(self.store, name, content)
+        return made
 
-    def _read_names(self) -> set[str]:
-        self._refresh()
-        return {key_of(trace_id) for trace_id in self._index.ids()}
+    def _read_all(self) -> None:
+        """Read the entries that others have added, and forget those that they have removed."""
+        if self._indexed is None:
+            indexed = read_index(self._index_path, self._say)
+            self._indexed, self._records = frozenset(indexed), indexed | self._records
+        before = len(self.damaged)
+        self._records = self._read_new(lambda: self.store.names(ENTRIES))
+        if len(self.damaged) > before:
+            self._say(f"{self.location}: {len(self.damaged)} entries are damaged; 'wavecast archive verify' names them")
 
-    def _append(self, *changes: Change) -> None:
-        if changes:
-            self._store.append(*map(encode_change, changes))
-        self._refresh()
+    def _read_new(self, look: Callable[[], list[str]]) -> dict[str, Record]:
+        """Return the records that `look` names; what was replaced while it was read is looked for anew."""
+        for _ in range(_PATIENCE):
+            names = list(filter(id_of_record, look()))
+            wanted = [name for name in names if name not in self._records]
+            contents = self.store.read(wanted)
+            found = {name: decode_record(name, data) for name, data in contents.items()}
+            self._records |= {name: record for name, record in found.items() if record is not None}
+            if len(contents) == len(wanted):
+                self.damaged = {name: contents[name] for name, record in found.items() if record is None}
+                return {name: self._records[name] for name in names if name not in self.damaged}
+        raise InputError(f"{self.location}: its entries changed {_PATIENCE} times while they were read; try again")
 
-    def _next_us(self) -> int:
-        """Return a time that is later than all that this writer has seen, whatever the clocks of others say."""
-        self._last_us = max(time.time_ns() // 1000, self._index.last_us + 1, self._last_us + 1)
-        return self._last_us
+    def _has_file(self, trace_id: str) -> bool:
+        return key_of(trace_id) in self.store.names(f"{TRACES}/{trace_id[:2]}")
 
-    def _unpacked_bytes(self) -> dict[str, int]:
-        return self._index.unpacked_bytes()  # of the index that is open when it is asked: `_guarded` may replace it
+    def _names_of(self, trace_id: str) -> list[str]:
+        return [name for name in self.store.names(folder_of(trace_id)) if id_of_record(name) == trace_id]
 
-    def _select(self, condition: Condition) -> list[Entry]:
-        return self._guarded(lambda: self._index.select(condition))
+    def _records_of(self, trace_id: str) -> dict[str, Record]:
+        """Return the records of one trace by name."""
+        return self._read_new(lambda: self._names_of(trace_id))
 
-    def _refresh(self) -> None:
-        """Take over what others have added to the journal."""
-        self._guarded(self._take_over)
+    def _change(
+        self,
+        found: dict[str, Record],
+        new: Record | None = None,
+        *,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        note: str | None = None,
+    ) -> Entry:
+        """Write what the records of a trace come to, with tags added and taken away, and an (empty: no) note."""
+        before = new or merge(list(found.values()))
+        now_us = max(time.time_ns() // 1000, before.latest_us + 1)
+        wanted = dict.fromkeys(add, now_us) | dict.fromkeys(remove, -now_us)
+        tags = {tag: time_us for tag, time_us in wanted.items() if (time_us > 0) != (before.tags.get(tag, 0) > 0)}
+        record = msgspec.structs.replace(before, tags=before.tags | tags)
+        if note is not None:
+            record = msgspec.structs.replace(record, note=note or None, note_us=now_us)
+        if new is not None or record != before:
+            name, data = encode_record(record, follows=tuple(found))
+            self.store.write(name, data)
+            self._records[name] = record
+            for old in found:
+                self.store.remove(old)
+        return record.describe()
 
-    def _take_over(self) -> None:
-        while not self._take_over_once():
-            pass  # another process was faster: what it has not taken over is read again
-
-    def _take_over_once(self, *, is_new: bool = False) -> bool:
-        is_new |= self._index.archive_id != self._id
-        after = "" if is_new else self._index.position
-        try:
-            records = list(self._store.records(after))
-        except JournalChangedError:
-            is_new, after, records = True, "", list(self._store.records())
-        if not records and not is_new:
-            return True
-        changes = ((position, decode_change(line)) for position, line in records)
-        return self._index.apply(changes, archive_id=self._id, after=after, is_new=is_new)
-
-    def _guarded(self, run: Callable[[], ResultT]) -> ResultT:
-        """Do something with the index; make a damaged one anew, and keep one that cannot be written in memory."""
-        try:
-            return run()
-        except sqlite3.OperationalError:  # the disk is full, or it is locked for too long: the journal has it all
-            place: str | Path = ":memory:"
-        except sqlite3.DatabaseError:
-            self._say(f"{self.location}: the index is damaged; made again from the journal")
-            place = self._path
-        with suppress(sqlite3.Error):
-            self._index.close()
-        if place == self._path:
-            forget_index(self._path)
-        try:
-            self._index = open_index(self._path, self._say) if place == self._path else Index(place)
-            self._take_over()
-            return run()
-        except sqlite3.Error as error:
-            raise WriteError(f"{self.location}: its index cannot be used: {error}") from None
-
-
-def init_archive(location: str | Path) -> bool:
-    """Make an archive in a folder (or below a bucket's prefix); False where one is there already.
-
-    >>> init_archive(folder / "archive"), init_archive(folder / "archive")
-    (True, False)
-    """
-    store = open_store(location)
-    store.create()
-    if next(iter(store.records()), None) is not None:
-        return False
-    archive_id = secrets.token_hex(16)
-    store.append(encode_change(Change(kind="init", time_us=time.time_ns() // 1000, id=archive_id)))
-    return True
-
-
-def open_archive(location: str | Path, *, say: Say = say_to_log) -> Archive:
-    """Open an archive. Raises InputError where there is none.
-
-    >>> _ = init_archive(folder / "archive")
-    >>> open_archive(folder / "archive").add(trace, tags=["nightly"]).workload
-    'gpt2_small'
-    """
-    return Archive(open_store(location), say=say)
-
-
-def _read_id(store: Store) -> str:
-    """Return the archive's own id, which its first record holds."""
-    lines = [line for _, line in islice(store.records(), _BEGINNING)]
-    found = [change.id for change in map(decode_change, lines) if change is not None and change.kind == "init"]
-    if found:
-        return found[0]
-    if lines:
-        return _UNKNOWN
-    if next(iter(store.sizes(FOLDER)), None) is not None:
-        raise InputError(
-            f"{store.location}: the archive's journal is lost: 'wavecast archive repair' makes it again from the traces"
-        )
-    raise InputError(f"{store.location}: no archive is there; 'wavecast archive init' makes one")
+    def _remove_file(self, trace_id: str) -> bool:
+        """Remove the file of a trace that no entry names; False, and nothing changed, where one names it meanwhile."""
+        key = key_of(trace_id)
+        packed = read_one(self.store, key)
+        if packed is None or self._names_of(trace_id):
+            return False
+        self.store.remove(key)
+        if self._names_of(trace_id):  # added between the two
+            self.store.write(key, packed)
+            return False
+        return True

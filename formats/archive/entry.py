@@ -1,28 +1,43 @@
-"""What an archive knows of a trace without reading it, and what a user may call it."""
+"""What an archive knows of a trace without reading it, what a user may call it, and how it is kept.
+
+An entry is an object of its own, `entries/ab/<id>-<number>-<hash>.json`, which is never changed, only followed by a
+later one. The hash of its content in its name shows damage, and lets a list of names stand for what was read. Who
+changes tags or a note writes the next number and removes those before it. Two who do so at once leave two objects; each
+tag and note has its time, so that all readers make the same of both. The number grows, so that who lists names page by
+page sees the old object or the new one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
 
 from ...errors import InputError
+from ..trace.limits import MAX_INTEGER
 
 ID_LENGTH: Final = 64
 SHORT_ID_LENGTH: Final = 12
 LEAST_PREFIX_LENGTH: Final = 4
 MAX_NOTE_LENGTH: Final = 1000
-FOLDER: Final = "traces/"
-"""Where an archive's traces lie: what else its folder holds is no trace."""
 
+ENTRIES: Final = "entries"
+MAX_RECORD_BYTES: Final = 1 << 20
+_RECORD_NAME: Final = re.compile(rf"{ENTRIES}/([0-9a-f]{{2}})/(\1[0-9a-f]{{62}})-(\d{{6}})-([0-9a-f]{{16}})\.json")
+_HASH_DIGITS: Final = 16
+"""64 bits of SHA-256: an entry that is damaged by chance passes once in 10**19 times."""
 _TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,63}")
 _ID: Final = re.compile(rf"[0-9a-f]{{{ID_LENGTH}}}")
 _PREFIX: Final = re.compile(rf"[0-9a-f]{{{LEAST_PREFIX_LENGTH},{ID_LENGTH}}}")
-_KEY: Final = re.compile(rf"{FOLDER}([0-9a-f]{{2}})/(\1[0-9a-f]{{{ID_LENGTH - 2}}})\.json\.gz")
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+"""What is larger no trace holds: its entry counts as damaged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describe an archived trace. What is not known is None; no host, user or path is among it."""
 
     id: str
@@ -34,25 +49,25 @@ class Entry:
     """The workload's name, else the class of the outermost module of most ops."""
     gpu: str | None = None
     """The device's name as the recording has it."""
-    gpu_count: int = 0
-    rank: int | None = None
-    world_size: int | None = None
+    gpu_count: Count = 0
+    rank: Count | None = None
+    world_size: Count | None = None
     capture: str = "measured"
     framework: str | None = None
     recorded: str | None = None
     """When, as `2026-10-31T12:00:00Z`, where the source tells it."""
     added: str
-    batch_size: int | None = None
+    batch_size: Count | None = None
     precision: str | None = None
     """What most of the arithmetic is done in: `bf16`, `fp32`."""
-    sequence_length: int | None = None
+    sequence_length: Count | None = None
     iteration_ns: float | None = None
     """Median of the iterations that were timed without the profiler, where there are such, else of all."""
-    iteration_count: int = 0
-    op_count: int = 0
-    kernel_count: int = 0
-    packed_bytes: int = 0
-    unpacked_bytes: int = 0
+    iteration_count: Count = 0
+    op_count: Count = 0
+    kernel_count: Count = 0
+    packed_bytes: Count = 0
+    unpacked_bytes: Count = 0
     source_format: str = "wavecast"
     source_sha256: str | None = None
     """Of the file that was added, as it lay there."""
@@ -73,26 +88,6 @@ class Entry:
     def date(self) -> str:
         """Return when it was recorded; where that is not known, when it was added."""
         return self.recorded or self.added
-
-    @property
-    def key(self) -> str:
-        """Return where the trace lies in its store."""
-        return key_of(self.id)
-
-
-def key_of(trace_id: str) -> str:
-    """Return where a trace lies in its store.
-
-    >>> key_of("ab" * 32)
-    'traces/ab/abababababababababababababababababababababababababababababababab.json.gz'
-    """
-    return f"{FOLDER}{trace_id[:2]}/{trace_id}.json.gz"
-
-
-def id_of(key: str) -> str | None:
-    """Return the id of what lies at a key; None where no trace belongs."""
-    match = _KEY.fullmatch(key)
-    return match[2] if match else None
 
 
 def is_id(text: str) -> bool:
@@ -119,3 +114,87 @@ def check_note(text: str) -> str:
     if len(text) > MAX_NOTE_LENGTH:
         raise InputError(f"the note holds {len(text):,} characters, more than {MAX_NOTE_LENGTH:,}")
     return text
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Hold an entry, and when each of its tags and its note were set, in µs since 1970."""
+
+    entry: Entry
+    """Without tags and note."""
+    tags: dict[str, int] = {}
+    """By tag the time; below zero where the tag was taken away then."""
+    note: str | None = None
+    note_us: int = 0
+
+    @property
+    def latest_us(self) -> int:
+        """Return the latest time in it."""
+        return max([self.note_us, *map(abs, self.tags.values())])
+
+    def describe(self) -> Entry:
+        """Return the entry with the tags and the note that hold."""
+        tags = tuple(sorted(tag for tag, time_us in self.tags.items() if time_us > 0))
+        return msgspec.structs.replace(self.entry, tags=tags, note=self.note) if tags or self.note else self.entry
+
+
+_DECODER: Final = msgspec.json.Decoder(Record)
+
+
+def folder_of(trace_id: str) -> str:
+    """Return where the entries of a trace lie, with some others.
+
+    >>> folder_of("ab" * 32)
+    'entries/ab'
+    """
+    return f"{ENTRIES}/{trace_id[:2]}"
+
+
+def id_of_record(name: str) -> str | None:
+    """Return the id of the trace that an object tells of; None where it is no entry.
+
+    >>> id_of_record("entries/notes.txt") is None
+    True
+    """
+    match = _RECORD_NAME.fullmatch(name)
+    return match[2] if match else None
+
+
+def encode_record(record: Record, *, follows: Sequence[str] = ()) -> tuple[str, bytes]:
+    """Return the name and content of a record that takes the place of those named."""
+    data = msgspec.json.encode(record)
+    if len(data) > MAX_RECORD_BYTES:
+        raise InputError(f"{record.entry.short_id}: its {len(record.tags):,} tags, also former ones, are too many")
+    number = 1 + max((int(match[3]) for name in follows if (match := _RECORD_NAME.fullmatch(name))), default=0)
+    trace_id = record.entry.id
+    return f"{folder_of(trace_id)}/{trace_id}-{number % 10**6:06d}-{_hash(data)}.json", data
+
+
+def decode_record(name: str, data: bytes) -> Record | None:
+    """Return the record that lies at a name; None where it is damaged or no record."""
+    match = _RECORD_NAME.fullmatch(name)
+    if match is None or match[4] != _hash(data):
+        return None
+    try:
+        record = _DECODER.decode(data)
+        for tag in record.tags:
+            check_tag(tag)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InputError):
+        return None
+    return record if record.entry.id == match[2] and is_id(match[2]) else None
+
+
+def merge(records: Sequence[Record]) -> Record:
+    """Return what several records of one trace come to: the first entry, and of each tag and the note the latest."""
+    if len(records) == 1:
+        return records[0]
+    tags: dict[str, int] = {}
+    for record in records:
+        for tag, time_us in record.tags.items():
+            tags[tag] = max(tags.get(tag, 0), time_us, key=lambda found: (abs(found), found))
+    noted = max(records, key=lambda record: (record.note_us, record.note or ""))
+    first = min((record.entry for record in records), key=lambda entry: (entry.added, msgspec.json.encode(entry)))
+    return Record(entry=first, tags=tags, note=noted.note, note_us=noted.note_us)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]

@@ -1,4 +1,4 @@
-"""Checks an archive: every file whole, every entry with its file, the journal sound."""
+"""Checks an archive: every file whole, every entry whole and with its file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from enum import Enum
 
 from ...errors import InputError
 from .archive import Archive
-from .entry import FOLDER, id_of, key_of
-from .seal import is_whole
+from .entry import ENTRIES, id_of_record
+from .seal import TRACES, id_of, is_whole, key_of
+from .store import read_one
 
 
 class Fault(Enum):
@@ -21,16 +22,16 @@ class Fault(Enum):
     """A file that no entry names: of a killed `add`, or of one that is under way. Harmless."""
     FOREIGN = "foreign"
     """A file that is none of an archive's. Harmless."""
-    JOURNAL = "journal"
+    ENTRY = "entry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Say what is wrong with a file, an entry or the journal."""
+    """Say what is wrong with a file or an entry."""
 
     fault: Fault
     name: str
-    """Id, key of a file, or `journal`."""
+    """Id, or name of a file."""
     text: str
 
     @property
@@ -65,62 +66,60 @@ def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int
     >>> verify(open_archive(folder / "checked")).is_sound
     True
     """
-    archive.reindex()
-    entries = archive.unpacked_bytes()
-    sizes = dict(archive.store.sizes())
-    keys = {trace_id: key_of(trace_id) for trace_id in entries}
-    total = sum(sizes.get(key, 0) for key in keys.values())
+    archive.reread()
+    damaged = sorted(archive.damaged)
+    unpacked_bytes = {entry.id: entry.unpacked_bytes for entry in archive.entries()}
+    sizes = {item.name: item.size_bytes for item in archive.store.objects(TRACES)}
+    total = sum(sizes.get(key_of(trace_id), 0) for trace_id in unpacked_bytes)
+    findings = [*map(_damaged_entry, damaged), *_strangers(archive, sizes)]
     read = 0
-    findings = [*_journal(archive), *_strangers(sizes, set(entries))]
-    for trace_id, key in keys.items():
-        fault = _check(archive, trace_id, key, is_listed=key in sizes, deep=deep)
+    for trace_id in unpacked_bytes:
+        fault = _check(archive, trace_id, deep=deep)
         if fault is not None:
             findings.append(fault)
-        read += sizes.get(key, 0)
+        read += sizes.get(key_of(trace_id), 0)
         if progress is not None:
             progress(read, total)
     return Verification(
-        trace_count=len(entries), packed_bytes=read, unpacked_bytes=sum(entries.values()), findings=tuple(findings)
+        trace_count=len(unpacked_bytes),
+        packed_bytes=read,
+        unpacked_bytes=sum(unpacked_bytes.values()),
+        findings=tuple(findings),
     )
 
 
-def _check(archive: Archive, trace_id: str, key: str, *, is_listed: bool, deep: bool) -> Finding | None:
-    """Return what is wrong with a trace's file, which is opened and read once; `is_listed`: it was there just now."""
+def _check(archive: Archive, trace_id: str, *, deep: bool) -> Finding | None:
+    """Return what is wrong with a trace's file."""
+    from ..trace.codec import decode
+
     try:
-        if not is_listed and not archive.store.exists(key):
-            return _missing(trace_id)
-        if not is_whole(archive.store.read(key)):
+        packed = read_one(archive.store, key_of(trace_id))
+        if packed is None:
+            if trace_id not in archive.ids():  # removed meanwhile
+                return None
+            text = "its file is missing: add the trace again from its source, or remove it"
+            return Finding(fault=Fault.MISSING, name=trace_id, text=text)
+        if not is_whole(packed):
             text = "its file is not what was written: add the trace again from its source"
             return Finding(fault=Fault.DAMAGED, name=trace_id, text=text)
         if deep:
-            archive.load(trace_id)
+            decode(archive.read(trace_id))
     except InputError as error:
-        if not archive.store.exists(key):
-            return _missing(trace_id)
         return Finding(fault=Fault.DAMAGED, name=trace_id, text=str(error))
     return None
 
 
-def _missing(trace_id: str) -> Finding:
-    text = "its file is missing: add the trace again from its source, or remove it"
-    return Finding(fault=Fault.MISSING, name=trace_id, text=text)
+def _damaged_entry(name: str) -> Finding:
+    text = "damaged: what it said is lost ('wavecast archive repair' makes it again from the trace)"
+    return Finding(fault=Fault.ENTRY, name=name, text=text)
 
 
-def _journal(archive: Archive) -> Iterator[Finding]:
-    health = archive.store.health()
-    if health.damaged_count:
-        text = f"{health.damaged_count} damaged records: what they said is lost ('wavecast archive repair' mends it)"
-        yield Finding(fault=Fault.JOURNAL, name="journal", text=text)
-    if archive.unread_record_count:
-        text = f"{archive.unread_record_count} records of a kind that this wavecast does not know"
-        yield Finding(fault=Fault.JOURNAL, name="journal", text=text)
-
-
-def _strangers(sizes: dict[str, int], named: set[str]) -> Iterator[Finding]:
-    for key in sizes:
-        trace_id = id_of(key)
-        if trace_id is None:
-            if key.startswith(FOLDER):
-                yield Finding(fault=Fault.FOREIGN, name=key, text="no trace of the archive")
-        elif trace_id not in named:
+def _strangers(archive: Archive, sizes: dict[str, int]) -> Iterator[Finding]:
+    entries = archive.store.names(ENTRIES)
+    named = set(map(id_of_record, entries))
+    foreign = [name for name in sizes if id_of(name) is None] + [name for name in entries if id_of_record(name) is None]
+    for name in foreign:
+        yield Finding(fault=Fault.FOREIGN, name=name, text="no file of the archive")
+    for trace_id in filter(None, map(id_of, sizes)):
+        if trace_id not in named:
             yield Finding(fault=Fault.UNNAMED, name=trace_id, text="no entry names it ('wavecast archive repair')")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import InputError, OutputError, TraceError, WavecastError, WriteError
 from .detect import describe_content, starts_as_json
 from .importers import IMPORTERS, Progress, find_importer
+from .reference import is_reference, load_reference
 from .replacing import replace_file, write_all
 from .source import ImportSource, ReadOptions
 from .unpack import LIMIT_VARIABLE
@@ -70,7 +71,6 @@ def load_part(path: str | Path, options: ReadOptions, progress: Progress | None 
     >>> load_part("samples/gpt2_small-inference-bf16-b4-shapes.json.gz", ReadOptions()).meta.capture
     'shapes'
     """
-    from ..archive.reference import is_reference, load_reference
     from ..trace.cut import cut_part, find_part
     from ..trace.renumber import renumber
 
@@ -94,8 +94,6 @@ def is_read_in_parts(path: str | Path) -> bool:
     >>> is_read_in_parts("samples/gpt2_small-inference-bf16-b4-shapes.json.gz")
     False
     """
-    from ..archive.reference import is_reference
-
     if is_reference(path) or str(path) == STANDARD_STREAM or not Path(path).is_file():
         return False
     with _opened(path, _limit(), recover=True) as source:

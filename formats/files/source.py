@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from ...errors import TraceError
 from .detect import HEAD_BYTES, strip_mark
 from .packed_files import OpenFile, RawFile, ZippedTrace, open_raw, open_zip
 from .unpack import Packing, find_packing, too_large, unpack
-
-if TYPE_CHECKING:
-    from ..trace.cut import RecordingPart
 
 _MOST_LAYERS: Final = 2
 _STEP_BYTES: Final = 1 << 16
@@ -38,6 +35,35 @@ class ReadOptions:
     None: from the start, to the end."""
     iteration: int | str | None = None
     """Only this iteration, numbered from 0 in order of start, or the one that a rule chooses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingPart:
+    """Say which part of a recording is kept, in ns since its start: when the host and the GPU were at it."""
+
+    start_ns: int
+    end_ns: int
+    cpu_start_ns: int
+    cpu_end_ns: int
+    last_launch_ns: int = 0
+    """When the host launched the last of what begins on the GPU during the part, where that is after it."""
+    previous: RecordingPart | None = None
+    """The iteration before it, which is kept too: a part begins on the GPU where that ends."""
+    left_out_count: int = 0
+    """Iterations beside both."""
+    length_ratio: float = 1.0
+    """Its length, by that of the median iteration."""
+
+    @property
+    def host_span_ns(self) -> tuple[int, int]:
+        """Return when the host was at what is kept."""
+        first = self.cpu_start_ns if self.previous is None else self.previous.cpu_start_ns
+        return first, max(self.cpu_end_ns, self.last_launch_ns)
+
+    @property
+    def gpu_span_ns(self) -> tuple[int, int]:
+        """Return when the GPU was."""
+        return (self.start_ns if self.previous is None else self.previous.start_ns), self.end_ns
 
 
 class ImportSource:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ..recording.added import add_ops
 from ..recording.names import Names
 from ..trace.column import MISSING, build_table, row_count, take_rows
@@ -85,7 +85,7 @@ class GraphNotes:
         if not len(noted):
             return trace
         notes = tuple(self._notes)
-        is_alone = np.append([item.op == _COLLECTIVE_OP for item in notes], False)[note]
+        is_alone = at_rows([item.op == _COLLECTIVE_OP for item in notes], note, False)
         first, op = _runs(trace, note, is_alone)
         table = _ops(trace, [notes[number] for number in note[first].tolist()], first, names)
         explained = add_ops(trace, [table], op)
@@ -157,7 +157,7 @@ def _ops(trace: Trace, notes: Sequence[Note], first: Rows, names: Names) -> OpTa
     calls = trace.calls
     call = trace.kernels.call[first]
     around = calls.op[call]
-    phase = np.append(trace.ops.phase, Phase.FORWARD)[around]
+    phase = at_rows(trace.ops.phase, around, Phase.FORWARD)
     return build_table(
         OpTable,
         len(first),
@@ -174,7 +174,7 @@ def _ops(trace: Trace, notes: Sequence[Note], first: Rows, names: Names) -> OpTa
 def _of_kernels(trace: Trace, is_noted: Mask) -> CollectiveTable:
     """Return the collectives, those of noted kernels issued by these kernels' ops, in order of op."""
     table, kernel = trace.collectives, trace.collectives.kernel
-    mine = (kernel != MISSING) & np.append(is_noted, False)[kernel]
-    op = np.where(mine, np.append(trace.kernels.op, MISSING)[kernel], table.op)
+    mine = (kernel != MISSING) & at_rows(is_noted, kernel, False)
+    op = np.where(mine, at_rows(trace.kernels.op, kernel), table.op)
     moved = replace(table, op=op.astype(table.op.dtype))
     return take_rows(moved, np.argsort(op, kind="stable"))

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...arrays import Mask
 from ...errors import TraceError
-from ..files.source import ImportSource, ReadOptions
+from ..files.source import ImportSource, ReadOptions, RecordingPart
 from ..files.unpack import too_large
-from ..trace.cut import ALL, RecordingPart, window_bounds
+from ..trace.cut import ALL, window_bounds
 from .collect import Collector
 from .events import Event
 from .read import Document

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import Mask
+from ...arrays import Mask, at_rows
+from ..files.source import RecordingPart
 from ..recording.assemble import settle_steps
 from ..recording.gpu import LAUNCH_WORDS
 from ..recording.rows import MARK_STEP, MarkRows
-from ..trace.cut import RecordingPart, choose_part
+from ..trace.cut import choose_part
 from ..trace.interner import Interner
 from ..trace.iterations import NEVER_NS, host_steps, iteration_table, locate_iterations, work_by_iteration
 from ..trace.tables import IterationTable
@@ -267,8 +268,8 @@ class ScanResult:
     def _launch(self, correlation: Integers) -> Integers:
         known, start = self.calls
         at = np.searchsorted(known, correlation)
-        hit = (np.append(known, -1)[at] == correlation) & (correlation > 0)
-        found: Integers = np.append(start, NEVER_NS)[at]
+        hit = (at_rows(known, at) == correlation) & (correlation > 0)
+        found: Integers = at_rows(start, at, NEVER_NS)
         found[~hit] = NEVER_NS
         return found
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ..files.database import NULL, Batch, Database
 from ..recording.builder import RecordingBuilder
 from ..recording.nesting import last_before
@@ -129,8 +129,8 @@ def _find_records(database: Database, waits: dict[str, Rows], process: int) -> t
     at = last_before(
         group[: len(keys[0])][order], events["correlationId"][order], group[len(keys[0]) :], waits["correlationId"]
     )
-    index = np.append(order, MISSING)[at]
-    stream, correlation = (np.append(events[name], MISSING)[index] for name in ("streamId", "correlationId"))
+    index = at_rows(order, at)
+    stream, correlation = (at_rows(events[name], index) for name in ("streamId", "correlationId"))
     return stream, np.maximum(correlation, MISSING)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, at_rows
 from ..trace.column import MISSING, Column
 from ..trace.iterations import NEVER_NS, covered_within, iteration_table, whole_iteration
 from ..trace.signature import Signature
@@ -92,7 +92,7 @@ def _meta(recording: Recording, ops: OpTable) -> Meta:
 
 def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: KernelTable) -> IterationTable:
     start, end = settle_steps(marks)
-    launch = np.append(calls.start_ns, NEVER_NS)[kernels.call]
+    launch = at_rows(calls.start_ns, kernels.call, NEVER_NS)
     finish = kernels.start_ns + kernels.duration_ns
     if len(start):
         table = iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish)

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ..trace.column import MISSING
 from ..trace.signature import Argument, Signature, TensorSpec
 from ..trace.tables import KernelKind, Trace
@@ -190,7 +190,7 @@ def _spread(trace: Trace, told: _Told, untold: Mask) -> Rows:
         if above != MISSING and is_own[above]:
             chosen[row] = chosen[above]
     whole = np.array(chosen, dtype=np.int64)
-    whole = np.where(asks & (whole == MISSING), np.append(whole, MISSING)[trace.ops.forward], whole)
+    whole = np.where(asks & (whole == MISSING), at_rows(whole, trace.ops.forward), whole)
     narrow = [number for number, dtype in enumerate(told.dtypes) if dtype in _NARROW]
     if len(narrow) != 1:
         return whole

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ..trace.column import MISSING, Column, build_table
 from ..trace.interner import Interner
 from ..trace.tables import CallTable, CollectiveTable, KernelKind, KernelTable, MemoryTable, SyncTable
@@ -179,14 +179,14 @@ def _find_calls(calls: CallRows, correlation: Column, names: tuple[str, ...]) ->
     order = order[calls.correlation[order] > 0]
     known, first = np.unique(calls.correlation[order], return_index=True)
     at = np.searchsorted(known, correlation)
-    hit = np.append(known, MISSING)[at] == correlation
-    found = np.append(order[first], MISSING)[at]
+    hit = at_rows(known, at) == correlation
+    found = at_rows(order[first], at)
     return np.where(hit & (correlation > 0), found, MISSING)
 
 
 def _at(values: Column, index: Column) -> Column:
     """Return the values at `index`, -1 where that is -1."""
-    found: Column = np.append(values, MISSING)[index]
+    found: Column = at_rows(values, index)
     return found
 
 
@@ -208,8 +208,8 @@ def _first_collective_kernels(kernels: KernelTable, op: Rows) -> Rows:
     moving = np.flatnonzero((kernels.kind == KernelKind.COLLECTIVE) & (kernels.op != MISSING))
     known, first = np.unique(kernels.op[moving], return_index=True)
     at = np.searchsorted(known, op)
-    hit = (np.append(known, MISSING)[at] == op) & (op != MISSING)
-    return np.where(hit, np.append(moving[first], MISSING)[at], MISSING)
+    hit = (at_rows(known, at) == op) & (op != MISSING)
+    return np.where(hit, at_rows(moving[first], at), MISSING)
 
 
 def _collective_table(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, at_rows
 from ..trace.column import MISSING, Column
 from .rows import SpanRows
 
@@ -108,4 +108,4 @@ def last_before(group: Column, time: Column, at_group: Column, at_time: Column) 
 
 
 def _rows(nesting: Nesting, positions: Column) -> Rows:
-    return np.append(nesting.order, MISSING)[positions]
+    return at_rows(nesting.order, positions)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, at_rows
 from ..trace.column import MISSING, Column, build_table
 from ..trace.tables import OpTable, Phase
 from .nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
@@ -88,7 +88,7 @@ def _find_phases(rows: OpRows, is_backward: Column, nesting: Nesting, marks: Mar
     clears = take_rows(marks, np.flatnonzero(marks.name == MARK_ZERO_GRAD))
     step = enclosing_rows(nest(steps), rows.thread, rows.start_ns, rows.end_ns)
     around = enclosing_rows(nesting, steps.thread, steps.start_ns, steps.end_ns)
-    in_hook = np.append((around != MISSING) & np.append(is_backward, False)[around], False)
+    in_hook = np.append((around != MISSING) & at_rows(is_backward, around, False), False)
     in_clear = enclosing_rows(nest(clears), rows.thread, rows.start_ns, rows.end_ns) != MISSING
     is_step = (step != MISSING) & (~is_backward | in_hook[step]) | _named(rows, names, _OPTIMIZER_OPS)
     return np.select(
@@ -154,8 +154,8 @@ def _op_at(rows: OpRows, allowed: Column, ends: FlowRows) -> Rows:
     """Return the innermost allowed op that starts on the thread at the very time of each arrow's end."""
     candidates = _grouped(np.flatnonzero(allowed), rows.thread)
     at = last_before(rows.thread[candidates], rows.start_ns[candidates], ends.thread, ends.start_ns)
-    found = np.append(candidates, MISSING)[at]
-    exact = (found != MISSING) & (np.append(rows.start_ns, 0)[found] == ends.start_ns)
+    found = at_rows(candidates, at)
+    exact = (found != MISSING) & (at_rows(rows.start_ns, found, 0) == ends.start_ns)
     return np.where(exact, found, MISSING)
 
 
@@ -165,7 +165,7 @@ def _find_modules(recording: Recording, is_backward: Column, forward: Rows, nest
     trees = nest(modules)
     paths = np.array([*_module_paths(recording, parent_rows(trees)), MISSING], dtype=np.int64)
     module = paths[enclosing_rows(trees, rows.thread, rows.start_ns, rows.end_ns)]
-    linked = np.append(module, MISSING)[forward]
+    linked = at_rows(module, forward)
     known = np.where(linked != MISSING, linked, module)
     return np.where(is_backward, inherit(nesting, np.where(is_backward, known, MISSING)), module)
 

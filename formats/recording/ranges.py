@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ..trace.column import MISSING, Column
 from .builder import RecordingBuilder
 from .nesting import enclosing_rows, nest, parent_rows
@@ -136,7 +136,7 @@ class RangeCollector:
         texts = self._builder.names.texts
         is_engine = np.array([text.startswith(_ENGINE) for text in texts], dtype=bool)
         engines = is_op & is_engine[np.where(is_op, rows.name, 0)] if len(texts) else is_op
-        below = np.append(engines, False)[parent]
+        below = at_rows(engines, parent, False)
         is_node = is_op & (rows.sequence >= 0) & (below | (rows.is_stashed > 0))
         forward_thread = np.where(is_node, 1, MISSING)
         sequence = rows.sequence.copy()

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import at_rows
+
 Column = npt.NDArray[Any]
 MISSING = -1
 """Stands for "none" or "not recorded" in integer columns that allow it."""
@@ -143,7 +145,7 @@ def renumber(table: TableT, referred: str, number: Column) -> TableT:
     [1, 2]
     """
     names = [spec.name for spec in columns(table) if spec.refers_to == referred]
-    renumbered = {name: np.append(number, MISSING)[getattr(table, name)] for name in names}
+    renumbered = {name: at_rows(number, getattr(table, name)) for name in names}
     return replace(table, **{name: values.astype(getattr(table, name).dtype) for name, values in renumbered.items()})
 
 

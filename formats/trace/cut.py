@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ...errors import InputError, TraceError
-from ..files.source import ReadOptions
+from ..files.source import ReadOptions, RecordingPart
 from .column import MISSING, Column, build_table, columns, renumber, row_count, take_rows
 from .iterations import (
-    NEVER_NS,
     busy_iterations,
     by_length,
     host_steps,
-    locate_iterations,
-    work_by_iteration,
+    launches_of_kernels,
+    work_done,
 )
 from .tables import TABLES, IterationTable, Trace
 
@@ -25,35 +24,6 @@ MEDIAN: Final = "median"
 LONGEST: Final = "longest"
 ALL: Final = "all"
 _FOREVER_NS: Final = 2**61
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingPart:
-    """Say which part of a recording is kept, in ns since its start: when the host and the GPU were at it."""
-
-    start_ns: int
-    end_ns: int
-    cpu_start_ns: int
-    cpu_end_ns: int
-    last_launch_ns: int = 0
-    """When the host launched the last of what begins on the GPU during the part, where that is after it."""
-    previous: RecordingPart | None = None
-    """The iteration before it, which is kept too: a part begins on the GPU where that ends."""
-    left_out_count: int = 0
-    """Iterations beside both."""
-    length_ratio: float = 1.0
-    """Its length, by that of the median iteration."""
-
-    @property
-    def host_span_ns(self) -> tuple[int, int]:
-        """Return when the host was at what is kept."""
-        first = self.cpu_start_ns if self.previous is None else self.previous.cpu_start_ns
-        return first, max(self.cpu_end_ns, self.last_launch_ns)
-
-    @property
-    def gpu_span_ns(self) -> tuple[int, int]:
-        """Return when the GPU was."""
-        return (self.start_ns if self.previous is None else self.previous.start_ns), self.end_ns
 
 
 def find_part(trace: Trace, options: ReadOptions) -> RecordingPart | None:
@@ -68,14 +38,10 @@ def find_part(trace: Trace, options: ReadOptions) -> RecordingPart | None:
         return find_window(trace, options.window_ns)
     if options.iteration is None or options.iteration == ALL or not np.any(trace.iterations.profiled):
         return None
-    kernels, table = trace.kernels, trace.iterations
-    launch = np.append(trace.calls.start_ns, NEVER_NS)[kernels.call]
-    if row_count(kernels):
-        work = work_by_iteration(table, launch_ns=launch, start_ns=kernels.start_ns, duration_ns=kernels.duration_ns)
-    else:
-        at = locate_iterations(host_steps(table), trace.ops.start_ns)
-        work = np.bincount(at[at >= 0], minlength=row_count(table)).astype(np.float64)
-    return choose_part(table, work, options.iteration, launch_ns=launch, start_ns=kernels.start_ns)
+    kernels, launch_ns = trace.kernels, launches_of_kernels(trace)
+    return choose_part(
+        trace.iterations, work_done(trace), options.iteration, launch_ns=launch_ns, start_ns=kernels.start_ns
+    )
 
 
 def choose_part(
@@ -195,7 +161,7 @@ def _kernel_rows(trace: Trace, part: RecordingPart) -> Rows:
 def _is_launched(trace: Trace, call: Column, start_ns: Column, part: RecordingPart) -> Mask:
     """Say what the host launched in a part, and of what has no recorded launch, what began in it."""
     launched = call >= 0
-    instant = np.where(launched, np.append(trace.calls.start_ns, 0)[call], start_ns)
+    instant = np.where(launched, at_rows(trace.calls.start_ns, call, 0), start_ns)
     host, gpu = part.host_span_ns, part.gpu_span_ns
     low, high = np.where(launched, host[0], gpu[0]), np.where(launched, host[1], gpu[1])
     return np.asarray((instant >= low) & (instant <= high))

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Rows
-from .column import MISSING, build_table
-from .tables import IterationTable
+from ...arrays import Floats, Rows, at_rows
+from .column import MISSING, build_table, row_count
+from .tables import IterationTable, Trace
 
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Stands for the launch time of a kernel whose launch was not recorded."""
@@ -112,6 +112,29 @@ def by_length(table: IterationTable, rows: Rows) -> Rows:
     """
     durations = (table.end_ns - table.start_ns)[rows]
     return rows[np.argsort(durations, kind="stable")]
+
+
+def launches_of_kernels(trace: Trace) -> Nanoseconds:
+    """Return when each kernel was launched; `NEVER_NS` where that was not recorded.
+
+    >>> launches_of_kernels(measured)
+    array([ 20000, 540000])
+    """
+    return at_rows(trace.calls.start_ns, trace.kernels.call, NEVER_NS)
+
+
+def work_done(trace: Trace) -> Floats:
+    """Return the GPU time that each iteration launches; the number of its ops, where nothing ran on a GPU.
+
+    >>> work_done(measured)
+    array([526000.])
+    """
+    kernels, table = trace.kernels, trace.iterations
+    if row_count(kernels):
+        launch_ns = launches_of_kernels(trace)
+        return work_by_iteration(table, launch_ns=launch_ns, start_ns=kernels.start_ns, duration_ns=kernels.duration_ns)
+    at = locate_iterations(host_steps(table), trace.ops.start_ns)
+    return np.bincount(at[at >= 0], minlength=row_count(table)).astype(np.float64)
 
 
 def work_by_iteration(

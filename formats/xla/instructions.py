@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask, Rows
+from ...arrays import Mask, Rows, at_rows
 from ..recording.added import add_ops
 from ..recording.names import Names
 from ..trace.column import MISSING, build_table, row_count
@@ -87,13 +87,13 @@ class Instructions:
     ) -> OpTable:
         call = trace.kernels.call[first]
         number = {signature: at for at, signature in enumerate(signatures)}
-        launch = np.append(trace.calls.start_ns, 0)[call]
+        launch = at_rows(trace.calls.start_ns, call, 0)
         return build_table(
             OpTable,
             len(first),
             name=[self._names[item.op] for item in found],
             signature=[MISSING if item.signature is None else number[item.signature] for item in found],
-            thread=np.append(trace.calls.thread, 0)[call],
+            thread=at_rows(trace.calls.thread, call, 0),
             start_ns=np.where(call == MISSING, trace.kernels.start_ns[first], launch),
             duration_ns=np.zeros(len(first)),
             phase=[Phase.BACKWARD if item.is_backward else Phase.FORWARD for item in found],

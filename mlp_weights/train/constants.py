@@ -39,6 +39,8 @@ class FittedConstants:
     """SHA-256 of each file read, by its path in the data directory."""
 
 
+Fitted = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[Path]]
+"""Values, the points behind them by part, and the files that they come from."""
 OPTIONAL: Final = ("torch", "torchvision", "scipy", "pyarrow")
 """Modules that some programs need and an installation may lack."""
 
@@ -62,8 +64,7 @@ class Program(click.Command):
 
 def data_argument(command: F) -> F:
     """Give a command the directory of the measurements."""
-    folder = click.Path(exists=True, file_okay=False, path_type=Path)
-    return click.argument("data", type=folder)(command)
+    return click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))(command)
 
 
 def write_options(command: F) -> F:
@@ -72,6 +73,26 @@ def write_options(command: F) -> F:
         "--keep", metavar="REASON", help="With --write: leave the values as they are, say why, note what was fitted."
     )
     return click.option("--write", is_flag=True, help="Write the file that the analyzer reads.")(keep(command))
+
+
+def program(
+    name: str, about: str, doc: str | None, *options: Callable[[Any], Any], has_data: bool = True
+) -> Callable[[Callable[..., Fitted]], click.Command]:
+    """Return what makes a command of a function that fits constants: it prints them, and saves them with `--write`."""
+
+    def make(fit: Callable[..., Fitted]) -> click.Command:
+        def run(*, write: bool, keep: str | None, **given: Any) -> None:
+            values, counts, paths = fit(**given)
+            if write:
+                inputs = hash_files(given["data"], paths) if paths else {}
+                save_constants(name, about, FittedConstants(values=values, counts=counts, inputs=inputs), keep=keep)
+
+        command = write_options(run)
+        for option in (*options, *([data_argument] if has_data else [])):
+            command = option(command)
+        return click.command("main", cls=Program, help=doc)(command)
+
+    return make
 
 
 def hash_files(data: Path, paths: Sequence[Path]) -> dict[str, str]:

@@ -122,22 +122,17 @@ def train_models(
         following: _Shipped | None = None
         for place, name in enumerate(names):
             recipe, pool, pending = following or _begin(workers, name, data)
-            fits = _gathered(pending)
+            fits = {chips: future.result() for chips, future in pending.items()}
             pairs = [frozenset(chips) for chips in combinations(pool.chips, 2)]
             near = [fits[frozenset({min(chips)})][0].theta for chips in pairs]
             more = _fit_all(workers, name, data, pairs, near)
             following = _begin(workers, names[place + 1], data) if place + 1 < len(names) else None
             shipped = list(fits)
-            fits |= _gathered(more)
+            fits |= {chips: future.result() for chips, future in more.items()}
             variants = {variant_name(chips): assemble(recipe, pool, fits, chips) for chips in shipped}
             entry = _manifest_entry(recipe, pool, fits, variants)
             save_model(name, variants, entry, folder)
             yield name, entry
-
-
-def train_model(name: str, data: tuple[Path, ...], folder: Path, jobs: int) -> Mapping[str, Any]:
-    """Train a model and write its weights; return its manifest entry."""
-    return next(train_models([name], data, folder, jobs))[1]
 
 
 def _begin(workers: ProcessPoolExecutor, name: str, data: tuple[Path, ...]) -> _Shipped:
@@ -183,10 +178,6 @@ def _fit_all(
     """Start to fit one variant per set of chips left out, each from its start; None: from the priors."""
     pairs = zip(left_out, starts, strict=True)
     return {chips: workers.submit(fit_and_predict, name, data, chips, start) for chips, start in pairs}
-
-
-def _gathered(pending: _Pending) -> dict[frozenset[str], Fits]:
-    return {chips: future.result() for chips, future in pending.items()}
 
 
 def _inner(fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]) -> list[HeldOut]:
@@ -270,14 +261,10 @@ def _manifest_entry(
         "groups": list(model.group_names),
         "features": list(model.size_names),
         "hidden": list(recipe.hidden),
-        "ranges": _ranges(pool.problems),
+        "ranges": {
+            name: [float(np.nanmin(column)), float(np.nanmax(column))]
+            for name, column in problem_columns(pool.problems).items()
+            if len(column) and not np.isnan(column.astype(np.float64)).all()
+        },
         "held_out_errors": errors,
-    }
-
-
-def _ranges(problems: Problems) -> dict[str, Sequence[float]]:
-    return {
-        name: [float(np.nanmin(column)), float(np.nanmax(column))]
-        for name, column in problem_columns(problems).items()
-        if len(column) and not np.isnan(column.astype(np.float64)).all()
     }

@@ -85,12 +85,7 @@ def residuals_of(item: HeldOut, shrink: float, limit: float) -> Residuals:
 
 
 def fit_intervals(
-    pool: Pool,
-    inner: Sequence[HeldOut],
-    seen: Sequence[HeldOut],
-    shrink: float,
-    limit: float,
-    groups: int,
+    pool: Pool, inner: Sequence[HeldOut], seen: Sequence[HeldOut], shrink: float, limit: float, groups: int
 ) -> IntervalTable:
     """Return half-widths per group and size, and their factors on unseen GPUs of each class and on training GPUs.
 
@@ -102,7 +97,8 @@ def fit_intervals(
     for item in inner:
         others = positions[~np.isin(chips, list(item.excluded))]
         if len(others):
-            away.append(float(_nearest(positions[chips == item.chip], others).mean()))
+            apart = np.sqrt(((positions[chips == item.chip][:, None] - others[None]) ** 2).sum(axis=-1))
+            away.append(float(apart.min(axis=1).mean()))
     parts = {item.chip: residuals_of(item, shrink, limit) for item in inner}
     table = half_width_table(list(parts.values()), groups)
     is_declared = np.asarray(np.isnan(table).all(axis=1), dtype=np.bool_)
@@ -182,10 +178,6 @@ def _spread(needed: Sequence[Mapping[str, float]]) -> float:
     lacking = max(FEWEST_DEGREES - freedom, 0)
     squares = lacking * USUAL_SPREAD**2 + sum(float(((values - values.mean()) ** 2).sum()) for values in shared)
     return float(np.sqrt(squares / (freedom + lacking)))
-
-
-def _nearest(left: Floats, others: Floats) -> Floats:
-    return np.asarray(np.sqrt(((left[:, None] - others[None]) ** 2).sum(axis=-1)).min(axis=1))
 
 
 def _seen_ratio(seen: Sequence[Residuals], table: Floats) -> float:

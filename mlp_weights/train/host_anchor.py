@@ -36,7 +36,7 @@ from ...formats.measured.host_speed import REFERENCE_HOST
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace
 from ...tracer.host_times.measure import measure_host
-from .constants import FittedConstants, Program, save_constants, write_options
+from .constants import Fitted, program
 from .host_samples import Sample, load_sample
 from .host_speeds import geometric_mean
 from .profiler_ratios import models, step
@@ -54,9 +54,8 @@ _LEAST_CALLS: Final = 20
 _NORMAL_90: Final = 1.645
 
 
-@click.command(cls=Program, help=__doc__)
-@write_options
-def main(write: bool, keep: str | None) -> None:
+@program(NAME, ABOUT, __doc__, has_data=False)
+def main() -> Fitted:
     """Print the ratios."""
     torch.set_num_threads(1)
     costs = load_host_costs()
@@ -73,14 +72,9 @@ def main(write: bool, keep: str | None) -> None:
     for family, ratio in sorted(by_family.items()):
         click.echo(f"{family:16} {ratio:.2f} times as fast as on the reference host")
     spread = float(np.std([np.log(ratio / by_family[Family.VIEW]) for ratio in by_family.values()]))
-    values = {
-        "ops_ratio": round(by_family[Family.VIEW], 2),
-        "half_width": round(_NORMAL_90 * spread, 2),
-    }
+    values = {"ops_ratio": round(by_family[Family.VIEW], 2), "half_width": round(_NORMAL_90 * spread, 2)}
     click.echo(str(values))
-    if write:
-        counts = {"rounds": ROUNDS, "models": len(models())}
-        save_constants(NAME, ABOUT, FittedConstants(values=values, counts=counts, inputs={}), keep=keep)
+    return values, {"rounds": ROUNDS, "models": len(models())}, ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

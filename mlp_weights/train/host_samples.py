@@ -84,11 +84,7 @@ def load_sample(path: Path, host: str) -> Sample:
     times = times_of_rows(trace, rows, kinds, waits)
     own = np.nan_to_num(times.own_ns)
     left_out: dict[str, Any] = {name: build_table(table, 0) for name, table in TABLES.items() if name not in _KEPT}
-    shapes = replace(
-        trace,
-        ops=replace(ops, parent=np.full(len(rows), -1), forward=np.full(len(rows), -1)),
-        **left_out,
-    )
+    shapes = replace(trace, ops=replace(ops, parent=np.full(len(rows), -1), forward=np.full(len(rows), -1)), **left_out)
     with_nodes = replace(shapes.ops, sequence=autograd_nodes(trace, rows))
     first = np.searchsorted(call_start[is_launch], start)
     launch_start = np.append(call_start[is_launch], np.iinfo(np.int64).max)[first].astype(np.float64)

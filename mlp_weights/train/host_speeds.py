@@ -20,7 +20,7 @@ import numpy as np
 
 from ...analyzer.host.costs import load_host_costs
 from ...analyzer.host.recorded_speed import speed_by_ops
-from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, program
 from .host_costs import (
     KNOWN_HOST,
     PARTS,
@@ -44,10 +44,8 @@ ABOUT: Final = (
 )
 
 
-@click.command(cls=Program, help=__doc__)
-@data_argument
-@write_options
-def main(data: Path, write: bool, keep: str | None) -> None:
+@program(NAME, ABOUT, __doc__)
+def main(data: Path) -> Fitted:
     """Print hosts and errors."""
     paths = {name: data / "traces" / f"{name}.json.gz" for name in HOSTS}
     samples = [load_sample(paths[name], host) for name, host in HOSTS.items()]
@@ -60,10 +58,7 @@ def main(data: Path, write: bool, keep: str | None) -> None:
     click.echo(f"interval with the speed told: {narrowed:.2f} of that without, natural log")
     for host, ratio in values["ops_ratio"].items():
         click.echo(f"{host:24} {ratio:.3f} times as fast as {REFERENCE} by its ops")
-    if write:
-        counts = {sample.name: len(sample.own_ns) for sample in samples}
-        fitted = FittedConstants(values=values, counts=counts, inputs=hash_files(data, list(paths.values())))
-        save_constants(NAME, ABOUT, fitted, keep=keep)
+    return values, {sample.name: len(sample.own_ns) for sample in samples}, list(paths.values())
 
 
 def speeds(samples: list[Sample]) -> dict[str, Any]:

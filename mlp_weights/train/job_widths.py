@@ -33,8 +33,8 @@ from ...analyzer.questions.score.distributed.rows import ITERATIONS, kernels_of,
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from ...specs.catalog import load_catalog
 from ...specs.match import find_gpu
-from .calibrate import COVERAGE
-from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .calibrate import least_held_width
+from .constants import Fitted, program
 
 NAME: Final = "job_widths"
 ABOUT: Final = (
@@ -71,18 +71,13 @@ Groups = Mapping[str, Sequence[JobError]]
 """Jobs by publisher."""
 
 
-@click.command(cls=Program, help=__doc__)
-@data_argument
-@write_options
-def main(data: Path, write: bool, keep: str | None) -> None:
+@program(NAME, ABOUT, __doc__)
+def main(data: Path) -> Fitted:
     """Print a line per publisher, and the half-widths."""
     groups = by_publisher(read_errors(data, choose_weights(left_out=Withheld.CHIPS)))
     values = widths_of(groups)
     print_groups(groups, values)
-    if write:
-        counts = {name: len(jobs) for name, jobs in groups.items()}
-        fitted = FittedConstants(values=values, counts=counts, inputs=hash_files(data, [data / ITERATIONS]))
-        save_constants(NAME, ABOUT, fitted, keep=keep)
+    return values, {name: len(jobs) for name, jobs in groups.items()}, [data / ITERATIONS]
 
 
 def read_errors(data: Path, weights: Weights) -> list[JobError]:
@@ -126,10 +121,7 @@ def widths_of(groups: Groups) -> dict[str, Any]:
 
 def half_width_of(groups: Groups) -> float:
     """Return the half-width for jobs of a publisher that is not among these."""
-    widths = np.arange(0.0, WIDEST, STEP)
-    held = [np.mean([np.mean([job.is_held(width) for job in jobs]) for jobs in groups.values()]) for width in widths]
-    least = widths[min(int(np.searchsorted(held, COVERAGE)), len(widths) - 1)]
-    return round(float(least * np.sqrt(1.0 + 1.0 / len(groups))), 3)
+    return round(least_held_width(groups, np.arange(0.0, WIDEST, STEP)), 3)
 
 
 def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:

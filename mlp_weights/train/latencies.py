@@ -21,7 +21,7 @@ import numpy as np
 from ...analyzer.graph.build import build_graph
 from ...analyzer.graph.latencies import AMD, CONSTANTS, DEFAULT, Term
 from ...analyzer.graph.rules import lane_firsts, seen_latencies
-from ...analyzer.graph.steps import with_iterations
+from ...analyzer.recorded.recording import with_iterations
 from ...errors import InputError
 from ...formats.files.constants import read_constants
 from ...formats.files.open import load_trace
@@ -31,7 +31,7 @@ from ...specs.catalog import load_catalog
 from ...specs.generations import generation_of, is_of_amd
 from ...specs.gpu import Gpu
 from ...specs.match import match_device
-from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, program
 from .ratio_blocks import TRACES, trace_paths
 
 ABOUT: Final = (
@@ -47,10 +47,8 @@ Seen = Mapping[str, Mapping[str, Sequence[float]]]
 """The latency of each trace, by generation and term."""
 
 
-@click.command(cls=Program, help=__doc__)
-@data_argument
-@write_options
-def main(data: Path, write: bool, keep: str | None) -> None:
+@program(CONSTANTS, ABOUT, __doc__)
+def main(data: Path) -> Fitted:
     """Print a line per trace, then generation, then the values."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     used = []
@@ -66,10 +64,8 @@ def main(data: Path, write: bool, keep: str | None) -> None:
     values = latencies_of(found)
     for name, terms in values.items():
         click.echo(f"{name:44} {'':10} {_text(terms)}")
-    if write:
-        counts = {name: {term: len(traces) for term, traces in terms.items()} for name, terms in sorted(found.items())}
-        fitted = FittedConstants(values=values, counts=counts, inputs=hash_files(data, used))
-        save_constants(CONSTANTS, ABOUT, fitted, keep=keep)
+    counts = {name: {term: len(traces) for term, traces in terms.items()} for name, terms in sorted(found.items())}
+    return values, counts, used
 
 
 def measure(trace: Trace) -> tuple[str | None, dict[str, float]]:

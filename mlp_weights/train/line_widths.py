@@ -33,7 +33,6 @@ from ...analyzer.models.frame.problems import problem_columns, take_problems
 from ...analyzer.models.library import Fitted, fitted_of, prepare
 from ...analyzer.models.store import StoredModel, load_stored
 from ...analyzer.models.vector.problems import VectorKernel
-from ...arrays import Rows
 from ...errors import InputError
 from ...specs.fleet import build_fleet
 from .calibrate import COVERAGE, HeldOut
@@ -166,7 +165,10 @@ def kind_errors(data: Path) -> Iterator[tuple[str, dict[str, float]]]:
     recipe, pool = find_recipe(VECTOR), load_pool(VECTOR, (data,))
     for name, kinds in KINDS.items():
         missing = np.isin(problem_columns(pool.problems)["kind"], kinds)
-        variant = fit_variant(recipe, _take(pool, np.flatnonzero(~missing)), frozenset(), SEED)
+        rest = np.flatnonzero(~missing)
+        columns = {name: getattr(pool, name)[rest] for name in ("gpu", "measured_ns", "share", "chip")}
+        others = replace(pool, problems=take_problems(pool.problems, rest), **columns)
+        variant = fit_variant(recipe, others, frozenset(), SEED)
         errors = []
         for gpu in np.unique(pool.gpu[missing]):
             rows = np.flatnonzero(missing & (pool.gpu == gpu) & (pool.measured_ns > SHORT_NS))
@@ -177,11 +179,6 @@ def kind_errors(data: Path) -> Iterator[tuple[str, dict[str, float]]]:
         if not errors:
             raise InputError(f"no rows of {name} over {SHORT_NS / 1e3:.0f} us")
         yield name, {"mean": round(float(np.mean(errors)), 2), "largest": round(max(errors), 2), "gpus": len(errors)}
-
-
-def _take(pool: Pool, rows: Rows) -> Pool:
-    columns = {name: getattr(pool, name)[rows] for name in ("gpu", "measured_ns", "share", "chip")}
-    return replace(pool, problems=take_problems(pool.problems, rows), **columns)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m wavecast.mlp_weights.train.network_widths DATA [--traces FOLDER] [--write]
 
 Reads the networks that `wavecast score` reads (NeuSight's in fp32; timm's under autocast, eager and compiled), as it
-predicts them with each GPU's chip left out, and the torchvision networks of 2019 to 2021 (torchvision_networks.py;
+predicts them with each GPU's chip left out, and the torchvision networks of 2019 to 2021 (`predict_networks`;
 needs torchvision beside torch; kept in FOLDER where one is given, about a minute), which nothing else reads.
 
 A prediction's end lies at hypot(families, shared) from it; the families' part is what its interval has without the
@@ -20,8 +20,8 @@ the intervals that these half-widths give where the chip is not among those they
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -29,18 +29,23 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from ...analyzer.iteration.analyze import run_analysis
+from ...analyzer.measurements.samples import pick, read_table
+from ...analyzer.models.library import load_library
 from ...analyzer.prediction.shared_error import COMPILED_HALF_WIDTH, IterationKind, shared_half_widths
+from ...analyzer.prediction.sum_interval import busy_interval_ns
 from ...analyzer.questions.score.end_to_end import NETWORKS, score_networks
 from ...analyzer.questions.score.report import NetworkRow, ThroughputRow
 from ...analyzer.questions.score.throughput import THROUGHPUT, score_throughput
 from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...formats.files.constants import read_constants
+from ...formats.files.open import load_trace, save_trace
+from ...formats.trace.tables import Trace
 from ...specs.catalog import load_catalog
-from ...specs.gpu import chip_of
+from ...specs.gpu import Rate, chip_of, peak_flops_per_s
 from ...specs.match import find_gpu
-from .calibrate import COVERAGE
-from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
-from .torchvision_networks import predict_networks
+from .calibrate import least_held_width
+from .constants import Fitted, program
 
 NAME: Final = "network_widths"
 ABOUT: Final = (
@@ -84,11 +89,13 @@ Groups = Mapping[str, Mapping[str, Sequence[NetworkError]]]
 """Networks by kind and chip."""
 
 
-@click.command(cls=Program, help=__doc__)
-@data_argument
-@click.option("--traces", type=click.Path(file_okay=False, path_type=Path), help="Folder that keeps them, or has them.")
-@write_options
-def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None:
+_traces = click.option(
+    "--traces", type=click.Path(file_okay=False, path_type=Path), help="Folder that keeps them, or has them."
+)
+
+
+@program(NAME, ABOUT, __doc__, _traces)
+def main(data: Path, traces: Path | None) -> Fitted:
     """Print a line per kind and chip, and the half-widths."""
     weights = choose_weights(left_out=Withheld.CHIPS)
     rows: list[NetworkRow | ThroughputRow] = [*score_networks(data, weights), *score_throughput(data, weights)[0]]
@@ -96,17 +103,12 @@ def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None
     with TemporaryDirectory() as scratch:
         folder = traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        found += [torchvision_error(item) for item in predict_networks(data, folder)]
+        found += predict_networks(data, folder)
     groups = by_kind_and_chip(item for item in found if item is not None)
     values = widths_of(groups)
     print_groups(groups, values)
-    if write:
-        fitted = FittedConstants(
-            values=values,
-            counts={kind: {chip: len(rows) for chip, rows in chips.items()} for kind, chips in groups.items()},
-            inputs=hash_files(data, [data / NETWORKS, data / THROUGHPUT]),
-        )
-        save_constants(NAME, ABOUT, fitted, keep=keep)
+    counts = {kind: {chip: len(rows) for chip, rows in chips.items()} for kind, chips in groups.items()}
+    return values, counts, [data / NETWORKS, data / THROUGHPUT]
 
 
 def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
@@ -132,12 +134,6 @@ def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
 def without_shared(change: float, shared: float) -> float:
     """Return what is left of a change when a shared part, independent of the rest, is taken out of it."""
     return float(np.sqrt(max(change**2 - shared**2, 0.0)))
-
-
-def torchvision_error(item: Mapping[str, Any]) -> NetworkError:
-    """Return the error of a torchvision network."""
-    kind = IterationKind(is_half=item["precision"] == "fp16", is_training=item["mode"] == "train", is_compiled=False)
-    return NetworkError(chip=item["chip"], kind=kind, log_ratio=item["log_ratio"], fall=item["fall"], rise=item["rise"])
 
 
 def by_kind_and_chip(rows: Iterable[NetworkError]) -> Groups:
@@ -182,10 +178,7 @@ def _leave_out(chips: Mapping[str, Sequence[NetworkError]], chip: str) -> dict[s
 
 def half_width_of(chips: Mapping[str, Sequence[NetworkError]]) -> float:
     """Return the half-width on a chip that is not among these."""
-    widths = np.arange(LEAST, WIDEST, STEP)
-    held = [np.mean([np.mean([row.is_held(width) for row in rows]) for rows in chips.values()]) for width in widths]
-    least = widths[min(int(np.searchsorted(np.maximum.accumulate(held), COVERAGE)), len(widths) - 1)]
-    return round(float(least * np.sqrt(1.0 + 1.0 / len(chips))), 2)
+    return round(least_held_width(chips, np.arange(LEAST, WIDEST, STEP)), 2)
 
 
 def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
@@ -206,3 +199,92 @@ def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+TABLE: Final = "models/throughput.parquet"
+SOURCE: Final = "ryujaehun"
+LEAST_OP_NS: Final = 100e3
+"""Mean time of an op from which on neither launches nor the images' copy matter."""
+HOST_BOUND: Final = frozenset({"GA100"})
+DTYPES: Final = {"fp32": "float32", "fp16": "float16"}
+"""Names in torch."""
+IMAGE_SIZE, CLASSES = 224, 1000
+
+
+def predict_networks(data: Path, folder: Path) -> Iterator[NetworkError]:
+    """Predict each torchvision network on each board once; yield its measurements, which differ by software.
+
+    Boards of 2017 and 2018 measured them in 2019 to 2021: rows with source `ryujaehun`, one GPU, which no model is
+    trained on and no score reads. They are predicted by weights that never saw the board's chip. Upstream timed single
+    steps of 12 images, the copy of the images and the host's launches inside, so that networks of little work per op
+    say nothing of the GPU: rows count where the mean op is predicted to take 100 us. Left out: A100, whose steps wait
+    for the host all the same (fp32 is off by 0.3 for inference, 0.5 for training there, 0 to 0.2 elsewhere), and 16-bit
+    runs of boards without matrix units, which tell of Pascal alone.
+    """
+    table = read_table(data / TABLE)
+    table = pick(table, (table["source"].astype(str) == SOURCE) & (table["n_gpus"] == 1))
+    measured = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+    keys: dict[tuple[str, str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for item in measured:
+        dtype = "fp16" if item["precision"] == "fp16" else "fp32"
+        keys[item["model"], item["mode"], dtype, int(item["batch_per_gpu"])].append(item)
+    catalog = load_catalog()
+    for (name, mode, dtype, batch), rows in keys.items():
+        trace = recorded(folder / f"{name}-{mode}-{dtype}-b{batch}.json.gz", name, mode, dtype, batch)
+        for gpu_name in sorted({row["gpu"] for row in rows}):
+            gpu = find_gpu(catalog, gpu_name)
+            if chip_of(gpu) in HOST_BOUND or (dtype == "fp16" and not peak_flops_per_s(gpu, Rate.MATRIX_FP16)):
+                continue
+            result = run_analysis(trace, catalog, targets=[gpu], library=load_library(frozenset({chip_of(gpu)})))
+            prediction = replace(result.prediction, shared_half_width=np.zeros(1))
+            total = float(prediction.total_busy_ns()[0])
+            low, high = (float(end[0]) for end in busy_interval_ns(prediction, result.workload.family))
+            if total / float(prediction.weight.sum()) < LEAST_OP_NS or not np.isfinite(low + high):
+                continue
+            for row in rows:
+                if row["gpu"] == gpu_name:
+                    is_half = row["precision"] == "fp16"
+                    kind = IterationKind(is_half=is_half, is_training=mode == "train", is_compiled=False)
+                    log_ratio = float(np.log(batch / row["samples_per_s"] * 1e9 / total))
+                    rise, fall = high / total - 1.0, 1.0 - low / total
+                    yield NetworkError(chip=chip_of(gpu), kind=kind, log_ratio=log_ratio, fall=fall, rise=rise)
+
+
+def recorded(path: Path, name: str, mode: str, dtype: str, batch: int) -> Trace:
+    """Return the trace of a network's step, recorded where the file is not there yet."""
+    from ...tracer import trace_iteration
+
+    if not path.exists():
+        step = build_step(name, mode, dtype, batch)
+        kind = "inference" if mode == "infer" else "training"
+        trace = trace_iteration(
+            step, device="meta", warmup=0, name=name, mode=kind, batch_size=batch, samples_per_iteration=batch
+        )
+        save_trace(trace, path)
+    return load_trace(path)
+
+
+def build_step(name: str, mode: str, precision: str, batch: int) -> Callable[[], object]:
+    """Return what upstream timed: the forward pass, or forward and backward without an optimizer."""
+    import torch
+    import torchvision.models
+
+    dtype = getattr(torch, DTYPES[precision])
+    with torch.device("meta"):
+        module = getattr(torchvision.models, name)().to(dtype)
+        images = torch.empty(batch, 3, IMAGE_SIZE, IMAGE_SIZE, dtype=dtype)
+        labels = torch.empty(batch, dtype=torch.long)
+    if mode == "infer":
+        module.eval()
+
+        def infer() -> object:
+            with torch.no_grad():
+                return module(images)
+
+        return infer
+
+    def train() -> None:
+        module.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(module(images), labels).backward()
+
+    return train

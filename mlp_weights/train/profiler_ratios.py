@@ -20,7 +20,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ...formats.files.constants import read_constants
-from .constants import FittedConstants, Program, save_constants, write_options
+from .constants import Fitted, program
 
 NAME: Final = "profiler_ratios"
 ABOUT: Final = (
@@ -115,19 +115,15 @@ def profiler_ratios() -> dict[Mode, ProfilerRatios]:
     return {mode: ProfilerRatios(**read_constants(NAME)[mode.value]) for mode in Mode}
 
 
-@click.command(cls=Program, help=__doc__)
-@write_options
-def main(write: bool, keep: str | None) -> None:
+@program(NAME, ABOUT, __doc__, has_data=False)
+def main() -> Fitted:
     """Print a line per mode."""
     found = measure_profiler()
     for mode, ratios in found.items():
         click.echo(f"{mode:12} lead {ratios.lead:.3f}   own {ratios.own:.3f}   whole {ratios.whole:.3f}")
-    if write:
-        values = {
-            mode.value: {key: round(getattr(ratios, key), 2) for key in ("lead", "own", "whole")}
-            for mode, ratios in found.items()
-        }
-        save_constants(NAME, ABOUT, FittedConstants(values=values, counts={"rounds": ROUNDS}, inputs={}), keep=keep)
+    names = ("lead", "own", "whole")
+    values = {mode.value: {key: round(getattr(ratios, key), 2) for key in names} for mode, ratios in found.items()}
+    return values, {"rounds": ROUNDS}, ()
 
 
 if __name__ == "__main__":

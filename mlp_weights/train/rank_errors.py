@@ -41,9 +41,9 @@ from ...arrays import Floats
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import find_gpu
-from .common_rows import load_blocks
-from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
-from .pseudo_iterations import PseudoIterations, draw_all
+from .calibrate import equal_weight, weighted_quantile
+from .constants import Fitted, program
+from .pseudo_iterations import PseudoIterations, draw_all, load_blocks
 from .ratio_blocks import table_blocks
 
 NAME: Final = "rank_errors"
@@ -93,10 +93,8 @@ class ErrorLikeness:
     """Blocks and pairs of GPUs, by level."""
 
 
-@click.command(cls=Program, help=__doc__)
-@data_argument
-@write_options
-def main(data: Path, write: bool, keep: str | None) -> None:
+@program(NAME, ABOUT, __doc__)
+def main(data: Path) -> Fitted:
     """Print the estimates of each kind, and write them."""
     found = {**sum_residuals(draw_every(data)), RATIO: ratio_residuals(data), NETWORK: network_residuals(data)}
     values: dict[str, ErrorLikeness] = {}
@@ -108,27 +106,19 @@ def main(data: Path, write: bool, keep: str | None) -> None:
         for level in reversed(LEVELS):
             blocks, pairs = values[kind].counts[level]
             parts = ", ".join(f"{item.correlation[level]:.2f}" for item in halves)
-            alike = values[kind].correlation[level]
-            click.echo(f"  {level:13} {alike:5.2f}  {blocks:4} blocks, {pairs:3} pairs (halves {parts})")
-    if write:
-        save_constants(NAME, ABOUT, _fitted(data, values), keep=keep)
-
-
-def _fitted(data: Path, values: Mapping[str, ErrorLikeness]) -> FittedConstants:
+            own = values[kind].correlation[level]
+            click.echo(f"  {level:13} {own:5.2f}  {blocks:4} blocks, {pairs:3} pairs (halves {parts})")
     spread = {kind: round(item.spread, 2) for kind, item in values.items()}
     alike = {kind: {level: round(item.correlation[level], 2) for level in LEVELS} for kind, item in values.items()}
     of_ops, of_networks = alike[SHAPES], alike[NETWORK]
     of_networks["chip"] = max(of_networks["chip"], of_ops["chip"])
     spread[NETWORK] = NETWORK_SPREAD
     paths = [*sorted((data / "ops").glob("*.parquet")), data / NODES, data / NETWORKS, data / THROUGHPUT]
-    return FittedConstants(
-        values={"spread": spread, "correlation": alike},
-        counts={
-            kind: {level: {"blocks": blocks, "pairs": pairs} for level, (blocks, pairs) in item.counts.items()}
-            for kind, item in values.items()
-        },
-        inputs=hash_files(data, [path for path in paths if path.exists()]),
-    )
+    counts = {
+        kind: {level: {"blocks": blocks, "pairs": pairs} for level, (blocks, pairs) in item.counts.items()}
+        for kind, item in values.items()
+    }
+    return {"spread": spread, "correlation": alike}, counts, [path for path in paths if path.exists()]
 
 
 def half_of(block: str) -> int:
@@ -162,12 +152,9 @@ def estimate(residuals: Sequence[PairResiduals]) -> ErrorLikeness:
             alike[level] = most = min(max(1 - (apart / spread) ** 2 / 2, 0.0), most)
         else:
             alike[level] = 0.0
-    return ErrorLikeness(spread=spread, correlation=_in_order(alike), counts=counts)
-
-
-def _in_order(alike: Mapping[str, float]) -> dict[str, float]:
-    """Return correlations that do not fall with what GPUs have in common, also where a level was not measured."""
-    return {level: max(alike[below] for below in LEVELS[: at + 1]) for at, level in enumerate(LEVELS)}
+    # They do not fall with what GPUs have in common, also where a level was not measured.
+    rising = {level: max(alike[below] for below in LEVELS[: at + 1]) for at, level in enumerate(LEVELS)}
+    return ErrorLikeness(spread=spread, correlation=rising, counts=counts)
 
 
 def _median(residuals: Sequence[PairResiduals], values_of: Callable[[PairResiduals], Floats]) -> float:
@@ -175,11 +162,7 @@ def _median(residuals: Sequence[PairResiduals], values_of: Callable[[PairResidua
     values = [values_of(item) for item in residuals]
     if not values:
         return 0.0
-    weight = np.concatenate([np.full(len(item), 1 / len(item)) for item in values])
-    joined = np.concatenate(values)
-    order = np.argsort(joined, kind="stable")
-    reached = np.cumsum(weight[order])
-    return float(joined[order][np.searchsorted(reached, reached[-1] / 2)])
+    return weighted_quantile(np.concatenate(values), equal_weight(values), 0.5)
 
 
 def ratio_residuals(data: Path) -> list[PairResiduals]:

@@ -8,7 +8,7 @@ a fit, but for `link`, where boards and nodes differ.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
@@ -40,7 +40,6 @@ from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu, Rate, chip_of
 from ...specs.match import find_gpu, match_device
 from ...specs.occupancy import resident_blocks
-from .launched_pairs import FAMILIES, Pairing, load_rows, pair_up
 
 POINTS: Final = np.linspace(0.0, 1.0, 1001)[:-1] + 0.0005
 """A block's residuals are kept as these quantiles, so that blocks of any length count alike."""
@@ -226,7 +225,7 @@ def wave_blocks(data: Path) -> Iterator[PairErrors]:
             if len(shared) < FEWEST_ROWS:
                 continue
             pair = GpuPair(find_gpu(catalog, here), find_gpu(catalog, there))
-            found = pair_up(kind, shared, build_fleet([pair.source]), build_fleet([pair.target]))
+            found = pair_up(shared, build_fleet([pair.source]), build_fleet([pair.target]))
             predicted_ns = moved(found.source_us * 1e3, _wave_factor(found), found.source, found.target)
             log_ratio = np.log(predicted_ns / (found.target_us * 1e3))
             yield from memory_blocks("wave", kind, pair, found.source_us * 1e3, log_ratio)
@@ -292,3 +291,55 @@ def pcie_blocks(data: Path) -> Iterator[PairErrors]:
     for here, there in permutations(found, 2):
         log_ratio = np.log(found[here][1][:, None] / found[there][1][None, :]).ravel()
         yield replace(block("pcie", "copies", GpuPair(found[here][0], found[there][0]), log_ratio), chips=(here, there))
+
+
+TABLE: Final = "ops/vector.parquet"
+FAMILIES: Final = ("elementwise", "layernorm", "softmax")
+_ELEMENTWISE: Final = frozenset(
+    {"add", "mul", "div", "pow", "add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh"}
+)
+
+LaunchedRow = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pairing:
+    """Hold the kernels measured on both of an ordered pair of GPUs, [n]."""
+
+    source: Fleet
+    target: Fleet
+    source_us: Floats
+    target_us: Floats
+    moved_bytes: Floats
+    block_count: Floats
+    block_threads: Floats
+
+
+def load_rows(data: Path) -> dict[tuple[str, str], list[LaunchedRow]]:
+    """Return the rows with a launch by family and GPU."""
+    table = read_table(data / TABLE)
+    names = list(table)
+    rows: dict[tuple[str, str], list[LaunchedRow]] = {}
+    for values in zip(*(table[name].tolist() for name in names), strict=True):
+        row = dict(zip(names, values, strict=True))
+        family = "elementwise" if row["op"] in _ELEMENTWISE else row["op"]
+        if row["kernel"] and row["grid_x"] > 0 and not row["suspect"] and family in FAMILIES:
+            rows.setdefault((family, row["gpu"]), []).append(row)
+    return rows
+
+
+def pair_up(shared: Sequence[tuple[LaunchedRow, LaunchedRow]], source: Fleet, target: Fleet) -> Pairing:
+    """Return the pairs (row on the source, row on the target) as columns."""
+
+    def values(get: Callable[[LaunchedRow, LaunchedRow], float]) -> Floats:
+        return np.array([get(left, right) for left, right in shared], dtype=np.float64)
+
+    return Pairing(
+        source=source,
+        target=target,
+        source_us=values(lambda left, _: left["latency_us"]),
+        target_us=values(lambda _, right: right["latency_us"]),
+        moved_bytes=values(lambda left, _: left["bytes_read"] + left["bytes_written"]),
+        block_count=values(lambda left, _: left["grid_x"] * left["grid_y"] * left["grid_z"]),
+        block_threads=values(lambda left, _: left["block_x"] * left["block_y"] * left["block_z"]),
+    )

@@ -1,24 +1,23 @@
-"""Fit one model without some chips: the simulator's parameters, then the correction's network."""
+"""Fit one model without some chips: the simulator's parameters by least squares, then the correction's network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.measurements.samples import Samples
-from ...analyzer.models.frame.correction import Network
+from ...analyzer.models.frame.correction import CLIP, Network
 from ...analyzer.models.frame.model import Model
-from ...analyzer.models.frame.parameters import resolve, theta_size
-from ...analyzer.models.frame.problems import Problems, join_problems, take_problems
-from ...arrays import Floats, Mask
-from ...specs.fleet import build_fleet, take_gpus
+from ...analyzer.models.frame.parameters import prior_scale, resolve, theta_size
+from ...analyzer.models.frame.problems import P, Problems, join_problems, take_problems
+from ...arrays import Codes, Floats, Mask
+from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
-from .fit import balanced_weight, fit_parameters
-from .network import train_network
 from .recipe import Recipe
 
 HOST_FLOOR = "host_floor_us"
@@ -170,3 +169,130 @@ def _first_per_gpu(pool: Pool, wanted: Mask, limit: int) -> npt.NDArray[np.int64
         rows = np.flatnonzero(wanted & (pool.gpu == gpu))
         chosen.append(rows[np.argsort(pool.share[rows], kind="stable")[:limit]])
     return np.sort(np.concatenate(chosen))
+
+
+EPOCHS: Final = 60
+BATCH: Final = 512
+LEARNING_RATE: Final = 3e-3
+WEIGHT_DECAY: Final = 1e-2
+HUBER_DELTA: Final = 0.15
+"""Residuals beyond this count linearly, natural log."""
+
+
+def train_network(
+    features: Floats, residual: Floats, weight: Floats, hidden: Sequence[int], *, limit: float, seed: int
+) -> Network:
+    """Return a network whose output approximates `residual` [n] from `features` [n, f]; deterministic for a seed.
+
+    The output is not yet shrunk: `shrink` is 1 until the driver has chosen it on GPUs that were left out. Rows whose
+    features are NaN are left out: the network does not speak of them.
+    """
+    import torch
+
+    torch.manual_seed(seed)
+    known = np.isfinite(features).all(axis=1)
+    features, residual, weight = features[known], residual[known], weight[known]
+    mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
+    inputs = torch.from_numpy(np.clip((features - mean) / scale, -CLIP, CLIP).astype(np.float32))
+    target = torch.from_numpy(residual.astype(np.float32))
+    importance = torch.from_numpy((weight / weight.mean()).astype(np.float32))
+    sizes = [features.shape[1], *hidden, 1]
+    layers: list[torch.nn.Module] = []
+    for width_in, width_out in pairwise(sizes):
+        layers += [torch.nn.Linear(width_in, width_out), torch.nn.ReLU()]
+    network = torch.nn.Sequential(*layers[:-1])
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    steps = EPOCHS * -(-len(inputs) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(inputs)).split(BATCH):
+            optimizer.zero_grad()
+            output = network(inputs[rows])[:, 0]
+            loss = torch.nn.functional.huber_loss(output, target[rows], reduction="none", delta=HUBER_DELTA)
+            (loss * importance[rows]).mean().backward()
+            optimizer.step()
+            schedule.step()
+    linear = [layer for layer in network if isinstance(layer, torch.nn.Linear)]
+    return Network(
+        mean=mean.astype(np.float32),
+        scale=scale.astype(np.float32),
+        weights=tuple(layer.weight.detach().numpy().T.copy() for layer in linear),
+        biases=tuple(layer.bias.detach().numpy().copy() for layer in linear),
+        shrink=1.0,
+        limit=limit,
+    )
+
+
+STEP = 1e-3
+"""Finite-difference step, in natural-log units."""
+CONVERGED = 3e-3
+"""Largest change of a parameter, in natural-log units, after which no candidate is chosen anew."""
+
+
+def fit_parameters(
+    model: Model[P],
+    problems: P,
+    fleet: Fleet,
+    measured_ns: Floats,
+    weight: Floats,
+    *,
+    rounds: int = 8,
+    noise: float = 0.08,
+    start: Floats | None = None,
+) -> Floats:
+    """Return theta that minimises sum of weight * softL1((log t - log measured) / noise) plus the ridge to the priors.
+
+    Each round freezes the chosen candidates, which makes the problem smooth, and solves it; then chooses again.
+    `weight` should sum to about the number of independent measurements that the data are worth.
+    """
+    from scipy.optimize import least_squares
+
+    classes = model.gpu_class(fleet)
+    scale = prior_scale(model.parameters, len(model.class_names))
+    free = np.flatnonzero(scale > 0)
+    theta = np.zeros(len(scale)) if start is None else start.copy()
+    root, target = np.sqrt(weight), np.log(measured_ns)
+
+    def log_time(vector: Floats, choice: Codes | None) -> tuple[Floats, Codes | None]:
+        theta[free] = vector
+        resolved = resolve(model.parameters, theta, len(model.class_names), classes)
+        estimate = model.simulate(problems, fleet, resolved, choice)
+        return np.log(estimate.time_ns), estimate.choice
+
+    for _ in range(rounds):
+        start_vector = theta[free].copy()
+        choice = log_time(start_vector, None)[1]
+
+        def residuals(vector: Floats, choice: Codes | None = choice) -> Floats:
+            misfit = (log_time(vector, choice)[0] - target) / noise
+            # Their squares are the soft-L1 loss 2 (sqrt(1 + r^2) - 1).
+            softened = np.sign(misfit) * np.sqrt(2 * (np.sqrt(1 + misfit**2) - 1))
+            return np.concatenate([softened * root, vector / scale[free]])
+
+        solution = least_squares(residuals, start_vector, jac=_jacobian(residuals), x_scale=scale[free], max_nfev=6)
+        theta[free] = solution.x
+        if np.abs(solution.x - start_vector).max() < CONVERGED:
+            break
+    return theta
+
+
+def _jacobian(residuals: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """Differentiate by finite differences of a fixed size, which parameters in log units allow."""
+
+    def jacobian(vector: Floats) -> Floats:
+        here = residuals(vector)
+        columns = np.empty((len(here), len(vector)))
+        for row in range(len(vector)):
+            moved = vector.copy()
+            moved[row] += STEP
+            columns[:, row] = (residuals(moved) - here) / STEP
+        return columns
+
+    return jacobian
+
+
+def balanced_weight(groups: npt.NDArray[np.int64], total: float) -> Floats:
+    """Return weights that give every group the same sum, together `total`."""
+    counts = np.bincount(groups)
+    present = int((counts > 0).sum())
+    return np.asarray(total / present / counts[groups], dtype=np.float64)

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from typing import Final
 
 from ...errors import InputError, parameter
+from ..documents import Entry, read_toml
 from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance
 from .listing import Listing, PriceKind, PriceOrigin
-from .shipped import load_listings
 
 STALE_DAYS: Final = 90
 """Prices older than this on the median are warned of."""
@@ -26,6 +27,9 @@ _CLOUD_NAMES: Final = {
     "cudo": "cudocompute", "do": "digitalocean", "ovh": "ovhcloud", "latitudesh": "latitude",
 }  # fmt: skip
 """Plain names that one cloud goes by in different lists."""
+
+
+_PRICES_FILE: Final = Path(__file__).parent.with_name("prices.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +145,27 @@ class PriceBook:
         if self.cloud is None:
             return True
         return plain_cloud(item.cloud) == self.cloud if item.cloud else item.source == PriceOrigin.GIVEN.value
+
+
+@lru_cache(maxsize=1)
+def load_listings() -> tuple[Listing, ...]:
+    """Return every listing, in the order of the file."""
+    return tuple(_listing(entry) for entry in read_toml(_PRICES_FILE)["listing"])
+
+
+def _listing(entry: Entry) -> Listing:
+    listed_on = entry.get("listed_on")
+    return Listing(
+        gpus=tuple(entry["gpus"]),
+        usd_per_hour=entry["usd_per_hour"] / entry.get("gpu_count", 1),
+        kind=PriceKind(entry.get("kind", PriceKind.ON_DEMAND)),
+        cloud=entry["cloud"],
+        instance=entry.get("instance"),
+        term=entry.get("term"),
+        listed_on=listed_on.isoformat() if listed_on is not None else None,
+        listed_as=entry["listed_as"],
+        source=entry["source"],
+    )
 
 
 @lru_cache(maxsize=1)

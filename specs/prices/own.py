@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
 
 from ...errors import InputError, UnknownGpuError
-from ..documents import read_toml
-from ..gpu import Catalog, Gpu
-from ..layout import Entry, check_keys, check_table
+from ..documents import Entry, check_keys, in_line, read_table, read_toml
+from ..gpu import Catalog
+from ..layout import Text
 from ..match import find_gpus
 from .listing import HIGHEST_USD_PER_HOUR, Listing, PriceKind, is_usable_price
 from .names import resolve_given
@@ -24,26 +25,43 @@ _TABLES: Final[Mapping[str, PriceKind]] = {
     "reserved": PriceKind.RESERVED,
     "own": PriceKind.OWN,
 }
-_PRICE_KEYS: Final = ("usd_per_hour", "cloud", "term", "listed_on")
-_OWN_KEYS: Final = (*_PRICE_KEYS, "purchase_usd", "years", "utilisation", "watts", "pue", "usd_per_kwh")
+_EXAMPLE: Final = "docs/prices.md has a complete example"
+_Usd = Annotated[float, Meta(ge=0, le=HIGHEST_USD_PER_HOUR, description=f"0 to {HIGHEST_USD_PER_HOUR:,.0f} $ per hour")]
+
+
+class _Terms(Struct, kw_only=True, forbid_unknown_fields=True):
+    cloud: Text | None = None
+    term: Text | None = None
+    listed_on: date | None = None
+
+
+class _Price(_Terms, kw_only=True, forbid_unknown_fields=True):
+    usd_per_hour: _Usd
+
+
+class _Purchase(_Terms, kw_only=True, forbid_unknown_fields=True):
+    purchase_usd: Annotated[float, Meta(ge=0.0, le=1e7)]
+    years: Annotated[float, Meta(ge=0.01, le=30)]
+    utilisation: Annotated[float, Meta(ge=0.001, le=1)] = 1.0
+    watts: Annotated[float, Meta(ge=0.0, le=1e5)] | None = None
+    pue: Annotated[float, Meta(ge=1.0, le=10)] = 1.0
+    usd_per_kwh: Annotated[float, Meta(ge=0.0, le=100)]
 
 
 def read_own_toml(path: Path, catalog: Catalog) -> tuple[Listing, ...]:
     """Return the prices of a user's TOML file. Raises InputError for what is no price, UnknownGpuError for no GPU."""
-    document = read_toml(path)
-    check_keys(document, (*_TABLES, "listed_on", "usd_per_kwh"), path.name)
-    listed_on = _day(document, path.name)
-    listings: list[Listing] = []
-    for table, kind in _TABLES.items():
-        for name, value in check_table(document.get(table, {}), f"{path.name}: {table}").items():
-            where = f"{path.name}: {table}, {name}"
-            try:
-                item = _listing(where, name, value, kind, catalog, document.get("usd_per_kwh"))
-            except UnknownGpuError as error:
-                raise UnknownGpuError(f"{where}: {error}") from None
-            listings.append(replace(item, source=path.name, listed_on=item.listed_on or listed_on))
+    document, file = _dated(read_toml(path)), path.name
+    check_keys(document, (*_TABLES, "listed_on", "usd_per_kwh"), file)
+    usual: Entry = {key: document[key] for key in ("listed_on", "usd_per_kwh") if key in document}
+    if "listed_on" in usual:
+        read_table(usual["listed_on"], date, f"{file}: listed_on")
+    listings = [
+        _listing(f"{file}: {table}, {in_line(name)}", name, value, kind, catalog, usual, file)
+        for table, kind in _TABLES.items()
+        for name, value in read_table(document.get(table, {}), Entry, f"{file}: {table}").items()
+    ]
     if not listings:
-        raise InputError(f"{path.name}: expected a table [usd_per_hour], [spot], [reserved] or [own] of prices")
+        raise InputError(f"{file}: expected a table [usd_per_hour], [spot], [reserved] or [own] of prices")
     return tuple(listings)
 
 
@@ -62,67 +80,39 @@ def own_usd_per_hour(
     return purchase_usd / (years * HOURS_PER_YEAR * utilisation) + watts / 1000 * pue * usd_per_kwh
 
 
-def _listing(where: str, name: str, value: Any, kind: PriceKind, catalog: Catalog, usd_per_kwh: Any) -> Listing:
-    gpus, count = resolve_given(catalog, name)
+def _listing(where: str, name: str, value: Any, kind: PriceKind, catalog: Catalog, usual: Entry, file: str) -> Listing:
+    """Return what a file says of a name; `usual` is what it says of all."""
+    try:
+        gpus, count = resolve_given(catalog, name)
+    except UnknownGpuError as error:
+        raise UnknownGpuError(f"{where}: {error}") from None
     if not isinstance(value, dict):
-        return Listing(gpus=gpus, usd_per_hour=_price(where, value) / count, kind=kind, listed_as=name)
-    check_keys(value, _OWN_KEYS if kind is PriceKind.OWN else _PRICE_KEYS, where)
-    if "usd_per_hour" in value:
-        price = _price(where, value["usd_per_hour"]) / count
-    elif kind is PriceKind.OWN:
-        price = _own(where, {"usd_per_kwh": usd_per_kwh, **value}, find_gpus(catalog, name)[0])
+        value = {"usd_per_hour": read_table(value, _Usd, where)}
+    terms: _Price | _Purchase
+    listed = {"listed_on": usual["listed_on"]} if "listed_on" in usual else {}
+    if kind is PriceKind.OWN and "usd_per_hour" not in value:
+        terms = read_table({**usual, **_dated(value)}, _Purchase, where, example=_EXAMPLE)
+        price = own_usd_per_hour(
+            purchase_usd=terms.purchase_usd,
+            years=terms.years,
+            utilisation=terms.utilisation,
+            watts=find_gpus(catalog, name)[0].tdp_w if terms.watts is None else terms.watts,
+            pue=terms.pue,
+            usd_per_kwh=terms.usd_per_kwh,
+        )
+        if not is_usable_price(price):
+            raise InputError(
+                f"{where}: this comes to {price:,.0f} $ per hour; expected at most {HIGHEST_USD_PER_HOUR:,.0f}"
+            )
     else:
-        raise InputError(f"{where}: usd_per_hour is missing")
+        terms = read_table({**listed, **_dated(value)}, _Price, where, example=_EXAMPLE)
+        price = terms.usd_per_hour / count
     return Listing(
-        gpus=gpus, usd_per_hour=price, kind=kind, listed_as=name, cloud=_text(where, value, "cloud"),
-        term=_text(where, value, "term"), listed_on=_day(value, where),
+        gpus=gpus, usd_per_hour=price, kind=kind, listed_as=name, cloud=terms.cloud, term=terms.term, source=file,
+        listed_on=None if terms.listed_on is None else terms.listed_on.isoformat(),
     )  # fmt: skip
 
 
-def _own(where: str, entry: Entry, gpu: Gpu) -> float:
-    price = own_usd_per_hour(
-        purchase_usd=_number(where, entry, "purchase_usd", low=0, high=1e7),
-        years=_number(where, entry, "years", low=0.01, high=30),
-        utilisation=_number(where, entry, "utilisation", low=0.001, high=1, default=1.0),
-        watts=_number(where, entry, "watts", low=0, high=1e5, default=gpu.tdp_w),
-        pue=_number(where, entry, "pue", low=1, high=10, default=1.0),
-        usd_per_kwh=_number(where, entry, "usd_per_kwh", low=0, high=100),
-    )
-    if not is_usable_price(price):
-        raise InputError(
-            f"{where}: this comes to {price:,.0f} $ per hour; expected at most {HIGHEST_USD_PER_HOUR:,.0f}"
-        )
-    return price
-
-
-def _price(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not is_usable_price(float(value)):
-        raise InputError(f"{where}: expected 0 to {HIGHEST_USD_PER_HOUR:,.0f} $ per hour, found {value!r}")
-    return float(value)
-
-
-def _number(where: str, entry: Entry, key: str, *, low: float, high: float, default: float | None = None) -> float:
-    value = entry.get(key)
-    if value is None and default is not None:
-        return default
-    if value is None:
-        raise InputError(f"{where}: {key} is missing; docs/prices.md has a complete example")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise InputError(f"{where}: {key}: expected {low:g} to {high:g}, found {value!r}")
-    return float(value)
-
-
-def _text(where: str, entry: Entry, key: str) -> str | None:
-    value = entry.get(key)
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise InputError(f"{where}: {key}: expected text in quotes, found {value!r}")
-    return value
-
-
-def _day(entry: Entry, where: str) -> str | None:
-    value = entry.get("listed_on")
-    if value is None:
-        return None
-    if not isinstance(value, date):
-        raise InputError(f"{where}: listed_on: expected a date as 2026-11-23, found {value!r}")
-    return value.isoformat()[:10]
+def _dated(table: Entry) -> Entry:
+    """Return a table with days where it has times of day."""
+    return {key: value.date() if isinstance(value, datetime) else value for key, value in table.items()}

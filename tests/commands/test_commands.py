@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 from wavecast import __version__
 from wavecast.__main__ import COMMAND_GROUPS, COMMANDS, wavecast
-from wavecast.analyzer.asking.command import complete_gpu_names, read_gpu_names
+from wavecast.analyzer.asking.choice import read_gpu_names
+from wavecast.analyzer.asking.completion import complete_gpu_names
 from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 
@@ -381,11 +382,11 @@ def test_a_batch_beyond_every_gpu_is_refused_in_one_line(size: int, run: Run, ro
 @pytest.mark.parametrize(
     ("name", "option", "typed", "expected"),
     [
-        ("analyze", "given_prices", "l40s", ["L40S="]),
+        ("analyze", "price", "l40s", ["L40S="]),
         ("analyze", "observed", "h200 n", ["H200 NVL 141GB="]),
         ("sweep", "vary", "memory.b", ["memory.bandwidth="]),
         ("sweep", "vary", "batc", ["batch="]),
-        ("analyze", "given_prices", "L40S=0.7", []),
+        ("analyze", "price", "L40S=0.7", []),
         ("sweep", "vary", "batch=1", []),
     ],
 )
@@ -409,7 +410,7 @@ def test_completion_offers_names_with_the_sign_that_a_value_follows(
     ],
 )
 def test_names_of_gpus_are_parted_by_commas_outside_of_brackets(texts: tuple[str, ...], names: tuple[str, ...]) -> None:
-    to = next(item for item in command("analyze").params if item.name == "targets")
+    to = next(item for item in command("analyze").params if item.name == "to")
     assert read_gpu_names(click.Context(command("analyze")), to, texts) == names
 
 

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import Result
 from wavecast.__main__ import wavecast
-from wavecast.analyzer.asking.decision_options import complete_vendors
+from wavecast.analyzer.asking.completion import complete_vendors
 
 Run = Callable[..., Result]
 RUN = "3 epochs of 1281167 samples"
@@ -137,7 +137,6 @@ def test_the_interval_of_what_was_measured_is_blank(run: Run, trace_file: Path) 
         (("--for", "9 steps", "--deadline", "soon"), "expected such as 90min, 24h or 3d"),
         (("--for", "9 steps", "--budget", "nan"), "--budget"),
         (("--for", "9 steps", "--allowance", "-5%"), "--allowance"),
-        (("--for", "9 steps", "--gpus", "8", "--plan", "dp=8"), "are for one GPU"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(asked: tuple[str, ...], words: str, run: Run, vit: Path) -> None:
@@ -151,8 +150,8 @@ def test_vendors_and_choices_are_completed() -> None:
     assert found is not None
     context = click.Context(found)
     options = {item.name: item for item in found.params}
-    assert complete_vendors(context, options["vendors"], "nv") == ["NVIDIA"]
-    assert [item.value for item in options["vendors"].shell_complete(context, "a")] == ["AMD"]
+    assert complete_vendors(context, options["vendor"], "nv") == ["NVIDIA"]
+    assert [item.value for item in options["vendor"].shell_complete(context, "a")] == ["AMD"]
     assert [item.value for item in options["sort"].shell_complete(context, "c")] == ["cost"]
 
 

@@ -16,8 +16,7 @@ SAMPLE = SAMPLES / "gpt2_small-inference-bf16-b4-shapes.json.gz"
 TRAINING = SAMPLES / "gpt2_small-training-bf16-b4-shapes.json.gz"
 ASKED = ("--electricity", "0.12", "--pue", "1.2", "--host-watts", "150", "--carbon", "380")
 OTHERS = {
-    "scale": (TRAINING, "--to", "h100sxm", "--gpus", "8", "--plan", "dp=8"),
-    "analyze": (TRAINING, "--to", "h100sxm", "--gpus", "8", "--plan", "dp=8", "--sort", "energy"),
+    "scale": (TRAINING, "--to", "h100sxm", "--gpus", "8", "--plan", "dp=8", "--sort", "energy"),
     "sweep": (SAMPLE, "--on", "h100sxm", "--vary", "sms=1x,2x"),
     "compare": (SAMPLE, SAMPLES / "gpt2_small-inference-fp32-b4-shapes.json.gz", "--on", "h100sxm"),
     "shard": (SAMPLES / "dlrm-training-fp32-b2048-shapes.json.gz", "--to", "h100sxm", "--gpus", "8"),

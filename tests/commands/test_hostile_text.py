@@ -188,7 +188,7 @@ def test_gpus_of_a_file_are_shown_clean(tmp_path: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_score_of_hostile_tables_is_clean(form: str, tmp_path: Path, run: Run, trace_file: Path) -> None:
-    write_table = pytest.importorskip("wavecast.tracer.op_sweep.tables").write_table
+    write_table = pytest.importorskip("wavecast.tracer.op_sweep.folder").write_table
     shape = {"op": f"mm{NAME}", "batch": 1, "m": 512, "n": 512, "dtype": "bf16", "timing": NAME, "source": NAME}
     shape |= {"latency_us": 9.0, "kernel": NAME, "split": NAME, "suspect": False}
     for gpus, code in (((GPU, "L4"), 0), ((GPU, NAME), 2)):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from wavecast.analyzer.asking.command import ITERATION_RULES
+from wavecast.analyzer.asking.keywords import ITERATION_RULES
 from wavecast.analyzer.recorded.choice import RULES
 from wavecast.formats.trace.codec import encode
 

@@ -90,8 +90,8 @@ def test_the_timeline_has_a_process_per_stage(run: Run, sample: Path, tmp_path: 
     assert end_ns == pytest.approx(row["iteration_ns"] - stragglers, rel=0.1)
 
 
-def test_analyze_answers_for_one_plan(run: Run, sample: Path) -> None:
-    result = run("analyze", sample, "--to", "h100sxm", "--gpus", "16", "--plan", "fsdp=8,dp=2", "--format", "json")
+def test_one_plan_is_answered_for(run: Run, sample: Path) -> None:
+    result = run("scale", sample, "--to", "h100sxm", "--gpus", "16", "--plan", "fsdp=8,dp=2", "--format", "json")
     document = json.loads(result.stdout)
     assert document["format"] == "wavecast.scale"
     assert [(row["plan"], row["gpu_count"]) for row in document["predictions"]] == [("dp=2,fsdp=8", 16)]
@@ -118,9 +118,7 @@ def test_a_plan_file_is_read(run: Run, sample: Path, tmp_path: Path) -> None:
         (("scale", "--to", "h100sxm", "--gpus", "8", "--measured-step", "long"), "350ms"),
         (("scale", "--to", "h100sxm", "--gpus", "8", "--measured-step", "30ms"), "say which with --from"),
         (("scale", "--to", "h100sxm", "--plan", "missing.toml"), "missing.toml: cannot be read"),
-        (("analyze", "--gpus", "8"), "add --plan"),
-        (("analyze", "--global-batch", "8"), "add --gpus and --plan"),
-        (("analyze", "--plan", "dp=8", "--cuda-graph"), "leave it out beside --plan"),
+        (("analyze", "--gpus", "8"), "--gpus is about many GPUs: ask 'wavecast scale'"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(arguments: tuple[str, ...], part: str, run: Run, sample: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from wavecast.specs import local
+from wavecast.analyzer.asking import machine
 from wavecast.specs.catalog import load_catalog
 
 Run = Callable[..., Result]
@@ -40,7 +40,7 @@ def test_gpus_are_named_as_the_catalogue_has_them(tools: Path, run: Run) -> None
     put_tool(
         tools, "nvidia-smi", "NVIDIA H100 80GB HBM3, 81559, 550.54.15, 9.0\nNVIDIA Imaginary 9000, 1024, 1.0, 99.0"
     )
-    known, unknown = local.find_local_gpus(load_catalog())
+    known, unknown = machine.find_local_gpus(load_catalog())
     assert (known.catalogued, known.memory_bytes, unknown.catalogued) == ("H100 SXM5 80GB", 81559 << 20, None)
     text = " ".join(run("--version", "-v").stdout.split())
     assert "in the catalogue as H100 SXM5 80GB" in text
@@ -49,7 +49,7 @@ def test_gpus_are_named_as_the_catalogue_has_them(tools: Path, run: Run) -> None
 
 def test_amd_gpus_are_seen(tools: Path) -> None:
     put_tool(tools, "rocm-smi", json.dumps(ROCM))
-    (gpu,) = local.find_local_gpus(load_catalog())
+    (gpu,) = machine.find_local_gpus(load_catalog())
     assert (gpu.catalogued, gpu.driver_version) == ("Instinct MI300X", "6.10.5")
 
 
@@ -71,8 +71,8 @@ def test_what_an_extra_lacks_is_named_with_what_adds_it(run: Run, tools: Path, m
             raise metadata.PackageNotFoundError
         return "1.0" if package == "torch" else "99.0"
 
-    monkeypatch.setattr(local, "version", version)
-    extras = {item.name: item.missing for item in local.find_extras()}
+    monkeypatch.setattr(machine, "version", version)
+    extras = {item.name: item.missing for item in machine.find_extras()}
     assert extras["score"] == ("pyarrow>=16",)
     assert extras["tracer"] == ("torch>=2.4",)
     text = run("--version", "-v").stdout
@@ -82,7 +82,7 @@ def test_what_an_extra_lacks_is_named_with_what_adds_it(run: Run, tools: Path, m
 def test_every_extra_for_users_is_told_of(root_dir: Path) -> None:
     project = tomllib.loads((root_dir / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     own = {"dev", "trainers", "kinds"}
-    assert set(local.EXTRAS) == set(project["optional-dependencies"]) - own
+    assert set(machine.EXTRAS) == set(project["optional-dependencies"]) - own
 
 
 def test_more_is_said_in_either_order_and_only_of_the_version(run: Run, tools: Path) -> None:

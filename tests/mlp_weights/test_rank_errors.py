@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.iteration.decision.joint_errors import CONSTANTS, KINDS, LEVELS
 from wavecast.formats.files.constants import read_constants
-from wavecast.mlp_weights.train.common_rows import CommonRows
-from wavecast.mlp_weights.train.pseudo_iterations import DRAWS, draw_all
+from wavecast.mlp_weights.train.pseudo_iterations import DRAWS, CommonRows, draw_all
 from wavecast.mlp_weights.train.rank_errors import FEWEST_BLOCKS, PairResiduals, estimate
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu

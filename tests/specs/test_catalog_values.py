@@ -12,8 +12,6 @@ from wavecast.specs.gpu import (
     is_hbm,
     is_matrix_rate,
     peak_flops_per_s,
-    rate_clock_hz,
-    ridge_flops_per_byte,
 )
 from wavecast.specs.layout import GROUPS
 
@@ -93,7 +91,7 @@ def test_matrix_rates_are_multiples_of_flop_per_clock_times_clock(gpu: Gpu) -> N
         matrix_rates = {rate for rate in gpu.peak_flops_per_s if is_matrix_rate(rate)}
         assert matrix_rates <= {Rate.MATRIX_INT8}, "only DP4A goes without matrix units"
         return
-    unit = gpu.sm_count * gpu.matrix_flops_per_clock_per_sm * rate_clock_hz(gpu, Rate.MATRIX_FP16)
+    unit = gpu.sm_count * gpu.matrix_flops_per_clock_per_sm * (gpu.matrix_clock_hz or gpu.boost_clock_hz)
     assert Rate.MATRIX_FP16 in gpu.peak_flops_per_s
     for rate, multiples in MATRIX_MULTIPLES.items():
         value = gpu.peak_flops_per_s.get(rate)
@@ -163,11 +161,6 @@ def test_accessors(catalog: Catalog) -> None:
     p100 = next(gpu for gpu in catalog.gpus if gpu.name == "Tesla P100 SXM2 16GB")
     assert peak_flops_per_s(h100, Rate.MATRIX_FP8) == pytest.approx(1978.9e12)
     assert peak_flops_per_s(p100, Rate.MATRIX_FP16) is None
-    assert rate_clock_hz(h100, Rate.MATRIX_BF16) == pytest.approx(1.83e9)
-    assert rate_clock_hz(h100, Rate.FP32) == pytest.approx(1.98e9)
-    # 989.4 TFLOPS / 3352.3 GB/s = 295 FLOP per byte
-    assert ridge_flops_per_byte(h100, Rate.MATRIX_BF16) == pytest.approx(295.1, abs=0.1)
-    assert ridge_flops_per_byte(p100, Rate.MATRIX_BF16) is None
 
 
 def test_a_host_that_shares_the_memory_is_reached_through_it(catalog: Catalog) -> None:

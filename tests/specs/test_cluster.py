@@ -66,7 +66,7 @@ def test_a_file_takes_over_what_it_leaves_out(catalog: Catalog, tmp_path: Path) 
         ("[[node]]\nname = 3", "expected text"),
         ('[[node]]\nname = "a"', "gpu is missing"),
         ('[[node]]\nname = "a"\ngpu = "H100 SXM5"\ngpu_count = 8', "link_gb_per_s is missing"),
-        ('[[node]]\nname = "a"\ngpu = "H100 SXM5"\ngpu_count = 0', "above 0"),
+        ('[[node]]\nname = "a"\ngpu = "H100 SXM5"\ngpu_count = 0', "gpu_count: expected a whole number from 1"),
         ('[[node]]\nname = "a"\nbased_on = "nothing like it"', "based_on"),
         ('[[node]]\nname = "a"\nbased_on = "DGX/HGX H100"\nnics = 3', "unknown key nics"),
         (OURS + OURS.replace("our cluster", "another"), "stands in our cluster already"),

@@ -6,12 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from wavecast.errors import UnknownGpuError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
-from wavecast.specs.match import find_fitting, find_gpu, is_generic_name, match_device
+from wavecast.specs.match import NameIndex, find_fitting, find_gpu, is_generic_name, match_device
+from wavecast.specs.names import can_mean, words_of
 
 GIB = 1024**3
+CATALOG = load_catalog()
+INDEX = NameIndex(CATALOG.gpus)
+WORDS = sorted({word for gpu in CATALOG.gpus for name in (gpu.name, *gpu.aliases) for word in words_of(name)})
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.sampled_from(["", " ", "-"]))
+def test_the_index_leaves_out_no_gpu_that_a_name_can_mean(words: list[str], glue: str) -> None:
+    name = glue.join(words)
+    meant = {gpu.name for gpu in CATALOG.gpus if can_mean(gpu, name)}
+    assert meant <= {gpu.name for gpu in INDEX.narrow(name).gpus}
 
 
 def test_names_are_unique_without_case_and_punctuation(catalog: Catalog) -> None:

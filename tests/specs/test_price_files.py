@@ -214,7 +214,11 @@ def test_names_in_lists_mean_gpus(name: str, memory: float | None, gpus: list[st
         ("a.toml", b"[usd_per_hour]\nH100 = nan\n", "found nan"),
         ("a.toml", b"usd_per_hour = 3\n", "expected a table, found 3"),
         ("a.toml", b"[own]\nH100 = { years = 1 }\n", "purchase_usd is missing"),
-        ("a.toml", b"[own]\nH100 = { purchase_usd = 1, years = 0, usd_per_kwh = 1 }\n", "years: expected 0.01 to 30"),
+        (
+            "a.toml",
+            b"[own]\nH100 = { purchase_usd = 1, years = 0, usd_per_kwh = 1 }\n",
+            "own, H100: years: expected a number from 0.01 to 30, found 0",
+        ),
         ("a.toml", b"[spot]\nH100 = { cloud = 'x' }\n", "usd_per_hour is missing"),
         ("a.toml", b"listed_on = 3\n[spot]\nH100 = 3\n", "listed_on: expected a date"),
         ("a.toml", b"a = " + b"[" * 5000, "TOML"),

@@ -12,11 +12,10 @@ from wavecast.specs.gpu import Catalog
 from wavecast.specs.instances import find_machines
 from wavecast.specs.nodes import Node, load_nodes
 from wavecast.specs.prices import age
-from wavecast.specs.prices.book import PriceBook, plain_cloud, prices_of, shipped_prices
+from wavecast.specs.prices.book import PriceBook, load_listings, plain_cloud, prices_of, shipped_prices
 from wavecast.specs.prices.given import read_given
 from wavecast.specs.prices.listing import Listing, PriceKind, PriceOrigin
 from wavecast.specs.prices.machines import price_of_node
-from wavecast.specs.prices.shipped import load_listings
 
 SOURCES = {
     "cliffcenter", "factualminds", "fsdl", "gemma-dev", "intel", "lantern", "pages", "privum", "receipts",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import count
 from math import isfinite
 from pathlib import Path
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import CaptureError, InputError, WavecastError
-from .messages import say, say_error
+from . import say, say_error
 
 if TYPE_CHECKING:
+    from ...formats.trace.meta import HostTimes
     from ...specs.gpu import Catalog
-    from ..op_sweep.plan import Stage
-    from ..op_sweep.sweep import Sweep
+    from ..op_sweep.sweep import Stage
 
 FAMILIES: Final = ("matmul", "attention", "convolution", "vector")
 """What op models read, and so what a correction can be learned from."""
@@ -72,7 +73,7 @@ class MeasureRequest:
 def _read_place(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Path | None:
     """Return where a trace lies: a file, or in an archive."""
     if text is not None and text.startswith("archive:"):
-        from ...formats.archive.reference import as_path
+        from ...formats.files.reference import as_path
 
         return as_path(text)
     return None if text is None else Path(text)
@@ -168,7 +169,6 @@ def measure(*, is_host: bool, **options: object) -> None:
 
 def _measure_host(context: click.Context, request: MeasureRequest) -> None:
     """Measure the host; refuse what only GPUs are measured with."""
-    from .measure_host import measure_host_speed
 
     source = click.core.ParameterSource.COMMANDLINE
     given = {name for name in context.params if context.get_parameter_source(name) is source}
@@ -184,9 +184,8 @@ def _measure(request: MeasureRequest) -> None:
     if not isfinite(seconds):
         raise InputError(f"--seconds {seconds:g}: expected a time above zero")
     from ...specs.catalog import load_catalog
-    from ..op_sweep.folder import check_inputs, open_folder, save
-    from ..op_sweep.local_gpu import name_gpu
-    from ..op_sweep.sweep import Sweep, describe
+    from ..op_sweep.folder import check_inputs, name_gpu, open_folder, save
+    from ..op_sweep.sweep import Sweep, describe, run_cases
 
     check_inputs(request.output, {"TRACE": request.trace, "--gpu-file": request.gpu_file})
     catalog = load_catalog(request.gpu_file)
@@ -198,7 +197,11 @@ def _measure(request: MeasureRequest) -> None:
     for done, (family, stages) in enumerate(plan.items()):
         now = time.monotonic()
         sweep = Sweep(gpu=gpu, device=request.device)
-        _run(family, stages, sweep, now + max(0.0, end - now) / (len(plan) - done))
+        family_end = now + max(0.0, end - now) / (len(plan) - done)
+        with _count_on_stderr(family) as progress:
+            for stage in stages:
+                left = max(0.0, family_end - time.monotonic())
+                run_cases(stage.cases, sweep, replace(stage.limits, seconds=left), progress)
         if sweep.rows or sweep.left_out:
             save(request.output, family, sweep)
         say(f"wavecast: {family}: {describe(sweep)}")
@@ -212,9 +215,8 @@ def _measure(request: MeasureRequest) -> None:
 
 def _plan(request: MeasureRequest) -> dict[str, tuple[Stage, ...]]:
     from ...formats.files.open import load_trace
-    from ..op_sweep.local_gpu import default_dtypes, has_tf32
-    from ..op_sweep.plan import plan_sizes, plan_workload
-    from ..op_sweep.sweep import SweepLimits
+    from ..op_sweep.folder import default_dtypes, has_tf32
+    from ..op_sweep.sweep import SweepLimits, plan_sizes, plan_workload
     from ..op_sweep.workload import trace_cases
 
     is_gpu = request.device == "cuda"
@@ -231,16 +233,6 @@ def _plan(request: MeasureRequest) -> dict[str, tuple[Stage, ...]]:
     return plan
 
 
-def _run(family: str, stages: Sequence[Stage], sweep: Sweep, end: float) -> None:
-    """Measure one stage after another until the time is over."""
-    from ..op_sweep.sweep import run_cases
-
-    with _count_on_stderr(family) as progress:
-        for stage in stages:
-            seconds = max(0.0, end - time.monotonic())
-            run_cases(stage.cases, sweep, replace(stage.limits, seconds=seconds), progress)
-
-
 @contextmanager
 def _count_on_stderr(family: str) -> Iterator[Callable[[], None] | None]:
     """Yield what counts calls on a terminal; None where stderr is none."""
@@ -255,7 +247,7 @@ def _count_on_stderr(family: str) -> Iterator[Callable[[], None] | None]:
 
 
 def _say_what_next(request: MeasureRequest, gpu: str, catalog: Catalog) -> None:
-    from ..op_sweep.local_gpu import is_catalogued
+    from ..op_sweep.folder import is_catalogued
 
     if request.device == "cpu":
         say(f"wavecast: these are times of this CPU under the name of {gpu}: use them for nothing")
@@ -273,3 +265,73 @@ def _say_what_next(request: MeasureRequest, gpu: str, catalog: Catalog) -> None:
 def _exit_with(error: WavecastError) -> None:
     say_error(error)
     sys.exit(error.exit_code)
+
+
+_WORDS: Final = {
+    "python_ns": ("plain Python", "a round of calls, attributes, small containers, strings"),
+    "dispatch_ns": ("dispatch", "an op on a tensor of one element"),
+    "autograd_ns": ("autograd", "what gradients add to such an op, forward and backward"),
+    "module_ns": ("modules", "a call of a module that does nothing"),
+    "optimizer_ns": ("optimizer", "a parameter's turn in Adam's loop"),
+    "allocation_ns": ("allocation", "a tensor made and dropped"),
+    "launch_ns": ("launches", "a kernel of one element"),
+}
+_WIDE_SPREAD: Final = 0.15
+_MOST_S: Final = 600.0
+
+
+def measure_host_speed(output: Path | None, seconds: float | None) -> None:
+    """Measure the host, print what was found, and write it where `output` says.
+
+    Raises InputError or OutputError before anything is measured where it can, CaptureError where nothing can be.
+    """
+    from ...formats.measured.host_file import HostFile, save_host
+    from ...version import __version__
+
+    if seconds is not None and not (isfinite(seconds) and seconds <= _MOST_S):
+        raise InputError(f"--seconds {seconds:g}: expected at most {_MOST_S:g} for --host: a few do")
+    is_stream = str(output) == "-"
+    if output is not None and output.is_dir():
+        raise InputError(f"-o {output}: a directory; --host writes one file, for example host.json")
+    try:
+        from ..description.device import describe_framework
+        from ..host_times.measure import THOROUGH_S, measure_host
+        from ..measured.files import check_output
+
+        if output is not None and not is_stream:
+            check_output(output)
+        times = measure_host(THOROUGH_S if seconds is None else seconds)
+    except RuntimeError as error:
+        raise CaptureError(f"the host could not be measured: {str(error).splitlines()[0]}") from error
+    found = HostFile(
+        producer=f"wavecast {__version__}",
+        date=datetime.now(tz=UTC).date().isoformat(),
+        framework=describe_framework(),
+        host=times,
+    )
+    if not is_stream:
+        click.echo("\n".join(_lines(found.framework, times)))
+    if output is not None:
+        save_host(output, found)
+        say(f"wavecast: {'standard output' if is_stream else output}: this host's times")
+
+
+def _lines(framework: str | None, times: HostTimes) -> Iterator[str]:
+    from ...formats.measured.host_speed import REFERENCE_HOST, host_ratios, host_speed
+
+    ratios, speed = host_ratios(times), host_speed(times)
+    yield f"Host: {times.processor or 'unknown processor'}, Python {times.python_version}, {framework}"
+    yield ""
+    yield f"{'kind':14}{'time':>10}{'speed':>8}   of"
+    for kind, (name, unit) in _WORDS.items():
+        time_ns = getattr(times, kind)
+        if time_ns is not None:
+            ratio = f"{ratios[kind]:.2f}" if kind in ratios else ""
+            yield f"{name:14}{time_ns / 1e3:>7.2f} us{ratio:>8}   {unit}"
+    yield ""
+    reference = f"{REFERENCE_HOST.processor}, Python {REFERENCE_HOST.python_version}"
+    spread = times.spread or 0.0
+    if speed is not None:
+        yield f"{'in all':14}{speed:>18.2f}   times as fast as the reference ({reference}); rounds within {spread:.0%}"
+    if spread > _WIDE_SPREAD:
+        yield "The rounds lie far apart: something else runs here. Measure again when the machine is idle."

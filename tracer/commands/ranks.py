@@ -77,15 +77,10 @@ def _record_distinct(record: Callable[[int], None], name: Callable[[int], Path])
         peers = sorted({int(peer) for peer in trace.collectives.peer if peer >= 0} - seen)
         seen.update(peers)
         queue += peers
-        if any(_runs_the_same(trace, other) for other in kept):
+        if any((_ops(trace) == _ops(other)) for other in kept):
             name(rank).unlink()
         else:
             kept.append(trace)
-
-
-def _runs_the_same(trace: Trace, other: Trace) -> bool:
-    """Say whether two ranks run the same ops on the same shapes, and move as much."""
-    return _ops(trace) == _ops(other)
 
 
 def _ops(trace: Trace) -> list[tuple[str, object]]:

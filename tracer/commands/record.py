@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -10,13 +12,14 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from ...errors import CaptureError, InputError, WavecastError
-from .messages import say, say_error
-from .shapes_request import Script, ShapesRequest
+from ...formats.files.destinations import check_destinations
+from . import say, say_error
+from .script import Script, ShapesRequest, run_script, show_error, stop_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ...formats.trace.tables import Trace, Workload
+    from ...formats.trace.tables import Workload
     from ..measured.recorder import Plan, Recorder
 
 _INTERRUPTED_EXIT_CODE: Final = 130
@@ -36,6 +39,10 @@ _RANK_OPTIONS: Final = frozenset({"world_size", "ranks"})
 _SCRIPT_OPTIONS: Final = frozenset(
     {"script", "is_module", "iteration_ends", "no_host_times", *_MEASURING_OPTIONS, *_RANK_OPTIONS}
 )
+
+
+_number = partial(click.option, type=int, metavar="N")
+_flag = partial(click.option, is_flag=True)
 
 
 @click.command(
@@ -65,7 +72,7 @@ _SCRIPT_OPTIONS: Final = frozenset(
     metavar="FIRST:END",
     help="Capture iterations FIRST to before END, numbered from 0.",
 )
-@click.option("--stop", is_flag=True, help="End the script once the trace is complete. Default: let it go on.")
+@_flag("--stop", help="End the script once the trace is complete. Default: let it go on.")
 @click.option(
     "--mode",
     type=click.Choice(["training", "inference"]),
@@ -79,23 +86,17 @@ _SCRIPT_OPTIONS: Final = frozenset(
 )
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
 @click.option("--name", metavar="TEXT", help="Name of the workload, for reports.")
-@click.option(
+@_number(
     "--batch-size",
-    type=int,
-    metavar="N",
     help="Samples per iteration, for throughput and 'analyze --batch'; of a named model what is run. Default there: 8.",
 )
-@click.option(
+@_flag(
     "--shapes-only",
-    is_flag=True,
     help="Record shapes without a GPU, and no times: of SCRIPT, which believes in a GPU and ends after one iteration, "
     "or of a model that one of the options below names.",
 )
-@click.option(
-    "--world-size",
-    type=int,
-    metavar="N",
-    help="With --shapes-only: let SCRIPT believe that it is one of N processes, on GPUs of their own.",
+@_number(
+    "--world-size", help="With --shapes-only: let SCRIPT believe that it is one of N processes, on GPUs of their own."
 )
 @click.option(
     "--rank",
@@ -106,35 +107,23 @@ _SCRIPT_OPTIONS: Final = frozenset(
 @click.option("--hf-config", metavar="FILE", help="The model that a transformers config.json describes.")
 @click.option("--timm", metavar="NAME", help="The model that timm calls NAME.")
 @click.option("--torchvision", metavar="NAME", help="The classification model that torchvision calls NAME.")
-@click.option(
-    "--sequence-length",
-    type=int,
-    metavar="N",
-    help="Tokens of text per sample. Default: 512, or the most the model takes.",
-)
-@click.option("--image-size", type=int, metavar="N", help="Side of the images. Default: the model's own, else 224.")
+@_number("--sequence-length", help="Tokens of text per sample. Default: 512, or the most the model takes.")
+@_number("--image-size", help="Side of the images. Default: the model's own, else 224.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), help="Of weights and inputs. Default: fp32.")
 @click.option("--autocast", type=click.Choice(["bf16", "fp16"]), help="Run forward and loss under torch.autocast.")
 @click.option(
     "--attention", type=click.Choice(["sdpa", "eager"]), help="Of transformers' models. Default: the library's choice."
 )
 @click.option("--optimizer", type=click.Choice(["adamw", "adamw-fused", "sgd"]), help="Default: adamw.")
-@click.option(
-    "--cached-tokens",
-    type=int,
-    metavar="N",
-    help="Generate one token per sample, after N that are in the cache.",
-)
-@click.option("--channels-last", is_flag=True, help="Put channels last in images and convolutions.")
-@click.option("--gradient-checkpointing", is_flag=True, help="Recompute activations in backward, as the library does.")
-@click.option(
+@_number("--cached-tokens", help="Generate one token per sample, after N that are in the cache.")
+@_flag("--channels-last", help="Put channels last in images and convolutions.")
+@_flag("--gradient-checkpointing", help="Recompute activations in backward, as the library does.")
+@_flag(
     "--reference-kernels",
-    is_flag=True,
     help="Run Mamba and delta nets as without mamba_ssm, causal_conv1d and flash-linear-attention: many small ops.",
 )
-@click.option(
+@_flag(
     "--no-host-times",
-    is_flag=True,
     help="Do not time this machine's host afterwards, a third of a second, for the trace to say how fast it was.",
 )
 def record(  # noqa: PLR0913 - one parameter per option
@@ -174,14 +163,19 @@ def record(  # noqa: PLR0913 - one parameter per option
     """
     context = click.get_current_context()
     _check_options(context, shapes_only=shapes_only)
-    _check_destination(output, {"SCRIPT": None if is_module else script, "--hf-config": model_options["hf_config"]})
+    inputs = {"SCRIPT": None if is_module else script, "--hf-config": model_options["hf_config"]}
+    with _errors_said():
+        check_destinations({"-o": output}, {label: str(path) for label, path in inputs.items() if path is not None})
     if shapes_only and script is None:
         sizes = {"mode": mode, "batch_size": batch_size}
         _record_shapes(output, name, sizes | model_options)
         return
     if script is None:
         raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
-    code, workload = Script(script, arguments, is_module), _describe(name, mode, batch_size)
+    from ...formats.trace.tables import Workload
+
+    code = Script(script, arguments, is_module)
+    workload = Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=batch_size)
     if shapes_only:
         request = ShapesRequest(
             script=code,
@@ -199,19 +193,12 @@ def record(  # noqa: PLR0913 - one parameter per option
 
 def _record_script(output: Path, script: Script, make_plan: Callable[[], Plan], *, stop: bool) -> None:
     """Run a script as it is, say on stderr what was recorded, and end as the script did."""
-    try:
+    with _errors_said():
         from ..measured.recorder import Recorder
-        from .script import run_script, show_error, stop_script
 
         recorder = Recorder(output, make_plan(), stop_script if stop else None)
         with recorder:
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
-    except ImportError as error:
-        if error.name != "torch":
-            raise
-        _exit_with(_NO_TORCH)
-    except WavecastError as error:
-        _exit_with(error)
     if raised is not None and not isinstance(raised, SystemExit):
         show_error(raised)
     _report(recorder, raised)
@@ -250,26 +237,15 @@ def _check_options(context: click.Context, *, shapes_only: bool) -> None:
         raise click.UsageError(f"{extra[0]}: {models[0]} takes no script and none of its options")
 
 
-def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | None]) -> None:
-    """Refuse to write the trace over what is run."""
-    from ...formats.files.destinations import check_destinations
-
-    try:
-        check_destinations({"-o": output}, {label: str(path) for label, path in inputs.items() if path is not None})
-    except WavecastError as error:
-        _exit_with(error)
-
-
 def _record_script_shapes(output: Path, request: ShapesRequest) -> None:
     """Run a script on shapes until one iteration is recorded, as one rank or several, and say on stderr what was."""
-    try:
+    with _errors_said():
         from ...formats.files.open import save_trace
         from ..fake_cuda.session import ScriptShapes
-        from ..fake_ranks.place import RankPlace
+        from ..fake_ranks.mail import RankPlace
         from ..host_times.measure import add_host_times
         from ..measured.files import check_output, name_of_rank, rank_path
         from .ranks import read_ranks, record_ranks
-        from .script import run_script, stop_script
 
         output = check_output(output)
         world_size, script = request.world_size, request.script
@@ -285,19 +261,11 @@ def _record_script_shapes(output: Path, request: ShapesRequest) -> None:
         if session.trace is None:
             _end_without_trace(session.explain_nothing(raised), raised)
         save_trace(add_host_times(session.trace) if request.host_times else session.trace, path)
-    except ImportError as error:
-        if error.name != "torch":
-            raise
-        _exit_with(_NO_TORCH)
-    except WavecastError as error:
-        _exit_with(error)
     say(f"wavecast: {path}: {session.summarise()}")
 
 
 def _end_without_trace(error: WavecastError, raised: BaseException | None) -> NoReturn:
     """Say why there is no trace, and end with the script's own status where it has one."""
-    from .script import show_error
-
     if isinstance(raised, Exception) and error.exit_code == _FAILED_EXIT_CODE and not isinstance(raised, WavecastError):
         show_error(raised)
     say_error(error)
@@ -310,31 +278,20 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
     """Record the shapes of the model that the options name, and say on stderr what was recorded."""
     library, model = next((_LIBRARIES[item], options[item]) for item in _LIBRARIES if options[item] is not None)
     settings = {item: value for item, value in options.items() if item not in _LIBRARIES and value is not None}
-    try:
+    with _errors_said():
         from ...formats.files.open import save_trace
         from ..measured.files import check_output
         from ..named_models import Settings, record_model
+        from ..named_models.library_kernels import libraries_in
 
         path = check_output(output)
         trace = record_model(library, str(model), Settings(**settings), name=name)  # type: ignore[arg-type]
         save_trace(trace, path)
-    except ImportError as error:
-        if error.name != "torch":
-            raise
-        _exit_with(_NO_TORCH)
-    except WavecastError as error:
-        _exit_with(error)
     workload = trace.meta.workload
     text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"
-    say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops{_name_libraries(trace)}")
-
-
-def _name_libraries(trace: Trace) -> str:
-    """Say whose kernels were recorded though the libraries need not be there."""
-    from ..named_models.library_kernels import libraries_in
-
     found = libraries_in(trace.strings)
-    return f"; kernels of {', '.join(found)} (without them: --reference-kernels)" if found else ""
+    kernels = f"; kernels of {', '.join(found)} (without them: --reference-kernels)" if found else ""
+    say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops{kernels}")
 
 
 def _make_plan(iterations: str, workload: Workload, ends: str | None, *, host_times: bool) -> Plan:
@@ -346,15 +303,11 @@ def _make_plan(iterations: str, workload: Workload, ends: str | None, *, host_ti
     return Plan(first=int(first), end=int(end), ends=ends, workload=workload, host_times=host_times)
 
 
-def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Workload:
-    from ...formats.trace.tables import Workload
-
-    return Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=batch_size)
-
-
 def _report(recorder: Recorder, raised: BaseException | None) -> None:
     """Say on stderr what was recorded, or why nothing was."""
-    from ..hooks.endings import describe_end
+    import torch
+
+    from ..hooks.patches import describe_end
 
     if recorder.is_elsewhere:
         return
@@ -363,18 +316,19 @@ def _report(recorder: Recorder, raised: BaseException | None) -> None:
     if recorder.error is not None:
         early = describe_end(raised, recorder.iteration_count) if recorder.ended_early else None
         text = f"nothing was recorded: {early}" if early else str(recorder.error)
-        if early and _wants_gpu(raised):
+        if early and not torch.cuda.is_available() and ("NVIDIA" in str(raised) or "CUDA" in str(raised)):
             text += "; where there is no GPU, --shapes-only records the script without one"
         say_error(text)
 
 
-def _wants_gpu(raised: BaseException | None) -> bool:
-    """Say whether a script failed for want of a GPU that torch can use."""
-    import torch
-
-    return not torch.cuda.is_available() and ("NVIDIA" in str(raised) or "CUDA" in str(raised))
-
-
-def _exit_with(error: WavecastError) -> None:
-    say_error(error)
-    sys.exit(error.exit_code)
+@contextmanager
+def _errors_said() -> Iterator[None]:
+    """End with what went wrong on one line of stderr, also where torch is not there."""
+    try:
+        yield
+    except (ImportError, WavecastError) as error:
+        if isinstance(error, ImportError) and error.name != "torch":
+            raise
+        said = _NO_TORCH if isinstance(error, ImportError) else error
+        say_error(said)
+        sys.exit(said.exit_code)

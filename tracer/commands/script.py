@@ -1,4 +1,4 @@
-"""Runs a user's script as Python would, in this process."""
+"""Runs a user's script as Python would, and says how another process is asked for one rank of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
+
+if TYPE_CHECKING:
+    from ...formats.trace.tables import Workload
 
 
 class ScriptStopped(SystemExit):
@@ -47,13 +51,45 @@ def run_script(target: str, arguments: Sequence[str], *, is_module: bool = False
 
 def show_error(error: BaseException) -> None:
     """Report what a script raised as Python would, without the frames of the code that ran it."""
-    trace = _own_frames(error.__traceback__)
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        frame = frame.tb_next
+    trace = frame or error.__traceback__  # all frames where there are no others
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
-def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return the frames below those of this module and of runpy; all of them where there are no others."""
-    frame = trace
-    while frame is not None and frame.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
-        frame = frame.tb_next
-    return frame or trace
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Name a file, or a module, and what it is called with."""
+
+    target: str
+    arguments: Sequence[str]
+    is_module: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapesRequest:
+    """Hold what was asked of a script that is recorded on shapes."""
+
+    script: Script
+    workload: Workload
+    ends: str | None
+    world_size: int | None
+    ranks: str | None
+    host_times: bool
+
+    def rank_command(self, rank: int, path: Path) -> list[str]:
+        """Return what Python is called with to record one rank as this command records its own."""
+        given = {
+            "--world-size": self.world_size,
+            "--rank": rank,
+            "--mode": self.workload.mode,
+            "--name": self.workload.name,
+            "--batch-size": self.workload.batch_size,
+            "--iteration-ends": self.ends,
+        }
+        options = [text for option, value in given.items() if value is not None for text in (option, str(value))]
+        options += [] if self.host_times else ["--no-host-times"]
+        script = self.script
+        target = ["-m", script.target] if script.is_module else [script.target]
+        return ["-m", "wavecast", "record", "--shapes-only", "-o", str(path), *options, *target, *script.arguments]

@@ -1,16 +1,20 @@
-"""Describes the local framework and GPUs for the trace: facts about hardware and versions, nothing about the user."""
+"""Describes the local framework and GPUs, and where a trace comes from: facts, nothing about the user."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
+from ...errors import InputError
 from ...formats.trace.privacy import hide_private
-from ...formats.trace.tables import Device, Meta, Precision
+from ...formats.trace.tables import Device, Meta, Phase, Precision, Trace, Workload
+from ...version import __version__
 
 _HOST = -1
 """The host's number among devices."""
@@ -122,46 +126,86 @@ def _read_clocks(found: Any) -> dict[str, float | None]:
         "memory_clock_hz": memory_khz * _HZ_PER_KHZ if memory_khz else None,
         "power_limit_w": None,
     }
-    nvml = _load_nvml()
     uuid = getattr(found, "uuid", None)
-    if nvml is None or uuid is None:
-        return clocks
-    try:
-        nvml.nvmlInit()
-        try:
+    with _nvml() as nvml:
+        if nvml is not None and uuid is not None:
             handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
             clocks["power_limit_w"] = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) * _W_PER_MW
             clocks["sm_clock_hz"] = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * _HZ_PER_MHZ
             clocks["memory_clock_hz"] = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM) * _HZ_PER_MHZ
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError:
-        return clocks  # virtual GPUs and containers may refuse; what was read before stays
     return clocks
 
 
 def _driver_version() -> str | None:
-    nvml = _load_nvml()
-    if nvml is None or torch.version.hip is not None:
-        return None
+    if torch.version.hip is None:
+        with _nvml() as nvml:
+            if nvml is not None:
+                version = nvml.nvmlSystemGetDriverVersion()
+                return version.decode() if isinstance(version, bytes) else str(version)
+    return None
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """Yield the NVML bindings where the user has them; what virtual GPUs and containers refuse is not read."""
+    nvml: Any = None
+    with suppress(ImportError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the old package of that name warns that it was renamed
+        import pynvml
+
+        nvml = pynvml
     try:
-        nvml.nvmlInit()
+        if nvml is not None:
+            nvml.nvmlInit()
+    except nvml.NVMLError:
+        nvml = None
+    if nvml is None:
+        yield None
+        return
+    with suppress(nvml.NVMLError):
         try:
-            version = nvml.nvmlSystemGetDriverVersion()
+            yield nvml
         finally:
             nvml.nvmlShutdown()
-    except nvml.NVMLError:
-        return None
-    return version.decode() if isinstance(version, bytes) else str(version)
 
 
-def _load_nvml() -> ModuleType | None:
-    """Return the NVML bindings where the user has them; they are optional."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the old package of that name warns that it was renamed
-            import pynvml
-    except ImportError:
-        return None
-    module: ModuleType = pynvml
-    return module
+MODES = ("training", "inference")
+
+
+def check_workload(workload: Workload) -> None:
+    """Raise InputError where a workload's mode or counts are not possible."""
+    if workload.mode is not None and workload.mode not in MODES:
+        raise InputError(f"mode: expected one of {', '.join(MODES)}, got {workload.mode!r}")
+    for name in ("batch_size", "samples_per_iteration"):
+        count = getattr(workload, name)
+        if count is not None and count < 1:
+            raise InputError(f"{name}: expected 1 or more, got {count}")
+
+
+def mode_of(trace: Trace) -> str:
+    """Return `training` where the trace holds a backward pass or an optimizer, else `inference`."""
+    is_training = np.isin(trace.ops.phase, (Phase.BACKWARD, Phase.OPTIMIZER)).any()
+    return MODES[0] if is_training else MODES[1]
+
+
+def describe_trace(trace: Trace, device_type: str, workload: Workload) -> Trace:
+    """Return the trace with what is known here of who recorded it, on what software, and the workload.
+
+    `device_type` is torch's, or `host` where a GPU was used whose kernels are not in the trace.
+    """
+    capture = {"cuda": "measured", "host": "host", "cpu": "cpu", "meta": "shapes"}[device_type]
+    meta = replace(
+        trace.meta,
+        producer=f"wavecast {__version__}",
+        source_format="wavecast",
+        capture=capture,
+        accelerator=trace.meta.accelerator if device_type == "host" else None,
+        framework=describe_framework(),
+        has_shapes=trace.meta.has_shapes or device_type == "meta",
+        workload=replace(workload, name=None if workload.name is None else hide_private(workload.name)),
+    )
+    if device_type == "cuda":
+        meta = describe_versions(meta)
+    if device_type == "meta":
+        meta = replace(meta, precision=describe_precision(meta.precision.autocast_dtype))
+    return replace(trace, meta=meta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -88,11 +88,8 @@ _RULES: Final[Mapping[str, Sizes]] = {
     "aten::nonzero": _keep_positions,
     "aten::masked_select": _keep_selected,
     "aten::index.Tensor": _select_indexed,
-    "aten::_unique": _keep_different,
-    "aten::_unique2": _keep_different,
-    "aten::unique_dim": _keep_different,
-    "aten::unique_consecutive": _keep_different,
-    "aten::unique_dim_consecutive": _keep_different,
+    **{f"aten::{name}": _keep_different for name in ("_unique", "_unique2", "unique_dim")},
+    **{f"aten::{name}": _keep_different for name in ("unique_consecutive", "unique_dim_consecutive")},
     "aten::bincount": _count_equally,
     "aten::repeat_interleave.Tensor": _keep_rows,
     "torchvision::nms": _keep_rows,
@@ -128,6 +125,5 @@ def dynamic_sizes() -> Iterator[DynamicSizes]:
         refuses = getter.__name__ == "error_on_ctx"  # else it is torch's own tracing, which has symbols for them
         return original(lambda: sizes) if refuses else original(getter)
 
-    with ExitStack() as stack:
-        stack.enter_context(patched(fake_impl, "set_ctx_getter", set_getter))
+    with patched(fake_impl, "set_ctx_getter", set_getter):
         yield sizes

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -13,40 +17,21 @@ import torch
 import torch.nn.parallel._functions as parallel_functions
 
 from ...errors import CaptureError
-from ..hooks.patches import patched
+from ..hooks.patches import environment, patched
 from ..meta.streams import FakeStream, OnFakeStream, default_stream, find_current_stream, set_stream
-from .devices import FakeCuda
-from .tensor_types import cuda_tensor_types
-from .versions import cuda_version_told, find_cudnn_version
+from .devices import FakeCuda, cuda_tensor_types
 
 _CAPABILITY: Final = (9, 0)
 """New enough that libraries choose what current data-centre GPUs run: bfloat16, fused attention."""
 _MEMORY_BYTES: Final = 80 << 30
 _PROPERTIES: Final = SimpleNamespace(
-    name="NVIDIA H100 80GB HBM3",
-    major=_CAPABILITY[0],
-    minor=_CAPABILITY[1],
-    total_memory=_MEMORY_BYTES,
-    multi_processor_count=132,
-    warp_size=32,
-    is_integrated=False,
-    is_multi_gpu_board=False,
-    gcnArchName="",
-    L2_cache_size=50 << 20,
-    max_threads_per_block=1024,
-    max_threads_per_multi_processor=2048,
-    regs_per_multiprocessor=1 << 16,
-    shared_memory_per_block=48 << 10,
-    shared_memory_per_block_optin=227 << 10,
-    shared_memory_per_multiprocessor=228 << 10,
-    clock_rate=1_980_000,
-    memory_clock_rate=2_619_000,
-    memory_bus_width=5120,
-    uuid="",
-    pci_bus_id=0,
-    pci_device_id=0,
-    pci_domain_id=0,
-)
+    name="NVIDIA H100 80GB HBM3", major=_CAPABILITY[0], minor=_CAPABILITY[1], total_memory=_MEMORY_BYTES,
+    multi_processor_count=132, warp_size=32, is_integrated=False, is_multi_gpu_board=False, gcnArchName="",
+    L2_cache_size=50 << 20, max_threads_per_block=1024, max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=1 << 16, shared_memory_per_block=48 << 10, shared_memory_per_block_optin=227 << 10,
+    shared_memory_per_multiprocessor=228 << 10, clock_rate=1_980_000, memory_clock_rate=2_619_000,
+    memory_bus_width=5120, uuid="", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
+)  # fmt: skip
 """What a script is told where it asks; no prediction looks at it, and no trace holds it."""
 
 
@@ -59,17 +44,10 @@ class _Event:
     def __init__(self, *_arguments: Any, **_options: Any) -> None:
         return
 
-    def record(self, _stream: Any = None) -> None:
-        return
-
-    def wait(self, _stream: Any = None) -> None:
-        return
+    record = wait = synchronize = __init__
 
     def query(self) -> bool:
         return True
-
-    def synchronize(self) -> None:
-        return
 
     def elapsed_time(self, _end: Any) -> float:
         return 1.0
@@ -251,18 +229,85 @@ def cuda_stand_in(fake: FakeCuda | None = None, device_count: int = 1) -> Iterat
             # Checkpoints that are loaded onto the GPU stay on the host: only their shapes matter.
             patches.enter_context(patched(torch.UntypedStorage, "to", lambda storage, *_, **__: storage))
         # torch's modes are a thread's own, and transformers loads weights on others unless told not to.
-        patches.enter_context(_environment("HF_DEACTIVATE_ASYNC_LOAD", "1"))
+        patches.enter_context(environment(HF_DEACTIVATE_ASYNC_LOAD="1"))
         yield
+
+
+_CUDA_VERSION: Final = "12.8"
+_CUDNN_VERSION: Final = 91002
+"""Versions that torch 2.7 to 2.9 come with; libraries ask for them before they turn TF32 on."""
+_PARTNERS: Final = ("torchvision", "torchaudio", "xformers")
+"""Libraries that refuse a torch that was built for another CUDA than they were."""
+_LABEL: Final = re.compile(r"\+cu(\d\d+)(\d)\b")
+"""How wheels name the CUDA that they were built for: `0.28.0+cu130`."""
 
 
 @contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    original = os.environ.get(name)
-    os.environ[name] = value
+def cuda_version_told() -> Iterator[None]:
+    """Let `torch.version.cuda` be a version where torch was built without CUDA: the one that its libraries need.
+
+    They are asked when it is read, since torchvision's extension answers once it is loaded, just before it compares.
+    """
+    module: Any = torch.version
+    if module.cuda is not None:
+        yield
+        return
+
+    def answer(name: str) -> str:
+        if name == "cuda":
+            return find_cuda_version()
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+    del module.cuda
+    module.__getattr__ = answer
     try:
         yield
     finally:
-        if original is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = original
+        del module.__getattr__
+        module.cuda = None
+
+
+def find_cuda_version() -> str:
+    """Return the CUDA version that installed libraries were built for, a usual one where none says."""
+    found = (_loaded_torchvision(), *map(_installed, _PARTNERS))
+    return next((version for version in found if version is not None), _CUDA_VERSION)
+
+
+def find_cudnn_version() -> int:
+    """Return torch's own cuDNN version, a usual one where there is none."""
+    try:
+        return torch.backends.cudnn.version() or _CUDNN_VERSION
+    except RuntimeError:  # another one is loaded than torch was built with, which is of no matter here
+        return _CUDNN_VERSION
+
+
+def _loaded_torchvision() -> str | None:
+    """Return what torchvision's extension answers where it is loaded: 13020 is 13.2, -1 a build without CUDA."""
+    try:
+        number = torch.ops.torchvision._cuda_version()
+    except (AttributeError, RuntimeError):
+        return None
+    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else None
+
+
+@cache
+def _installed(library: str) -> str | None:
+    """Return what the label of a library's version says: in its file, as PyPI's wheels have it, or in its metadata."""
+    label = _LABEL.search(f"{_version_file(library)} {_version_of(library)}")
+    return f"{label[1]}.{label[2]}" if label else None
+
+
+def _version_file(library: str) -> str:
+    """Return the text of `version.py` in a library's folder; nothing is imported, which would take seconds."""
+    try:
+        found = find_spec(library)
+        return Path(found.origin).with_name("version.py").read_text("utf-8") if found and found.origin else ""
+    except (ImportError, ValueError, OSError):
+        return ""
+
+
+def _version_of(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,12 +20,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from ..hooks.backwards import RUN
-from ..hooks.optimizers import OptimizerSteps
+from ..hooks.boundaries import RUN
+from ..hooks.modules import OptimizerSteps
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
 from .assumed_sizes import DynamicSizes, result_with_assumed_size
-from .tensor_types import find_cuda_dtype
 
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")
@@ -82,9 +81,7 @@ class CudaToMeta(TorchFunctionMode):
         self._values = values
         self._optimizers = optimizers
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if tensor is None or not tensor.is_meta:
@@ -94,7 +91,9 @@ class CudaToMeta(TorchFunctionMode):
         if func in self._answers and not self._optimizers.is_running:  # which choose multi-tensor ops by device
             return self._answers[func](self._fake.claimed)
         if func in _TO_ARRAYS:
-            return func(self._host_copy(tensor), *args[1:], **options)
+            known = self._values.find(tensor)
+            self._fake.read_count += known is None
+            return func(_ones_like(tensor) if known is None else known.clone(), *args[1:], **options)
         if func in _MOVES and (self._fake.is_converting or self._fake.claimed == _CPU):
             return self._stay(func, args, options)
         return self._call(func, args, options)
@@ -106,12 +105,6 @@ class CudaToMeta(TorchFunctionMode):
         torch.Tensor.get_device: lambda claimed: claimed.index if claimed.type == "cuda" else -1,
     }
     """What meta tensors say of where they are."""
-
-    def _host_copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        known = self._values.find(tensor)
-        if known is None:
-            self._fake.read_count += 1
-        return _ones_like(tensor) if known is None else known.clone()
 
     def _call(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Call a function with meta wherever the script says CUDA."""
@@ -155,13 +148,7 @@ class AssumedReads(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake, self._values, self._sizes = fake, values, sizes
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         data = args[0] if args and isinstance(args[0], torch.Tensor) else None
         is_here = data is not None and not data.is_meta
@@ -179,10 +166,11 @@ class AssumedReads(TorchDispatchMode):
             try:
                 return func(*args, **options)  # a gradient scaler's own values are known
             except RuntimeError:
-                answer: Any = _number(args[0].dtype)
+                kind = args[0].dtype  # of a truth value False, else 1
+                answer: Any = kind is not torch.bool and (1.0 if kind.is_floating_point else _STAND_IN_NUMBER)
         elif name in _COMPARISONS:
             answer = False
-        elif name == "aten::_to_copy" and _is_host(options.get("device")):
+        elif name == "aten::_to_copy" and torch.device(options.get("device") or _META).type == "cpu":
             answer = _ones_like(args[0], options.get("dtype"))
         else:
             return NotImplemented
@@ -218,22 +206,15 @@ class Promotion(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake = fake
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._fake.claimed = (
-                _META,
-                self._fake.gpu,
-            )  # a default device: no torch function names it
-        if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
-            return func(*args, **options)
-        args, options = tree_map_only(torch.Tensor, _promoted, (args, options))
+            options["device"], self._fake.claimed = _META, self._fake.gpu  # a default one: no torch function names it
+        found = [item for item in tree_leaves((args, options)) if isinstance(item, torch.Tensor)]
+        if func._schema.name not in _ON_HOST and any(item.is_meta for item in found) and any(map(_is_whole, found)):
+            args, options = tree_map_only(
+                torch.Tensor, lambda item: item.to(_META) if _is_whole(item) else item, (args, options)
+            )
         return func(*args, **options)
 
 
@@ -305,29 +286,58 @@ def _is_device(item: Any) -> bool:
     return isinstance(item, torch.device) or (isinstance(item, str) and item.partition(":")[0] in ("cpu", "cuda"))
 
 
-def _is_host(device: Any) -> bool:
-    return device is not None and torch.device(device).type == "cpu"
-
-
-def _number(dtype: torch.dtype) -> bool | int | float:
-    if dtype is torch.bool:
-        return False
-    return float(_STAND_IN_NUMBER) if dtype.is_floating_point else _STAND_IN_NUMBER
-
-
 def _ones_like(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     return torch.full(tensor.shape, _STAND_IN_NUMBER, dtype=dtype or tensor.dtype, device="cpu")
-
-
-def _meets_meta(arguments: Any) -> bool:
-    """Say whether there are tensors on meta and whole ones on the host among the arguments."""
-    found = [item for item in tree_leaves(arguments) if isinstance(item, torch.Tensor)]
-    return any(item.is_meta for item in found) and any(_is_whole(item) for item in found)
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dim() > 0
 
 
-def _promoted(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(_META) if _is_whole(tensor) else tensor
+_PREFIX: Final = "torch.cuda."
+_DTYPES: Final = {
+    f"{name}Tensor": dtype for name, dtype in (
+        ("BFloat16", torch.bfloat16), ("Bool", torch.bool), ("Byte", torch.uint8), ("Char", torch.int8),
+        ("Double", torch.float64), ("Float", torch.float32), ("Half", torch.float16), ("Int", torch.int32),
+        ("Long", torch.int64), ("Short", torch.int16),
+    )
+}  # fmt: skip
+
+
+class _CudaTensorType(type):
+    """Be a type whose instances are tensors of one dtype on a GPU, made of sizes or of data."""
+
+    dtype: torch.dtype
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Tensor) and instance.dtype is cls.dtype and instance.is_cuda
+
+    def __call__(cls, *arguments: Any, **_options: Any) -> torch.Tensor:
+        is_data = len(arguments) == 1 and not isinstance(arguments[0], int | torch.Size)
+        if is_data:
+            return torch.as_tensor(arguments[0], dtype=cls.dtype, device="cuda")
+        return torch.empty(*(arguments or (0,)), dtype=cls.dtype, device="cuda")
+
+
+def cuda_tensor_types() -> Iterator[tuple[object, str, object]]:
+    """Yield what stands for the types, and for the function that makes one of them the default."""
+    for name, dtype in _DTYPES.items():
+        yield torch.cuda, name, _CudaTensorType(name, (), {"dtype": dtype})
+    choose = torch.set_default_tensor_type
+
+    def choose_any(kind: Any) -> None:
+        dtype = find_cuda_dtype(kind)
+        if dtype is None:
+            choose(kind)
+            return
+        torch.set_default_dtype(dtype)
+        torch.set_default_device("cuda")
+
+    yield torch, "set_default_tensor_type", choose_any
+
+
+def find_cuda_dtype(kind: object) -> torch.dtype | None:
+    """Return the dtype of such a type, or of its name; None for anything else."""
+    if isinstance(kind, str) and kind.startswith(_PREFIX):
+        return _DTYPES.get(kind.removeprefix(_PREFIX))
+    return kind.dtype if isinstance(kind, _CudaTensorType) else None

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 import torch
@@ -15,16 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import CaptureError, WavecastError
 from ...formats.trace.tables import Trace, Workload
-from ..description.origin import check_workload, describe_trace, mode_of
+from ..description.device import check_workload, describe_trace, mode_of
 from ..description.signatures import tensors_in
 from ..fake_ranks.exchange import FakeExchange, is_collective
-from ..fake_ranks.group import fake_ranks
-from ..fake_ranks.place import RankPlace
-from ..fake_ranks.refused import is_deepspeeds, refusal
+from ..fake_ranks.group import fake_ranks, is_deepspeeds, refusal
+from ..fake_ranks.mail import RankPlace
 from ..hooks.boundaries import IterationWatch, check_ends
-from ..hooks.endings import describe_end
-from ..hooks.lock import only_recording
-from ..hooks.optimizers import OptimizerSteps
+from ..hooks.modules import OptimizerSteps
+from ..hooks.patches import describe_end, only_recording
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
@@ -97,9 +94,7 @@ class ScriptShapes:
             self._lifetime = entered.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._lifetime.close()
 
     def summarise(self) -> str:
@@ -141,7 +136,9 @@ class ScriptShapes:
         early = describe_end(raised, count)
         if early is not None:
             hint = f"; where it asks for what shapes cannot answer, {_AS_FUNCTION}"
-            return f"{early}{hint if self._may_lack_values(raised) else ''}"
+            names_meta = re.search(r"\bmeta\b", str(raised)) is not None
+            may_lack_values = isinstance(raised, _OF_VALUES) and (self.fake.assumed_count > 0 or names_meta)
+            return f"{early}{hint if may_lack_values else ''}"
         if count:
             return (
                 f"the script ended after {count} iterations, before the one to be recorded, number "
@@ -149,12 +146,6 @@ class ScriptShapes:
             )
         nothing = "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
         return self._watch.explain_training() or nothing
-
-    def _may_lack_values(self, raised: BaseException | None) -> bool:
-        """Say whether an error may come of values that the script was given instead of its own."""
-        if isinstance(raised, _OF_VALUES):
-            return self.fake.assumed_count > 0 or re.search(r"\bmeta\b", str(raised)) is not None
-        return False
 
     def _end_iteration(self, count: int) -> None:
         with self._clock.stopped():
@@ -187,7 +178,8 @@ class ScriptShapes:
         if not len(trace.ops.name):
             raise CaptureError("nothing was recorded: the iteration ran no op of a model or of tensors sent to a GPU")
         quality = replace(trace.quality, values_assumed=self.fake.assumed_count)
-        meta = replace(trace.meta, rank=self._place.rank, world_size=self._place.size) if _is_joined() else trace.meta
+        is_joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+        meta = replace(trace.meta, rank=self._place.rank, world_size=self._place.size) if is_joined else trace.meta
         trace = replace(trace, quality=quality, meta=meta)
         return describe_trace(trace, "meta", replace(self._workload, mode=self._watch.mode or mode_of(trace)))
 
@@ -219,13 +211,7 @@ class _Gate(TorchDispatchMode):
         self._exchange = FakeExchange(values, self._note_wait)
         self._unrecorded = MetaOps()
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         mode = self.recorder or self._unrecorded
         self._clock.forget()
         if is_collective(func):
@@ -253,7 +239,3 @@ class _Gate(TorchDispatchMode):
 def _has_optimizer() -> bool:
     """Say whether the script has made an optimizer, which will step."""
     return any(issubclass(type(item), torch.optim.Optimizer) for item in gc.get_objects())
-
-
-def _is_joined() -> bool:
-    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())

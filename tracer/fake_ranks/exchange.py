@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from ..description.signatures import tensors_in
+from ..description.signatures import describe_arguments, tensors_in
 from ..meta.collectives import Answer, Group, Transfer
 from ..meta.host_values import HostValues
 from ..meta.streams import current_stream
@@ -47,7 +48,7 @@ class _Work(torch._C._distributed_c10d.Work):
         self._on_wait = on_wait
 
     def wait(self, timeout: Any = None) -> bool:  # noqa: ARG002
-        self._on_wait(self._living())
+        self._on_wait(self.result())
         return True
 
     def synchronize(self) -> None:
@@ -56,27 +57,25 @@ class _Work(torch._C._distributed_c10d.Work):
     def is_completed(self) -> bool:
         return True
 
-    def is_success(self) -> bool:
-        return True
+    is_success = is_completed
 
     def exception(self) -> None:
         return None
 
     def result(self) -> list[Tensor]:
-        return self._living()
+        return [item for item in (reference() for reference in self._tensors) if item is not None]
 
     def get_future(self) -> torch.futures.Future[Any]:
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(self._living())
-        return future
+        return _told(self.result())
 
     def get_future_result(self) -> torch.futures.Future[Any]:
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(0)
-        return future
+        return _told(0)
 
-    def _living(self) -> list[Tensor]:
-        return [item for item in (reference() for reference in self._tensors) if item is not None]
+
+def _told(value: Any) -> torch.futures.Future[Any]:
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(value)
+    return future
 
 
 class FakeExchange:
@@ -100,13 +99,15 @@ class FakeExchange:
         if name == "_wrap_tensor_autograd":  # which on meta is another tensor, that nobody waits for
             return Answer(torch.distributed._functional_collectives.AsyncCollectiveTensor(args[0]))
         if func.namespace == _PLAIN:
-            return self._run_plain(func, name, _complete(func, args, kwargs))
+            return self._run_plain(func, name, describe_arguments(func, args, kwargs))
         return self._run_functional(func, name, args, kwargs)
 
     def _run_plain(self, func: torch._ops.OpOverload, name: str, args: list[Any]) -> Answer:
         if name == "check_for_nan" or not func._schema.returns:
             return Answer(None, None)
-        group = torch.distributed.ProcessGroup.unbox(next(item for item in args if _is_group(item)))
+        group = torch.distributed.ProcessGroup.unbox(
+            next(item for item in args if isinstance(item, torch.ScriptObject) and "ProcessGroup" in str(item._type()))
+        )
         received, sent = _sides(name, args)
         self._exchange(name, received, sent, group)
         transfer = None
@@ -125,7 +126,7 @@ class FakeExchange:
     def _run_functional(
         self, func: torch._ops.OpOverload, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Answer:
-        given = _complete(func, args, kwargs)
+        given = describe_arguments(func, args, kwargs)
         names = [item.name for item in func._schema.arguments]
         if "group_name" not in names or name == "batch_p2p_ops":
             return Answer(func(*args, **kwargs), None)
@@ -166,7 +167,7 @@ class FakeExchange:
         elif "gather" in plain and sent:
             times = len(received) // len(sent)
             pairs = [(sent[index // max(times, 1)], item) for index, item in enumerate(received[: times * len(sent)])]
-            change = partial(_repeat, 1 if times > 1 else size)
+            change = lambda values: values.flatten().repeat(1 if times > 1 else size)  # noqa: E731
         for source, target in pairs:
             self._copy(target, source, change)
 
@@ -184,31 +185,22 @@ class FakeExchange:
                 self._values.forget(target)
 
 
-def _complete(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    rest = func._schema.arguments[len(args) :]
-    return [*args, *(kwargs.get(item.name, item.default_value) for item in rest)]
-
-
 def _find_group(named: Any) -> Any:
     """Return the group that functional collectives name, or give."""
     resolve: Any = torch._C._distributed_c10d._resolve_process_group
     return resolve(named) if isinstance(named, str) else named
 
 
-def _is_group(item: Any) -> bool:
-    return isinstance(item, torch.ScriptObject) and "ProcessGroup" in str(item._type())
-
-
 def _sides(name: str, args: Sequence[Any]) -> tuple[list[Tensor], list[Tensor]]:
     """Return what a rank receives and what it sends, by the schemas of torch/csrc/distributed/c10d/Ops.cpp."""
-    first = list(_leaves(args[0]))
+    first = _leaves(args[0])
     if name in ("send", "barrier"):
         return [], first
     if name in ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_"):
         return first, first
     if name in ("recv_", "recv_any_source_"):
         return first, []
-    return first, list(_leaves(args[1]))
+    return first, _leaves(args[1])
 
 
 def _same(values: Tensor) -> Tensor:
@@ -220,16 +212,8 @@ def _part(size: int, rank: int, values: Tensor) -> Tensor:
     return parts[rank] if rank < len(parts) else values.new_empty(0)
 
 
-def _repeat(times: int, values: Tensor) -> Tensor:
-    return values.flatten().repeat(times)
-
-
-def _leaves(value: Any) -> Iterator[Tensor]:
-    for item in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(item, Tensor):
-            yield item
-        elif isinstance(item, list | tuple):
-            yield from _leaves(item)
+def _leaves(value: Any) -> list[Tensor]:
+    return [item for item in tree_leaves(value) if isinstance(item, Tensor)]
 
 
 def _shape(func: torch._ops.OpOverload, name: str, given: list[Any]) -> Any:

@@ -7,8 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from types import TracebackType
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, Self
 
 import torch
@@ -18,7 +17,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ...errors import InputError, parameter
-from .backwards import BackwardPasses
+from .patches import patched
 
 _SETTLED_COUNT: Final = 8
 """Turns after which the choice stands: adversarial training takes up to 5 critic steps per generator step."""
@@ -85,7 +84,7 @@ class IterationWatch:
         self._is_given = self._by_backward or mode == "inference"
         self._mode = "training" if self._by_backward else mode
         self._turns = Turns()
-        self._backwards = BackwardPasses(self._end_backward)
+        self._backwards = ExitStack()
         self._owner = (os.getpid(), threading.get_ident())
         self._optimizer_hooks: list[Any] = []
         self._forward_hooks: list[Any] = []
@@ -113,7 +112,7 @@ class IterationWatch:
         self._unhook_forwards()
 
     def __enter__(self) -> Self:
-        self._backwards.__enter__()
+        self._backwards.enter_context(backwards_told(self._end_backward))
         if self._by_backward:
             return self
         if self._mode != "inference":
@@ -125,11 +124,9 @@ class IterationWatch:
             self._await_forward()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.stop()
-        self._backwards.__exit__(kind, error, where)
+        self._backwards.close()
         for handle in self._optimizer_hooks:
             handle.remove()
         while self._spans:
@@ -176,7 +173,7 @@ class IterationWatch:
             self._spans.pop().__exit__(None, None, None)
         if not self._has_stepped:
             self._has_stepped = True
-            self._backwards.__exit__(None, None, None)
+            self._backwards.close()
         if self._mode is None:
             self._unhook_forwards()
             self._mode, self._turns = "training", Turns()
@@ -244,3 +241,25 @@ def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
 
 def _is_building_cuda_graph() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+RUN: Final = "_engine_run_backward"
+"""What `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` look up in `torch.autograd` and call."""
+
+
+def backwards_told(on_end: Callable[[], None]) -> AbstractContextManager[None]:
+    """Return the patch under which `on_end` is called after each outermost backward pass that succeeds.
+
+    A backward pass within another one (recomputed activations) is part of it.
+    """
+    run: Any = getattr(torch.autograd, RUN)
+
+    def run_and_tell(*arguments: Any, **options: Any) -> Any:
+        is_outermost = torch._C._current_autograd_node() is None
+        result = run(*arguments, **options)
+        if is_outermost:
+            on_end()
+        return result
+
+    # torch.compile would compile what is done at the end of an iteration.
+    return patched(torch.autograd, RUN, torch._disable_dynamo(run_and_tell))  # type: ignore[attr-defined]

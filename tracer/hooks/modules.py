@@ -1,4 +1,4 @@
-"""Follows which nn.Module runs, so that ops carry a path such as `Bert.encoder.layer.0.attention`."""
+"""Follows which nn.Module runs, for paths such as `Bert.encoder.layer.0.attention`, and whether an optimizer steps."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ...formats.kineto import MODULE_SPAN_PREFIX
 
@@ -53,9 +53,7 @@ class ModulePaths:
         ]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         for handle in self._handles:
             handle.remove()
         self._running.modules.clear()
@@ -83,7 +81,10 @@ class ModulePaths:
         root, root_path = modules[0]
         names = self._names.get(root)
         if names is None:
-            names = self._names[root] = {item: _plain_name(name) for name, item in root.named_modules()}
+            names = self._names[root] = {
+                item: ".".join(part for part in name.split(".") if part != _WRAPPED)
+                for name, item in root.named_modules()
+            }
         name = names.get(module)
         return f"{root_path}.{name}" if name else f"{modules[-1][1]}.{type(_inside(module)).__name__}"
 
@@ -94,10 +95,8 @@ class ModuleSpans(ModulePaths):
     A span costs 0.9 µs (`torch.profiler.record_function` 20 µs), and only while the profiler records.
     """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, where)
+    def __exit__(self, *_raised: object) -> None:
+        super().__exit__()
         self._close(0)
 
     def _push(self, module: nn.Module, inputs: Any) -> None:
@@ -131,10 +130,6 @@ def _inside(module: nn.Module) -> nn.Module:
     return inside if isinstance(inside, nn.Module) else module
 
 
-def _plain_name(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part != _WRAPPED) if _WRAPPED in name else name
-
-
 @contextmanager
 def hooks_unwarned() -> Iterator[None]:
     """Keep torch from warning of our hooks on compiled modules, as if they were the user's (an error under -W error).
@@ -148,3 +143,29 @@ def hooks_unwarned() -> Iterator[None]:
     finally:
         if added in warnings.filters:
             warnings.filters.remove(added)  # type: ignore[attr-defined]
+
+
+class OptimizerSteps:
+    """Own the global optimizer hooks while recording; `is_running` says whether an optimizer is inside `step`."""
+
+    def __init__(self) -> None:
+        self.is_running = False
+        self.began_in_backward = False
+        """Whether the step was called from inside backward (a gradient hook), so backward ops are the optimizer's."""
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._handles = [register_optimizer_step_pre_hook(self._begin), register_optimizer_step_post_hook(self._end)]
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self.is_running = False
+
+    def _begin(self, *_call: Any) -> None:
+        self.is_running = True
+        self.began_in_backward = torch._C._current_autograd_node() is not None
+
+    def _end(self, *_call: Any) -> None:
+        self.is_running = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from torch.profiler import profile
 
 from ...errors import CaptureError, OutputError
 from ...formats.trace.tables import Trace, Workload
-from ..description.device import describe_precision
-from ..description.origin import describe_trace, mode_of
+from ..description.device import describe_precision, describe_trace, mode_of
 from .profiled import describe_devices, read_profiler
 
 SUFFIXES = (".json.gz", ".json")
@@ -26,7 +24,9 @@ def import_profiler(finished: profile, workload: Workload, autocast_dtype: str |
     `autocast_dtype` is what was seen while it ran; where that is nothing, the casts that it recorded tell.
     """
     trace = read_profiler(finished)
-    device_type = "cuda" if trace.is_measured else "host" if _used_gpu(trace) else "cpu"
+    # Without kernels it was of a GPU all the same where the profiler was not told to watch it.
+    used_gpu = (trace.memory.device >= 0).any() or trace.quality.launches_without_kernel > 0
+    device_type = "cuda" if trace.is_measured else "host" if used_gpu else "cpu"
     rank, world_size = find_rank()
     meta = replace(
         trace.meta,
@@ -37,11 +37,6 @@ def import_profiler(finished: profile, workload: Workload, autocast_dtype: str |
     devices = describe_devices(trace) if trace.is_measured else ()
     named = replace(workload, mode=workload.mode or mode_of(trace))
     return describe_trace(replace(trace, meta=meta, devices=devices), device_type, named)
-
-
-def _used_gpu(trace: Trace) -> bool:
-    """Say whether a recording without kernels was of a GPU all the same: the profiler was not told to watch it."""
-    return bool((trace.memory.device >= 0).any()) or trace.quality.launches_without_kernel > 0
 
 
 def keep_iterations(trace: Trace, count: int) -> Trace:
@@ -82,9 +77,7 @@ def find_rank() -> tuple[int | None, int | None]:
     """Return this process's rank and how many there are: the process group's word, else the launcher's."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return _read_count(("RANK", "SLURM_PROCID")), _read_count(("WORLD_SIZE", "SLURM_NTASKS"))
-
-
-def _read_count(names: Sequence[str]) -> int | None:
-    found = [os.environ[name] for name in names if os.environ.get(name, "").isdecimal()]
-    return int(found[0]) if found else None
+    pairs = ("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS")
+    told = ([int(text) for text in map(os.environ.get, names) if text and text.isdecimal()] for names in pairs)
+    rank, world_size = (next(iter(found), None) for found in told)
+    return rank, world_size

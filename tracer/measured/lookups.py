@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,6 +19,10 @@ import numpy.typing as npt
 import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...formats.trace.column import build_table
+from ...formats.trace.signature import TensorSpec, flatten_tensors
+from ...formats.trace.tables import LookupTable, Trace
 
 LEAST_LOOKUPS: Final = 32
 """Of a table in one call: a histogram of fewer says little of how they are spread, and much of the few samples."""
@@ -109,13 +113,7 @@ class _LookupCounter(TorchDispatchMode):
         """Let compiled code run as compiled."""
         return True
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if "embedding" in func._schema.name and len(self.calls) < MOST_CALLS:
             try:
                 self._look(func, args, kwargs or {})
@@ -193,3 +191,59 @@ def _leave(mode: TorchDispatchMode) -> None:
     mode.__exit__(None, None, None)
     for item in above:
         _python_dispatch._push_mode(item)
+
+
+def add_lookups(trace: Trace, counted: Sequence[CountedCall]) -> Trace:
+    """Return the trace with how often its embedding ops looked up rows, in every captured iteration alike.
+
+    A call is known by its place among those of the same op on tables of the same shape. Where an iteration has more
+    or fewer of them than were counted, nothing is said of these.
+    """
+    given: dict[LookupKind, list[tuple[Histogram, ...]]] = {}
+    for call in counted:
+        given.setdefault(call.kind, []).append(call.tables)
+    rows = [
+        (op, number, *part)
+        for ops in _calls_by_iteration(trace)
+        for kind, numbers in ops.items()
+        if len(given.get(kind, ())) == len(numbers)
+        for op, tables in zip(numbers, given[kind], strict=True)
+        for number, histogram in enumerate(tables)
+        for part in histogram
+    ]
+    if not rows:
+        return trace
+    names = ("op", "table_index", "least_count", "distinct_rows", "lookup_count")
+    columns = dict(zip(names, np.array(sorted(rows), dtype=np.int64).T, strict=True))
+    return replace(trace, lookups=build_table(LookupTable, len(rows), **columns))
+
+
+def _calls_by_iteration(trace: Trace) -> Iterator[dict[LookupKind, list[int]]]:
+    """Yield the rows of embedding ops in order of start, of each captured iteration (of all, where none is marked)."""
+    kinds = [kind_of_op(name) for name in trace.strings]
+    is_lookup = np.array([kind is not None for kind in kinds], dtype=bool)
+    ops = np.flatnonzero(is_lookup[trace.ops.name])
+    captured = np.flatnonzero(trace.iterations.profiled)
+    starts = trace.ops.start_ns[ops]
+    spans = [
+        (starts >= trace.iterations.start_ns[at]) & (starts < trace.iterations.end_ns[at]) for at in captured.tolist()
+    ] or [np.ones(len(ops), dtype=bool)]
+    for inside in spans:
+        found: dict[LookupKind, list[int]] = {}
+        for op in ops[inside].tolist():
+            kind = _kind(trace, op, kinds[trace.ops.name[op]])
+            if kind is not None:
+                found.setdefault(kind, []).append(op)
+        yield found
+
+
+def _kind(trace: Trace, op: int, name: str | None) -> LookupKind | None:
+    number = int(trace.ops.signature[op])
+    if name not in ("rows", "bags"):
+        return None if name is None else LookupKind(name)
+    if number < 0:
+        return None
+    table = next(iter(flatten_tensors(trace.signatures[number].arguments)), None)
+    if not isinstance(table, TensorSpec):
+        return None
+    return LookupKind(name, table.shape)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,15 +22,14 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from ...errors import CaptureError
+from ...formats.files.locks import Lock, fcntl, take_lock
 from ...formats.kineto import import_numbered
 from ...formats.trace.column import build_table
 from ...formats.trace.tables import Device, IterationTable, Trace
 from ..description.device import describe_device, describe_precision
 from ..hooks.modules import ModuleSpans, hooks_unwarned
 from ..tensor_ids.tables import add_tensor_ids
-from .lookup_table import add_lookups
-from .lookups import count_lookups
-from .scratch import scratch_folder
+from .lookups import add_lookups, count_lookups
 
 Step = Callable[[], object]
 
@@ -35,7 +41,7 @@ def record_profiled(step: Step, *, device: torch.device, warmup: int, repeats: i
     One run warms the profiler up; the last is captured. Times of the unprofiled runs are durations:
     they are laid end to end before the start of capture.
     """
-    wait = _waiter(device)
+    wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
     for _ in range(warmup):
         step()
     wait()
@@ -52,13 +58,6 @@ def record_profiled(step: Step, *, device: torch.device, warmup: int, repeats: i
         devices=describe_devices(trace) if device.type == "cuda" else (),
         iterations=prepend_unprofiled(trace.iterations, durations_ns),
     )
-
-
-def _waiter(device: torch.device) -> Callable[[], None]:
-    """Return what makes the host wait until the device is idle."""
-    if device.type == "cuda":
-        return lambda: torch.cuda.synchronize(device)
-    return lambda: None
 
 
 def _time_ns(step: Step, wait: Callable[[], None]) -> int:
@@ -89,6 +88,10 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tupl
 
 def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[profile], None] | None) -> profile:
     """Return torch's profiler, set to warm up for one step and to record `iterations` with all that a trace holds."""
+    # Which stream waits for which, where Kineto can tell: replaying several streams needs it.
+    config: Any = None
+    if device_type == "cuda" and torch.version.hip is None:
+        config = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device_type == "cuda" else [])]
     return profile(
         activities=activities,
@@ -96,7 +99,7 @@ def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[p
         on_trace_ready=on_trace_ready,
         record_shapes=True,
         profile_memory=True,
-        experimental_config=_sync_events(device_type),
+        experimental_config=config,
     )
 
 
@@ -108,13 +111,6 @@ def read_profiler(finished: profile) -> Trace:
         data = path.read_bytes()
     trace, external_ids = import_numbered(data)
     return add_tensor_ids(trace, external_ids, finished)
-
-
-def _sync_events(device_type: str) -> Any:
-    """Ask Kineto to record which stream waits for which, where it can: replaying several streams needs it."""
-    if device_type != "cuda" or torch.version.hip is not None:
-        return None
-    return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
 
 
 @contextmanager
@@ -136,15 +132,13 @@ def watch_autocast(device_type: str) -> Iterator[list[str]]:
 def describe_devices(trace: Trace) -> tuple[Device, ...]:
     """Return the devices that ran kernels: torch's word, and the profiler's where torch has none."""
     reported = {item.index: item for item in trace.devices}
-    used = [int(index) for index in np.unique(trace.kernels.device)]
-    return tuple(_merge(describe_device(index), reported.get(index)) for index in used)
-
-
-def _merge(ours: Device, reported: Device | None) -> Device:
-    if reported is None:
-        return ours
-    missing = {item.name: getattr(reported, item.name) for item in fields(ours) if getattr(ours, item.name) is None}
-    return replace(ours, **missing)
+    found = []
+    for index in np.unique(trace.kernels.device).tolist():
+        ours, told = describe_device(index), reported.get(index)
+        names = [item.name for item in fields(ours) if getattr(ours, item.name) is None]
+        missing: dict[str, Any] = {name: getattr(told, name, None) for name in names}
+        found.append(replace(ours, **missing))
+    return tuple(found)
 
 
 def prepend_unprofiled(captured: IterationTable, durations_ns: Sequence[int]) -> IterationTable:
@@ -162,3 +156,59 @@ def prepend_unprofiled(captured: IterationTable, durations_ns: Sequence[int]) ->
         cpu_start_ns=np.concatenate([starts_ns[: len(durations_ns)], captured.cpu_start_ns]),
         cpu_end_ns=np.concatenate([ends_ns[: len(durations_ns)], captured.cpu_end_ns]),
     )
+
+
+_PREFIX: Final = "wavecast-"
+_NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+"""What Python calls temporary folders of this prefix."""
+_LOCK: Final = "lock"
+_PRIVATE: Final = 0o700
+"""The permissions that Python gives temporary folders; others were made by somebody else."""
+_YOUNG_S: Final = 60
+"""A folder younger than this is left alone where its owner may be about to lock it: there is no lock yet, or an empty
+one, as earlier versions made it."""
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Own a folder that is removed at the end, and remove those of processes that were killed while they had one.
+
+    torch writes a recording to a path alone: Kineto creates `path.tmp` beside it and renames that, so neither an
+    unlinked file nor one in memory will do. A lock that dies with its process tells a folder in use from one left.
+    """
+    _remove_left(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
+        folder = Path(name)
+        new = folder / f"{_LOCK}.new"
+        with new.open("w") as lock:
+            lock.write("locked before it was called so\n")
+            lock.flush()
+            take_lock(lock.fileno())
+            if fcntl is not None:
+                new.rename(folder / _LOCK)
+            yield folder
+
+
+def _remove_left(parent: Path) -> None:
+    if fcntl is None:
+        return
+    for folder in parent.glob(f"{_PREFIX}*"):
+        try:
+            if _is_left(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # another process was faster, or it is not ours to remove
+
+
+def _is_left(folder: Path) -> bool:
+    """Say whether a folder is ours, and the process that made it has ended."""
+    status, lock = folder.lstat(), folder / _LOCK
+    is_young = time.time() - status.st_mtime < _YOUNG_S
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+        return False
+    if not lock.is_file():
+        has_begun = _NAME.fullmatch(folder.name) and {path.name for path in folder.iterdir()} <= {f"{_LOCK}.new"}
+        return bool(has_begun) and stat.S_IMODE(status.st_mode) == _PRIVATE and not is_young
+    with lock.open("r+") as stream:
+        was_locked_first = bool(stream.read(1))
+        return take_lock(stream.fileno()) is Lock.TAKEN and (was_locked_first or not is_young)

@@ -1,31 +1,31 @@
-"""Records some iterations of code that runs by itself, times others without the profiler, and writes one file."""
+"""Captures some iterations of code that runs by itself, times others without the profiler, and writes one file."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
 import torch
+from torch.profiler import profile
 
 from ...errors import CaptureError, InputError
 from ...formats.files.open import save_trace
 from ...formats.trace.tables import Trace, Workload
-from ..description.origin import check_workload
+from ..description.device import check_workload
 from ..hooks.boundaries import IterationWatch, check_ends
-from ..hooks.interrupts import interrupts_deferred
-from ..hooks.lock import only_recording
-from ..hooks.modules import hooks_unwarned
+from ..hooks.modules import ModuleSpans, hooks_unwarned
+from ..hooks.patches import interrupts_deferred, only_recording
 from ..host_times.measure import add_host_times
-from .capture import Capture
-from .files import check_output, rank_path
-from .profiled import prepend_unprofiled
-from .stopwatch import Stopwatch
+from .files import check_output, import_profiler, keep_iterations, rank_path
+from .lookups import add_lookups, count_lookups
+from .profiled import make_profiler, prepend_unprofiled, watch_autocast
 
 DEFAULT_ITERATIONS: Final = (10, 15)
 WARMUP_COUNT: Final = 3
@@ -104,9 +104,7 @@ class Recorder:
             self._lifetime = entered.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         with self._lifetime:
             self._watch.stop()
             if self.is_elsewhere or self.error is not None:
@@ -119,20 +117,28 @@ class Recorder:
 
     def _end_iteration(self, count: int) -> None:
         """Do what is due after iteration `count - 1`."""
-        if count != self.iteration_count + 1:
-            self._start_anew()
+        if count != self.iteration_count + 1:  # training began after a forward pass, or another optimizer sets the pace
+            self._drop_capture()
+            self._captured = None
+            self._clock.clear()
         self.iteration_count = count
         if count < self.plan.first:
             self._time(count > WARMUP_COUNT)
             if count == self.plan.first - 1:
-                self._start_capture()
+                self._watch.settle()
+                with interrupts_deferred():
+                    self._capture = Capture(self.plan.end - self.plan.first)
         elif self._capture is not None:
             self._advance_capture(self._capture)
         elif self._captured is not None:
             # The GPU idled while the file was written: the first iteration afterwards is not like the others.
             self._time(count > self.plan.end + 1)
         if self._captured is not None and self._clock.lap_count >= TIMED_COUNT:
-            self._complete()
+            self._watch.stop()
+            with interrupts_deferred():
+                self._save(is_last=True)
+            if self._when_complete is not None:
+                self._when_complete()
 
     def _time(self, is_steady: bool) -> None:
         if is_steady:
@@ -140,22 +146,11 @@ class Recorder:
         else:
             self._clock.begin()
 
-    def _start_anew(self) -> None:
-        """Forget what was counted: training began after a forward pass, or another optimizer sets the pace."""
-        self._drop_capture()
-        self._captured = None
-        self._clock.clear()
-
     def _drop_capture(self) -> None:
         capture, self._capture = self._capture, None
         self._watch.is_profiling = False
         if capture is not None:
             capture.stop()
-
-    def _start_capture(self) -> None:
-        self._watch.settle()
-        with interrupts_deferred():
-            self._capture = Capture(self.plan.end - self.plan.first)
 
     def _advance_capture(self, capture: Capture) -> None:
         with interrupts_deferred():
@@ -180,13 +175,6 @@ class Recorder:
             raise CaptureError(self._explain_nothing())
         if not self._is_last_saved:
             self._save(is_last=True)
-
-    def _complete(self) -> None:
-        self._watch.stop()
-        with interrupts_deferred():
-            self._save(is_last=True)
-        if self._when_complete is not None:
-            self._when_complete()
 
     def _save(self, *, is_last: bool = False) -> None:
         """Write what there is; with the host's times once nothing is timed any more, nor hooked."""
@@ -239,3 +227,111 @@ def summarise(trace: Trace) -> str:
     if torch.cuda.is_initialized() and not trace.is_measured:
         text += " (the profiler may not use CUPTI here, or nothing ran on the GPU)"
     return text
+
+
+_NS_PER_MS: Final = 1e6
+_MOST_LAPS: Final = 100
+"""Only the last ones are kept: a long run needs no more to know its median."""
+
+Instant = tuple[int, torch.cuda.Event | None]
+
+
+class Stopwatch:
+    """Own the instants at which iterations began and ended; nothing waits for the GPU before the times are read."""
+
+    def __init__(self) -> None:
+        self._begin: Instant | None = None
+        self._laps: deque[tuple[Instant, Instant]] = deque(maxlen=_MOST_LAPS)
+
+    @property
+    def lap_count(self) -> int:
+        """Return how many iterations were timed."""
+        return len(self._laps)
+
+    def begin(self) -> None:
+        """Start timing an iteration here, and drop the one that runs."""
+        self._begin = _look()
+
+    def lap(self) -> None:
+        """End the iteration that runs, and start the next one at the same instant."""
+        now = _look()
+        if self._begin is not None:
+            self._laps.append((self._begin, now))
+        self._begin = now
+
+    def clear(self) -> None:
+        """Forget all laps."""
+        self._laps.clear()
+        self._begin = None
+
+    def durations_ns(self) -> list[int]:
+        """Return how long each iteration took; waits for the GPU."""
+        return [_between_ns(begin, end) for begin, end in self._laps]
+
+
+def _look() -> Instant:
+    event = None
+    if torch.cuda.is_initialized():
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+    return time.perf_counter_ns(), event
+
+
+def _between_ns(begin: Instant, end: Instant) -> int:
+    (begin_ns, begin_event), (end_ns, end_event) = begin, end
+    if begin_event is None or end_event is None or begin_event.device != end_event.device:
+        return end_ns - begin_ns
+    end_event.synchronize()
+    elapsed_ms: float = begin_event.elapsed_time(end_event)
+    return round(elapsed_ms * _NS_PER_MS)
+
+
+class Capture:
+    """Own the profiler: created before an iteration that warms it up, then told of each iteration that ends."""
+
+    def __init__(self, iteration_count: int) -> None:
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+            raise CaptureError(
+                "another profiler is running: use wavecast.tracer.trace_handler as its on_trace_ready, or turn it off"
+            )
+        device_type = "cuda" if torch.cuda.is_initialized() else "cpu"
+        self._wanted_count = iteration_count
+        self._ended_count = 0
+        self._hooks = ExitStack()
+        self._profiler: profile = make_profiler(device_type, iteration_count, None)
+        self._profiler.start()
+        self._autocast_seen = self._hooks.enter_context(watch_autocast(device_type))
+        self._counted = self._hooks.enter_context(count_lookups())
+
+    @property
+    def captured_count(self) -> int:
+        """Return how many iterations were captured from their start to their end."""
+        return max(0, self._ended_count - 1)
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether all iterations that were asked for were captured."""
+        return self.captured_count >= self._wanted_count
+
+    def end_iteration(self) -> None:
+        """Note that an iteration has ended; after the last one the profiler stops."""
+        self._ended_count += 1
+        if self.is_done:
+            self.stop()
+            return
+        self._profiler.step()
+        if self._ended_count == 1:
+            self._hooks.close()
+            self._hooks.enter_context(ModuleSpans())
+
+    def stop(self) -> None:
+        """Remove the hooks and stop the profiler, whether done or not."""
+        self._hooks.close()
+        self._profiler.stop()
+
+    def read(self, workload: Workload) -> Trace:
+        """Return what was captured; raises CaptureError where no iteration was."""
+        if not self.captured_count:
+            raise CaptureError("the code ended before the first iteration to be captured did")
+        trace = import_profiler(self._profiler, workload, next(iter(self._autocast_seen), None))
+        return add_lookups(keep_iterations(trace, self.captured_count), self._counted)

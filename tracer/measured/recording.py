@@ -12,7 +12,7 @@ from torch.profiler import profile
 from ...errors import InputError
 from ...formats.files.open import save_trace
 from ...formats.trace.tables import Workload
-from ..description.origin import check_workload
+from ..description.device import check_workload
 from .files import check_output, import_profiler, rank_path
 from .recorder import DEFAULT_ITERATIONS, Plan, Recorder
 

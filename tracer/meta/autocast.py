@@ -18,10 +18,75 @@ from typing import Any, Final
 import torch
 import torch.utils.checkpoint
 from torch import Tensor
-from torch.amp import autocast_mode
+from torch.amp import GradScaler, autocast_mode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...formats.trace.autocast import CASTS, WIDE_BY_DTYPE, Cast
 from ..hooks.patches import patched
+
+_NO_OVERFLOW: Final = 0.0
+_OVERRIDING = "Warning only once for all operators"
+
+
+class ScalerReads:
+    """Hold the values that gradient scalers read."""
+
+    def __init__(self) -> None:
+        self.is_disabled_early = False
+        """Whether the step used a scaler that had been made, and disabled, before the recording."""
+        self._known: Any = WeakIdKeyDictionary()
+
+    def give(self, tensor: Tensor, value: float) -> None:
+        """Let a tensor of one element have this value."""
+        self._known[tensor] = value
+
+    def read(self, tensor: Tensor) -> float:
+        """Return a tensor's value (the meta kernel of aten::_local_scalar_dense)."""
+        value: float | None = self._known.get(tensor)
+        if value is None:
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        return value
+
+    def unscale(self, _gradients: list[Tensor], found_infinite: Tensor, _inverse_scale: Tensor) -> None:
+        """Check gradients (the meta kernel of aten::_amp_foreach_non_finite_check_and_unscale_)."""
+        self.give(found_infinite, _NO_OVERFLOW)
+
+
+@contextmanager
+def grad_scaler_on_meta() -> Iterator[ScalerReads]:
+    """Let gradient scalers read what they need of meta tensors; they find that nothing overflowed.
+
+    That is whether a gradient was infinite, and their own scale; all else that reads a value is refused as before.
+    Enter it inside `autocast_on_meta`, which keeps them from disabling themselves where there is no CUDA.
+    """
+    reads = ScalerReads()
+    library = torch.library.Library("aten", "IMPL")
+    begin, scale, get_scale = GradScaler.__init__, GradScaler.scale, GradScaler.get_scale
+    made: weakref.WeakSet[GradScaler] = weakref.WeakSet()
+
+    def make(self: GradScaler, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        made.add(self)
+
+    def watch(self: GradScaler, outputs: Any) -> Any:
+        reads.is_disabled_early |= not self._enabled and self not in made
+        return scale(self, outputs)
+
+    def tell(self: GradScaler) -> float:
+        if self._enabled and self._scale is not None and self._scale.is_meta:
+            reads.give(self._scale, self._init_scale)
+        return get_scale(self)
+
+    with ExitStack() as stack:
+        stack.callback(library._destroy)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_OVERRIDING)
+            library.impl("_local_scalar_dense", reads.read, "Meta")
+            library.impl("_amp_foreach_non_finite_check_and_unscale_", reads.unscale, "Meta")
+        for name, value in {"__init__": make, "scale": watch, "get_scale": tell}.items():
+            stack.enter_context(patched(GradScaler, name, value))
+        yield reads
+
 
 CUDA: Final = "cuda"
 _META: Final = "meta"
@@ -116,7 +181,8 @@ _active: list[MetaAutocast] = []
 @contextmanager
 def autocast_resumed() -> Iterator[None]:
     """Let the ops that a dispatch mode runs in place of another be converted as they are outside of modes."""
-    exclude, is_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded, _is_layer_excluded()
+    exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
+    is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY)
     resumes = is_excluded and any(state.is_on and not state.depth for state in _active)
     if resumes:
         exclude(_KEY, False)
@@ -125,10 +191,6 @@ def autocast_resumed() -> Iterator[None]:
     finally:
         if resumes:
             exclude(_KEY, True)
-
-
-def _is_layer_excluded() -> bool:
-    return torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY)
 
 
 @contextmanager
@@ -175,29 +237,25 @@ def _run(state: MetaAutocast, rule: Rule, op: Any, *args: Any, **kwargs: Any) ->
         state.depth -= 1
 
 
-def _run_in(
-    state: MetaAutocast, dtype: torch.dtype, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_cached: bool
-) -> Any:
-    converted = {name: state.convert(item, dtype, is_cached=is_cached) for name, item in kwargs.items()}
-    return op(*state.convert(args, dtype, is_cached=is_cached), **converted)
+def _run_in(find_dtype: Callable[[tuple[Any, ...]], torch.dtype], *, is_cached: bool = True) -> Rule:
+    """Return the rule that converts everything to the type that is found from the arguments."""
+
+    def run(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        dtype = find_dtype(args)
+        converted = {name: state.convert(item, dtype, is_cached=is_cached) for name, item in kwargs.items()}
+        return op(*state.convert(args, dtype, is_cached=is_cached), **converted)
+
+    return run
 
 
-def _run_lower(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _run_in(state, torch.get_autocast_dtype(CUDA), op, args, kwargs, True)
+def _lower(_args: tuple[Any, ...]) -> torch.dtype:
+    return torch.get_autocast_dtype(CUDA)
 
 
-def _run_lower_uncached(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _run_in(state, torch.get_autocast_dtype(CUDA), op, args, kwargs, False)
-
-
-def _run_wide(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _run_in(state, torch.float32, op, args, kwargs, True)
-
-
-def _run_widest(state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _widest(args: tuple[Any, ...]) -> torch.dtype:
     tensors = [item for arg in args for item in (arg if isinstance(arg, list | tuple) else (arg,))]
     is_wide = any(_is_eligible(item) and item.dtype is torch.float32 for item in tensors)
-    return _run_in(state, torch.float32 if is_wide else torch.get_autocast_dtype(CUDA), op, args, kwargs, True)
+    return torch.float32 if is_wide else _lower(args)
 
 
 def _run_with_dtype(_state: MetaAutocast, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -214,7 +272,10 @@ def _run_other_overload(_state: MetaAutocast, op: Any, args: tuple[Any, ...], kw
     return _overload(_DTYPE_OVERLOADS[op.name()])(*args, *defaults, **kwargs, dtype=dtype)
 
 
-_RULES: Final[dict[Cast, Rule]] = {Cast.LOWER: _run_lower, Cast.WIDE: _run_wide, Cast.PROMOTE: _run_widest}
+_RULES: Final[dict[Cast, Rule]] = {
+    Cast.LOWER: _run_in(_lower), Cast.WIDE: _run_in(lambda _: torch.float32), Cast.PROMOTE: _run_in(_widest),
+}  # fmt: skip
+_run_lower_uncached: Final = _run_in(_lower, is_cached=False)
 
 
 def _overload(name: str) -> Any:
@@ -253,7 +314,8 @@ def _patches(state: MetaAutocast) -> Iterator[tuple[object, str, object]]:
     yield torch.cuda.amp.common, "amp_definitely_not_available", lambda: False
     yield torch.cuda, "is_bf16_supported", lambda *_flags, **_options: True
     yield autocast_mode, "_cast", partial(_cast_arguments, autocast_mode._cast)
-    yield torch.utils.checkpoint, "_infer_device_type", partial(_infer_cuda, torch.utils.checkpoint._infer_device_type)
+    infer: Callable[..., str] = torch.utils.checkpoint._infer_device_type
+    yield torch.utils.checkpoint, "_infer_device_type", lambda *args: _as_cuda(infer(*args))
     for owner in (torch.amp, autocast_mode):
         yield owner, "is_autocast_available", _of_cuda(autocast_mode.is_autocast_available)
     for name in ("is_autocast_enabled", "get_autocast_dtype"):
@@ -271,10 +333,6 @@ def _of_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*map(_as_cuda, args), **{name: _as_cuda(value) for name, value in kwargs.items()})
 
     return ask
-
-
-def _infer_cuda(infer: Callable[..., str], *args: Any) -> str:
-    return _as_cuda(infer(*args))
 
 
 def _cast_arguments(cast: Callable[..., Any], value: Any, device_type: str, dtype: torch.dtype) -> Any:

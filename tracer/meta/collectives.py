@@ -121,9 +121,6 @@ class CollectiveLog:
                 name=[MISSING if group.name is None else strings[hide_private(group.name)] for group in groups],
             ),
             build_table(
-                MemberTable,
-                len(members),
-                group=[number for number, _ in members],
-                rank=[rank for _, rank in members],
+                MemberTable, len(members), group=[number for number, _ in members], rank=[rank for _, rank in members]
             ),
         )

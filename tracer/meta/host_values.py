@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 import torch
@@ -56,13 +56,7 @@ class HostValues(TorchDispatchMode):
         values: Tensor | None = self._values.get(tensor)
         return None if values is None or _is_emptied(values) else values
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Order matters: a reader (`item`, `nonzero`, a copy to the host) must answer before the meta kernel runs, which
         # would refuse; and values must be followed after it ran, as only then the result tensors exist. Ops on tensors
         # that nobody follows cost one dictionary look-up.
@@ -153,9 +147,7 @@ class HostReads(TorchFunctionMode):
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _HOST_READERS and args[0].device == _META:
             values = self._values.find(args[0])
             if values is not None:
@@ -230,17 +222,12 @@ def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], order_
 
 _CHOICES: Final = {
     _aten.topk.default: 2,
-    _aten.sort.default: 1,
-    _aten.argsort.default: 1,
-    _aten.argmax.default: 1,
-    _aten.max.dim: 1,
+    **dict.fromkeys((_aten.sort.default, _aten.argsort.default, _aten.argmax.default, _aten.max.dim), 1),
 }
 """Ops that choose among candidates, and where their arguments name the axis; indices are their last result."""
 _FILLED: Final[Mapping[Any, Callable[[tuple[Any, ...]], Any]]] = {
-    _aten.zeros_like.default: lambda _: 0,
-    _aten.new_zeros.default: lambda _: 0,
-    _aten.ones_like.default: lambda _: 1,
-    _aten.new_ones.default: lambda _: 1,
+    **dict.fromkeys((_aten.zeros_like.default, _aten.new_zeros.default), lambda _: 0),
+    **dict.fromkeys((_aten.ones_like.default, _aten.new_ones.default), lambda _: 1),
     _aten.full_like.default: lambda args: args[1],
     _aten.new_full.default: lambda args: args[2],
 }
@@ -353,22 +340,16 @@ _READERS: Final[dict[Any, Reader]] = {
     **({_aten._grouped_mm.default: _group_products} if hasattr(_aten, "_grouped_mm") else {}),
     _aten._ctc_loss.Tensor: _lose_alignments,
     _aten._ctc_loss_backward.Tensor: _shape_like_scores,
-    _aten._local_scalar_dense.default: _read_scalar,
-    _aten.item.default: _read_scalar,
-    _aten.is_nonzero.default: _read_scalar,
+    **dict.fromkeys((_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default), _read_scalar),
     _aten.equal.default: _read_pair,
     _aten._to_copy.default: _copy_to_host,
     _aten.copy_.default: _copy_between,
-    _aten.nonzero.default: _make_from_values,
-    _aten.nonzero_numpy.default: _make_from_values,
-    _aten.repeat_interleave.Tensor: _make_from_values,
-    _aten._unique2.default: _make_from_values,
-    _aten.unique_dim.default: _make_from_values,
-    _aten.unique_consecutive.default: _make_from_values,
-    _aten.bincount.default: _make_from_values,
+    **dict.fromkeys((
+        _aten.nonzero.default, _aten.nonzero_numpy.default, _aten.repeat_interleave.Tensor, _aten._unique2.default,
+        _aten.unique_dim.default, _aten.unique_consecutive.default, _aten.bincount.default,
+    ), _make_from_values),
     _aten.masked_select.default: _select_masked,
-    _aten.index.Tensor: _index_masked,
-    _aten.index_put.default: _index_masked,
-    _aten.index_put_.default: _index_masked,
-    _aten._index_put_impl_.default: _index_masked,
-}
+    **dict.fromkeys((
+        _aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default,
+    ), _index_masked),
+}  # fmt: skip

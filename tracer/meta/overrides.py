@@ -12,22 +12,126 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils import _foreach_utils
 
 from ..hooks.patches import patched
-from .attention import attend
 from .recurrent import (
     run_gru,
+    run_gru_cell,
     run_lstm,
+    run_lstm_cell,
     run_packed_gru,
     run_packed_lstm,
     run_packed_rnn_relu,
     run_packed_rnn_tanh,
     run_rnn_relu,
     run_rnn_tanh,
+    shape_cudnn_rnn_backward,
+    shape_gru_cell,
+    shape_gru_cell_backward,
+    shape_lstm_cell,
+    shape_lstm_cell_backward,
 )
-from .recurrent_cells import run_gru_cell, run_lstm_cell
-from .shape_rules import FAILING_RULES, SHAPE_RULES
+
+_MAX_FLASH_HEAD_DIM = 256
+_HALF_TYPES = (torch.float16, torch.bfloat16)
+_FLASH_HEAD_DIM_MULTIPLE = 8
+_MASK_ALIGNMENT_ELEMENTS = 16
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Run scaled-dot-product attention as one fused op, chosen by CUDA's rules (same schema as torch's op).
+
+    Rules after torch's documented order for compute capability 8.0 and newer: half types without a mask run
+    FlashAttention, masked or fp32 ones the memory-efficient kernel, anything else the mathematical form. (9.0 and 10.0
+    with a recent cuDNN prefer cuDNN's kernel for the first kind: that choice is left to the analyzer.)
+    """
+    options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
+    if _fits_flash(query, key, value, attn_mask, is_causal, enable_gqa):
+        return _attend_flash(query, key, value, **options)  # type: ignore[arg-type]
+    if _fits_efficient(query, key, value, attn_mask, is_causal, enable_gqa):
+        needs_gradient = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
+        bias = None if attn_mask is None else _expand_mask(query, key, attn_mask)
+        fused = torch.ops.aten._scaled_dot_product_efficient_attention
+        return fused(query, key, value, bias, needs_gradient, **options)[0]  # type: ignore[no-any-return]
+    plain = torch.ops.aten._scaled_dot_product_attention_math
+    return plain(query, key, value, attn_mask, **options, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
+
+
+def _attend_flash(
+    query: Tensor, key: Tensor, value: Tensor, *, dropout_p: float, is_causal: bool, scale: float | None
+) -> Tensor:
+    head_dim = query.shape[-1]
+    missing = -head_dim % _FLASH_HEAD_DIM_MULTIPLE
+    if missing:
+        query, key, value = (functional.pad(item, (0, missing)) for item in (query, key, value))
+    chosen_scale = scale if scale is not None or not missing else head_dim**-0.5
+    fused = torch.ops.aten._scaled_dot_product_flash_attention
+    output: Tensor = fused(query, key, value, dropout_p, is_causal, False, scale=chosen_scale)[0]
+    return output[..., :head_dim] if missing else output
+
+
+def _fits_flash(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, enable_gqa: bool
+) -> bool:
+    return (
+        torch.backends.cuda.flash_sdp_enabled()
+        and mask is None
+        and query.dtype in _HALF_TYPES
+        and _is_batched(query, key, value)
+        and _same_heads(query, key, value, enable_gqa)
+        and query.shape[-1] == value.shape[-1] <= _MAX_FLASH_HEAD_DIM
+        and not (is_causal and query.shape[-2] != key.shape[-2])
+    )
+
+
+def _fits_efficient(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, enable_gqa: bool
+) -> bool:
+    multiple = 4 if query.dtype is torch.float32 else 8
+    return (
+        torch.backends.cuda.mem_efficient_sdp_enabled()
+        and query.dtype in (torch.float32, *_HALF_TYPES)
+        and _is_batched(query, key, value)
+        and not enable_gqa
+        and _same_heads(query, key, value, False)
+        and query.shape[-1] % multiple == 0
+        and value.shape[-1] % multiple == 0
+        and not (is_causal and mask is not None)
+        and not (mask is not None and mask.requires_grad)
+    )
+
+
+def _is_batched(*operands: Tensor) -> bool:
+    return all(item.dim() == 4 and item.numel() > 0 and item.stride(-1) == 1 for item in operands)
+
+
+def _same_heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
+    if not (query.shape[0] == key.shape[0] == value.shape[0] and key.shape[1] == value.shape[1]):
+        return False
+    return query.shape[1] % key.shape[1] == 0 if enable_gqa else query.shape[1] == key.shape[1]
+
+
+def _expand_mask(query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
+    """Return the mask as an additive bias of full shape, its rows aligned as the kernel needs them."""
+    if mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    length = key.shape[-2]
+    missing = -length % _MASK_ALIGNMENT_ELEMENTS
+    if missing:
+        mask = functional.pad(mask, (0, missing))[..., :length] if mask.shape[-1] == length else mask
+    return mask.expand(query.shape[0], query.shape[1], query.shape[-2], length)
 
 
 def drop_out(data: Tensor, p: float, train: bool) -> Tensor:
@@ -48,17 +152,8 @@ def normalize_rms(
     return output
 
 
-def soften_max(data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def soften_max(run: Callable[..., Tensor], data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Run softmax as CUDA does, which reads float16 and gives float32 in one op (schema of aten::softmax.int)."""
-    return _run_softmax(torch.ops.aten._softmax, data, dim, dtype)
-
-
-def soften_max_log(data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Run the softmax's logarithm as CUDA does (schema of aten::log_softmax.int)."""
-    return _run_softmax(torch.ops.aten._log_softmax, data, dim, dtype)
-
-
-def _run_softmax(run: Callable[..., Tensor], data: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     if data.dtype is torch.float16 and dtype is torch.float32:
         return run(data, dim, True)
     return run(data if dtype is None else data.to(dtype), dim, False)
@@ -76,8 +171,8 @@ def put_in_place(data: Tensor, indices: list[Tensor | None], values: Tensor, acc
 STAND_INS: dict[str, Callable[..., Any]] = {
     "aten::scaled_dot_product_attention": attend,
     "aten::dropout": drop_out,
-    "aten::softmax.int": soften_max,
-    "aten::log_softmax.int": soften_max_log,
+    "aten::softmax.int": partial(soften_max, torch.ops.aten._softmax),
+    "aten::log_softmax.int": partial(soften_max, torch.ops.aten._log_softmax),
     "aten::lstm.input": run_lstm,
     "aten::gru.input": run_gru,
     "aten::rnn_tanh.input": run_rnn_tanh,
@@ -129,13 +224,54 @@ def foreach_on_meta() -> Iterator[None]:
         yield
 
 
-_SUPPORT = (
-    "_get_foreach_kernels_supported_devices",
-    "_get_fused_kernels_supported_devices",
-    "_get_capturable_supported_devices",
-)
+_SUPPORT = tuple(f"_get_{kind}_supported_devices" for kind in ("foreach_kernels", "fused_kernels", "capturable"))
 """Functions that name the types of devices where optimizers can do something."""
 
 
 def _with_meta(list_devices: Callable[..., list[str]], *args: Any, **kwargs: Any) -> list[str]:
     return [*list_devices(*args, **kwargs), "meta"]
+
+
+def shape_fused_rms_norm(
+    data: Tensor, normalized_shape: list[int], _weight: Tensor | None, _eps: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return the shapes of aten::_fused_rms_norm: the output and one reciprocal deviation per row, in fp32 or wider."""
+    rows = [*data.shape[: data.dim() - len(normalized_shape)], *(1 for _ in normalized_shape)]
+    statistics_dtype = torch.float64 if data.dtype is torch.float64 else torch.float32
+    return torch.empty_like(data), data.new_empty(rows, dtype=statistics_dtype)
+
+
+def shape_like_first(data: Tensor, *_rest: Any, **_options: Any) -> Tensor:
+    """Return the shape of an op whose result is like what it reads first: a gradient, a sample, a running sum."""
+    return torch.empty_like(data)
+
+
+def shape_like_second(_gradient: Tensor, data: Tensor, *_rest: Any, **_options: Any) -> Tensor:
+    """Return the shape of a gradient with respect to what an op reads second."""
+    return torch.empty_like(data)
+
+
+def change_in_place(*_arguments: Any, **_options: Any) -> None:
+    """Return nothing: the op writes to what it is given (fused optimizers)."""
+
+
+SHAPE_RULES: dict[str, Callable[..., Any]] = {
+    "aten::_cudnn_rnn_backward": shape_cudnn_rnn_backward,
+    "aten::_thnn_fused_gru_cell": shape_gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": shape_gru_cell_backward,
+    "aten::_thnn_fused_lstm_cell": shape_lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": shape_lstm_cell_backward,
+    "aten::_fused_rms_norm": shape_fused_rms_norm,
+    **{f"aten::{name}": shape_like_first for name in (
+        "mish_backward", "_logcumsumexp", "_standard_gamma_grad", "_sample_dirichlet", "_dirichlet_grad", "binomial",
+    )},
+    **{f"aten::{name}": shape_like_second for name in (
+        "multi_margin_loss_backward", "multilabel_margin_loss_backward", "_ctc_loss_backward",
+    )},
+    **dict.fromkeys(("aten::_cummax_helper", "aten::_cummin_helper"), change_in_place),
+    **{f"aten::_fused_{name}_{overload}": change_in_place
+       for name in ("sgd", "adam", "adamw", "adagrad") for overload in ("", ".tensor_lr")},
+}  # fmt: skip
+"""What gives an op its shapes where torch itself has no rule for the meta device."""
+FAILING_RULES = frozenset({"aten::_thnn_fused_lstm_cell"})
+"""Ops whose rule in torch fails: it asks for biases, which a cell need not have."""

@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
@@ -20,13 +21,10 @@ from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Meta, Phase, Precision, Trace
 from ..description.signatures import describe_arguments, describe_tensor, describe_value, tensors_in
-from ..hooks.modules import ModulePaths
-from ..hooks.optimizers import OptimizerSteps
-from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
+from ..hooks.modules import ModulePaths, OptimizerSteps
+from .autocast import MetaAutocast, ScalerReads, autocast_on_meta, autocast_resumed, grad_scaler_on_meta
 from .collectives import Answer, Flights
 from .compiled import RegionRows, compiled_functions_eager
-from .grad_scaler import ScalerReads, grad_scaler_on_meta
-from .layouts import in_cuda_layout
 from .oplog import OpLog, OpRow
 from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
 from .script_clock import ScriptClock
@@ -123,13 +121,7 @@ class MetaOps(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(is_traceable_wrapper_subclass_type(item) for item in types):
             return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
@@ -295,9 +287,7 @@ class _MetaByDefault(TorchFunctionMode):
         self._optimizers = optimizers
         self._constructors = frozenset(_device_constructors())
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         follows = func is torch.sparse_coo_tensor and bool(tensors_in(args))  # makes it where its values are
         if func in self._constructors and kwargs.get("device") is None and not follows:
@@ -315,8 +305,10 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
     stand_in = STAND_INS.get(func.name())
     if stand_in is not None:
         return stand_in
-    if func is torch.ops.aten.index_put.default and _runs_in_node("IndexBackward"):
-        return put_in_place
+    if func is torch.ops.aten.index_put.default:
+        node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
+        if node is not None and str(node.name()).startswith("IndexBackward"):
+            return put_in_place
     if func.namespace == "fsdp":  # its copies run as other ops
         return partial(func._op_dk, torch._C.DispatchKey.CPU)
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -324,12 +316,6 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
     if has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU"):
         return None if has_kernel(func.name(), "Meta") else partial(func._op_dk, composite)
     return None
-
-
-def _runs_in_node(name: str) -> bool:
-    """Say whether an autograd node whose name begins so is being differentiated."""
-    node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
-    return node is not None and str(node.name()).startswith(name)
 
 
 def _call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None) -> Any:
@@ -356,3 +342,25 @@ def _values_message(name: str, module: str | None) -> str:
         f"{name}{where} needs the values of a tensor, and a shape-only recording has none: keep .item(), .cpu(), "
         "printing, boolean indexing and nonzero out of the step (torch.where keeps shapes fixed), or record on a GPU"
     )
+
+
+_LAYOUTS: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""By number of dimensions."""
+
+
+def in_cuda_layout(func: torch._ops.OpOverload, args: tuple[Any, ...], result: Any) -> Any:
+    """Return a convolution's result with its channels innermost where those of its input or its weights are.
+
+    So does torch with cuDNN (`cudnn_conv_suggest_memory_format`); on the meta device results are contiguous.
+    """
+    if func is not torch.ops.aten.convolution.default or not isinstance(result, Tensor):
+        return result
+    layout = _LAYOUTS.get(result.dim())
+    if layout is None or not any(_has_innermost_channels(item, layout) for item in args[:2]):
+        return result
+    return result.contiguous(memory_format=layout)
+
+
+def _has_innermost_channels(value: Any, layout: torch.memory_format) -> bool:
+    """Say whether a tensor is laid out so, and in no other way: without height and width the two are one."""
+    return isinstance(value, Tensor) and value.is_contiguous(memory_format=layout) and not value.is_contiguous()

@@ -20,10 +20,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..hooks.modules import ModulePaths
-from ..hooks.optimizers import OptimizerSteps
+from ..hooks.modules import ModulePaths, OptimizerSteps
 from ..hooks.patches import patched
-from ..host_times.plain_python import PlainLayer
+from ..host_times.pieces import PlainLayer
 from .script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes
 
 _ROUNDS: Final = 30
@@ -63,9 +62,8 @@ class ScriptClock:
 
         While it runs, the clock stands.
         """
-        return (
-            time.thread_time_ns() if self._collecting_since_ns is None else self._collecting_since_ns
-        ) - self._garbage_ns
+        since_ns = self._collecting_since_ns
+        return (time.thread_time_ns() if since_ns is None else since_ns) - self._garbage_ns
 
     def enter(self) -> None:
         """Stop: torch, or the recorder, is asked for something."""
@@ -73,8 +71,10 @@ class ScriptClock:
         if self._depth > 1:
             return
         now = self.now_ns()
-        if self._resumed_ns is not None:
-            self._note_stretch(now - self._resumed_ns)
+        if self._resumed_ns is not None and not self._optimizers.is_running:  # its loop is torch's own
+            self._before.stretches.append(
+                ScriptStretch(now - self._resumed_ns, is_after_op=self._has_run_op, is_loading=self._is_loading)
+            )
         self._host_op_count = 0
         self._host_ns, self._is_of_gpu, self._asks_gpu = 0.0, False, False
 
@@ -84,8 +84,9 @@ class ScriptClock:
         if self._depth:
             return
         now = self.now_ns()
-        if self._host_ns and not (self._is_of_gpu or self._asks_gpu):
-            self._note_host(self._host_ns)
+        if self._host_ns and not (self._is_of_gpu or self._asks_gpu or self._optimizers.is_running):
+            self._before.host_ns += self._host_ns
+            self._before.host_loading_ns += self._is_loading * self._host_ns
         self._has_run_op = self._host_op_count > 0 or self._is_of_gpu
         if self._has_run_op and self.is_probing:
             now = self._probe(now)
@@ -136,21 +137,10 @@ class ScriptClock:
             self._cost = replace(self._cost, cold_ns=median(times.cold_ns))
         return times.settled(replace(self._cost, module_ns=times.usual_module_ns(self._cost)))
 
-    def _note_stretch(self, time_ns: float) -> None:
-        if not self._optimizers.is_running:  # its loop is torch's own
-            self._before.stretches.append(
-                ScriptStretch(time_ns=time_ns, is_after_op=self._has_run_op, is_loading=self._is_loading)
-            )
-
     def note_module(self) -> None:
         """Note that the stretch that has just ended did so because a module was called."""
         if self._before.stretches and not self._optimizers.is_running:
             self._before.stretches[-1] = replace(self._before.stretches[-1], opens_module=True)
-
-    def _note_host(self, time_ns: float) -> None:
-        if not self._optimizers.is_running:
-            self._before.host_ns += time_ns
-            self._before.host_loading_ns += self._is_loading * time_ns
 
     @contextmanager
     def stopped(self, *, keeps: bool = False) -> Iterator[None]:
@@ -175,7 +165,8 @@ class ScriptClock:
             try:
                 return load(loader)
             finally:
-                self._pass()
+                self.enter()  # what has run until now counts as what it is
+                self.leave()
                 self._is_loading = outer
 
         def note_garbage(phase: str, _details: Any) -> None:
@@ -199,11 +190,6 @@ class ScriptClock:
                 yield
         finally:
             gc.callbacks.remove(note_garbage)
-
-    def _pass(self) -> None:
-        """Count what has run until now as what it is, before something else begins."""
-        self.enter()
-        self.leave()
 
     def calibrate_usual(self) -> None:
         """Find what the known piece of Python takes between eager ops; to be called before anything is patched."""
@@ -250,9 +236,7 @@ class ClockedFunctions(TorchFunctionMode):
         super().__init__()
         self._clock = clock
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._clock.enter()
         try:
             if args and _is_on_gpu(args[0]):

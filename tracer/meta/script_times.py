@@ -62,7 +62,10 @@ class RecordingCost:
             left = [(item.time_ns - self.reached_ns(item), item.is_loading) for item in group]
             whole = sum(time_ns for time_ns, _ in left)
             if whole > 0:
-                warm = self._warm_ns(whole)
+                # Amid eager ops it takes less by a part, at most by the known piece's.
+                is_colder = 0 < self.usual_ns < self.cold_ns
+                least = whole - (self.cold_ns - self.usual_ns)
+                warm = max(whole * self.usual_ns / self.cold_ns, least) if is_colder else whole
                 own += warm
                 loading += warm * float(np.clip(sum(time_ns for time_ns, loads in left if loads) / whole, 0.0, 1.0))
         return own, loading
@@ -71,12 +74,6 @@ class RecordingCost:
         """Return what passes of a stretch before the script goes on and after it asked for something."""
         reached_ns = self.after_op_ns if stretch.is_after_op else self.after_call_ns
         return reached_ns + stretch.opens_module * self.module_ns
-
-    def _warm_ns(self, time_ns: float) -> float:
-        """Return what so much time amid recording takes amid eager ops: longer by a part, at most by the piece's."""
-        if not 0 < self.usual_ns < self.cold_ns:
-            return time_ns
-        return max(time_ns * self.usual_ns / self.cold_ns, time_ns - (self.cold_ns - self.usual_ns))
 
 
 @dataclass(slots=True)

@@ -78,10 +78,6 @@ def _coalesce(data: Tensor) -> Tensor:
     return _make(data, min(data._nnz(), prod(data.shape[: data.sparse_dim()])), data.dtype, True)
 
 
-def _mask(data: Tensor, mask: Tensor) -> Tensor:
-    return _make(mask, mask._nnz(), data.dtype, mask.is_coalesced())
-
-
 def _combine(one: Tensor, other: Any, **_kwargs: Any) -> Tensor:
     """Return the shape of a sum, or of a product with a number."""
     if not isinstance(other, Tensor) or not other.dim():
@@ -112,11 +108,10 @@ def _multiply(left: Tensor, right: Tensor) -> Tensor:
     return torch.empty((left.shape[0], right.shape[1]), dtype=left.dtype, device=left.device)
 
 
-def _add_product(_added: Tensor, left: Tensor, right: Tensor, **_factors: Any) -> Tensor:
-    return _multiply(left, right)
-
-
-_PRODUCTS: Final[dict[Any, Rule]] = {_aten.mm.default: _multiply, _aten.addmm.default: _add_product}
+_PRODUCTS: Final[dict[Any, Rule]] = {
+    _aten.mm.default: _multiply,
+    _aten.addmm.default: lambda _added, left, right, **_factors: _multiply(left, right),
+}
 _RULES: Final[dict[Any, Rule]] = {
     **_PRODUCTS,
     **dict.fromkeys(
@@ -127,6 +122,6 @@ _RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys((_aten.add_.Tensor, _aten.sub_.Tensor, _aten.mul_.Tensor, _aten.div_.Tensor), _combine_in_place),
     **dict.fromkeys((_aten._foreach_add_.List, _aten._foreach_mul_.Scalar, _aten._foreach_div_.Scalar), _each_in_place),
     _aten._coalesce.default: _coalesce,
-    _aten.sparse_mask.default: _mask,
+    _aten.sparse_mask.default: lambda data, mask: _make(mask, mask._nnz(), data.dtype, mask.is_coalesced()),
     _aten._to_dense.default: _to_dense,
 }

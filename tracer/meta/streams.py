@@ -12,10 +12,8 @@ _DEFAULT: Final = 0
 
 
 class _State:
-    """Hold the stream that is current."""
-
-    def __init__(self) -> None:
-        self.stream: FakeStream | None = None
+    stream: FakeStream | None = None
+    """The current one."""
 
 
 _state: Final = _State()
@@ -61,14 +59,10 @@ class FakeStream:
         """Return an event that has happened."""
         return event or torch.cuda.Event()
 
-    def wait_event(self, _event: Any) -> None:
+    def synchronize(self, *_awaited: Any) -> None:
         """Wait for nothing."""
 
-    def wait_stream(self, _stream: Any) -> None:
-        """Wait for nothing."""
-
-    def synchronize(self) -> None:
-        """Wait for nothing."""
+    wait_event = wait_stream = synchronize
 
 
 class OnFakeStream:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from ...errors import InputError
-from .reading import Reading, first_number
-from .subject import refuse
+from ...errors import InputError, parameter
+from ..meta.host_values import HostValues
+from .subject import DEFAULT_IMAGE_SIZE, DEFAULT_SEQUENCE_LENGTH, Settings, refuse
 
 Inputs = dict[str, Any]
 _AUDIO_SAMPLES: Final = 160_000
@@ -22,12 +23,8 @@ _AUDIO_FRAMES: Final = 1_000
 _BAND_COUNT: Final = 80
 """Mel bands per frame, what most models of speech read."""
 _BANDS: Final = (
-    "num_mel_bins",
-    "feature_projection_input_dim",
-    "input_feat_per_channel",
-    "input_dim",
-    "input_feat_size",
-)
+    "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "input_feat_size",
+)  # fmt: skip
 """What configurations call the numbers per frame of a spectrum."""
 _LAST_TOKENS: Final = ("eos_token_id", "decoder_start_token_id")
 _VIDEO_NAMES: Final = ("Video", "Vivit", "Timesformer")
@@ -139,19 +136,16 @@ def _grid(reading: Reading) -> tuple[int, int]:
     return tuple(max(1, side // (_patch(reading) * merged)) * merged for side in reading.image_size)  # type: ignore[return-value]
 
 
-def _make_grids(reading: Reading, _inputs: Inputs) -> Tensor:
-    return reading.numbers(torch.tensor([[1, *_grid(reading)]] * reading.batch_size, device="cpu"))
-
-
-def _make_spatial_shapes(reading: Reading, _inputs: Inputs) -> Tensor:
-    return reading.numbers(torch.tensor([_grid(reading)] * reading.batch_size, device="cpu"))
+def _make_sizes(find: Callable[[Reading], Sequence[int]]) -> Callable[[Reading, Inputs], Tensor]:
+    """Return what makes the same row of sizes for each sample."""
+    return lambda reading, _: reading.numbers(torch.tensor([find(reading)] * reading.batch_size, device="cpu"))
 
 
 def _make_image_sizes(reading: Reading, _inputs: Inputs) -> Tensor | None:
     looks = hasattr(reading.config, "image_grid_pinpoints") or reading.vision.model_type == "pixtral"
     if not looks and "image_sizes" not in reading.required:
         return None
-    return reading.numbers(torch.tensor([reading.image_size] * reading.batch_size, device="cpu"))
+    return _make_sizes(lambda _: reading.image_size)(reading, _inputs)
 
 
 def _make_pixel_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
@@ -164,12 +158,9 @@ def _make_pixel_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
 def _make_video(reading: Reading, _inputs: Inputs) -> Tensor:
     vision = reading.vision
     frames = first_number(vision, "num_frames", "frames_per_clip") or 16
-    height, width = _square(getattr(vision, "crop_size", None)) or reading.image_size
+    side = getattr(vision, "crop_size", None)
+    height, width = reading.image_size if side is None else (side, side)
     return reading.features(reading.batch_size, frames, first_number(vision, "num_channels") or 3, height, width)
-
-
-def _square(side: int | None) -> tuple[int, int] | None:
-    return None if side is None else (side, side)
 
 
 def _make_spectra(reading: Reading, _inputs: Inputs) -> Tensor:
@@ -202,10 +193,6 @@ def _make_frame_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
     return _make_spectra_mask(reading, inputs) if reading.name.endswith("ForCTC") else None
 
 
-def _make_languages(reading: Reading, _inputs: Inputs) -> Tensor | None:
-    return reading.fill(0, reading.batch_size) if getattr(reading.config, "languages", None) else None
-
-
 def _make_sound(reading: Reading, _inputs: Inputs) -> Tensor:
     audio = reading.audio
     bands, frames = first_number(audio, "num_mel_bins"), first_number(audio, "max_length")
@@ -214,20 +201,12 @@ def _make_sound(reading: Reading, _inputs: Inputs) -> Tensor:
     return reading.features(reading.batch_size, _AUDIO_SAMPLES)
 
 
-def _make_boxes(reading: Reading, inputs: Inputs) -> Tensor:
-    return reading.fill(0, *inputs["input_ids"].shape, 4)
-
-
-def _make_flat_patches(reading: Reading, _inputs: Inputs) -> Tensor:
-    return reading.features(reading.batch_size, 2_048, 2 + 3 * _patch(reading) ** 2)
-
-
 _RULES: Final[dict[str, Callable[[Reading, Inputs], Tensor | None]]] = {
     "input_ids": _make_ids,
     "pixel_values": _make_images,
     "pixel_values_videos": _make_video,
-    "image_grid_thw": _make_grids,
-    "spatial_shapes": _make_spatial_shapes,
+    "image_grid_thw": _make_sizes(lambda reading: (1, *_grid(reading))),
+    "spatial_shapes": _make_sizes(_grid),
     "image_sizes": _make_image_sizes,
     "pixel_attention_mask": _make_pixel_mask,
     "input_features": _make_spectra,
@@ -235,9 +214,9 @@ _RULES: Final[dict[str, Callable[[Reading, Inputs], Tensor | None]]] = {
     "feature_attention_mask": _make_spectra_mask,
     "attention_mask": _make_frame_mask,
     "input_values": _make_sound,
-    "lang_ids": _make_languages,
-    "bbox": _make_boxes,
-    "flattened_patches": _make_flat_patches,
+    "lang_ids": lambda it, _: it.fill(0, it.batch_size) if getattr(it.config, "languages", None) else None,
+    "bbox": lambda reading, inputs: reading.fill(0, *inputs["input_ids"].shape, 4),
+    "flattened_patches": lambda it, _: it.features(it.batch_size, 2_048, 2 + 3 * _patch(it) ** 2),
 }
 """How each parameter is made; what comes first is there for what follows."""
 
@@ -294,3 +273,99 @@ def _count_features(reading: Reading, what: str, inputs: Inputs) -> int:
     parts = found if isinstance(found, list | tuple) else [found]
     rows = sum(item.numel() // item.shape[-1] for item in parts if isinstance(item, Tensor))
     return rows // reading.batch_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Hold a model on the meta device, its class's name, the parameters of its forward, and how it is to be run."""
+
+    model: Any
+    name: str
+    accepted: frozenset[str]
+    required: frozenset[str]
+    settings: Settings
+    values: HostValues
+
+    @property
+    def config(self) -> Any:
+        """Return the whole configuration."""
+        return self.model.config
+
+    @property
+    def text(self) -> Any:
+        """Return the part of the configuration that tells of text, or all of it."""
+        return self.config.get_text_config()
+
+    @property
+    def vision(self) -> Any:
+        """Return the part that tells of images, or all of it."""
+        return self._part("vision_config", "vision_tower_config", "encoder")
+
+    @property
+    def audio(self) -> Any:
+        """Return the part that tells of sound, or all of it."""
+        return self._part("audio_config", "audio_encoder_config", "encoder_config", "encoder")
+
+    def _part(self, *names: str) -> Any:
+        parts = (getattr(self.config, name, None) for name in names)
+        return next((item for item in parts if hasattr(item, "to_dict")), self.config)
+
+    @property
+    def batch_size(self) -> int:
+        """Return the number of samples."""
+        return self.settings.batch_size
+
+    @property
+    def length(self) -> int:
+        """Return the text tokens per sample; raises InputError where the model has fewer positions."""
+        longest = first_number(self.text, "max_target_positions", "max_position_embeddings")
+        given = self.settings.sequence_length
+        if longest is not None and given is not None and given > longest:
+            raise InputError(
+                f"{parameter('sequence_length')}: {self.name} has at most {longest} positions here, got {given}"
+            )
+        return given or min(DEFAULT_SEQUENCE_LENGTH, longest or DEFAULT_SEQUENCE_LENGTH)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Return height and width of the images."""
+        size = self.settings.image_size or getattr(self.vision, "image_size", None) or DEFAULT_IMAGE_SIZE
+        if isinstance(size, dict):
+            size = size.get("height", DEFAULT_IMAGE_SIZE), size.get("width", DEFAULT_IMAGE_SIZE)
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        return int(height), int(width)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Return the token ids that mean something to the model."""
+        configs = {id(item): item for item in (self.config, self.text)}.values()
+        found = (
+            value
+            for config in configs
+            for name, value in config.to_dict().items()
+            if name.endswith(("_token_id", "_token_index", "_token_ids"))
+        )
+        return frozenset(item for value in found for item in (value if isinstance(value, list) else [value]) if item)
+
+    @property
+    def plain_id(self) -> int:
+        """Return a token id without a meaning of its own."""
+        return next(item for item in range(3, len(self.special_ids) + 4) if item not in self.special_ids)
+
+    def features(self, *shape: int) -> Tensor:
+        """Return a tensor of the model's dtype without values."""
+        return torch.empty(shape, dtype=self.settings.dtype, device="meta")
+
+    def numbers(self, values: Tensor) -> Tensor:
+        """Return integers or truth values that the step may look at."""
+        return self.values.give(torch.empty(values.shape, dtype=values.dtype, device="meta"), values)
+
+    def fill(self, value: int, *shape: int) -> Tensor:
+        """Return one integer everywhere, which the step may look at."""
+        return self.numbers(torch.full(shape, value, dtype=torch.long, device="cpu"))
+
+
+def first_number(config: Any, *names: str) -> int | None:
+    """Return the first attribute that is a number and not 0."""
+    found = (getattr(config, name, None) for name in names)
+    return next((item for item in found if isinstance(item, int) and item > 0), None)

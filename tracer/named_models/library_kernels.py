@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..hooks.patches import patched
+from ..meta.overrides import shape_like_first, shape_like_second
 from .subject import Settings
 
 LIBRARIES: Final = {"causal_conv1d": "causal_conv1d", "mamba_ssm": "mamba_ssm", "fla": "flash-linear-attention"}
@@ -71,9 +72,14 @@ def library_kernels(model: torch.nn.Module) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        _define(stack)
+        for namespace in LIBRARIES:
+            library = torch.library.Library(namespace, "FRAGMENT")
+            stack.callback(library._destroy)
+            for name, kernel in _KERNELS.items():
+                if kernel.library == namespace:
+                    _define_kernel(library, namespace, name, kernel)
         for module, attribute, name in found:
-            call = _give_nothing if name in _HIDDEN else partial(_call, name)
+            call = _no_kernel if name in _HIDDEN else partial(_call, name)
             stack.enter_context(patched(module, attribute, call))
         yield
 
@@ -100,27 +106,17 @@ def _functions_of(module_name: str) -> Iterator[tuple[Any, str, str]]:
             yield module, attribute, name
 
 
-def _define(stack: ExitStack) -> None:
-    """Define the ops, their shapes on the meta device, and their gradients."""
-    for namespace in LIBRARIES:
-        library = torch.library.Library(namespace, "FRAGMENT")
-        stack.callback(library._destroy)
-        for name, kernel in _KERNELS.items():
-            if kernel.library == namespace:
-                _define_kernel(library, namespace, name, kernel)
-
-
 def _define_kernel(library: torch.library.Library, namespace: str, name: str, kernel: _Kernel) -> None:
+    """Define an op, its shapes on the meta device, and its gradients."""
     library.define(f"{name}{kernel.schema}")
     library.impl(name, kernel.shape, "Meta")
     if not kernel.is_differentiable:
         return
     backward_name = f"{name}_backward"
     library.define(f"{backward_name}(Tensor gradient, Tensor[] inputs) -> Tensor[]")
-    library.impl(backward_name, _shape_backward, "Meta")
+    library.impl(backward_name, lambda _, inputs: [torch.empty_like(item) for item in inputs], "Meta")
 
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        del output
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG001 - called by name
         ctx.positions = [place for place, item in enumerate(inputs) if isinstance(item, Tensor)]
         ctx.count = len(inputs)
         ctx.save_for_backward(*(inputs[place] for place in ctx.positions))
@@ -135,12 +131,7 @@ def _define_kernel(library: torch.library.Library, namespace: str, name: str, ke
     torch.library.register_autograd(f"{namespace}::{name}", differentiate, setup_context=keep, lib=library)
 
 
-def _shape_backward(gradient: Tensor, inputs: list[Tensor]) -> list[Tensor]:
-    del gradient
-    return [torch.empty_like(item) for item in inputs]
-
-
-def _give_nothing(*_arguments: Any, **_options: Any) -> None:
+def _no_kernel(*_arguments: Any, **_options: Any) -> None:
     """Return what transformers takes for: there is no such kernel."""
 
 
@@ -171,14 +162,6 @@ def _shape_selective_scan(x: Tensor, _steps: Tensor, decay: Tensor, *_rest: Any)
     return torch.empty_like(x), x.new_empty((x.shape[0], x.shape[1], decay.shape[1]), dtype=torch.float32)
 
 
-def _shape_like_first(x: Tensor, *_rest: Any) -> Tensor:
-    return torch.empty_like(x)
-
-
-def _shape_like_second(_state: Tensor, x: Tensor, *_rest: Any) -> Tensor:
-    return torch.empty_like(x)
-
-
 _DELTA: Final = _Kernel(
     library="fla",
     arguments="Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, float? scale, Tensor? initial_state",
@@ -188,12 +171,12 @@ _DELTA: Final = _Kernel(
 )
 _KERNELS: Final = {
     "causal_conv1d_fn": _Kernel(
-        library="causal_conv1d", arguments="Tensor x, Tensor weight, Tensor? bias", shape=_shape_like_first
+        library="causal_conv1d", arguments="Tensor x, Tensor weight, Tensor? bias", shape=shape_like_first
     ),
     "causal_conv1d_update": _Kernel(
         library="causal_conv1d",
         arguments="Tensor x, Tensor(a!) conv_state, Tensor weight, Tensor? bias",
-        shape=_shape_like_first,
+        shape=shape_like_first,
         is_differentiable=False,
     ),
     "chunk_gated_delta_rule": _DELTA,
@@ -215,7 +198,7 @@ _KERNELS: Final = {
         library="mamba_ssm",
         arguments="Tensor(a!) state, Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, "
         "Tensor? dt_bias",
-        shape=_shape_like_second,
+        shape=shape_like_second,
         is_differentiable=False,
     ),
 }

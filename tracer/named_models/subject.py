@@ -1,9 +1,11 @@
-"""What is recorded of a library's model, and how the user wants it run."""
+"""What is recorded of a library's model, how the user wants it run, and one iteration of it as a function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,11 +18,7 @@ DEFAULT_SEQUENCE_LENGTH: Final = 512
 DEFAULT_IMAGE_SIZE: Final = 224
 """The side of the images that most models of torchvision were trained with."""
 _COUNTS: Final = ("batch_size", "sequence_length", "image_size", "cached_tokens")
-_ONLY_WITH: Final = {
-    "cached_tokens": "inference",
-    "optimizer": "training",
-    "gradient_checkpointing": "training",
-}
+_ONLY_WITH: Final = {"cached_tokens": "inference", "optimizer": "training", "gradient_checkpointing": "training"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +70,42 @@ def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
     for name in names:
         if getattr(settings, name) not in (None, False):
             raise InputError(f"{parameter(name)}: {why}")
+
+
+_MOMENTUM: Final = 0.9
+"""Sutskever et al., On the importance of initialization and momentum in deep learning: the usual choice since."""
+OPTIMIZERS: Final[dict[str, Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]]] = {
+    "adamw": torch.optim.AdamW,
+    "adamw-fused": partial(torch.optim.AdamW, fused=True),
+    "sgd": partial(torch.optim.SGD, momentum=_MOMENTUM),
+}
+
+
+def build_step(subject: Subject, settings: Settings) -> Callable[[], object]:
+    """Return a function that runs one training or inference iteration."""
+    subject.model.train(settings.mode == "training")
+
+    def predict() -> object:
+        with torch.inference_mode(), _autocast(settings):
+            return subject.predict()
+
+    if settings.mode != "training":
+        return predict
+    parameters = [item for item in subject.model.parameters() if item.requires_grad]
+    optimizer: torch.optim.Optimizer | None = None
+
+    def train() -> None:
+        nonlocal optimizer
+        if optimizer is None:  # made in the first run: a fused one is refused for meta tensors outside a recording
+            optimizer = OPTIMIZERS[settings.optimizer or "adamw"](parameters)
+        optimizer.zero_grad(set_to_none=True)
+        with _autocast(settings):
+            loss = subject.compute_loss()
+        loss.backward()
+        optimizer.step()
+
+    return train
+
+
+def _autocast(settings: Settings) -> AbstractContextManager[Any]:
+    return nullcontext() if settings.autocast is None else torch.autocast("cuda", DTYPES[settings.autocast])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 
 from ...errors import InputError, parameter
 from ..meta.host_values import HostValues
 from .configuration import read_configuration
-from .decoding import build_decoding
-from .inputs import make_decoder_inputs, make_inputs
-from .labels import make_labels
-from .reading import Reading
+from .inputs import Inputs, Reading, first_number, make_decoder_inputs, make_inputs
+from .library_kernels import kernels_for
 from .subject import Settings, Subject
 
 
@@ -35,8 +34,8 @@ def build_transformer(path: str, settings: Settings, values: HostValues) -> Subj
     trained = inputs | labels if "labels" in labels else inputs | decoded | labels  # decoders shift labels themselves
 
     def compute_loss() -> torch.Tensor:
-        loss = _find_loss(model(**trained)) if labels.keys() <= reading.accepted else None
-        if loss is None:
+        loss = getattr(model(**trained), "loss", None) if labels.keys() <= reading.accepted else None
+        if not isinstance(loss, torch.Tensor):
             raise InputError(
                 f"{name} computes no loss: name a class with a head in architectures, or "
                 f"{parameter('mode', 'inference')}"
@@ -89,6 +88,125 @@ def _read_forward(model: Any, name: str, settings: Settings, values: HostValues)
     )
 
 
-def _find_loss(outputs: Any) -> torch.Tensor | None:
-    loss = getattr(outputs, "loss", None)
-    return loss if isinstance(loss, torch.Tensor) else None
+_STATES: Final = ("cache", "past_key_values", "cache_params", "state", "mems")
+"""What outputs and forward call what the next token needs: keys and values, or a state-space model's state.
+
+Of transformers `cache` since 5.24, one of the others before."""
+
+
+def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
+    """Return the step that reads one token per sample after the cached ones, in the library's default cache.
+
+    Raises InputError for models that generate no text, or have fewer positions than the step needs.
+    """
+    model, name, count = reading.model, reading.name, reading.settings.cached_tokens or 0
+    longest = first_number(reading.text, "max_target_positions", "max_position_embeddings")
+    if longest is not None and count >= longest:
+        raise InputError(
+            f"{parameter('cached_tokens')}: {name} has at most {longest} positions here, {longest - 1} before the last"
+        )
+    model.eval()
+    is_sequence_model = bool(reading.config.is_encoder_decoder)
+    tokens = "decoder_input_ids" if is_sequence_model else "input_ids"
+    with torch.inference_mode(), kernels_for(model, reading.settings):
+        prompt = {
+            **(inputs if is_sequence_model else {}),
+            tokens: reading.fill(reading.plain_id, reading.batch_size, count),
+        }
+        outputs = model(**prompt, use_cache=True)
+    state = next(
+        (item for item in _STATES if item in reading.accepted and getattr(outputs, item, None) is not None), None
+    )
+    if state is None or tokens not in reading.accepted:
+        raise InputError(f"{parameter('cached_tokens')}: {name} keeps no state from one token to the next")
+    given: dict[str, Any] = {
+        tokens: reading.fill(reading.plain_id, reading.batch_size, 1),
+        state: getattr(outputs, state),
+    }
+    if is_sequence_model:
+        given["encoder_outputs"] = (outputs.encoder_last_hidden_state,)
+
+    def predict() -> Any:
+        return model(**given, use_cache=True)
+
+    def compute_loss() -> torch.Tensor:
+        raise InputError(f"{parameter('cached_tokens')}: only with {parameter('mode', 'inference')}")
+
+    return Subject(name=name, model=model, predict=predict, compute_loss=compute_loss)
+
+
+_PER_SAMPLE: Final = (
+    *(f"For{kind}Classification" for kind in ("Sequence", "Image", "Video", "Audio")),
+    *("ForImageClassificationWithTeacher", "ForMultipleChoice", "ForNextSentencePrediction", "ForXVector"),
+)
+"""Heads with one label per sample; the others for text have one per token."""
+_LABEL_LENGTH: Final = 64
+"""Characters or word pieces in ten seconds of speech."""
+_OBJECT_COUNT: Final = 8
+"""Objects per image: COCO's mean is 7.3 (Lin et al., Microsoft COCO, section 5)."""
+
+
+def make_labels(reading: Reading, inputs: Inputs) -> dict[str, Any]:
+    """Return what the model's own loss needs, beside its inputs."""
+    if "return_loss" in reading.accepted:
+        return {"return_loss": True}
+    if "mask_labels" in reading.accepted:
+        return _make_segments(reading, inputs)
+    make = next((rule for ending, rule in _RULES.items() if reading.name.endswith(ending)), _label_tokens)
+    return make(reading, inputs)
+
+
+def _label_tokens(reading: Reading, inputs: Inputs) -> dict[str, Any]:
+    """Label every token that is read, or written where another part reads."""
+    ids = inputs.get("input_ids")
+    if ids is not None and "decoder_input_ids" not in reading.accepted:
+        return {"labels": reading.fill(reading.plain_id, *ids.shape)}
+    return {"labels": reading.fill(reading.plain_id, reading.batch_size, reading.length)}
+
+
+def _label_answers(reading: Reading, inputs: Inputs) -> dict[str, Any]:
+    if "start_positions" not in reading.accepted:
+        return _label_tokens(reading, inputs)
+    return {name: reading.fill(0, reading.batch_size) for name in ("start_positions", "end_positions")}
+
+
+def _label_pretraining(reading: Reading, inputs: Inputs) -> dict[str, Any]:
+    extra = "next_sentence_label"
+    following = {extra: reading.fill(0, reading.batch_size)} if extra in reading.accepted else {}
+    return _label_tokens(reading, inputs) | following
+
+
+def _label_objects(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
+    objects = [
+        {"class_labels": reading.fill(0, _OBJECT_COUNT), "boxes": torch.empty(_OBJECT_COUNT, 4, device="meta")}
+        for _ in range(reading.batch_size)
+    ]
+    return {"labels": objects}
+
+
+def _make_segments(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
+    masks = [torch.empty(_OBJECT_COUNT, *reading.image_size, device="meta") for _ in range(reading.batch_size)]
+    return {"mask_labels": masks, "class_labels": [reading.fill(0, _OBJECT_COUNT) for _ in masks]}
+
+
+def _mask_patches(reading: Reading, inputs: Inputs) -> dict[str, Any]:
+    if "bool_masked_pos" not in reading.accepted:
+        return _label_tokens(reading, inputs)
+    size = first_number(reading.vision, "patch_size") or 16
+    rows, columns = (side // size for side in reading.image_size)
+    is_masked = torch.arange(rows * columns, device="cpu") % 2 == 0
+    return {"bool_masked_pos": reading.numbers(is_masked.expand(reading.batch_size, -1).contiguous())}
+
+
+_RULES: Final[dict[str, Callable[[Reading, Inputs], dict[str, Any]]]] = {
+    **dict.fromkeys(_PER_SAMPLE, lambda reading, _: {"labels": reading.fill(0, reading.batch_size)}),
+    "ForQuestionAnswering": _label_answers,
+    "ForPreTraining": _label_pretraining,
+    "ForCTC": lambda reading, _: {"labels": reading.fill(1, reading.batch_size, _LABEL_LENGTH)},
+    "ForObjectDetection": _label_objects,
+    "ForSegmentation": _label_objects,
+    "ForMaskedImageModeling": _mask_patches,
+    "ForSemanticSegmentation": lambda reading, _: {"labels": reading.fill(0, reading.batch_size, *reading.image_size)},
+    "ForDepthEstimation": lambda reading, _: {"labels": reading.features(reading.batch_size, *reading.image_size)},
+}
+"""The ending of a class's name → its labels; what is not here has a label per token."""

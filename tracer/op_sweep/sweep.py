@@ -1,4 +1,4 @@
-"""Measures the cases of a family until its time is over."""
+"""What a short sweep measures, by family, until its time is over."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
 import torch
 
 from ...version import __version__
-from ..hooks.interrupts import interrupts_deferred
+from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
-from .timing import Timed, own_stream, time_calls
+from .timing import Timed, own_stream, recover, time_calls
 from .vector_cases import recurrent_cases, training_cases, vector_cases
 
 FAMILIES: Final[Mapping[str, Callable[[Sequence[str]], Iterator[Case]]]] = {
@@ -61,19 +61,13 @@ class Sweep:
         try:
             timed = time_case(case, self.device)
         except (RuntimeError, NotImplementedError) as error:  # out of memory is a RuntimeError
-            self.left_out["out_of_memory" if _is_out_of_memory(error) else "unsupported"] += 1
-            self.is_broken = self.device == "cuda" and not _recover()
+            text = str(error).lower()
+            lacks_memory = isinstance(error, torch.OutOfMemoryError) or "out of memory" in text
+            self.left_out["out_of_memory" if lacks_memory or "not enough memory" in text else "unsupported"] += 1
+            self.is_broken = not recover(torch.device(self.device))
             return
-        self.rows[case.table].append(
-            {
-                "gpu": self.gpu,
-                **case.row,
-                "latency_us": timed.latency_us,
-                "timing": timed.timing,
-                "source": f"{SOURCE}{__version__}",
-                "suspect": False,
-            }
-        )
+        about = {"source": f"{SOURCE}{__version__}", "suspect": False}
+        self.rows[case.table].append({"gpu": self.gpu, **case.row, **timed._asdict(), **about})
 
 
 def run_cases(
@@ -121,23 +115,55 @@ def _precision(dtype: str) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
-def _recover() -> bool:
-    """Free what a failed call left, and say whether the device still works."""
-    try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "not enough memory" in text
-
-
 def describe(sweep: Sweep) -> str:
     """Say how many rows of which table were measured, and what was left out."""
     rows = ", ".join(f"{len(found)} rows of {table}" for table, found in sorted(sweep.rows.items())) or "no rows"
     left = ", ".join(f"{count} left out ({reason})" for reason, count in sorted(sweep.left_out.items()))
     return f"{rows}; {left}" if left else rows
+
+
+LEAST_ROWS: Final = 50
+"""Calls of a family that is measured for a workload, its own included: what a correction needs to be worth it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Hold calls that are measured one after another until their limits end them."""
+
+    cases: Iterator[Case]
+    limits: SweepLimits
+
+
+def plan_sizes(families: Sequence[str], dtypes: Sequence[str], limits: SweepLimits) -> dict[str, tuple[Stage, ...]]:
+    """Return calls whose every beginning is spread over the sizes, by family."""
+    return {family: (Stage(cases=_spread(family, dtypes), limits=limits),) for family in families}
+
+
+def plan_workload(
+    own_cases: Mapping[str, Sequence[Case]],
+    families: Sequence[str],
+    dtypes: Sequence[str] | None,
+    limits: SweepLimits,
+    *,
+    is_limited: bool,
+) -> dict[str, tuple[Stage, ...]]:
+    """Return a workload's own calls by family, then other sizes where these are few.
+
+    `dtypes` None: those of its calls. Only with `is_limited` do the limits hold for its own calls too.
+    """
+    plan = {}
+    for family, own in own_cases.items():
+        wanted = [case for case in own if dtypes is None or case.row["dtype"] in dtypes]
+        if family not in families or not wanted:
+            continue
+        found = sorted({case.row["dtype"] for case in wanted})
+        own_limits = limits if is_limited else replace(limits, flops=inf, elements=inf)
+        plan[family] = (
+            Stage(cases=iter(wanted), limits=own_limits),
+            Stage(cases=_spread(family, found), limits=replace(limits, row_count=max(0, LEAST_ROWS - len(wanted)))),
+        )
+    return {family: plan[family] for family in families if family in plan}
+
+
+def _spread(family: str, dtypes: Sequence[str]) -> Iterator[Case]:
+    return (case for case in FAMILIES[family](dtypes) if case.table == family)

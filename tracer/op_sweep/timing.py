@@ -48,7 +48,9 @@ def time_calls(calls: Sequence[Call], device: str) -> Timed:
     torch.OutOfMemoryError) where a call does.
     """
     if device == "cpu":
-        return Timed(_fastest_mean([_host_us(calls[0]) for _ in range(_host_count(calls[0]))]), HOST)
+        calls[0]()
+        count = LAUNCHES if _host_us(calls[0]) < LONG_HOST_CALL_US else FASTEST  # of long ones fewer
+        return Timed(_fastest_mean([_host_us(calls[0]) for _ in range(count)]), HOST)
     for call in calls:
         call()
     once_us = _event_us(calls[0])
@@ -90,12 +92,6 @@ def _event_us(call: Call) -> float:
     return float(start.elapsed_time(end)) * 1e3
 
 
-def _host_count(call: Call) -> int:
-    """Warm up, and return how many launches to time: fewer of long ones."""
-    call()
-    return LAUNCHES if _host_us(call) < LONG_HOST_CALL_US else FASTEST
-
-
 def _host_us(call: Call) -> float:
     start = time.perf_counter_ns()
     call()
@@ -117,13 +113,21 @@ def own_stream(device: str) -> Iterator[None]:
         yield
         return
     torch.cuda.synchronize()
-    with torch.cuda.stream(_side_stream()):
+    index = torch.cuda.current_device()
+    if index not in _STREAMS:
+        _STREAMS[index] = torch.cuda.Stream()
+    with torch.cuda.stream(_STREAMS[index]):
         yield
     torch.cuda.synchronize()
 
 
-def _side_stream() -> torch.cuda.Stream:
-    index = torch.cuda.current_device()
-    if index not in _STREAMS:
-        _STREAMS[index] = torch.cuda.Stream()
-    return _STREAMS[index]
+def recover(device: torch.device) -> bool:
+    """Say whether the device still works after an error: an assertion in a kernel ends its context for good."""
+    if device.type != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return False
+    return True

@@ -122,7 +122,11 @@ def training_cases(dtypes: Sequence[str]) -> Iterator[Case]:
 def _train(op: str, dtype: str, rows: int, columns: int, inner: int = 1, *, is_backward: bool = False) -> Case:
     def build(device: torch.device) -> Callable[[], object]:
         if op in OPTIMIZERS:
-            return _optimizer(op, device, dtype, rows, columns)
+            values = [nn.Parameter(make(device, dtype, columns)) for _ in range(rows)]
+            for parameter in values:
+                parameter.grad = torch.randn_like(parameter)
+            step: Callable[[], object] = OPTIMIZERS[op](list(values), device.type == "cuda").step
+            return step
         if op == "embedding":
             return _embedding(device, dtype, rows, columns, is_backward=True)
         if op == "batchnorm":
@@ -150,14 +154,6 @@ def _train(op: str, dtype: str, rows: int, columns: int, inner: int = 1, *, is_b
         flops=0.0,
         elements=4.0 * rows * columns * inner,
     )
-
-
-def _optimizer(op: str, device: torch.device, dtype: str, count: int, elements: int) -> Callable[[], object]:
-    values = [nn.Parameter(make(device, dtype, elements)) for _ in range(count)]
-    for value in values:
-        value.grad = torch.randn_like(value)
-    step: Callable[[], object] = OPTIMIZERS[op](list(values), device.type == "cuda").step
-    return step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

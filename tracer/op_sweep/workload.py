@@ -48,7 +48,8 @@ def trace_cases(trace: Trace, *, has_tf32: bool = True) -> dict[str, list[Case]]
         if case is not None:
             key = (case.table, *case.row.values())
             cases[family].setdefault(key, case)
-            seconds[key] += count * _cost(case)
+            moved_bytes = case.elements * DTYPES[case.row["dtype"]].itemsize
+            seconds[key] += count * max(case.flops / BALANCE_FLOPS_PER_BYTE, moved_bytes)  # at least, up to a factor
     return {
         family: [found[key] for key in sorted(found, key=lambda key: -seconds[key])] for family, found in cases.items()
     }
@@ -60,11 +61,6 @@ def _read(read: Read, arguments: Arguments, precision: Precision) -> Case | None
         return read(arguments, precision)
     except (IndexError, ValueError):
         return None
-
-
-def _cost(case: Case) -> float:
-    """Return what is proportional to the time that a call takes at least."""
-    return max(case.flops / BALANCE_FLOPS_PER_BYTE, case.elements * DTYPES[case.row["dtype"]].itemsize)
 
 
 def _dtype(tensors: Sequence[Argument], *, allows_tf32: bool | None = False) -> str | None:

@@ -1,11 +1,11 @@
-"""Re-runs the ops of a trace one by one, the most important first, and then all in their order."""
+"""Chooses the calls of a trace that can be re-run; runs them one by one, the heaviest first, then in their order."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
@@ -14,13 +14,13 @@ import torch
 
 from ...arrays import Floats, Rows
 from ...formats.measured.rerun import LocalDevice, Rerun, WholePass
+from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Trace
 from ..description.device import describe_framework
-from ..op_sweep.timing import GRAPH, time_call
-from .calls import Calls, Problem, choose_calls
-from .local import recover, undisturbed
+from ..op_sweep.timing import GRAPH, recover, time_call
+from .local import undisturbed
 from .operands import TOO_LARGE, Call, Operands, TooLargeError, memory_limit
-from .schema import UnfitError
+from .schema import Bound, UnfitError, bind, find_packet
 
 SINGLE_SHARE: Final = 0.75
 """Of the time budget goes to the ops one by one, what is left to all of them together."""
@@ -61,7 +61,9 @@ def rerun_ops(
     calls = choose_calls(trace, leaves, device.type)
     session = _Session(device=device, deadline_s=time.monotonic() + SINGLE_SHARE * seconds)
     with undisturbed(device, trace.meta.precision):
-        order = np.argsort(-_problem_weights(calls, weights), kind="stable")
+        known = calls.call_of_leaf >= 0
+        of_leaf = calls.problem_of_call[calls.call_of_leaf[known]]
+        order = np.argsort(-np.bincount(of_leaf, weights=weights[known], minlength=len(calls.problems)), kind="stable")
         results = session.time_problems(calls.problems, order, progress)
         session.deadline_s += (1 - SINGLE_SHARE) * seconds
         whole = session.time_whole(calls, results)
@@ -120,7 +122,11 @@ class _Session:
         if self.is_broken or self.left_s <= 0:
             return _Result(reason=BROKEN if self.is_broken else OUT_OF_TIME)
         try:
-            return self._time_twice(problem)
+            try:
+                return self._time_call(self._prepare(problem))
+            except torch.OutOfMemoryError:  # again, without the tensors of earlier ops
+                self.operands.clear()
+            return self._time_call(self._prepare(problem))
         except torch.OutOfMemoryError:
             self.operands.clear()
             return _Result(reason=TOO_LARGE)
@@ -129,14 +135,6 @@ class _Session:
         except (RuntimeError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
             self.is_broken = not recover(self.device)
             return _Result(reason=f"failed: {' '.join(str(error).partition(chr(10))[0].split())[:LONGEST_REASON]}")
-
-    def _time_twice(self, problem: Problem) -> _Result:
-        """Time a problem, again without the tensors of earlier ops where these leave too little memory."""
-        try:
-            return self._time_call(self._prepare(problem))
-        except torch.OutOfMemoryError:
-            self.operands.clear()
-        return self._time_call(self._prepare(problem))
 
     def _prepare(self, problem: Problem) -> Call:
         if problem.bound is None:
@@ -150,7 +148,10 @@ class _Session:
 
     def _time_call(self, call: Call) -> _Result:
         if self.device.type == "cuda" and not self.is_warm:
-            self._warm_up(call)
+            end_s = min(time.monotonic() + WARM_UP_S, self.deadline_s)
+            while time.monotonic() < end_s:
+                self._elapsed_ns(call)
+            self.is_warm = True
         once_ns = self._elapsed_ns(call)
         if once_ns < LONG_FIRST_NS:
             once_ns = self._elapsed_ns(call)
@@ -158,12 +159,6 @@ class _Session:
             return _Result(time_ns=once_ns, timing=ONCE)
         timed = time_call(call, self.device.type)
         return _Result(time_ns=timed.latency_us * 1e3, timing=timed.timing)
-
-    def _warm_up(self, call: Call) -> None:
-        end_s = min(time.monotonic() + WARM_UP_S, self.deadline_s)
-        while time.monotonic() < end_s:
-            self._elapsed_ns(call)
-        self.is_warm = True
 
     def time_whole(self, calls: Calls, results: Sequence[_Result]) -> WholePass | None:
         """Time all calls that were timed one by one, in their order; None where that is none, or takes too long."""
@@ -235,8 +230,94 @@ def _graph_ns(run: Call, device: torch.device) -> float | None:
     return timed.latency_us * 1e3 if timed.timing == GRAPH else None
 
 
-def _problem_weights(calls: Calls, weights: Floats) -> Floats:
-    """Return the summed weight of each problem."""
-    known = calls.call_of_leaf >= 0
-    problems = calls.problem_of_call[calls.call_of_leaf[known]]
-    return np.bincount(problems, weights=weights[known], minlength=len(calls.problems)).astype(np.float64)
+CPU_CAPTURE = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Hold a distinct op and signature; `bound` is None where it cannot be called, for the `reason`."""
+
+    op: int
+    """The first op of the trace that asks for it."""
+    bound: Bound | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calls:
+    """Hold what is to be re-run; see `Rerun`."""
+
+    call_of_leaf: Rows
+    op_of_call: Rows
+    problem_of_call: Rows
+    problems: tuple[Problem, ...]
+
+
+def choose_calls(trace: Trace, leaves: Rows, device_type: str) -> Calls:
+    """Return the calls that `leaves`, ops in order of launch, belong to; -1 stands for work without an op."""
+    resolver = _Resolver(trace, device_type)
+    unit_of = {leaf: resolver.unit(leaf) for leaf in np.unique(leaves).tolist() if leaf >= 0}
+    units = np.array([unit_of.get(leaf, -1) for leaf in leaves.tolist()], dtype=np.int64)
+    known = units >= 0
+    ops, first, inverse = np.unique(units[known], return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    call_of_leaf = np.full(len(leaves), -1)
+    call_of_leaf[known] = rank[inverse]
+    op_of_call = ops[order]
+    numbers: dict[tuple[int, int], int] = {}
+    keys = list(zip(trace.ops.name[op_of_call].tolist(), trace.ops.signature[op_of_call].tolist(), strict=True))
+    problem_of_call = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    leaders = np.unique(problem_of_call, return_index=True)[1] if keys else np.zeros(0, dtype=np.int64)
+    return Calls(
+        call_of_leaf=call_of_leaf,
+        op_of_call=op_of_call,
+        problem_of_call=problem_of_call,
+        problems=tuple(resolver.problem(int(op)) for op in op_of_call[leaders]),
+    )
+
+
+class _Resolver:
+    """Look up once per name and signature whether an op can be called."""
+
+    def __init__(self, trace: Trace, device_type: str) -> None:
+        self._trace = trace
+        self._device_type = device_type
+        self._names, self._signatures = trace.ops.name.tolist(), trace.ops.signature.tolist()
+        self._parents = trace.ops.parent.tolist()
+        self._known: dict[tuple[int, int], Bound | str] = {}
+
+    def unit(self, leaf: int) -> int:
+        """Return the outermost op at or around `leaf` that can be called, else the leaf."""
+        found, row = leaf, leaf
+        while row >= 0:
+            if isinstance(self._look_up(row), Bound):
+                found = row
+            row = self._parents[row]
+        return found
+
+    def problem(self, op: int) -> Problem:
+        """Return the problem that an op stands for."""
+        found = self._look_up(op)
+        if isinstance(found, Bound):
+            return Problem(op=op, bound=found, reason="")
+        return Problem(op=op, bound=None, reason=found)
+
+    def _look_up(self, row: int) -> Bound | str:
+        key = (self._names[row], self._signatures[row])
+        if key not in self._known:
+            signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
+            self._known[key] = self._resolve(self._trace.strings[key[0]], signature)
+        return self._known[key]
+
+    def _resolve(self, name: str, signature: Signature | None) -> Bound | str:
+        try:
+            if signature is None:
+                find_packet(name)
+                return "its shapes were not recorded"
+            from_cpu = self._trace.meta.capture == CPU_CAPTURE
+            bound = bind(name, signature.arguments, device_type=self._device_type, from_cpu=from_cpu)
+            return replace(bound, results=signature.results)
+        except UnfitError as error:
+            return str(error)

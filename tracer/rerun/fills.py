@@ -102,30 +102,17 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(max(sizes) for sizes in zip(*padded, strict=True))
 
 
-def _size_along(values: Values, tensor: str = "self") -> int:
+def _size_along(values: Values) -> int:
     """Return the size that indices along `dim` must stay under."""
-    shape, dim = values[tensor].shape, values.get("dim")
+    shape, dim = values["self"].shape, values.get("dim")
     if not shape:
         return 1
     return prod(shape) if dim is None else int(shape[dim])
 
 
-def _rows(values: Values) -> int:
-    return int(values["weight"].shape[0])
-
-
-def _row_count(values: Values) -> int:
-    return int(values["num_weights"])
-
-
 def _classes(values: Values) -> int:
     shape = values["self"].shape
     return int(shape[1] if len(shape) > 1 else shape[0])
-
-
-def _plane(dimensions: int, tensor: str = "self") -> Callable[[Values], int]:
-    """Return the number of elements of the last dimensions: what indices of pooling stay under."""
-    return lambda values: prod(values[tensor].shape[-dimensions:])
 
 
 def _below(bound: Callable[[Values], int]) -> Callable[[Values], Fill]:
@@ -141,8 +128,12 @@ def _index_rules() -> dict[tuple[str, str], Callable[[Values], Fill]]:
 
     bags = "embedding_bag _embedding_bag _embedding_bag_forward_only"
     bags_back = "_embedding_bag_backward _embedding_bag_dense_backward _embedding_bag_sparse_backward"
-    add(f"embedding {bags}", "indices", _below(_rows))
-    add(f"embedding_backward embedding_dense_backward {bags_back}", "indices", _below(_row_count))
+    add(f"embedding {bags}", "indices", _below(lambda it: it["weight"].shape[0]))
+    add(
+        f"embedding_backward embedding_dense_backward {bags_back}",
+        "indices",
+        _below(lambda it: it["num_weights"]),
+    )
     add(f"{bags} {bags_back}", "offsets", lambda values: Fill(Content.STEPS, max(prod(values["indices"].shape) - 1, 0)))
     add(bags_back, "offset2bag", lambda values: Fill(Content.STEPS, max(prod(values["offsets"].shape) - 1, 0)))
     along = "index_select gather scatter scatter_add scatter_reduce index_add index_copy index_fill index_reduce"
@@ -153,11 +144,16 @@ def _index_rules() -> dict[tuple[str, str], Callable[[Values], Fill]]:
     add("index_select_backward", "index", _below(lambda values: values["self_sizes"][values["dim"]]))
     add("value_selecting_reduction_backward", "indices", _below(lambda values: values["sizes"][values["dim"]]))
     losses = "nll_loss nll_loss_nd nll_loss_forward nll_loss_backward cross_entropy_loss"
-    add(f"{losses} nll_loss2d nll_loss2d_forward nll_loss2d_backward", "target", _below(_classes))
+    add(
+        f"{losses} nll_loss2d nll_loss2d_forward nll_loss2d_backward",
+        "target",
+        _below(_classes),
+    )
     add("one_hot", "self", _below(lambda values: max(values.get("num_classes") or 1, 1)))
     for rank in (2, 3):
         pools = f"max_pool{rank}d_with_indices_backward adaptive_max_pool{rank}d_backward"
-        add(pools, "indices", _below(_plane(rank)))
+        # Indices stay under the number of elements of the last dimensions.
+        add(pools, "indices", _below(lambda values, rank=rank: prod(values["self"].shape[-rank:])))  # type: ignore[misc]
         add(f"max_unpool{rank}d", "indices", _below(lambda values: prod(values["output_size"])))
     add("_grouped_mm _scaled_grouped_mm", "offs", lambda values: Fill(Content.STEPS, values["self"].shape[0]))
     ctc = "ctc_loss _ctc_loss _cudnn_ctc_loss"

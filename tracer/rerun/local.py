@@ -81,15 +81,3 @@ def _precision(precision: Precision) -> Iterator[None]:
         torch.set_float32_matmul_precision(matmul)
         if cudnn_wanted is not None and cudnn_before is not None:
             torch.backends.cudnn.allow_tf32 = cudnn_before
-
-
-def recover(device: torch.device) -> bool:
-    """Say whether the device still works after an error: an assertion in a kernel ends its context for good."""
-    if device.type != "cuda":
-        return True
-    try:
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return False
-    return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ import torch
 from ...formats.trace.signature import TensorSpec
 from .fills import NOISE, Content, Fill, fill_of, indexed_dimensions
 from .schema import Bound, Local, UnfitError, torch_dtype
-from .states import complete
 
 _GPU_SHARE: Final = 0.8
 """Of the free memory: results and workspaces need the rest."""
@@ -65,8 +65,7 @@ class Operands:
 
         def imagine(spec: TensorSpec, _fill: Fill, _ordinal: int) -> torch.Tensor:
             needed.append(_extent(spec) * torch_dtype(spec.dtype).itemsize)
-            strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
-            return torch.empty_strided(spec.shape, strides, dtype=torch_dtype(spec.dtype), device=_META)
+            return torch.empty_strided(spec.shape, _strides(spec), dtype=torch_dtype(spec.dtype), device=_META)
 
         call = _Binder(bound, imagine, _META).call()
         self._check(sum(needed))
@@ -109,10 +108,7 @@ def memory_limit(device: torch.device) -> float:
 
 def make_tensor(spec: TensorSpec, fill: Fill, device: torch.device) -> torch.Tensor:
     """Return a tensor of a recorded dtype, shape and strides with the content that its op needs."""
-    dtype = torch_dtype(spec.dtype)
-    strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
-    flat = _filled(_extent(spec), fill, dtype, device)
-    return flat.as_strided(spec.shape, strides)
+    return _filled(_extent(spec), fill, torch_dtype(spec.dtype), device).as_strided(spec.shape, _strides(spec))
 
 
 def _filled(count: int, fill: Fill, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -160,13 +156,14 @@ class _Binder:
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise TooLargeError(TOO_LARGE) from error
-            raise UnfitError(f"its arguments do not go together: {_first_line(error)}") from error
+            why = str(error).partition("\n")[0] or type(error).__name__
+            raise UnfitError(f"its arguments do not go together: {why}") from error
 
     def _call(self) -> Call:
         parameters = self._bound.overload._schema.arguments
         values = {item.name: self._value(item.name, self._bound.values[item.name]) for item in parameters}
-        if self._device != _META:
-            values = complete(self._bound.name, values)
+        if self._device != _META and self._bound.name in _RULES:
+            values = _RULES[self._bound.name](values)
         positional = [values[item.name] for item in parameters if not item.kwarg_only]
         named = {item.name: values[item.name] for item in parameters if item.kwarg_only}
         return partial(self._bound.overload, *positional, **named)
@@ -199,17 +196,49 @@ def _extent(spec: TensorSpec) -> int:
     """Return the number of elements between the first and the last that a tensor reaches."""
     if 0 in spec.shape:
         return 0
-    strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
-    return 1 + sum((size - 1) * step for size, step in zip(spec.shape, strides, strict=True))
+    return 1 + sum((size - 1) * step for size, step in zip(spec.shape, _strides(spec), strict=True))
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = list[int](), 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+def _strides(spec: TensorSpec) -> tuple[int, ...]:
+    if spec.strides is not None:
+        return spec.strides
+    return tuple(prod(max(size, 1) for size in spec.shape[at + 1 :]) for at in range(len(spec.shape)))
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+def _without_dropout_state(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the dropout between layers where a trace (of shapes alone) holds no state to draw it from."""
+    return values | {"dropout": 0.0} if values["dropout_state"] is None else values
+
+
+def _after_forward(values: dict[str, Any]) -> dict[str, Any]:
+    """Run the forward op for the buffers that its backward op reads."""
+    values = _without_dropout_state(values)
+    forward = torch.ops.aten._cudnn_rnn.default
+    names = [parameter.name for parameter in forward._schema.arguments]
+    output, _, _, reserve, buffer = forward(*(values[name] for name in names))
+    return values | {"output": output, "reserve": reserve, "weight_buf": buffer}
+
+
+def _after_pooling(values: dict[str, Any]) -> dict[str, Any]:
+    """Pool for the indices: those of a real pass lie near each other, which decides what scattering to them takes."""
+    names = ("self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    _, indices = torch.ops.aten.max_pool2d_with_indices.default(*(values[name] for name in names))
+    return values | {"indices": indices}
+
+
+def _without_dropout(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the dropout of attention's backward pass.
+
+    Its kernels read seed and offset on the host or on the device, depending on torch's version and on whether a graph
+    is captured; on the wrong one they end the process.
+    """
+    return values | {"dropout_p": 0.0}
+
+
+_RULES: Final[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "_cudnn_rnn": _without_dropout_state,
+    "_cudnn_rnn_backward": _after_forward,
+    "max_pool2d_with_indices_backward": _after_pooling,
+    **{f"_{name}_attention_backward": _without_dropout for name in ("flash", "efficient")},
+    **{f"_scaled_dot_product_{name}_attention_backward": _without_dropout for name in ("flash", "efficient", "cudnn")},
+}

@@ -56,17 +56,11 @@ _FLATTENING: Final = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
 """Ops that copy weights together first where these do not lie in one buffer, which a trace does not tell."""
 _UNSUPPORTED_OVERLOADS: Final = ("prim_", "hacked_twin", "names", "dimname", "Dimname")
 _BACKENDS: Final = {"cuda": "CUDA", "cpu": "CPU"}
-_COMPOSITES: Final = (
-    "CompositeImplicitAutograd",
-    "CompositeExplicitAutograd",
-    "CompositeExplicitAutogradNonFunctional",
-)
+_COMPOSITES: Final = tuple(f"Composite{kind}" for kind in (
+    "ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional"
+))  # fmt: skip
 _CPU_STAND_INS: Final = dict.fromkeys(
-    (
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-    ),
+    (f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")),
     "_scaled_dot_product_flash_attention_for_cpu",
 )
 """What a CPU runs in place of ops that exist on GPUs alone."""
@@ -144,16 +138,14 @@ def find_packet(name: str) -> tuple[torch._ops.OpOverloadPacket, str, str]:
 
 @lru_cache(maxsize=4096)
 def _overloads(packet: torch._ops.OpOverloadPacket) -> tuple[torch._ops.OpOverload, ...]:
-    found = (getattr(packet, name) for name in packet.overloads() if not name.startswith(_UNSUPPORTED_OVERLOADS))
-    return tuple(overload for overload in found if _makes_tensors(overload))
-
-
-def _makes_tensors(overload: torch._ops.OpOverload) -> bool:
-    """Say whether an overload returns tensors or writes to some, and needs no host to read them."""
-    schema = overload._schema
-    returns = any("Tensor" in str(item.type) for item in schema.returns)
-    writes = any("Tensor" in str(item.type) and item.is_write for item in schema.arguments)
-    return (returns or writes) and torch.Tag.data_dependent_output not in overload.tags
+    """Return those that return tensors or write to some, and need no host to read them."""
+    found = []
+    for overload in (getattr(packet, it) for it in packet.overloads() if not it.startswith(_UNSUPPORTED_OVERLOADS)):
+        written = [item for item in overload._schema.arguments if item.is_write]
+        makes_tensors = any("Tensor" in str(item.type) for item in (*overload._schema.returns, *written))
+        if makes_tensors and torch.Tag.data_dependent_output not in overload.tags:
+            found.append(overload)
+    return tuple(found)
 
 
 def _fit_all(overload: torch._ops.OpOverload, arguments: tuple[Argument, ...], *, from_cpu: bool) -> Iterator[_Fit]:
@@ -260,14 +252,10 @@ def _dtype(name: str) -> torch.dtype | None:
     return found if isinstance(found, torch.dtype) and not name.startswith(("q", "bits", "float4")) else None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
 def _to_tensor(value: Argument, _length: int | None) -> _Fit | None:
     if isinstance(value, TensorSpec):
         return _Fit(_EXACT, value) if _dtype(value.dtype) is not None else None
-    return _Fit(_CONVERTED, value) if _is_number(value) else None
+    return _Fit(_CONVERTED, value) if isinstance(value, int | float) else None
 
 
 def _to_tensors(value: Argument, _length: int | None) -> _Fit | None:
@@ -293,7 +281,7 @@ def _to_float(value: Argument, _length: int | None) -> _Fit | None:
 
 
 def _to_number(value: Argument, _length: int | None) -> _Fit | None:
-    return _Fit(_EXACT, value) if _is_number(value) else None
+    return _Fit(_EXACT, value) if isinstance(value, int | float) else None
 
 
 def _to_bool(value: Argument, _length: int | None) -> _Fit | None:
@@ -323,20 +311,12 @@ def _to_dtype(value: Argument, _length: int | None) -> _Fit | None:
     return _Fit(_EXACT, found) if found is not None else None
 
 
-def _to_layout(value: Argument, _length: int | None) -> _Fit | None:
-    return _Fit(_EXACT, torch.strided) if value in ("strided", 0) and not isinstance(value, bool) else None
-
-
 def _to_format(value: Argument, _length: int | None) -> _Fit | None:
     if isinstance(value, str):
         found = getattr(torch, value, None)
         return _Fit(_EXACT, found) if isinstance(found, torch.memory_format) else None
     is_code = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_FORMAT_OF_CODE)
     return _Fit(_EXACT, _FORMAT_OF_CODE[int(value)]) if is_code and isinstance(value, int) else None
-
-
-def _to_text(value: Argument, _length: int | None) -> _Fit | None:
-    return _Fit(_EXACT, value) if isinstance(value, str) else None
 
 
 _CONVERTERS: Final[Mapping[str, Callable[[Argument, int | None], _Fit | None]]] = {
@@ -348,13 +328,12 @@ _CONVERTERS: Final[Mapping[str, Callable[[Argument, int | None], _Fit | None]]] 
     "float": _to_float,
     "number": _to_number,
     "bool": _to_bool,
-    "List[int]": _to_list(_to_int),
-    "List[SymInt]": _to_list(_to_int),
+    **dict.fromkeys(("List[int]", "List[SymInt]"), _to_list(_to_int)),
     "List[float]": _to_list(_to_float),
     "List[number]": _to_list(_to_number),
     "List[bool]": _to_list(_to_bool),
     "ScalarType": _to_dtype,
-    "Layout": _to_layout,
+    "Layout": lambda value, _: _Fit(_EXACT, torch.strided) if value in ("strided", 0) and value is not False else None,
     "MemoryFormat": _to_format,
-    "str": _to_text,
+    "str": lambda value, _: _Fit(_EXACT, value) if isinstance(value, str) else None,
 }

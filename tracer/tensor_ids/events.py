@@ -78,9 +78,18 @@ def read_events(roots: Sequence[Any], row_of: Mapping[int, int]) -> tuple[tuple[
                 found.append(_read_op(event, row, parent))
                 parent = len(found) - 1
         elif kind == _ALLOCATION:
-            _read_allocation(event, parent, made, freed)
+            storage, size_bytes = event.extra_fields.allocation_id, event.extra_fields.alloc_size
+            if storage is not None and size_bytes < 0:
+                freed[storage] = event.start_time_ns
+            elif storage is not None and parent != MISSING:
+                made.append((event.start_time_ns, storage, parent))
         left.extend([(child, parent) for child in reversed(event.children)])
-    return _in_order(found, made, freed)
+    order = sorted(range(len(found)), key=lambda place: found[place].row)
+    place_of = {old: new for new, old in enumerate(order)}
+    place_of[MISSING] = MISSING
+    ops = tuple(found[place]._replace(parent=place_of[found[place].parent]) for place in order)
+    allocations = (Allocation(storage, place_of[op], freed.get(storage, NEVER_NS)) for _, storage, op in sorted(made))
+    return ops, tuple(allocations)
 
 
 def _read_op(event: Any, row: int, parent: int) -> OpEvent:
@@ -107,24 +116,3 @@ def _has_storage(item: Any) -> bool:
 
 def _key(item: Any) -> TensorKey:
     return TensorKey(item.allocation_id, item.dtype, tuple(item.sizes), tuple(item.strides), item.device)
-
-
-def _read_allocation(event: Any, op: int, made: list[tuple[int, int, int]], freed: dict[int, int]) -> None:
-    fields = event.extra_fields
-    if fields.allocation_id is None:
-        return
-    if fields.alloc_size < 0:
-        freed[fields.allocation_id] = event.start_time_ns
-    elif op != MISSING:
-        made.append((event.start_time_ns, fields.allocation_id, op))
-
-
-def _in_order(
-    found: Sequence[OpEvent], made: Sequence[tuple[int, int, int]], freed: Mapping[int, int]
-) -> tuple[tuple[OpEvent, ...], tuple[Allocation, ...]]:
-    order = sorted(range(len(found)), key=lambda place: found[place].row)
-    place_of = {old: new for new, old in enumerate(order)}
-    place_of[MISSING] = MISSING
-    ops = tuple(found[place]._replace(parent=place_of[found[place].parent]) for place in order)
-    allocations = (Allocation(storage, place_of[op], freed.get(storage, NEVER_NS)) for _, storage, op in sorted(made))
-    return ops, tuple(allocations)

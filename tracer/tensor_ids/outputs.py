@@ -1,17 +1,19 @@
-"""Finds which tensors ops returned: the profiler shows what they were given, and what they allocated."""
+"""Finds which tensors ops returned, from what they were given and allocated, and from torch's schemas."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import torch
 
 from ...formats.trace.column import MISSING
-from ...formats.trace.signature import Signature
+from ...formats.trace.signature import Signature, TensorSpec, Unknown
 from .events import Allocation, OpEvent, TensorKey
-from .schemas import OpSchemas, Returns
-from .views import Forms, view_forms
 
 _ALLOCATORS: Final = frozenset({
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
@@ -29,21 +31,20 @@ def find_outputs(
     which the first op afterwards gets them; and views, which appear later on a storage that a viewing op was given.
     `signatures` are those of the ops, None for ops without shapes.
     """
-    schemas = OpSchemas()
-    returns = [schemas.find(op.name, tuple(map(bool, op.inputs))) for op in ops]
+    find = cache(_find)  # once for each form in which an op is called
+    returns = [find(op.name, tuple(map(bool, op.inputs))) for op in ops]
     uses = _Uses(ops)
-    found = [_written(op, spec) for op, spec in zip(ops, returns, strict=True)]
+    found = [  # what they write, where all of it is known
+        tuple(tensor for at in spec.written for tensor in op.inputs[at])
+        if spec is not None and all(op.inputs[at] for at in spec.written)
+        else ()
+        for op, spec in zip(ops, returns, strict=True)
+    ]
     for place, tensors in _made(ops, allocations, returns, uses).items():
         found[place] = found[place] or tensors
     for place, tensors in _viewed(ops, signatures, returns, uses).items():
         found[place] = found[place] or tensors
     return found
-
-
-def _written(op: OpEvent, spec: Returns | None) -> tuple[TensorKey, ...]:
-    if spec is None or any(not op.inputs[at] for at in spec.written):
-        return ()
-    return tuple(tensor for at in spec.written for tensor in op.inputs[at])
 
 
 class _Uses:
@@ -141,3 +142,104 @@ def _new_views(ops: Sequence[OpEvent], returns: Sequence[Returns | None], uses: 
 
 def _views(op: OpEvent, spec: Returns | None) -> bool:
     return spec is not None and spec.viewed != MISSING and bool(op.inputs[spec.viewed])
+
+
+Forms = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+"""Sizes and strides of each result."""
+
+
+def view_forms(spec: Returns, signature: Signature | None, source: TensorKey) -> Forms | None:
+    """Return the sizes and strides of what a viewing op makes of `source`; None where the recording does not tell.
+
+    None too where the op copied instead of viewing, as `reshape` and `to` may.
+    """
+    if signature is None:
+        return None
+    base = torch.empty_strided(source.sizes, source.strides, dtype=source.dtype, device="meta")
+    values = list(signature.arguments)
+    values[spec.viewed] = None
+    if any(isinstance(value, Unknown | TensorSpec) for value in values):
+        return None
+    try:
+        with torch.no_grad():
+            result = _call(spec.schema, [base if at == spec.viewed else value for at, value in enumerate(values)])
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError):
+        return None
+    views = result if isinstance(result, list | tuple) else (result,)
+    address = base.untyped_storage()._cdata
+    if any(not isinstance(view, torch.Tensor) or view.untyped_storage()._cdata != address for view in views):
+        return None
+    return tuple((tuple(view.size()), tuple(view.stride())) for view in views)
+
+
+def _call(schema: Any, values: list[Any]) -> Any:
+    namespace, _, name = schema.name.partition("::")
+    op = getattr(getattr(getattr(torch.ops, namespace), name), schema.overload_name or "default")
+    pairs = list(zip(schema.arguments, values, strict=True))
+    positional = [value for argument, value in pairs if not argument.kwarg_only]
+    return op(*positional, **{argument.name: value for argument, value in pairs if argument.kwarg_only})
+
+
+_RESHAPERS: Final = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_", "aten::as_strided_"})
+"""Ops that return what they were given in another form, which their inputs do not show."""
+_SILENT_VIEWS: Final = frozenset({"aten::_unsafe_view"})
+"""Views whose schema does not say so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returns:
+    """Say what an op returns: how many tensors, and for each the argument that it is, written in place, or views."""
+
+    count: int
+    """Tensors returned; -1 where the schema leaves it open (a list)."""
+    written: tuple[int, ...] = ()
+    """The arguments that the op writes and returns, in order of the results."""
+    viewed: int = -1
+    """The argument that the results are views of; -1 for none."""
+    schema: Any = None
+    """Of torch's registry."""
+
+
+def _find(name: str, holds_tensors: tuple[bool, ...]) -> Returns | None:
+    """Return what an op returns; `holds_tensors` says of each argument whether it was a tensor, or a list of some."""
+    if "::" not in name or name in _RESHAPERS:
+        return None
+    fitting = [item for item in torch._C._jit_get_schemas_for_operator(name) if _fits(item, holds_tensors)]
+    return _describe(fitting[0]) if fitting else None
+
+
+def _fits(schema: Any, holds_tensors: Sequence[bool]) -> bool:
+    if len(schema.arguments) != len(holds_tensors):
+        return False
+    pairs = zip(schema.arguments, holds_tensors, strict=True)
+    return all("Tensor" in str(argument.type) for argument, holds in pairs if holds)
+
+
+def _describe(schema: Any) -> Returns:
+    kinds = [str(item.type) for item in schema.returns]
+    is_open = any(kind.startswith("List") for kind in kinds)
+    count = -1 if is_open else sum(kind == "Tensor" for kind in kinds)
+    written = tuple(_source(schema, item) for item in schema.returns if item.alias_info and item.alias_info.is_write)
+    viewed = next((_source(schema, item) for item in schema.returns if _is_view(item)), -1)
+    if is_open and viewed < 0:
+        viewed = next((at for at, item in enumerate(schema.arguments) if _is_view(item)), -1)
+    if schema.name in _SILENT_VIEWS:
+        viewed = 0
+    return Returns(count=count, written=() if -1 in written else written, viewed=viewed, schema=schema)
+
+
+def _is_view(item: Any) -> bool:
+    return item.alias_info is not None and not item.alias_info.is_write
+
+
+def _source(schema: Any, returned: Any) -> int:
+    """Return the argument that shares its memory with a result."""
+    names = returned.alias_info.before_set
+    return next(
+        (
+            at
+            for at, item in enumerate(schema.arguments)
+            if item.alias_info is not None and item.alias_info.before_set & names
+        ),
+        -1,
+    )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from torch.profiler import profile
 
+from ...arrays import at_rows
 from ...formats.files.garbage import collection_paused
 from ...formats.trace.column import MISSING, Column, build_table
 from ...formats.trace.interner import Interner
+from ...formats.trace.signature import Argument, Signature, TensorSpec
 from ...formats.trace.tables import OperandTable, TensorTable, Trace
 from ..description.device import device_number
 from .events import Allocation, OpEvent, TensorKey, read_events
 from .outputs import find_outputs
-from .results import complete_signatures
 
 
 def add_tensor_ids(trace: Trace, external_ids: Column, finished: profile) -> Trace:
@@ -28,10 +29,14 @@ def add_tensor_ids(trace: Trace, external_ids: Column, finished: profile) -> Tra
     """
     with collection_paused():
         try:
-            ops, allocations = read_events(_event_tree(finished), _rows_by_id(external_ids))
+            row_of = {number: row for row, number in enumerate(external_ids.tolist()) if number != MISSING}
+            ops, allocations = read_events(_event_tree(finished), row_of)
         except AttributeError:
             return trace  # the tree is torch's own affair: another version may name its parts otherwise
-        return _with_operands(trace, ops, allocations) if ops and _agree(trace, ops) else trace
+        names, rows = trace.ops.name.tolist(), {op.row for op in ops}
+        # Each event is to be found in the trace under its name, and each at most once.
+        agree = len(rows) == len(ops) and all(trace.strings[names[op.row]] == op.name for op in ops)
+        return _with_operands(trace, ops, allocations) if ops and agree else trace
 
 
 def _event_tree(finished: profile) -> Sequence[Any]:
@@ -41,17 +46,6 @@ def _event_tree(finished: profile) -> Sequence[Any]:
     inner: Any = finished.profiler
     roots: Sequence[Any] = inner.kineto_results.experimental_event_tree()
     return roots
-
-
-def _rows_by_id(external_ids: Column) -> dict[int, int]:
-    return {number: row for row, number in enumerate(external_ids.tolist()) if number != MISSING}
-
-
-def _agree(trace: Trace, ops: Sequence[OpEvent]) -> bool:
-    """Say whether each event was found in the trace under its name, and each at most once."""
-    names = trace.ops.name.tolist()
-    rows = {op.row for op in ops}
-    return len(rows) == len(ops) and all(trace.strings[names[op.row]] == op.name for op in ops)
 
 
 def _with_operands(trace: Trace, ops: Sequence[OpEvent], allocations: Sequence[Allocation]) -> Trace:
@@ -92,7 +86,67 @@ def _with_collective_dtypes(trace: Trace) -> Trace:
     """Return the trace with the dtypes of collectives on lists of tensors, which the profiler's file does not have."""
     table, operands = trace.collectives, trace.operands
     first = np.searchsorted(operands.op, table.op)
-    has_tensor = np.append(operands.op, MISSING)[first] == table.op
-    of_first = np.append(trace.tensors.dtype[operands.tensor], MISSING)[first]
+    has_tensor = at_rows(operands.op, first) == table.op
+    of_first = at_rows(trace.tensors.dtype[operands.tensor], first)
     dtype = np.where((table.dtype == MISSING) & (table.op != MISSING) & has_tensor, of_first, table.dtype)
     return replace(trace, collectives=replace(table, dtype=dtype.astype(table.dtype.dtype)))
+
+
+Call = tuple[int, int, tuple[str, ...]]
+"""Name, signature, and the dtypes of the tensors in lists: the profiler's file does not have those."""
+
+
+def complete_signatures(trace: Trace, ops: Sequence[OpEvent], outputs: Sequence[tuple[TensorKey, ...]]) -> Trace:
+    """Return the trace with the dtypes of listed tensors, and the result of every call that returns one tensor.
+
+    The same call returns a tensor of the same form each time; where two were seen, neither is kept.
+    """
+    names, numbers = trace.ops.name.tolist(), trace.ops.signature.tolist()
+    calls: list[Call] = [(name, number, ()) for name, number in zip(names, numbers, strict=True)]
+    seen: dict[Call, TensorKey | None] = {}
+    for op, returned in zip(ops, outputs, strict=True):
+        if numbers[op.row] == MISSING:
+            continue
+        call = calls[op.row] = (names[op.row], numbers[op.row], _listed_dtypes(op))
+        if len(returned) == 1:
+            form = returned[0]
+            known = seen.setdefault(call, form)
+            if known is not None and known is not form and _spec(known) != _spec(form):
+                seen[call] = None
+    signatures = Interner[Signature]()
+    told = {}
+    for call in dict.fromkeys(calls):
+        if call[1] != MISSING:
+            typed, result = _typed(trace.signatures[call[1]], call[2]), seen.get(call)
+            told[call] = signatures[typed if result is None else replace(typed, results=(_spec(result),))]
+    column = np.array([told.get(call, MISSING) for call in calls], dtype=trace.ops.signature.dtype)
+    return replace(trace, signatures=tuple(signatures), ops=replace(trace.ops, signature=column))
+
+
+def _listed_dtypes(op: OpEvent) -> tuple[str, ...]:
+    """Return the dtypes of the tensors in lists; most ops have none."""
+    listed = [tensor for at in op.lists for tensor in op.inputs[at]]
+    return tuple([str(tensor.dtype).removeprefix("torch.") for tensor in listed])
+
+
+def _typed(signature: Signature, dtypes: tuple[str, ...]) -> Signature:
+    """Return the signature with the dtypes of its listed tensors, where there are as many."""
+    listed = [value for value in signature.arguments if _is_list(value)]
+    if not dtypes or sum(map(len, listed)) != len(dtypes):
+        return signature
+    rest = iter(dtypes)
+    return replace(
+        signature,
+        arguments=tuple(
+            tuple(replace(item, dtype=next(rest)) for item in value) if _is_list(value) else value
+            for value in signature.arguments
+        ),
+    )
+
+
+def _spec(tensor: TensorKey) -> TensorSpec:
+    return TensorSpec(str(tensor.dtype).removeprefix("torch."), tensor.sizes, tensor.strides)
+
+
+def _is_list(value: Argument) -> TypeGuard[tuple[TensorSpec, ...]]:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(item, TensorSpec) for item in value)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Rows, at_rows
 from ....errors import InputError
 from ....formats.chakra.nodes import ChakraType
 from ....formats.chakra.write import WrittenNode, encode_chakra
@@ -100,7 +100,7 @@ def _round_by_lane(graph: Graph, duration_ns: Floats) -> Rows:
 def _kernel_work(trace: Trace) -> dict[int, dict[str, int | str]]:
     """Return arithmetic and bytes of each kernel whose op is known; kernels of one op share it by their time."""
     lookup = WorkLookup(trace)
-    owners = np.append(lookup.owners(), MISSING)[trace.kernels.op]
+    owners = at_rows(lookup.owners(), trace.kernels.op)
     known = np.flatnonzero(owners != MISSING)
     time = np.bincount(owners[known], weights=np.maximum(trace.kernels.duration_ns[known], 1))
     found: dict[int, dict[str, int | str]] = {}

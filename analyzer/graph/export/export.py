@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Mask, Rows
+from ....arrays import Mask, Rows, at_rows
 from ....formats.trace.column import MISSING
 from ....formats.trace.signature import format_shapes
 from ....formats.trace.tables import Phase, Trace
@@ -179,7 +179,7 @@ def _op_facts(trace: Trace, op: Rows) -> dict[str, _Cells]:
     shapes = [format_shapes(signature) or None for signature in trace.signatures]
     phases = [phase.name.lower() for phase in Phase]
     signature, module, phase = (
-        np.append(values, MISSING)[op].tolist() for values in (trace.ops.signature, trace.ops.module, trace.ops.phase)
+        at_rows(values, op).tolist() for values in (trace.ops.signature, trace.ops.module, trace.ops.phase)
     )
     return {
         "module": [trace.strings[at] if at != MISSING else None for at in module],

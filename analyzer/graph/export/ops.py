@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Mask, Rows
+from ....arrays import Mask, Rows, at_rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Trace
 from ..graph import EdgeKind, Graph, NodeKind
@@ -113,8 +113,8 @@ def _last_before(op: Rows, item: Rows, done: Rows, reader: Rows, wanted: Rows) -
     order = np.lexsort((-op, done[op], item))
     key = (item * count + done[op])[order]
     at = np.searchsorted(key, wanted * count + reader, side="right") - 1
-    found = (at >= 0) & (np.append(key, MISSING)[at] // count == wanted)
-    return np.where(found, np.append(op[order], MISSING)[at], MISSING)
+    found = (at >= 0) & (at_rows(key, at) // count == wanted)
+    return np.where(found, at_rows(op[order], at), MISSING)
 
 
 def _program_links(trace: Trace) -> Links:

@@ -7,14 +7,42 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Rows, group_rows
+from ....arrays import Rows, at_rows, group_rows
 from ....formats.trace.column import MISSING
 from ....formats.trace.tables import Trace
 from ..critical import CriticalPath
 from ..graph import EdgeKind, Graph, NodeKind
 from .export import OP_KIND
 from .op_graph import OpGraph
-from .path import PathSummary, summarize_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSummary:
+    """Say what a critical path goes to; nodes, edges and the unexplained rest add up to its length."""
+
+    length_ns: float
+    node_ns: dict[str, float]
+    """By kind of node: launch, sync, kernel, memcpy, memset, collective."""
+    edge_ns: dict[str, float]
+    """By kind of edge: program_order (the host's own time), stream_order, launch, event, sync, queue, collective."""
+    unexplained_ns: float
+    """Beyond the rules; negative where things came earlier."""
+
+
+def summarize_path(path: CriticalPath) -> PathSummary:
+    """Return what a critical path goes to; kinds that take no time are left out.
+
+    >>> from wavecast.analyzer.replay.paths import measured_path
+    >>> summarize_path(measured_path(measured, graph, None)).node_ns
+    {'launch': 5000.0, 'kernel': 526000.0}
+    """
+    return PathSummary(
+        length_ns=path.length_ns,
+        node_ns={kind.name.lower(): float(path.node_ns[kind]) for kind in NodeKind if path.node_ns[kind]},
+        edge_ns={kind.name.lower(): float(path.edge_ns[kind]) for kind in EdgeKind if path.edge_ns[kind]},
+        unexplained_ns=path.unexplained_ns,
+    )
+
 
 STRETCH_LIMIT: Final = 10
 """Names of which the summary says how long the path spends there."""
@@ -118,6 +146,6 @@ def _names(trace: Trace, path: CriticalPath, row: Rows) -> Rows:
     name[on_gpu] = trace.kernels.name[row[on_gpu]]
     calls = ~on_gpu & (path.node_kind != NodeKind.MARK)
     op = trace.calls.op[row[calls]]
-    of_op = np.append(trace.ops.name, MISSING)[op]
+    of_op = at_rows(trace.ops.name, op)
     name[calls] = np.where(op != MISSING, of_op, trace.calls.name[row[calls]])
     return name

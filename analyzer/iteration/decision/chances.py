@@ -20,12 +20,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats, Mask, Rows
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
 from .joint_errors import HALF_WIDTH, JointErrors, joint_errors
 from .observed import Observation, correct_by
-from .pair import MOST_PAIRED
 from .selection import COST, SORTS, THROUGHPUT, does_not_fit
 
 DRAWS: Final = 4096
@@ -33,9 +32,13 @@ DRAWS: Final = 4096
 SEED: Final = 20261123
 TOLD_APART: Final = 0.8
 """A chance from which on two GPUs count as told apart: below, more than one such choice in five is wrong."""
-PAIRED: Final = MOST_PAIRED
-"""Of so few GPUs all pairs are compared; of more, the likeliest first ones."""
+PAIRED: Final = 5
+"""Of so few GPUs, four that were named and the source, all pairs are compared; of more, the likeliest first ones."""
 LEADERS: Final = 3
+MOST_DRAWN: Final = 400
+"""So many are drawn together, which takes the cube of their number; the catalogue has fewer."""
+FAR: Final = 3.0
+"""Standard deviations by which a time may be too long."""
 _JITTER: Final = 1e-6
 Draws = npt.NDArray[np.float32]
 
@@ -68,8 +71,9 @@ class Chances:
 
     def first_places(self) -> tuple[Floats, Floats]:
         """Return each GPU's chance to be the fastest, and to be the cheapest, [m] each; 0 where it cannot be chosen."""
-        drawn = draw_errors(self.errors)
-        return self._first(self.time, drawn), self._first(self.time + self.price, drawn)
+        near = self._near()
+        drawn = draw_errors(self.errors if len(near) == len(self.time) else self.errors.of(near))
+        return self._first(self.time, near, drawn), self._first(self.time + self.price, near, drawn)
 
     def _less(self, value: Floats, first: int, second: int) -> float:
         gap = float(value[second] - value[first])
@@ -77,10 +81,19 @@ class Chances:
             return float("nan")
         return chance_of_gap(gap, self.errors.of(np.array([first, second])))
 
-    def _first(self, value: Floats, drawn: Draws) -> Floats:
-        chance, among = np.zeros(len(value)), np.flatnonzero(self.may & ~np.isnan(value))
+    def _near(self) -> Rows:
+        """Return the GPUs that are drawn: of very many, those whose time or cost may be the lowest, by its low end."""
+        if len(self.time) <= MOST_DRAWN:
+            return np.arange(len(self.time))
+        low = np.where(self.may, -FAR * self.errors.deviation, np.inf)
+        ends = (low + self.time, low + self.time + self.price)
+        return np.unique(np.concatenate([np.argsort(end)[: MOST_DRAWN // 2] for end in ends]))  # NaN comes last
+
+    def _first(self, value: Floats, near: Rows, drawn: Draws) -> Floats:
+        chance, is_among = np.zeros(len(value)), (self.may & ~np.isnan(value))[near]
+        among = near[is_among]
         if len(among):
-            first = np.argmin(drawn[:, among] + value[among].astype(np.float32), axis=1)
+            first = np.argmin(drawn[:, is_among] + value[among].astype(np.float32), axis=1)
             chance[among] = np.bincount(first, minlength=len(among)) / len(drawn)
         return chance
 
@@ -201,3 +214,60 @@ def _pair(rows: Sequence[GpuPrediction], chances: Chances, first: int, second: i
         faster=chances.faster(first, second),
         cheaper=None if np.isnan(cheaper) else cheaper,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRatio:
+    """Hold what one GPU takes over what another takes."""
+
+    gpu: str
+    other: str
+    time: float
+    time_low: float | None
+    time_high: float | None
+    """None where a time has no interval."""
+    price: float | None
+    """None where a price is not known."""
+
+    @property
+    def cost(self) -> float | None:
+        """Return the ratio of what an iteration costs."""
+        return None if self.price is None else self.time * self.price
+
+
+def pair_gpus(rows: Sequence[GpuPrediction], pairs: Sequence[RankPair] = ()) -> tuple[GpuRatio, ...]:
+    """Return the best of a few GPUs beside each other one; a single one beside the source. Nothing of many, or of one.
+
+    What does not fit is left out. `pairs` holds the intervals of the ratios.
+    """
+    if len(rows) > PAIRED:
+        return ()
+    fitting = [row for row in rows if not does_not_fit(row)]
+    asked = [row for row in fitting if not row.is_reference]
+    pool = asked if len(asked) > 1 else [*asked, *(row for row in fitting if row.is_reference)]
+    if not asked or len(pool) < 2:
+        return ()
+    return tuple(_ratio(pool[0], other, pairs) for other in pool[1:])
+
+
+def _ratio(row: GpuPrediction, other: GpuPrediction, pairs: Sequence[RankPair]) -> GpuRatio:
+    """Return the ratio of two rows, with its interval where both have one."""
+    time = row.iteration_ns / other.iteration_ns if other.iteration_ns > 0 else 1.0
+    prices = (row.price_usd_per_hour, other.price_usd_per_hour)
+    price = prices[0] / prices[1] if prices[0] is not None and prices[1] else None
+    low, high = _interval(row, other, pairs)
+    return GpuRatio(gpu=row.gpu, other=other.gpu, time=time, time_low=low, time_high=high, price=price)
+
+
+def _interval(
+    row: GpuPrediction, other: GpuPrediction, pairs: Sequence[RankPair]
+) -> tuple[float, float] | tuple[None, None]:
+    ends = (row.iteration_low_ns, row.iteration_high_ns, other.iteration_low_ns, other.iteration_high_ns)
+    if any(end is None for end in ends) or row.batches is not None:
+        return None, None
+    for pair in pairs:
+        if (pair.first, pair.second) == (row.gpu, other.gpu):
+            return pair.ratio_low, pair.ratio_high
+        if (pair.second, pair.first) == (row.gpu, other.gpu):
+            return 1.0 / pair.ratio_high, 1.0 / pair.ratio_low
+    return None, None

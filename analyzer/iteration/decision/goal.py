@@ -112,7 +112,7 @@ def measure_goal(goal: Goal, result: Analysis, tokens_per_sample: int | None) ->
 
     Raises InputError where the trace does not say how many samples or tokens an iteration has.
     """
-    if result.choice.rule == "all" and result.choice.count > 1:
+    if result.recorded.choice.rule == "all" and result.recorded.choice.count > 1:
         raise InputError(
             f"{parameter('iteration', 'all')} takes several iterations as one: leave it out beside {parameter('for')}"
         )
@@ -147,7 +147,7 @@ def _hint(result: Analysis) -> str:
     from ...whatif.axis.infer import infer_batch_size
 
     try:
-        return f" (its shapes look like {infer_batch_size(result.recorded_trace):,})"
+        return f" (its shapes look like {infer_batch_size(result.recorded.trace):,})"
     except InputError:
         return ""
 

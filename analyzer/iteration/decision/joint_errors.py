@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Rows
+from ....arrays import Codes, Floats, Mask, Rows
 from ....formats.files.constants import read_constants
 from ....specs.gpu import Gpu, chip_of
 from ...prediction.prediction import METHODS, Method
@@ -89,15 +89,15 @@ def levels(gpus: Sequence[Gpu]) -> Codes:
            [1, 3]])
     """
     found = np.zeros((len(gpus), len(gpus)), dtype=np.int64)
-    names = [
-        [gpu.vendor for gpu in gpus],
-        [f"{gpu.vendor} {gpu.architecture}" for gpu in gpus],
-        [chip_of(gpu) for gpu in gpus],
-    ]
-    for level, column in enumerate(names, 1):
-        values = np.array(column, dtype=np.str_)
-        found[values[:, None] == values] = level
+    shared = ((gpu.vendor, f"{gpu.vendor} {gpu.architecture}", chip_of(gpu)) for gpu in gpus)
+    for level, column in enumerate(zip(*shared, strict=True), 1):
+        found[_is_same(column)] = level
     return found
+
+
+def _is_same(names: Sequence[str]) -> Mask:
+    codes = np.unique(np.array(names, dtype=np.str_), return_inverse=True)[1]
+    return np.asarray(codes[:, None] == codes)
 
 
 def joint_errors(result: Analysis) -> JointErrors:
@@ -117,8 +117,7 @@ def joint_errors(result: Analysis) -> JointErrors:
     widened = shares * np.square(spread)[:, None]
     kernels = kernels * np.sqrt(widened.sum(axis=0))
     parts = np.sqrt(np.divide(widened, widened.sum(axis=0), out=np.zeros_like(widened), where=widened > 0))
-    common, cards = levels(gpus), np.array([gpu.base_name or gpu.name for gpu in gpus], dtype=np.str_)
-    is_same_card = cards[:, None] == cards
+    common, is_same_card = levels(gpus), _is_same([gpu.base_name or gpu.name for gpu in gpus])
     alike = np.zeros((len(gpus), len(gpus)))
     for kind in dict.fromkeys(kinds):
         mine = parts[[item == kind for item in kinds]]

@@ -71,7 +71,7 @@ class ConvolutionProblems:
     """`Direction`."""
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     fused_blocks: Floats
     """Blocks of the (1, 4, 8) fused Winograd kernel per 32 output channels; 0 where Winograd does not apply."""
     least_fused_blocks: Floats

@@ -77,7 +77,7 @@ class ExpertsProblems:
     """Per element, with scales."""
     weight_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     format: Codes
     """`ExpertsFormat`."""
     kernel: Codes

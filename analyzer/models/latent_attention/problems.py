@@ -35,7 +35,7 @@ class LatentAttentionProblems:
     kernel: Codes
     """`LatentKernel`."""
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     element_bytes: Floats
     cache_bytes: Floats
     """Per element of the latent, or of keys and values."""

@@ -58,7 +58,7 @@ class MatmulProblems:
     right_bytes: Floats
     out_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units: the unit that computes."""
+    """Index into `RATES` of frame/problems: the unit that computes."""
     kind: Codes
     """A `MatmulKernel`."""
     quantized: Codes

@@ -25,7 +25,7 @@ class MatmulSimtProblems:
     k: Floats
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units: the unit that computes."""
+    """Index into `RATES` of frame/problems: the unit that computes."""
     contiguous: Codes
     """1 where k is contiguous in both operands (x @ weight.T), 0 where n is in the second one."""
     host_floor_ns: Floats

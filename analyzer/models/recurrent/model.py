@@ -29,9 +29,8 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta
+from ....specs.generations import has_persistent_layers, is_before_volta
 from ....specs.gpu import Rate
-from ....specs.recurrent_kernels import has_persistent_layers
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters

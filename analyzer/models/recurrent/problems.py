@@ -32,7 +32,7 @@ class RecurrentProblems:
     hidden_size: Floats
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     walks: Floats
     """How often the steps are walked one by one: 0 for weight gradients alone."""
     weight_gradients: Floats

@@ -40,7 +40,7 @@ class StateSpaceProblems:
     """Per element of the state."""
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     copies: Floats
     """Working sets of this size between two uses of the same one; 1: the same tensors again and again."""
 

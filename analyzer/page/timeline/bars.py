@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,6 +50,11 @@ class Bars:
     opacity: Floats
     slice: Rows
     """The slice of a bar; -1 for a run of narrow ones."""
+
+    def each(self) -> Iterator[tuple[float, float, int, float, int]]:
+        """Yield position, width, colour, opacity and slice of every bar."""
+        columns = (self.x, self.width, self.colour, self.opacity, self.slice)
+        yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 def choose_rows(timeline: Timeline, excerpt: Excerpt) -> tuple[list[Row], list[str]]:

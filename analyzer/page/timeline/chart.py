@@ -3,49 +3,108 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ...timeline.notes import FAMILIES
 from ...timeline.slices import SliceKind, Timeline, TrackKind
-from ..chart import Chart
 from ..names import short_name
+from ..page import Chart
+from ..plot import NUMBER, Spec, build_chart, quantitative, said
 from ..quantity import TimeUnit, common_time_unit, format_factor, format_time
 from ..vega import PALETTE, REST
-from .bars import Bars, Excerpt, Row, choose_rows, lay_bars, outermost
+from .bars import Excerpt, Row, choose_rows, lay_bars, outermost
 
 _PIXELS: Final = 3_000
 """How finely time is divided: narrower slices are merged, so that any trace makes a small picture."""
 _MOST_ROWS: Final = 12
-_PHASES: Final = ("forward op", "backward op", "optimizer op", "other op", "runtime call")
-_PHASE_COLOURS: Final = ("#6d87a6", "#9a7fae", "#6c9a80", "#9aa5b1", "#566579")
+LANE_PX: Final = 34
+_PHASES: Final = {
+    "forward op": "#6d87a6",
+    "backward op": "#9a7fae",
+    "optimizer op": "#6c9a80",
+    "other op": "#9aa5b1",
+    "runtime call": "#566579",
+}
+"""Ops by `Phase`, then calls."""
 _OTHER: Final = "other kernel"
+_SEVERAL: Final = "several short ones"
 
 
-def chart_timeline(timeline: Timeline) -> Chart | None:
-    """Return the chart; None where nothing has a time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Hold what of a timeline is drawn: its rows, each called by its process and its own name."""
+
+    timeline: Timeline
+    excerpt: Excerpt
+    rows: tuple[Row, ...]
+    hidden: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    """What names begin with, by process."""
+
+    @property
+    def unit(self) -> TimeUnit:
+        """Return the unit of the axis."""
+        return common_time_unit([self.excerpt.length_ns])
+
+    @property
+    def begin_ns(self) -> int:
+        """Return where the axis reads 0."""
+        return self.timeline.processes[0].start_ns
+
+    def name(self, row: Row) -> str:
+        """Return what a row is called."""
+        return f"{self.prefixes[row.process]}{row.name.replace('host thread', 'host')}"
+
+    def position(self, time_ns: float) -> float:
+        """Return where an instant stands on the axis."""
+        return round((time_ns - self.begin_ns) / self.unit.length_ns, 6)
+
+
+def choose_lanes(
+    timeline: Timeline, prefixes: tuple[str, ...], excerpt: Excerpt | None = None, most: int | None = None
+) -> Lanes | None:
+    """Return the rows that are drawn of an excerpt, in ns since the start of the iteration; None where none has a time.
+
+    Without one it reaches from the start of the iteration to the end of the longest.
+    """
+    zero = timeline.processes[0].start_ns
+    end_ns = max(head.end_ns for head in timeline.processes)
+    shown = Excerpt(start_ns=zero, end_ns=end_ns)
+    if excerpt is not None:
+        shown = Excerpt(start_ns=zero + excerpt.start_ns, end_ns=zero + max(excerpt.end_ns, excerpt.start_ns + 1))
+    if shown.length_ns <= 0 or not len(timeline.slices.track):
+        return None
+    rows, hidden = choose_rows(timeline, shown)
+    hidden += [row.name for row in rows[len(rows) if most is None else most :]]
+    return Lanes(timeline=timeline, excerpt=shown, rows=tuple(rows[:most]), hidden=tuple(hidden), prefixes=prefixes)
+
+
+def chart_timeline(timeline: Timeline, *, title: str = "Timeline", told: str = "") -> Chart | None:
+    """Return the chart; None where nothing has a time. `told` begins what it says of a recording."""
     heads = timeline.processes
-    start = heads[0].start_ns
-    excerpt = Excerpt(start_ns=start, end_ns=max(head.end_ns for head in heads))
-    if excerpt.length_ns <= 0 or not len(timeline.slices.track):
+    sides = [head.title if told else "measured" if head.is_measured else "predicted" for head in heads]
+    prefixes = tuple(f"{side} · " if len(heads) > 1 or not told else "" for side in sides)
+    lanes = choose_lanes(timeline, prefixes, most=_MOST_ROWS)
+    rows = [] if lanes is None else bar_rows(lanes, _PIXELS)
+    if lanes is None or not rows:
         return None
-    unit = common_time_unit([excerpt.length_ns])
-    lanes, hidden = choose_rows(timeline, excerpt)
-    hidden += [row.name for row in lanes[_MOST_ROWS:]]
-    rows = [
-        item for number, lane in enumerate(lanes[:_MOST_ROWS]) for item in _bars(timeline, lane, number, excerpt, unit)
-    ]
-    if not rows:
-        return None
-    colours = _colours(rows)
+    unit, colours = lanes.unit, kind_colours(rows)
     rows = [{**row, "kind": row["kind"] if row["kind"] in colours else _OTHER} for row in rows]
-    return Chart(
-        title="Timeline",
-        description=_describe(timeline, hidden),
-        spec=_spec(unit, excerpt.length_ns / unit.length_ns, colours),
-        rows=rows,
-        labels={
+    times = [f"{head.title}: {format_time(head.iteration_ns)}" for head in heads]
+    faster = f" ({format_factor(heads[0].iteration_ns / max(heads[-1].iteration_ns, 1))})" if len(heads) > 1 else ""
+    left_out = f" Hardly used and left out: {', '.join(lanes.hidden[:6])}." if lanes.hidden else ""
+    return build_chart(
+        title,
+        f"{told}{' ' * bool(told)}One iteration on a common axis of time; {'; '.join(times)}{faster}. Above, what the "
+        "host ran; below it, the streams of the GPU. Slices too short to be seen are merged, paler where they leave "
+        f"gaps.{left_out}",
+        _zoomed(unit, lanes.excerpt.length_ns / unit.length_ns, colours)
+        | ({"height": LANE_PX * len({row["lane"] for row in rows})} if told else {}),
+        rows,
+        {
             "lane": "thread or stream",
             "what": "what",
             "kind": "kind",
@@ -55,55 +114,34 @@ def chart_timeline(timeline: Timeline) -> Chart | None:
     )
 
 
-def _describe(timeline: Timeline, hidden: list[str]) -> str:
-    first, last = timeline.processes[0], timeline.processes[-1]
-    said = [f"{head.title}: {format_time(head.iteration_ns)}" for head in timeline.processes]
-    faster = f" ({format_factor(first.iteration_ns / max(last.iteration_ns, 1))})" if first is not last else ""
-    left_out = f" Hardly used and left out: {', '.join(hidden[:6])}." if hidden else ""
-    return (
-        f"One iteration on a common axis of time; {'; '.join(said)}{faster}. Above, what the host ran; below it, the "
-        f"streams of the GPU. Slices too short to be seen are merged, paler where they leave gaps.{left_out}"
-    )
+def bar_rows(lanes: Lanes, pixels: int) -> list[Spec]:
+    """Return the bars of all lanes, none narrower than one of `pixels` into which the excerpt is divided."""
+    return [item for number, row in enumerate(lanes.rows) for item in _bars(lanes, row, number, pixels)]
 
 
-def _bars(timeline: Timeline, lane: Row, number: int, excerpt: Excerpt, unit: TimeUnit) -> Iterator[dict[str, Any]]:
-    slices, head = timeline.slices, timeline.processes[lane.process]
-    chosen = lane.slices
-    if lane.kind is TrackKind.HOST:
+def _bars(lanes: Lanes, row: Row, number: int, pixels: int) -> Iterator[Spec]:
+    slices, excerpt = lanes.timeline.slices, lanes.excerpt
+    chosen = row.slices
+    if row.kind is TrackKind.HOST:
         chosen = chosen[outermost(slices.start_ns[chosen], slices.end_ns[chosen])]
-    scale = _PIXELS / excerpt.length_ns
-    names, codes = _kinds(timeline, lane, chosen)
-    bars = lay_bars(
-        np.asarray((slices.start_ns[chosen] - excerpt.start_ns) * scale, dtype=np.float64),
-        np.asarray((slices.end_ns[chosen] - excerpt.start_ns) * scale, dtype=np.float64),
-        codes,
-        _PIXELS,
+    scale = pixels / excerpt.length_ns
+    names, codes = _kinds(lanes.timeline, row, chosen)
+    begin_px, end_px = (
+        np.asarray((at[chosen] - excerpt.start_ns) * scale, dtype=np.float64) for at in (slices.start_ns, slices.end_ns)
     )
-    side = "measured" if head.is_measured else "predicted"
-    per_pixel = excerpt.length_ns / _PIXELS / unit.length_ns
-    for x, width, colour, opacity, at in _columns(bars):
-        begin = round(x * per_pixel, 6)
+    per_pixel = excerpt.length_ns / pixels / lanes.unit.length_ns
+    since = lanes.position(excerpt.start_ns)
+    for x, width, colour, opacity, at in lay_bars(begin_px, end_px, codes, pixels).each():
         yield {
-            "lane": f"{side} · {lane.name.replace('host thread', 'host')}",
+            "lane": lanes.name(row),
             "place": number,
-            "what": _name(timeline, int(chosen[at])) if at >= 0 else "several short ones",
+            "what": short_name(lanes.timeline.names[int(slices.name[chosen[at]])]) if at >= 0 else _SEVERAL,
             "kind": names[colour],
-            "begin": begin,
-            "end": round((x + width) * per_pixel, 6),
+            "begin": round(since + x * per_pixel, 6),
+            "end": round(since + (x + width) * per_pixel, 6),
             "length": round(width * per_pixel, 6),
             "opacity": opacity,
         }
-
-
-def _columns(bars: Bars) -> Iterator[tuple[float, float, int, float, int]]:
-    yield from zip(
-        bars.x.tolist(),
-        bars.width.tolist(),
-        bars.colour.tolist(),
-        bars.opacity.tolist(),
-        bars.slice.tolist(),
-        strict=True,
-    )
 
 
 def _kinds(timeline: Timeline, lane: Row, chosen: Any) -> tuple[tuple[str, ...], Any]:
@@ -115,14 +153,10 @@ def _kinds(timeline: Timeline, lane: Row, chosen: Any) -> tuple[tuple[str, ...],
     is_op = slices.kind[chosen] == SliceKind.OP
     phase = np.full(len(chosen), len(_PHASES) - 1, dtype=np.int64)
     phase[is_op] = timeline.processes[lane.process].trace.ops.phase[slices.row[chosen[is_op]]]
-    return _PHASES, phase
+    return tuple(_PHASES), phase
 
 
-def _name(timeline: Timeline, at: int) -> str:
-    return short_name(timeline.names[int(timeline.slices.name[at])])
-
-
-def _colours(rows: list[dict[str, Any]]) -> dict[str, str]:
+def kind_colours(rows: list[Spec]) -> dict[str, str]:
     """Return the colours of what is drawn: of the GPU's families that take most, one each."""
     spent = dict[str, float]()
     for row in rows:
@@ -132,58 +166,47 @@ def _colours(rows: list[dict[str, Any]]) -> dict[str, str]:
     colours = dict(zip(families, PALETTE, strict=False))
     if _OTHER in spent or len(families) > len(PALETTE):
         colours[_OTHER] = REST
-    host = zip(_PHASES, _PHASE_COLOURS, strict=True)
-    return {**colours, **{kind: colour for kind, colour in host if kind in spent}}
+    return {**colours, **{kind: colour for kind, colour in _PHASES.items() if kind in spent}}
 
 
-def _spec(unit: TimeUnit, length: float, colours: dict[str, str]) -> dict[str, Any]:
-    begin = "min(start, 100 - 100 / zoom) / 100 * whole"
-    window = f"[{begin}, {begin} + whole / zoom]"
-    number = {"type": "quantitative", "format": ",.4~r", "title": None}
+def bar_encoding(unit: TimeUnit, domain: Any, colours: dict[str, str]) -> Spec:
+    """Return the encoding of bars along lanes, on an axis of time from one end of `domain` to the other."""
+    scale = {"domain": domain, "nice": False, "zero": False}
+    times = (("begin", f"from, {unit.name}", NUMBER), ("length", f"for, {unit.name}", NUMBER))
     return {
-        "height": {"step": 34},
+        "y": {"field": "lane", "type": "nominal", "title": None, "sort": {"field": "place", "op": "min"}},
+        "x": quantitative(
+            "begin", f"since the start of the iteration, {unit.name}", scale=scale, axis={"format": ",~r"}
+        ),
+        "x2": {"field": "end"},
+        "color": {
+            "field": "kind",
+            "type": "nominal",
+            "title": None,
+            "scale": {"domain": list(colours), "range": list(colours.values())},
+        },
+        "opacity": quantitative("opacity", scale=None, legend=None),
+        "tooltip": said(("what", "what"), ("kind", "kind"), ("lane", "where"), *times),
+    }
+
+
+def _zoomed(unit: TimeUnit, length: float, colours: dict[str, str]) -> Spec:
+    """Return the specification of bars of which the reader chooses a stretch."""
+    begin = "min(start, 100 - 100 / zoom) / 100 * whole"
+    zoom = {
+        "input": "select",
+        "options": [1, 2, 4, 8, 16],
+        "name": "Zoom",
+        "labels": ["whole iteration", "a half", "a quarter", "an eighth", "a sixteenth"],
+    }
+    start = {"input": "range", "min": 0, "max": 100, "step": 1, "name": "from, %"}
+    return {
+        "height": {"step": LANE_PX},
         "params": [
             {"name": "whole", "value": length},
-            {
-                "name": "zoom",
-                "value": 1,
-                "bind": {
-                    "input": "select",
-                    "options": [1, 2, 4, 8, 16],
-                    "name": "Zoom",
-                    "labels": ["whole iteration", "a half", "a quarter", "an eighth", "a sixteenth"],
-                },
-            },
-            {
-                "name": "start",
-                "value": 0,
-                "bind": {"input": "range", "min": 0, "max": 100, "step": 1, "name": "from, %"},
-            },
+            {"name": "zoom", "value": 1, "bind": zoom},
+            {"name": "start", "value": 0, "bind": start},
         ],
         "mark": {"type": "bar", "clip": True, "height": {"band": 0.86}},
-        "encoding": {
-            "y": {"field": "lane", "type": "nominal", "title": None, "sort": {"field": "place", "op": "min"}},
-            "x": {
-                "field": "begin",
-                "type": "quantitative",
-                "title": f"since the start of the iteration, {unit.name}",
-                "scale": {"domain": {"expr": window}, "nice": False, "zero": False},
-                "axis": {"format": ",~r"},
-            },
-            "x2": {"field": "end"},
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "title": None,
-                "scale": {"domain": list(colours), "range": list(colours.values())},
-            },
-            "opacity": {"field": "opacity", "type": "quantitative", "scale": None, "legend": None},
-            "tooltip": [
-                {"field": "what", "title": "what"},
-                {"field": "kind", "title": "kind"},
-                {"field": "lane", "title": "where"},
-                {**number, "field": "begin", "title": f"from, {unit.name}"},
-                {**number, "field": "length", "title": f"for, {unit.name}"},
-            ],
-        },
+        "encoding": bar_encoding(unit, {"expr": f"[{begin}, {begin} + whole / zoom]"}, colours),
     }

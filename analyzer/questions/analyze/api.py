@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, as_names, trace_name
-from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, checks_kinds
-from ...asking.lookups import with_spread
+from ...asking.choice import GPU_NAMES, Goals, GpuSelection
+from ...asking.completion import complete_gpu_equals
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
+from ...asking.machines import Machines
 from ...asking.observed import with_observed
-from ...asking.prices import Prices, read_prices
-from ...asking.question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
+from ...asking.power import Power
+from ...asking.prices import Prices
+from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ...asking.answer import Tables
     from ...asking.question import Gpus
-    from ...iteration.decision.electricity import Electricity
-    from ...iteration.decision.goal import Goal
     from ...iteration.decision.observed import Observation
-    from ...iteration.decision.selection import Selection
     from ...iteration.report import AnalysisReport
     from ...iteration.result import Analysis
     from ...page.page import Page
@@ -60,7 +59,7 @@ class IterationReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .page.json import draw_report_json
+        from .page.records import draw_report_json
 
         return draw_report_json(self.report, with_ops=self.has_op_details)
 
@@ -69,7 +68,7 @@ class IterationReport(Report):
         return self._table("ops" if self.has_op_details else "gpus").to_csv()
 
     def _tables(self) -> Tables:
-        from .page.csv import gpu_table, op_table
+        from .page.records import gpu_table, op_table
 
         return {"gpus": lambda: gpu_table(self.report), "ops": lambda: op_table(self._with_all_ops())}
 
@@ -97,52 +96,61 @@ class IterationReport(Report):
         save_timeline(self.analysis, self.report.ops_gpu, Path(path))
 
 
-@checks_kinds
-def analyze(  # noqa: PLR0913 (all that one may ask, by name)
-    trace: str | Path | Trace,
-    *,
-    to: str | Sequence[str] = (),
-    source: str | None = None,
-    iteration: int | str | None = None,
-    window_ns: tuple[int | None, int | None] | None = None,
-    ops: bool = False,
-    top: int | None = None,
-    host: float | str | Path | None = None,
-    cpu_speed: float | str | None = None,
-    precision: str | None = None,
-    batch: int | None = None,
-    from_batch: int | None = None,
-    sequence_length: int | None = None,
-    from_sequence_length: int | None = None,
-    cached_tokens: int | None = None,
-    cuda_graph: bool = False,
-    fuse_elementwise: bool = False,
-    attention_kernel: str | None = None,
-    largest_batch: bool = False,
-    gpu_file: str | Path | None = None,
-    calibration: str | Path | None = None,
-    observed: Mapping[str, str | float] | None = None,
-    machines: Machines | None = None,
-    indices: str | Path | None = None,
-    selection: Selection | None = None,
-    goal: str | Goal | None = None,
-    prices: Prices | Mapping[str, float] | str | Path | None = None,
-    electricity: Electricity | float | None = None,
-    captures: Sequence[str | Path] = (),
-    execution_trace: str | Path | None = None,
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> IterationReport:
+@dataclass(frozen=True, kw_only=True)
+class _LargestBatch:
+    largest_batch: bool = option(
+        HelpPart.WHAT_IF,
+        "Also find, for each GPU, the largest batch that fits and the one of most samples per second; rank by that.",
+        default=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyzeOptions(
+    GpuSelection,
+    WhatIfs,
+    _LargestBatch,
+    Goals,
+    Prices,
+    Power,
+    Machines,
+    AskedRecording,
+    AskedSource,
+    AskedCalibration,
+    AskedLookups,
+):
+    """Hold what may be asked of one trace."""
+
+    to: str | Sequence[str] = option(
+        HelpPart.GPUS,
+        "Predict for this GPU only ('h100': all its variants; 'p4d.24xlarge': one of the instance's); several with "
+        "commas, or repeat. Default: every catalogued GPU.",
+        **GPU_NAMES,
+    )
+    observed: Mapping[str, str | float] | Sequence[str] = option(
+        HelpPart.INPUT,
+        "You measured this iteration there ('L40S=212ms'; s, ms or us): correct that GPU by it, and others as far as "
+        "they share its errors; repeat for several.",
+        metavar="GPU=TIME",
+        multiple=True,
+        shell_complete=complete_gpu_equals,
+    )
+    ops: bool = option(HelpPart.OUTPUT, "List every op with its physical bound, method and reason.", default=False)
+    top: int | None = option(
+        HelpPart.OUTPUT,
+        f"Rows of the op table; 0 leaves it out. Default: {SHORT_OP_COUNT}, with --ops all.",
+        **LIST_LENGTH,
+    )
+
+
+@asks(AnalyzeOptions)
+def analyze(trace: str | Path | Trace, asked: AnalyzeOptions) -> IterationReport:
     """Predict a recorded iteration on other GPUs: on all that are catalogued, or on those that `to` names.
 
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
-    `record` return. `source` is the GPU that was measured, where the trace does not say it. `ops` lists every op with
-    bound and reason, `top` limits the list. `observed` holds how long the iteration took on GPUs of yours ({"L40S":
-    "212 ms"}, or seconds): it corrects them, and others as far as they share their errors. `selection` says which GPUs
-    are meant, in which order; `goal` what is to be run in all ("3 epochs of 1281167 samples"), for its time and cost;
-    `prices` are $ per hour by GPU, a list, or a `Prices`; `electricity` is $ per kWh, or an `Electricity`. The what-ifs
-    (`host` … `attention_kernel`) and the other keywords mean what the options of `analyze` of the same names do;
-    see docs/cli.md.
+    `record` return. `observed` holds how long the iteration took on GPUs of yours ({"L40S": "212 ms"}, or seconds);
+    `goal` is what is to be run in all ("3 epochs of 1281167 samples"); `prices` are $ per hour by GPU, or a list. The
+    keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
 
@@ -153,95 +161,52 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     from ....specs.match import describe_machines
     from ...iteration.analyze import run_analysis
 
-    targets = as_names(to)
-    check_count("top", top, least=0)
-    gpus = find_named(targets, source, gpu_file)
-    gpus, seen = with_observed(gpus, observed or {}, largest_batch=largest_batch)
-    recording = read_recording(
-        trace,
-        iteration=check_iteration(iteration),
-        window_ns=window_ns,
-        captures=captures,
-        execution_trace=execution_trace,
-        recover=recover,
-        progress=progress,
-    )
-    read = recording.trace
-    what_ifs = WhatIfs(
-        host=host,
-        cpu_speed=cpu_speed,
-        precision=precision,
-        batch=batch,
-        from_batch=from_batch,
-        sequence_length=sequence_length,
-        from_sequence_length=from_sequence_length,
-        cached_tokens=cached_tokens,
-        cuda_graph=cuda_graph,
-        fuse_elementwise=fuse_elementwise,
-        attention_kernel=attention_kernel,
-    )
-    sharpened = None if calibration is None else sharpen(calibration, read, gpus)
+    targets = as_names(asked.to)
+    gpus, seen = with_observed(asked.named(targets), asked.observed, largest_batch=asked.largest_batch)
+    recording = asked.read(trace)
+    read, is_of_run = recording.trace, asked.goal is not None
+    sharpened = asked.sharpened(read, gpus)
     result = run_analysis(
         read,
         gpus.catalog,
         targets=gpus.targets,
         source=gpus.source,
-        library=with_spread(sharpened.library if sharpened is not None else None, indices),
-        scenario=what_ifs.scenario(
-            read, asks_for_batches=largest_batch or goal is not None, counts_tokens=goal is not None
-        ),
+        library=asked.spread(sharpened.library if sharpened is not None else None),
+        scenario=asked.scenario(read, asks_for_batches=asked.largest_batch or is_of_run, counts_tokens=is_of_run),
         iteration=recording.iteration,
-        cluster=(machines or Machines()).cluster(gpus.catalog, targets),
-        prices=read_prices(prices, gpus.catalog),
+        cluster=asked.cluster(gpus.catalog, targets),
+        prices=asked.book(gpus.catalog),
     )
-    report = _report(
-        result,
-        gpus,
-        op_limit=SHORT_OP_COUNT if top is None and not ops else top,
-        observations=seen.observations(result),
-        largest_batch=largest_batch,
-        selection=selection,
-        goal=goal,
-        electricity=read_electricity(electricity),
-    )
-    named = (*targets, *([source] if source is not None else []))
+    report = _report(result, gpus, asked, seen.observations(result))
+    named = (*targets, *([asked.source] if asked.source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates)
-    return IterationReport(name=trace_name(trace), report=report, analysis=result, has_op_details=ops)
+    return IterationReport(name=trace_name(trace), report=report, analysis=result, has_op_details=asked.ops)
 
 
 def _report(
-    result: Analysis,
-    gpus: Gpus,
-    *,
-    op_limit: int | None,
-    observations: tuple[Observation, ...],
-    largest_batch: bool,
-    selection: Selection | None,
-    goal: str | Goal | None,
-    electricity: Electricity | None,
+    result: Analysis, gpus: Gpus, asked: AnalyzeOptions, observations: tuple[Observation, ...]
 ) -> AnalysisReport:
     """Return what is said of a result: corrected by what was observed, of the GPUs that are meant, with chances."""
     from ...iteration.analyze import report_on
     from ...iteration.decision.decide import decide, first_asked
 
-    shown = (
-        gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection, electricity)
-    )
+    selection, goal, power = asked.selection(), asked.run(), asked.power()
+    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection, power)
+    op_limit = SHORT_OP_COUNT if asked.top is None and not asked.ops else asked.top
     report = report_on(result, ops_gpu=shown, op_limit=op_limit)
-    if largest_batch:
+    if asked.largest_batch:
         from ...iteration.batches import with_batches
 
         report = with_batches(result, report)
-    named = [gpu.name for gpu in gpus.targets]
     return decide(
         report,
         result,
         selection=selection,
         goal=goal,
         catalog=gpus.catalog,
-        named=named,
+        named=[gpu.name for gpu in gpus.targets],
         observations=observations,
-        electricity=electricity,
+        electricity=power,
     )

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, OutputError
-from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, complete_archived, output_options, recover_option
+from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, output_options
+from ...asking.completion import complete_archived
+from ...asking.declared import options_of
+from ...asking.inputs import Recover
 from ...asking.output import OutputPath, choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 
@@ -58,7 +61,7 @@ def init(directory: str) -> None:
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
 @_TAGS
 @click.option("--note", metavar="TEXT", help="A note on them, of up to 1,000 characters.")
-@recover_option
+@options_of(Recover)
 def add(directory: str, traces: tuple[str, ...], tags: tuple[str, ...], note: str | None, recover: bool) -> None:
     """Add each TRACE (whatever 'analyze' reads) to the archive DIR, without what is private.
 
@@ -74,7 +77,7 @@ def add(directory: str, traces: tuple[str, ...], tags: tuple[str, ...], note: st
 @_DIRECTORY
 @click.argument("places", metavar="FILE|FOLDER|PATTERN...", nargs=-1, required=True)
 @_TAGS
-@recover_option
+@options_of(Recover)
 @click.pass_context
 def import_(
     context: click.Context, directory: str, places: tuple[str, ...], tags: tuple[str, ...], recover: bool
@@ -159,15 +162,13 @@ def tag(directory: str, name: str, changes: tuple[str, ...], note: str | None) -
         if change[:1] not in ("+", "-"):
             raise InputError(f"{change[:80]!r}: expected +TAG to add a tag or -TAG to take one away")
     with _open(directory) as found:
-        entry = found.find(name)
-        found.tag(
-            [entry.id],
+        entry = found.tag(
+            name,
             add=[change[1:] for change in changes if change[0] == "+"],
             remove=[change[1:] for change in changes if change[0] == "-"],
+            note=note,
         )
-        if note is not None:
-            found.note(entry.id, note or None)
-        write_result(f"{entry.short_id}  {' '.join(found.find(entry.id).tags) or 'no tags'}\n", None)
+        write_result(f"{entry.short_id}  {' '.join(entry.tags) or 'no tags'}\n", None)
 
 
 @archive.command("export", cls=WavecastCommand, short_help="Write traces to files.")
@@ -199,7 +200,7 @@ def export(directory: str, names: tuple[str, ...], output: Path) -> None:
 @output_options("table", "json")
 @click.pass_context
 def verify(context: click.Context, directory: str, deep: bool, form: str | None, output: Path | None) -> None:
-    """Check every file of the archive DIR by its hash, and that entries, files and journal agree.
+    """Check every file of the archive DIR by its hash, and that entries and files agree.
 
     Each thing that is damaged, missing or not the archive's is told by name. The exit status is 1
     where anything is lost.
@@ -245,23 +246,25 @@ def prune(directory: str, query: tuple[str, ...], keep_tagged: bool, dry_run: bo
             write_result(f"{len(chosen):,} traces, and of files that no entry names {len(found.unnamed()):,}\n", None)
             return
         swept = found.sweep()
-        write_result(f"{len(chosen):,} traces removed, and {swept.removed_count:,} files that no entry named\n", None)
+        write_result(f"{len(chosen):,} traces removed, and {len(swept):,} files that no entry named\n", None)
 
 
-@archive.command("repair", cls=WavecastCommand, short_help="Make entries and journal again from the files.")
+@archive.command("repair", cls=WavecastCommand, short_help="Make entries again from the files.")
 @_DIRECTORY
 def repair(directory: str) -> None:
-    """Take damaged records out of the journal of the archive DIR, and give files without an entry one.
+    """Make damaged entries of the archive DIR again, and give files without an entry one.
 
-    Tags and notes that the journal has lost stay lost. A journal that is missing is begun anew.
+    Tags and notes that were lost stay lost. What the journal of an archive of an earlier version
+    says is taken over.
     """
-    from ....formats.archive import init_archive
+    from ....formats.archive.making import repair_archive
 
-    anew = init_archive(directory)
-    with _open(directory) as found:
-        ids = found.repair()
-    lost = "; the journal was missing: tags and notes are lost" if anew and ids else ""
-    write_result(f"{directory}: {len(ids):,} traces have an entry again{lost}\n", None)
+    mended = repair_archive(directory, say=_tell)
+    earlier = ""
+    if mended.taken_over_count or mended.damaged_count:
+        earlier = f"; {mended.taken_over_count:,} entries of an earlier version taken over"
+        earlier += f", {mended.damaged_count:,} damaged records lost" if mended.damaged_count else ""
+    write_result(f"{directory}: {len(mended.ids):,} traces have an entry again{earlier}\n", None)
 
 
 @archive.command("stats", cls=WavecastCommand, short_help="Count traces by workload, GPU and month.")
@@ -279,19 +282,24 @@ def stats(directory: str, output: Path | None) -> None:
 
 def _open(directory: str) -> Archive:
     from ....formats.archive import open_archive
+
+    return open_archive(directory, say=_tell)
+
+
+def _tell(text: str) -> None:
     from ....formats.trace.printable import clean_text
 
-    return open_archive(directory, say=lambda text: click.echo(f"Note: {clean_text(text)}", err=True))
+    click.echo(f"Note: {clean_text(text)}", err=True)
 
 
 def _add(found: Archive, place: str, tags: Sequence[str], note: str | None, recover: bool) -> tuple[Entry, bool]:
-    from ....formats.archive.provenance import Provenance, find_provenance
-    from ....formats.archive.reference import is_reference
+    from ....formats.archive.describe import Provenance, find_provenance
     from ....formats.files.open import load_trace
+    from ....formats.files.reference import is_reference
 
     trace = load_trace(place, recover=recover)
     origin = Provenance() if is_reference(place) else find_provenance(place)
-    return found.add_new(trace, tags=tags, note=note, provenance=origin)
+    return found.add(trace, tags=tags, note=note, provenance=origin)
 
 
 def _write_entries(directory: str, query: str, form: str | None, output: Path | None) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
 from typing import Any, Final
+
+from msgspec.structs import asdict
 
 from ....formats.archive.entry import Entry
 from ....formats.archive.verify import Verification
@@ -92,7 +93,7 @@ def draw_verification_json(found: Verification) -> str:
 
 def draw_entries_csv(entries: Sequence[Entry]) -> str:
     """Write one row per entry."""
-    names = tuple(item.name for item in fields(Entry))
+    names = Entry.__struct_fields__
     return encode_csv(names, ([_cell(getattr(entry, name)) for name in names] for entry in entries))
 
 

@@ -77,7 +77,7 @@ def _answer(question: BatchQuestion, change: BatchChange, trace: Trace) -> Batch
         "source_gpu": result.origin.name if result.origin is not None else None,
         "what_if": change.label,
         "precision": change.precision,
-        "batch": change.batch_size,
+        "batch": change.batch,
         "sequence_length": change.sequence_length,
         "cuda_graph": change.cuda_graph,
         "fuse_elementwise": change.fuse_elementwise,

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import click
+
 from ....errors import InputError, OutputError, parameter, spells_options
 from ...asking.answer import Report, as_names
-from ...asking.keywords import check_choice, check_count, checks_kinds
-from ...asking.prices import Prices, read_prices
-from ...asking.question import find_named, pick_host
+from ...asking.choice import GPU_NAMES
+from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option, repeated
+from ...asking.inputs import GpuFile
+from ...asking.output import OutputPath
+from ...asking.prices import Prices
+from ...asking.question import find_named
+from ...asking.what_ifs import LaunchWhatIfs, OpWhatIfs, VariedWhatIfs
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
     from ...asking.answer import Tables
-    from ...asking.question import Gpus
     from ...page.page import Page
     from .inputs import BatchInput, FoundInputs
     from .parts import PartFolder
     from .processes import Delivery
-    from .question import BatchChange, BatchQuestion
+    from .question import BatchQuestion
     from .report import BatchReport, MixRequest
-
-    AnyPrices = Prices | Mapping[str, float] | str | Path | None
-    AnyHosts = float | str | Path | Sequence[float | str | Path]
 
 SCHEMES: Final = ("tcp://", "tls://")
 """Of a Dask scheduler's address."""
@@ -75,66 +77,81 @@ class TracesReport(Report):
         return f"of {format_count(len(self.inputs), 'trace')}: {format_count(self.report.row_count, 'row')}{failed}"
 
 
-@checks_kinds
-def batch(  # noqa: PLR0913 (all that one may ask, by name)
-    traces: str | Path | Sequence[str | Path],
-    *,
-    output: str | Path,
-    to: str | Sequence[str] = (),
-    batch: int | Sequence[int] = (),
-    sequence_length: int | Sequence[int] = (),
-    precision: str | Sequence[str] = (),
-    host: float | str | Path | Sequence[float | str | Path] = (),
-    cpu_speed: float | str | Sequence[float | str] = (),
-    cuda_graph: bool = False,
-    fuse_elementwise: bool = False,
-    as_recorded: bool = False,
-    prices: AnyPrices = None,
-    weights: str | Path | None = None,
-    max_kinds: int | None = None,
-    utilisation: float | None = None,
-    gpu_file: str | Path | None = None,
-    jobs: int | None = None,
-    scheduler: str | None = None,
-    restart: bool = False,
-    progress: Progress | None = None,
-) -> TracesReport:
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
+    """Hold what may be asked of many traces."""
+
+    to: str | Sequence[str] = option(
+        HelpPart.GPUS,
+        "Predict for this GPU only; several with commas, or repeat. Default: every catalogued GPU.",
+        **GPU_NAMES,
+    )
+    batch: int | Sequence[int] = repeated(VariedWhatIfs, "batch")
+    sequence_length: int | Sequence[int] = repeated(VariedWhatIfs, "sequence_length")
+    precision: str | Sequence[str] = repeated(VariedWhatIfs, "precision")
+    host: float | str | Path | Sequence[float | str | Path] = repeated(VariedWhatIfs, "host")
+    as_recorded: bool = option(HelpPart.WHAT_IF, "Beside what-ifs, ask what was recorded, too.", default=False)
+    weights: str | Path | None = option(
+        HelpPart.MONEY,
+        "Runs per day by trace, tag or workload: CSV of name and number, or TOML. Adds the cheapest mix of GPUs.",
+        **FILE,
+    )
+    max_kinds: int | None = option(HelpPart.MONEY, "GPU types that the mix may have.", **COUNT)
+    utilisation: float | None = option(
+        HelpPart.MONEY,
+        "How busy a GPU of the mix may be. Default: 1.",
+        type=click.FloatRange(min=0, max=1, min_open=True),
+        metavar="RATIO",
+    )
+    jobs: int | None = option(HelpPart.INPUT, "Processes. Default: one per core.", **COUNT)
+    scheduler: str | None = option(
+        HelpPart.INPUT,
+        "Work on a Dask cluster: one that is started here, or that of a scheduler (tcp://HOST:PORT).",
+        metavar="local|ADDRESS",
+    )
+    restart: bool = option(HelpPart.INPUT, "Throw away what an earlier run kept, and begin anew.", default=False)
+    output: str | Path = field(
+        metadata=declare(
+            HelpPart.OUTPUT,
+            "The table (.parquet, .csv), or a report with charts (.html). What is done is kept in FILE.parts.",
+            "-o",
+            "--output",
+            type=OutputPath(path_type=Path),
+            metavar="FILE",
+        )
+    )
+    progress: Progress | None = None
+
+
+@asks(BatchOptions)
+def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> TracesReport:
     """Predict many traces on many GPUs under what-ifs, as one table in a file, and say which GPUs carry them for least.
 
     `traces` are files, folders, patterns and archives. `output` ends in .parquet, .csv or .html; what is done is kept
-    in a folder beside it, so that the same call goes on where it was ended. What-ifs take one value or several: every
-    combination is asked. The keywords mean what the options of `batch` of the same names do. Processes are started
-    (`jobs`): a script calls this below `if __name__ == "__main__":`.
+    in a folder beside it, so that the same call goes on where it was ended. `batch`, `sequence_length`, `precision` and
+    `host` take one value or several: every combination is asked. The keywords mean what the options of `batch` of the
+    same names do. Processes are started (`jobs`): a script calls this below `if __name__ == "__main__":`.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, OutputError
     where the file cannot be written. What a trace refuses is in `report.failures`.
     """
     from .inputs import find_inputs
     from .lists import read_weights
     from .parts import PartFolder, parts_path
-    from .question import combine_changes, describe_settings
+    from .question import describe_settings
     from .report import report_batch
     from .run import fill_parts
 
-    path, gpus = Path(output), find_named(as_names(to), None, gpu_file)
+    path, gpu_file = Path(asked.output), None if asked.gpu_file is None else Path(asked.gpu_file)
+    question = _question(asked)
     _check_output(path)
-    changes = combine_changes(
-        precisions=_precisions(precision),
-        batch_sizes=_counts("batch", batch),
-        sequence_lengths=_counts("sequence_length", sequence_length),
-        hosts=_hosts(host, cpu_speed),
-        cuda_graph=cuda_graph,
-        fuse_elementwise=fuse_elementwise,
-        as_recorded=as_recorded,
-    )
-    question = _question(gpus, changes, prices)
-    mix = _mix(max_kinds, utilisation, has_weights=weights is not None)
-    runs = None if weights is None else read_weights(Path(weights))
+    mix = _mix(asked)
+    runs = None if asked.weights is None else read_weights(Path(asked.weights))
     found = find_inputs(as_names(traces, "traces"))
     _check_inputs(found, path)
-    answering = _answering(question, check_count("jobs", jobs), scheduler)
-    folder = PartFolder(parts_path(path), describe_settings(question, None if gpu_file is None else Path(gpu_file)))
-    folder.open(restart=restart)
-    unanswered = fill_parts(folder, found.inputs, answering, progress)
+    answering = _answering(question, asked.jobs, asked.scheduler)
+    folder = PartFolder(parts_path(path), describe_settings(question, gpu_file))
+    folder.open(restart=asked.restart)
+    unanswered = fill_parts(folder, found.inputs, answering, asked.progress)
     report = report_batch(folder, found.inputs, unanswered, weights=runs, mix=mix)
     skipped = tuple(item for item in found.skipped if Path(item.name).name != path.name)
     answer = TracesReport(report=replace(report, skipped=skipped), output=path, folder=folder, inputs=found.inputs)
@@ -184,59 +201,51 @@ def _check_inputs(found: FoundInputs, output: Path) -> None:
             raise InputError(f"{parameter('output', output)}: it is one of the traces; write to another file")
 
 
-def _question(gpus: Gpus, changes: tuple[BatchChange, ...], prices: AnyPrices) -> BatchQuestion:
-    from .question import BatchQuestion, installed_identity
+def _question(asked: BatchOptions) -> BatchQuestion:
+    from ....specs.prices.book import prices_of
+    from ...host.speed import check_host
+    from .question import BatchQuestion, combine_changes, installed_identity
 
+    gpus = find_named(as_names(asked.to), None, asked.gpu_file)
+    given = asked.host
+    hosts = tuple(map(str, [given] if isinstance(given, str | Path | float | int) else given))
+    for text in hosts:
+        check_host(text)
+    several = {
+        "batch": _counts(asked.batch),
+        "sequence_length": _counts(asked.sequence_length),
+        "precision": as_names(asked.precision, "precision"),
+        "host": hosts,
+    }
+    alike = {item.name: getattr(asked, item.name) for kind in (LaunchWhatIfs, OpWhatIfs) for item in fields(kind)}
+    changes = combine_changes(several, alike, as_recorded=asked.as_recorded)
+    for change in changes:
+        change.check_sizes()
+    prices = asked.book(gpus.catalog)
     return BatchQuestion(
         catalog=gpus.catalog,
         targets=gpus.targets,
         changes=changes,
-        prices=read_prices(prices, gpus.catalog) or Prices().book(gpus.catalog),
+        prices=prices or prices_of(gpus.catalog),
         has_own_prices=prices is not None,
         identity=installed_identity(),
     )
 
 
-def _precisions(value: str | Sequence[str]) -> tuple[str, ...]:
-    from ...whatif.scenario import TargetPrecision
-
-    asked = as_names(value, "precision")
-    for name in asked:
-        check_choice("precision", name, [item.value for item in TargetPrecision])
-    return asked
+def _counts(value: int | Sequence[int]) -> Sequence[int]:
+    return value if isinstance(value, Sequence) else [value]
 
 
-def _counts(name: str, value: int | Sequence[int]) -> tuple[int, ...]:
-    several = value if isinstance(value, Sequence) else [value]
-    return tuple(count for item in several if (count := check_count(name, item)) is not None)
-
-
-def _hosts(host: AnyHosts, cpu_speed: AnyHosts) -> tuple[str, ...]:
-    """Return the hosts that are asked about, under their name or their old one. Raises InputError for what is none."""
-    from ...host.speed import check_host
-
-    several = _several_hosts(host)
-    if old := _several_hosts(cpu_speed):
-        pick_host(several[0] if several else None, old[0])
-    for text in (*several, *old):
-        check_host(text)
-    return several or old
-
-
-def _several_hosts(value: AnyHosts) -> tuple[str, ...]:
-    return tuple(map(str, [value] if isinstance(value, str | Path | float | int) else value))
-
-
-def _mix(max_kinds: int | None, utilisation: float | None, *, has_weights: bool) -> MixRequest | None:
+def _mix(asked: BatchOptions) -> MixRequest | None:
     """Return what a mix has to keep to; None where nothing was said of it."""
     from .report import MixRequest
 
-    check_count("max_kinds", max_kinds)
+    max_kinds, utilisation = asked.max_kinds, asked.utilisation
     if max_kinds is None and utilisation is None:
         return None
     if utilisation is not None and not 0 < utilisation <= 1:
         raise InputError(f"{parameter('utilisation', f'{utilisation:g}')}: expected a ratio above 0 and up to 1")
-    if not has_weights:
+    if asked.weights is None:
         raise InputError(
             f"{parameter('max_kinds')} and {parameter('utilisation')} are for a mix of GPUs: add "
             f"{parameter('weights', 'FILE')}"

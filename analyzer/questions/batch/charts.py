@@ -9,26 +9,9 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ....formats.trace.printable import clean_text
-from ...page.chart import Chart
-from ...page.page import Line, Page, Passage
-from ...page.plot import (
-    GOOD,
-    HEAT,
-    HEAT_INK,
-    NEUTRAL,
-    PLOT_HEIGHT_PX,
-    Spec,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    interval_marks,
-    labels,
-    place_charts,
-    said,
-)
+from ...page import plot
+from ...page.page import Chart, Line, Page, Passage
+from ...page.plot import GOOD, HEAT_INK, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
 from ...page.vega import INK
 from .fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
@@ -50,7 +33,7 @@ SEVERAL: Final = 2
 def illustrate_batch(report: BatchReport, *, output: str, times: Sequence[FleetTimes] = (), top: int = 10) -> Page:
     """Put a batch into words and charts; `times` are those of each trace on each GPU, by what-if."""
     drawn = times[:MOST_WHAT_IFS]
-    cut = cut_words(len(drawn), len(times), "what-ifs")
+    cut = plot.cut_words(len(drawn), len(times), "what-ifs")
     is_one = len(report.fleets) == 1
     lead, details = list[Chart | None](), list[Chart | None]()
     for fleet in report.fleets[:MOST_WHAT_IFS]:
@@ -62,7 +45,7 @@ def illustrate_batch(report: BatchReport, *, output: str, times: Sequence[FleetT
         details.append(_heat_chart(item, "" if is_one else f" ({clean_text(item.what_if)})", cut))
     page = describe_batch(report, output=output, top=top)
     answers = [text for fleet in report.fleets[:MOST_WHAT_IFS] for text in _answer(fleet.summary, is_one=is_one)]
-    return place_charts(_with_answers(page, answers), lead=lead, details=details)
+    return plot.place_charts(_with_answers(page, answers), lead=lead, details=details)
 
 
 def _answer(summary: FleetSummary, *, is_one: bool) -> Iterator[str]:
@@ -112,8 +95,8 @@ def _total_row(item: GpuTotal, unit: tuple[str, float]) -> dict[str, Any]:
     return {
         "gpu": item.gpu,
         "duration": item.time_ns / unit[1],
-        "low": (item.time_low_ns or 0.0) / unit[1] if known else None,
-        "high": (item.time_high_ns or 0.0) / unit[1] if known else None,
+        "low": plot.scaled(item.time_low_ns, unit[1]) if known else None,
+        "high": plot.scaled(item.time_high_ns, unit[1]) if known else None,
         "usd": item.usd,
         "low_usd": item.usd_low if priced else None,
         "high_usd": item.usd_high if priced else None,
@@ -131,24 +114,21 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
     unit, front = _unit(found), _front(found)
     rows = [_total_row(item, unit) | {"label": clean_text(item.gpu) if item.gpu in front else ""} for item in found]
     told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"), ("kind", "is"))
-    x, y = amount("time", unit[0], is_log=True) | {"field": "duration"}, amount("usd", "$", is_log=True)
+    x, y = plot.amount("time", unit[0], is_log=True) | {"field": "duration"}, plot.amount("usd", "$", is_log=True)
+    ends = {"y": y | {"field": "low_usd"}, "y2": {"field": "high_usd"}}
     spec = {
         "height": PLOT_HEIGHT_PX,
-        "encoding": {"x": x, "y": y, "color": coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL})},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": plot.coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL}),
+        },
         "layer": [
-            {
-                "transform": [{"filter": "isValid(datum.low_usd)"}],
-                "mark": {"type": "rule", "opacity": 0.35},
-                "encoding": {"y": y | {"field": "low_usd"}, "y2": {"field": "high_usd"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 0.9},
-                "encoding": {"tooltip": said(*told)},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 8, "dy": 10, "limit": 220},
-                "encoding": {"text": {"field": "label"}, "color": {"value": INK}},
-            },
+            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35),
+            plot.marks("point", {"tooltip": plot.said(*told)}, size=80, opacity=0.9),
+            plot.marks(
+                "text", {"text": {"field": "label"}, "color": {"value": INK}}, align="left", dx=8, dy=10, limit=220
+            ),
         ],
     }
     best = found[0]
@@ -157,7 +137,7 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
         f"that carries them all and has a price, with 90 % intervals. Cheapest: {best.gpu}, {format_money(best.usd)}; "
         f"the coloured ones cannot be told apart from it. Named are those that none beats in both.{cut}"
     )
-    return build_chart(f"Cost against time{ending}", text, spec, rows, told)
+    return plot.build_chart(f"Cost against time{ending}", text, spec, rows, told)
 
 
 def _total_chart(summary: FleetSummary, ending: str) -> Chart | None:
@@ -168,23 +148,14 @@ def _total_chart(summary: FleetSummary, ending: str) -> Chart | None:
     shown, unit = found[:MOST_GPUS], _unit(found)
     rows = [_total_row(item, unit) for item in shown]
     told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"))
-    spec = {
-        "height": bars_height(len(rows)),
-        "encoding": {"y": along("gpu")},
-        "layer": [
-            interval_marks("low", "high"),
-            {
-                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "color": GOOD},
-                "encoding": {"x": amount("duration", unit[0], is_log=True), "tooltip": said(*told)},
-            },
-        ],
-    }
+    x = plot.amount("duration", unit[0], is_log=True)
+    spec = plot.points(rows, told, y=plot.along("gpu"), x=x, ends=("low", "high"))
     text = (
         f"The time of {format_count(summary.trace_count, 'trace')} together on each GPU that carries them all, with "
         f"its 90 % interval, fastest first: {shown[0].gpu} {format_time(shown[0].time_ns)}."
-        f"{cut_words(len(shown), len(found), 'GPUs')}"
+        f"{plot.cut_words(len(shown), len(found), 'GPUs')}"
     )
-    return build_chart(f"Time of all traces{ending}", text, spec, rows, told)
+    return plot.build_chart(f"Time of all traces{ending}", text, spec, rows, told)
 
 
 def _mix_chart(mix: GpuMix, ending: str) -> Chart:
@@ -205,23 +176,14 @@ def _mix_chart(mix: GpuMix, ending: str) -> Chart:
         )
     ]
     told = (("gpu", "GPU"), ("count", "count"), ("busy", "busy"), ("traces", "traces"))
-    spec = {
-        "height": bars_height(len(mix.gpus)),
-        "mark": "bar",
-        "encoding": {
-            "y": along("gpu"),
-            "x": amount("gpus", "GPUs") | {"stack": "zero"},
-            "color": coloured("part", None, {"busy": GOOD, "idle": NEUTRAL}),
-            "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(*told),
-        },
-    }
+    colour = plot.coloured("part", None, {"busy": GOOD, "idle": NEUTRAL})
+    spec = plot.bars(rows, told, y=plot.along("gpu"), x=plot.amount("gpus", "GPUs"), color=colour)
     told_mix = ", ".join(f"{item.count:,} {clean_text(item.gpu)}" for item in mix.gpus)
     text = (
         f"The cheapest mix of GPUs that carries a day's runs, {format_money(mix.usd_per_day)} a day: {told_mix}; bars "
         "are divided into what is busy and what is idle."
     )
-    return build_chart(f"Cheapest mix of GPUs{ending}", text, spec, rows, told)
+    return plot.build_chart(f"Cheapest mix of GPUs{ending}", text, spec, rows, told)
 
 
 def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
@@ -235,39 +197,30 @@ def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
     ratio = times.time_ns / best[:, None]
     lines = [at for at in np.argsort(-np.nan_to_num(best), kind="stable").tolist() if some[at]][:MOST_TRACES]
     columns = _fastest(ratio[some])[:MOST_GPUS]
-    names = labels(_stem(times.traces[at].name) for at in lines)
+    names = plot.labels(times.traces[at].name.removesuffix(".gz").removesuffix(".json") for at in lines)
     rows = [row for at, name in zip(lines, names, strict=True) for row in _cells(times, ratio, at, name, columns)]
     told = (("trace", "trace"), ("gpu", "GPU"), ("time", "time"), ("slower", "of the best"), ("fits", "memory"))
-    scale: Spec = {"domain": [1.0, SEVERAL, MOST_TIMES], "range": list(HEAT), "clamp": True}
-    colour = {"field": "ratio", "type": "quantitative", "title": "times the best", "scale": scale}
+    colour = plot.heat("ratio", "times the best", (1.0, SEVERAL, MOST_TIMES), clamp=True)
     spec = {
-        "height": bars_height(len(lines)),
+        "height": plot.bars_height(len(lines)),
         "encoding": {
-            "x": along("gpu", angle=-60) | {"scale": {"domain": [times.gpus[at] for at in columns]}},
-            "y": along("trace") | {"scale": {"domain": names}},
-            "tooltip": said(*told),
+            "x": plot.along("gpu", angle=-60) | {"scale": {"domain": [times.gpus[at] for at in columns]}},
+            "y": plot.along("trace") | {"scale": {"domain": names}},
+            "tooltip": plot.said(*told),
         },
         "layer": [
-            {"mark": "rect", "encoding": {"color": colour}},
-            {
-                "transform": [{"filter": "datum.fits == 'does not fit'"}],
-                "mark": {"type": "text", "color": HEAT_INK, "text": "×", "fontSize": 12},
-            },
+            plot.marks("rect", {"color": colour}),
+            plot.marks("text", {}, where="datum.fits == 'does not fit'", color=HEAT_INK, text="×", fontSize=12),
         ],
     }
     first = int(columns[0])
     text = (
         "The time of each trace on each GPU relative to the best that it fits; × marks what does not fit. On the "
         f"geometric mean {times.gpus[first]} is fastest."
-        f"{cut_words(len(lines), int(some.sum()), 'traces, those that take longest,')}"
-        f"{cut_words(len(columns), len(times.gpus), 'GPUs')}{cut}"
+        f"{plot.cut_words(len(lines), int(some.sum()), 'traces, those that take longest,')}"
+        f"{plot.cut_words(len(columns), len(times.gpus), 'GPUs')}{cut}"
     )
-    return build_chart(f"Traces on GPUs{ending}", text, spec, rows, told)
-
-
-def _stem(name: str) -> str:
-    """Return the name of a trace without what all have."""
-    return name.removesuffix(".gz").removesuffix(".json")
+    return plot.build_chart(f"Traces on GPUs{ending}", text, spec, rows, told)
 
 
 def _fastest(ratio: Floats) -> list[int]:

@@ -187,7 +187,7 @@ def _file(path: Path, name: str) -> BatchInput:
 
 def _in_archive(place: str) -> Iterator[BatchInput]:
     from ....formats.archive import open_archive
-    from ....formats.archive.reference import as_path, parse_reference
+    from ....formats.files.reference import as_path, parse_reference
     from ...recorded.devices import names_of_gpu
 
     text, _, query = place.partition("?")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
-from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, shipped_prices
 from ....version import __version__
-from ...whatif.scenario import Scenario, TargetPrecision
+from ...asking.declared import declared
+from ...asking.what_ifs import WhatIfs
 
 AS_RECORDED: Final = "as recorded"
 _ROOT: Final = Path(__file__).parents[3]
@@ -22,45 +23,19 @@ _FOLDERS: Final = {"formats": ("*.py",), "specs": ("*.py", "*.toml"), "analyzer"
 """What a prediction comes from; the manifest of the weights holds the hash of every file of weights."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchChange:
+@dataclass(frozen=True, kw_only=True)
+class BatchChange(WhatIfs):
     """Hold one combination of what-ifs, as `analyze` takes them; the default changes nothing."""
-
-    precision: str | None = None
-    batch_size: int | None = None
-    sequence_length: int | None = None
-    cuda_graph: bool = False
-    fuse_elementwise: bool = False
-    host: str | None = None
-    """A ratio, the name of a host, or a file that tells one."""
 
     @property
     def label(self) -> str:
-        """Return what the change is called in tables, e.g. `batch=8, precision=fp8`."""
-        named = {
-            "batch": self.batch_size,
-            "sequence-length": self.sequence_length,
-            "precision": self.precision,
-            "cuda-graph": "on" if self.cuda_graph else None,
-            "fuse-elementwise": "on" if self.fuse_elementwise else None,
-            "host": None if self.host is None else Path(self.host).name,
-        }
-        return ", ".join(f"{name}={value}" for name, value in named.items() if value is not None) or AS_RECORDED
-
-    def scenario(self, trace: Trace) -> Scenario:
-        """Return the change as it is asked of a trace. Raises InputError where the trace cannot be asked that."""
-        from ...host.speed import read_host
-
-        found = None if self.host is None else read_host(self.host, trace)
-        return Scenario(
-            cpu_speed=None if found is None else found.ratio,
-            host_half_width=0.0 if found is None else found.half_width,
-            precision=None if self.precision is None else TargetPrecision(self.precision),
-            batch_size=self.batch_size,
-            sequence_length=self.sequence_length,
-            cuda_graph=self.cuda_graph,
-            fuse_elementwise=self.fuse_elementwise,
-        )
+        """Return what the change is called in tables, e.g. `batch=8, precision=fp8`; the host stands last."""
+        named = {item.name: getattr(self, item.name) for item in declared(WhatIfs)}
+        host = named.pop("host")
+        told = {name: "on" if value is True else value for name, value in named.items() if value not in (None, False)}
+        if host is not None:
+            told["host"] = Path(str(host)).name
+        return ", ".join(f"{name.replace('_', '-')}={value}" for name, value in told.items()) or AS_RECORDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,33 +54,15 @@ class BatchQuestion:
 
 
 def combine_changes(
-    *,
-    precisions: Sequence[str] = (),
-    batch_sizes: Sequence[int] = (),
-    sequence_lengths: Sequence[int] = (),
-    hosts: Sequence[str] = (),
-    cuda_graph: bool = False,
-    fuse_elementwise: bool = False,
-    as_recorded: bool = False,
+    several: Mapping[str, Sequence[Any]], alike: Mapping[str, Any] = MappingProxyType({}), *, as_recorded: bool = False
 ) -> tuple[BatchChange, ...]:
     """Return the product of what-ifs of which each may have several values; `as_recorded` adds no change at all.
 
-    >>> [change.label for change in combine_changes(batch_sizes=[1, 8], as_recorded=True)]
-    ['as recorded', 'batch=1', 'batch=8']
+    >>> [change.label for change in combine_changes({"batch": [1, 8]}, {"cuda_graph": True}, as_recorded=True)]
+    ['as recorded', 'batch=1, cuda-graph=on', 'batch=8, cuda-graph=on']
     """
-    combined = [
-        BatchChange(
-            precision=precision,
-            batch_size=batch_size,
-            sequence_length=sequence_length,
-            host=host,
-            cuda_graph=cuda_graph,
-            fuse_elementwise=fuse_elementwise,
-        )
-        for batch_size, sequence_length, precision, host in product(
-            batch_sizes or (None,), sequence_lengths or (None,), precisions or (None,), hosts or (None,)
-        )
-    ]
+    values = product(*(values or (None,) for values in several.values()))
+    combined = [BatchChange(**dict(zip(several, one, strict=True)), **alike) for one in values]
     return tuple(dict.fromkeys([*([BatchChange()] if as_recorded else []), *combined]))
 
 
@@ -124,7 +81,7 @@ def describe_settings(question: BatchQuestion, gpu_file: Path | None) -> dict[st
 
 def _hash_hosts(changes: Sequence[BatchChange]) -> dict[str, str]:
     """Return the files that hosts are read from, as hashes; nothing where there are none."""
-    files = dict.fromkeys(Path(change.host) for change in changes if change.host is not None)
+    files = dict.fromkeys(Path(str(change.host)) for change in changes if change.host is not None)
     hashed = [f"{path.name} {_hash_file(path)}" for path in files if path.is_file()]
     return {"host files (--host)": "; ".join(hashed)} if hashed else {}
 

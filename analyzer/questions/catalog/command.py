@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ....errors import InputError
-from ...asking.command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options
+from ...asking.command import WavecastCommand, output_options
+from ...asking.completion import complete_gpu_names
+from ...asking.declared import declared, options_of
+from ...asking.inputs import GpuFile
 from ...asking.output import choose_format, screen_for, write_result
-from ...asking.price_options import price_options, take_prices
-from ...asking.what_if_options import complete_hosts
+from ...asking.prices import Prices
+from ...asking.what_ifs import complete_hosts
 from ...page.formats import REPORT_FORMATS, render
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ _OF_NODES: Final = ("cluster_file", "nccl_tests")
 _NOT_ASKED: Final = {
     GPUS: _OF_NODES,
     NODES: (),
-    HOSTS: (*_OF_NODES, "gpu_file", "given_prices", "price_file", "price_kind", "cloud"),
+    HOSTS: (*_OF_NODES, "gpu_file", "price", "prices", "price_kind", "cloud"),
 }
 """Options that say nothing about a kind."""
 
@@ -55,7 +58,7 @@ def _complete_name(context: click.Context, parameter: click.Parameter, incomplet
 @click.argument("kind", required=False, metavar="[gpus|nodes|hosts]", shell_complete=_complete_kind)
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=_complete_name)
 @output_options(*REPORT_FORMATS)
-@gpu_file_option
+@options_of(GpuFile)
 @click.option(
     "--cluster-file",
     type=click.Path(path_type=Path),
@@ -69,7 +72,7 @@ def _complete_name(context: click.Context, parameter: click.Parameter, incomplet
     multiple=True,
     help="Show a node as what nccl-tests printed there calibrates it, as a table for a --cluster-file; repeatable.",
 )
-@price_options
+@options_of(Prices)
 @click.pass_context
 def catalog(context: click.Context, /, kind: str | None, name: str | None, **options: Any) -> None:
     """List the GPUs, nodes or hosts that can be named; with NAME, all facts of one and where they come from.
@@ -146,14 +149,17 @@ def _kind_of(name: str, catalog: Catalog) -> str:
 def _draw_gpus(name: str | None, options: dict[str, Any], form: str, screen: Screen) -> str:
     from .api import gpus
 
-    return gpus(name, gpu_file=options["gpu_file"], prices=take_prices(options)).draw(form, screen)
+    return gpus(name, gpu_file=options["gpu_file"], prices=_prices(options)).draw(form, screen)
+
+
+def _prices(options: dict[str, Any]) -> Prices:
+    return Prices(**{item.name: options[item.name] for item in declared(Prices)})
 
 
 def _draw_nodes(name: str | None, options: dict[str, Any], form: str, screen: Screen, catalog: Catalog) -> str:
-    from ...asking.prices import read_prices
     from .machines_page import describe_node, describe_nodes, draw_nodes_csv, draw_nodes_json
 
-    prices = read_prices(take_prices(options), catalog)
+    prices = _prices(options).book(catalog)
     nodes = _find_nodes(name, catalog, options["cluster_file"], options["nccl_tests"])
     one_or_all = partial(describe_node, nodes[0]) if len(nodes) == 1 else partial(describe_nodes, nodes)
     return render(
@@ -171,14 +177,14 @@ def _find_nodes(
     """Return the node that a name means, all of a file, or all that are known."""
     from ....specs.cluster import find_node
     from ....specs.nodes import load_nodes
-    from ...asking.question import Machines
+    from ...asking.machines import Machines
 
     if file is None and name is None:
         if nccl_tests:
             raise InputError("--nccl-tests calibrates a node: name it ('wavecast catalog h100sxm --nccl-tests FILE')")
         return load_nodes()
     named = (name,) if file is None and name is not None else ()
-    nodes = Machines(nodes=named, cluster_file=file, nccl_tests=nccl_tests).cluster(catalog).nodes
+    nodes = Machines(node=named, cluster_file=file, nccl_tests=nccl_tests).cluster(catalog).nodes
     if file is None:
         return (nodes[find_node(str(name), catalog).gpu],)
     chosen = tuple(node for node in nodes.values() if name is None or node.name == name)

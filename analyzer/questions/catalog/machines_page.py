@@ -8,8 +8,7 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from ....formats.trace.printable import clean_text
-from ....specs.cluster import entry_of_node
-from ....specs.nodes import Node
+from ....specs.nodes import Node, entry_of_node
 from ....specs.prices.book import PriceBook, shipped_prices
 from ....specs.prices.machines import NodePrice, price_of_node
 from ...host.named import HostBasis, NamedHost

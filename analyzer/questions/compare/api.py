@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...asking.amounts import read_percent
-from ...asking.answer import Report, as_names, trace_name
-from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, checks_kinds
-from ...asking.question import find_named, read_trace, refuse_input_twice
+import click
+
+from ...asking.amounts import parse_percent, read_percent
+from ...asking.answer import Report, trace_name
+from ...asking.choice import GPU_NAME
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedIteration, AskedSource, Recover
+from ...asking.keywords import check_iteration
+from ...asking.power import Power
+from ...asking.question import read_trace, refuse_input_twice
+from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ...asking.answer import Tables
-    from ...iteration.decision.electricity import Electricity
     from ...page.page import Page
     from .report import Comparison, GpuChange
 
@@ -82,13 +86,13 @@ class ComparisonReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/compare.md has its layout."""
-        from .json import draw_comparison_json
+        from .records import draw_comparison_json
 
         status = int(bool(self.complaints))
         return draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status)
 
     def _tables(self) -> Tables:
-        from .tables import change_table, changed_gpu_table
+        from .records import change_table, changed_gpu_table
 
         return {"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)}
 
@@ -117,28 +121,48 @@ class ComparisonReport(Report):
             yield f"the iteration no longer fits the memory of {gpu.gpu}"
 
 
-@checks_kinds
-def compare(  # noqa: PLR0913 (all that one may ask, by name)
-    old: str | Path | Trace,
-    new: str | Path | Trace,
-    *,
-    on: str | Sequence[str] = (),
-    max_slowdown: str | None = None,
-    max_memory_growth: str | None = None,
-    strict: bool = False,
-    source: str | None = None,
-    gpu_file: str | Path | None = None,
-    iteration: int | str | None = None,
-    top: int = SHOWN_CHANGES,
-    electricity: Electricity | float | None = None,
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> ComparisonReport:
+def _check_percent(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Return the text of a percentage, with or without its sign."""
+    if text is not None and parse_percent(text) is None:
+        raise click.BadParameter(f"{text!r}: expected a percentage, 0 or more, such as 3%", param=parameter)
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
+    """Hold what may be asked of two traces."""
+
+    on: str | Sequence[str] = option(
+        HelpPart.GPUS,
+        "Compare on this GPU; repeat for several. Default: the GPUs that were measured.",
+        **GPU_NAME,
+        multiple=True,
+    )
+    max_slowdown: str | None = option(
+        HelpPart.OUTPUT,
+        "Exit with status 1 where NEW is slower than OLD by more than this, beyond the interval.",
+        callback=_check_percent,
+        metavar="PERCENT",
+    )
+    max_memory_growth: str | None = option(
+        HelpPart.OUTPUT,
+        "Exit with status 1 where the peak memory grows by more than this.",
+        callback=_check_percent,
+        metavar="PERCENT",
+    )
+    strict: bool = option(
+        HelpPart.OUTPUT, "Gate on the predicted slowdown itself, not on the end of its interval.", default=False
+    )
+    top: int = option(HelpPart.OUTPUT, "Changes listed in the table; 0: none.", default=SHOWN_CHANGES, **LIST_LENGTH)
+
+
+@asks(CompareOptions)
+def compare(old: str | Path | Trace, new: str | Path | Trace, asked: CompareOptions) -> ComparisonReport:
     """Say what changed between two traces, and what it does to time and memory on the GPUs that `on` names.
 
     Without `on` these are the GPUs that were measured. `max_slowdown` and `max_memory_growth` are percentages ("3%");
-    what goes beyond them is in `complaints` of the report. `electricity` is $ per kWh, or an `Electricity`. The other
-    keywords mean what the options of `compare` of the same names do.
+    what goes beyond them is in `complaints` of the report. What-ifs are asked of both traces. The keywords mean what
+    the options of `compare` of the same names do.
     Raises InputError for what cannot be read or compared, UnknownGpuError for a GPU that is not catalogued, and
     TraceError for a file that is no trace.
 
@@ -147,32 +171,31 @@ def compare(  # noqa: PLR0913 (all that one may ask, by name)
     >>> len(report.complaints), [row["gpu"] for row in report.to_records()]
     (1, ['H100 SXM5 80GB'])
     """
-    from .compare import compare_traces
+    from .compare import ComparedTrace, compare_traces
 
     limits = ChangeLimits(
-        slowdown=read_percent("max_slowdown", max_slowdown),
-        memory_growth=read_percent("max_memory_growth", max_memory_growth),
-        strict=strict,
+        slowdown=read_percent("max_slowdown", asked.max_slowdown),
+        memory_growth=read_percent("max_memory_growth", asked.max_memory_growth),
+        strict=asked.strict,
     )
-    check_count("top", top, least=0)
     refuse_input_twice(old, new)
-    named, asked = find_named(as_names(on, "on"), source, gpu_file), check_iteration(iteration)
-    before, after = (read_trace(trace, joins=False, recover=recover, progress=progress) for trace in (old, new))
+    named, iteration = asked.named(asked.on, "on"), check_iteration(asked.iteration)
+    before, after = (
+        read_trace(trace, joins=False, recover=asked.recover, progress=asked.progress) for trace in (old, new)
+    )
     first, second = (
-        None if isinstance(asked, int) and int(trace.iterations.profiled.sum()) < 2 else asked
+        None if isinstance(iteration, int) and int(trace.iterations.profiled.sum()) < 2 else iteration
         for trace in (before, after)
     )
     report = compare_traces(
-        before,
-        after,
+        ComparedTrace(trace=before, source=named.source, iteration=first, scenario=asked.scenario(before)),
+        ComparedTrace(trace=after, source=named.source, iteration=second, scenario=asked.scenario(after)),
         named.catalog,
         targets=named.targets,
-        sources=(named.source, named.source),
-        iterations=(first, second),
-        electricity=read_electricity(electricity),
+        electricity=asked.power(),
     )
     return ComparisonReport(
-        old_name=trace_name(old), new_name=trace_name(new), report=report, limits=limits, shown_count=top
+        old_name=trace_name(old), new_name=trace_name(new), report=report, limits=limits, shown_count=asked.top
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Codes, Floats, Rows
+from ....arrays import Codes, Floats, Rows, at_rows
 from ....formats.trace.column import row_count
 from ....formats.trace.interner import Interner
 from ....formats.trace.signature import Signature
@@ -71,14 +71,14 @@ def list_call_columns(result: Analysis, numbers: SharedNumbers) -> CallColumns:
     times = _kernel_times(result)
     if result.origin is not None:
         rows = result.window.kernel_rows
-        owners = np.append(WorkLookup(trace).owners(), -1)[kernels.op[rows]]
+        owners = at_rows(WorkLookup(trace).owners(), kernels.op[rows])
         key = np.where(owners >= 0, owners, op_count + rows)
     else:
         rows = np.arange(row_count(kernels))
         key = kernels.op[rows].astype(np.int64)
     listed = np.unique(key) if result.origin is not None else np.flatnonzero(result.workload.row_of >= 0)
     at = np.searchsorted(listed, key)
-    known = np.append(listed, -1)[at] == key
+    known = at_rows(listed, at) == key
     time_ns = np.zeros((len(listed), times.shape[1]))
     np.add.at(time_ns, at[known], times[rows[known]])
     op = np.where(listed < op_count, listed, -1)
@@ -95,7 +95,7 @@ def list_call_columns(result: Analysis, numbers: SharedNumbers) -> CallColumns:
         kernels=numbers.kernels.number(names),
         kernel_names=names,
         module=tuple(_module(trace, row) for row in op.tolist()),
-        phase=np.append(trace.ops.phase, Phase.OTHER)[op].astype(np.int8),
+        phase=at_rows(trace.ops.phase, op, Phase.OTHER).astype(np.int8),
         time_ns=time_ns,
     )
 

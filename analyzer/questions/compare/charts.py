@@ -5,24 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ....formats.trace.printable import clean_text
-from ...page.chart import Chart
-from ...page.page import Page
-from ...page.plot import (
-    BAD,
-    GOOD,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    interval_marks,
-    labels,
-    place_charts,
-    rule_at,
-    said,
-)
-from ...page.quantity import format_change, format_count, format_time
+from ...page import plot
+from ...page.page import Chart, Page
+from ...page.plot import BAD, GOOD
+from ...page.quantity import format_change, format_count, format_time, signed_time
 from ...page.vega import ORANGE
 from .page import describe_comparison
 from .report import Comparison, GpuChange, Verdict
@@ -51,7 +37,7 @@ def illustrate_comparison(
         exit_status=exit_status,
         top=top,
     )
-    return place_charts(page, lead=[_gpu_chart(comparison, max_slowdown), _cause_chart(comparison)])
+    return plot.place_charts(page, lead=[_gpu_chart(comparison, max_slowdown), _cause_chart(comparison)])
 
 
 def _gpu_chart(comparison: Comparison, limit: float | None) -> Chart:
@@ -59,36 +45,22 @@ def _gpu_chart(comparison: Comparison, limit: float | None) -> Chart:
     shown = comparison.gpus[:MOST_GPUS]
     rows = [_gpu_row(gpu, limit) for gpu in shown]
     told = (
-        ("gpu", "GPU"),
-        ("old", "old"),
-        ("new", "new"),
-        ("change", "change"),
-        ("range", "90 % interval"),
+        ("gpu", "GPU"), ("old", "old"), ("new", "new"), ("change", "change"), ("range", "90 % interval"),
         ("kind", "verdict"),
-    )
+    )  # fmt: skip
     kinds = _VERDICT_COLOURS if limit is not None else {"slower": BAD, "not slower": GOOD}
-    rules = [rule_at(0.0, "x", "as before")]
+    rules = [plot.rule_at(0.0, "x", "as before")]
     if limit is not None:
-        rules.append(rule_at(100 * limit, "x", f"threshold {format_change(limit)}"))
-    spec = {
-        "height": bars_height(len(rows) + 1),
-        "encoding": {"y": along("gpu"), "color": coloured("kind", None, kinds)},
-        "layer": [
-            *rules,
-            interval_marks("low", "high"),
-            {
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {"x": amount("percent", "% longer than before"), "tooltip": said(*told)},
-            },
-        ],
-    }
+        rules.append(plot.rule_at(100 * limit, "x", f"threshold {format_change(limit)}"))
+    x, colour = plot.amount("percent", "% longer than before"), plot.coloured("kind", None, kinds)
+    spec = plot.points(rows, told, y=plot.along("gpu"), x=x, ends=("low", "high"), color=colour, rules=rules)
     worst = max(comparison.gpus, key=lambda gpu: gpu.change)
     against = "" if limit is None else f" The second dashed line is the threshold, {format_change(limit)}."
     text = (
         f"How much longer the iteration takes than before on each GPU, with the 90 % interval; most on {worst.gpu}, "
-        f"{format_change(worst.change)}.{against}{cut_words(len(shown), len(comparison.gpus), 'GPUs')}"
+        f"{format_change(worst.change)}.{against}{plot.cut_words(len(shown), len(comparison.gpus), 'GPUs')}"
     )
-    return build_chart("Change on each GPU", text, spec, rows, told)
+    return plot.build_chart("Change on each GPU", text, spec, rows, told)
 
 
 def _gpu_row(gpu: GpuChange, limit: float | None) -> dict[str, Any]:
@@ -97,8 +69,8 @@ def _gpu_row(gpu: GpuChange, limit: float | None) -> dict[str, Any]:
     return {
         "gpu": gpu.gpu,
         "percent": 100 * gpu.change,
-        "low": 100 * (gpu.change_low or 0.0) if known else None,
-        "high": 100 * (gpu.change_high or 0.0) if known else None,
+        "low": plot.scaled(gpu.change_low, 0.01) if known else None,
+        "high": plot.scaled(gpu.change_high, 0.01) if known else None,
         "old": format_time(gpu.old_ns),
         "new": format_time(gpu.new_ns),
         "change": format_change(gpu.change),
@@ -118,49 +90,32 @@ def _cause_chart(comparison: Comparison) -> Chart | None:
         shown.append((f"{len(rest):,} other causes", "", old, new))
     shown.append(("ops that did not change", "", gpu.same_old_ns, gpu.same_new_ns))
     rows = [
-        {
-            "cause": label,
-            "whole": clean_text(cause),
-            "ops": ops,
-            "change_ms": (new - old) / 1e6,
-            "change": _signed(new - old),
-            "old": format_time(old),
-            "new": format_time(new),
-            "kind": "longer" if new >= old else "shorter",
-        }
-        for label, (cause, ops, old, new) in zip(labels((row[0] for row in shown), 44), shown, strict=True)
+        _cause_row(label, clean_text(cause), ops, new - old, format_time(old), format_time(new))
+        for label, (cause, ops, old, new) in zip(plot.labels((row[0] for row in shown), 44), shown, strict=True)
     ]
-    rows.append(
-        {
-            "cause": "waits, launches, overlap",
-            "whole": "waits, launches, overlap",
-            "ops": "",
-            "change_ms": gpu.rest_ns / 1e6,
-            "change": _signed(gpu.rest_ns),
-            "old": "",
-            "new": "",
-            "kind": "longer" if gpu.rest_ns >= 0 else "shorter",
-        }
-    )
+    rows.append(_cause_row("waits, launches, overlap", "waits, launches, overlap", "", gpu.rest_ns, "", ""))
     if not any(row["change_ms"] != 0 for row in rows):
         return None
     told = (("whole", "cause"), ("ops", "ops now"), ("old", "old"), ("new", "new"), ("change", "change"))
-    spec = {
-        "height": bars_height(len(rows)),
-        "mark": "bar",
-        "encoding": {
-            "y": along("cause"),
-            "x": amount("change_ms", f"ms longer than before on {clean_text(gpu.gpu)}"),
-            "color": coloured("kind", None, {"longer": BAD, "shorter": GOOD}),
-            "tooltip": said(*told),
-        },
-    }
-    text = (
-        f"What each change adds to the iteration on {gpu.gpu}, {_signed(gpu.new_ns - gpu.old_ns)} in all; kernel time "
-        "by cause, largest first, then what did not change, and what is not kernel time."
+    x = plot.amount("change_ms", f"ms longer than before on {clean_text(gpu.gpu)}")
+    spec = plot.bars(
+        rows, told, y=plot.along("cause"), x=x, color=plot.coloured("kind", None, {"longer": BAD, "shorter": GOOD})
     )
-    return build_chart(f"Where the difference comes from on {gpu.gpu}", text, spec, rows, told)
+    text = (
+        f"What each change adds to the iteration on {gpu.gpu}, {signed_time(gpu.new_ns - gpu.old_ns)} in all; kernel "
+        "time by cause, largest first, then what did not change, and what is not kernel time."
+    )
+    return plot.build_chart(f"Where the difference comes from on {gpu.gpu}", text, spec, rows, told)
 
 
-def _signed(value_ns: float) -> str:
-    return f"{'+' if value_ns >= 0 else '−'}{format_time(abs(value_ns))}"
+def _cause_row(label: str, whole: str, ops: str, change_ns: float, old: str, new: str) -> dict[str, Any]:
+    return {
+        "cause": label,
+        "whole": whole,
+        "ops": ops,
+        "change_ms": change_ns / 1e6,
+        "change": signed_time(change_ns),
+        "old": old,
+        "new": new,
+        "kind": "longer" if change_ns >= 0 else "shorter",
+    }

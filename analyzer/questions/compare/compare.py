@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Final
 
@@ -14,7 +14,7 @@ from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...host.recorded_speed import relative_host_speed
-from ...iteration.analyze import run_analysis
+from ...iteration.analyze import Asked, run_analysis
 from ...iteration.decision.electricity import Electricity, PowerDraw
 from ...iteration.decision.job_energy import JobEnergy
 from ...iteration.energy import draw_power
@@ -25,6 +25,7 @@ from ...memory.fit import fit_on
 from ...models.library import Library, load_library
 from ...recorded.compiled import count_regions
 from ...recorded.window import working_iterations
+from ...whatif.scenario import Scenario
 from .calls import SharedNumbers, list_call_columns
 from .causes import (
     explain_gradients,
@@ -47,53 +48,66 @@ _NORMAL_90: Final = 1.645
 _MAD_TO_DEVIATION: Final = 1.4826
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ComparedTrace:
+    """Hold a trace with which iteration of it is meant."""
+
+    trace: Trace
+    source: Gpu | None = None
+    """The GPU that was measured, in place of what the trace says."""
+    iteration: int | str | None = None
+    scenario: Scenario | None = None
+    """What is changed of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _OnGpu:
+    """Hold what one of the traces takes on a GPU."""
+
+    result: Analysis
+    column: int
+    power: PowerDraw
+    length_ns: float
+    is_measured: bool
+
+
 def compare_traces(
-    old: Trace,
-    new: Trace,
+    old: ComparedTrace,
+    new: ComparedTrace,
     catalog: Catalog,
     *,
     targets: Sequence[Gpu] = (),
-    sources: tuple[Gpu | None, Gpu | None] = (None, None),
-    iterations: tuple[int | str | None, int | str | None] = (None, None),
     library: Library | None = None,
     electricity: Electricity | None = None,
 ) -> Comparison:
     """Compare an iteration of one trace with one of another: what changed, and what it does on `targets`.
 
-    Without targets, both must have been measured; their GPUs are then compared on. `sources` override what the traces
-    say of the GPUs that were measured, `iterations` says which iteration of each. Raises InputError where there is no
+    Without targets, both must have been measured; their GPUs are then compared on. Raises InputError where there is no
     GPU to compare on, and what `run_analysis` raises.
     """
     models = library or load_library()
-    asked = list(targets) or _measured_gpus(old, new, catalog, sources, iterations)
+    asked = list(targets) or _measured_gpus((old, new), catalog)
     results = []
-    for trace, which, source, iteration in zip((old, new), ("old", "new"), sources, iterations, strict=True):
+    for item, which in ((old, "old"), (new, "new")):
+        about = Asked(targets=asked, source=item.source, library=models, iteration=item.iteration)
+        about["scenario"] = item.scenario
         try:
-            found = run_analysis(trace, catalog, targets=asked, source=source, library=models, iteration=iteration)
+            results.append(run_analysis(item.trace, catalog, **about))
         except InputError as error:
             raise type(error)(f"the {which} trace: {error}") from None
-        results.append(found)
     ledger = _explain(*results)
-    return _report(ledger, (results[0], results[1]), asked, electricity)
+    return _report(ledger, results, asked, electricity)
 
 
-def _measured_gpus(
-    old: Trace,
-    new: Trace,
-    catalog: Catalog,
-    sources: tuple[Gpu | None, Gpu | None],
-    iterations: tuple[int | str | None, int | str | None],
-) -> list[Gpu]:
+def _measured_gpus(traces: Sequence[ComparedTrace], catalog: Catalog) -> list[Gpu]:
     """Return the GPUs that were measured. Raises InputError where none was."""
-    from ...recorded.choice import choose_iteration
     from ...recorded.devices import source_gpu
-    from ...recorded.window import select_window
+    from ...recorded.recording import choose_recording
 
     found: dict[str, Gpu] = {}
-    for trace, source, iteration in zip((old, new), sources, iterations, strict=True):
-        if trace.is_measured:
-            chosen, choice = choose_iteration(trace, iteration)
-            gpu = source or source_gpu(trace, catalog, select_window(chosen, choice.index))
+    for item in traces:
+        if item.trace.is_measured:
+            gpu = item.source or source_gpu(item.trace, catalog, choose_recording(item.trace, item.iteration).window)
             found[gpu.name] = gpu
     if not found:
         raise InputError(
@@ -153,24 +167,27 @@ def _explain_compiled(ledger: Ledger, old: Analysis, new: Analysis) -> None:
 
 
 def _report(
-    ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[Gpu], electricity: Electricity | None
+    ledger: Ledger, results: Sequence[Analysis], gpus: Sequence[Gpu], electricity: Electricity | None
 ) -> Comparison:
     same = np.flatnonzero(~ledger.said)
-    columns = [(_column(results[0], gpu), _column(results[1], gpu)) for gpu in gpus]
-    shown = [_on_gpus(group, [item[0] for item in columns], [item[1] for item in columns]) for group in ledger.groups]
+    power = [draw_power(result) for result in results]
+    sides = [[_on_gpu(result, gpu, power[at]) for at, result in enumerate(results)] for gpu in gpus]
+    places = [[side.column for side in pair] for pair in zip(*sides, strict=True)]
+    shown = [_on_gpus(group, *places) for group in ledger.groups]
     groups = tuple(sorted(shown, key=lambda group: -abs(group.new_ns[0] - group.old_ns[0])))
     old, new = results
     peaks = [result.memory.peak_bytes if result.memory is not None else None for result in results]
     methods = {result.memory.method for result in results if result.memory is not None}
-    power = [draw_power(result) for result in results]
     changes = tuple(
-        _gpu_change(ledger, results, gpu, at, same, (power[0][at[0]], power[1][at[1]]), electricity or Electricity())
-        for gpu, at in zip(gpus, columns, strict=True)
+        _gpu_change(ledger, gpu, pair[0], pair[1], same, electricity or Electricity())
+        for gpu, pair in zip(gpus, sides, strict=True)
     )
     named = zip(("old", "new"), results, strict=True)
-    warnings = [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
+    asked = new.scenario.changes
+    warnings = [f"what if, of both traces: {', '.join(asked)}"] if asked else []
+    warnings += [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
     warnings += [_mixed_warning(item) for item in changes if item.old_measured != item.new_measured]
-    warnings += _host_warning(old.recorded_trace, new.recorded_trace)
+    warnings += _host_warning(old.recorded.trace, new.recorded.trace)
     if None not in peaks and len(methods) > 1:
         warnings.append("peak memory was found in two ways (allocation events, shapes): it is not compared")
         peaks = [None, None]
@@ -191,8 +208,17 @@ def _report(
     )
 
 
-def _column(result: Analysis, gpu: Gpu) -> int:
-    return next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
+def _on_gpu(result: Analysis, gpu: Gpu, power: Sequence[PowerDraw]) -> _OnGpu:
+    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
+    is_source = result.origin is not None and result.origin.name == gpu.name and not result.scenario.changes_anything
+    measured_ns = result.window.duration_ns if is_source else None
+    return _OnGpu(
+        result=result,
+        column=column,
+        power=power[column],
+        length_ns=float(result.forecast.iteration_ns[column] if measured_ns is None else measured_ns),
+        is_measured=measured_ns is not None,
+    )
 
 
 def _mixed_warning(change: GpuChange) -> str:
@@ -211,60 +237,38 @@ def _on_gpus(group: ChangeGroup, old: Sequence[int], new: Sequence[int]) -> Chan
     )
 
 
-def _gpu_change(
-    ledger: Ledger,
-    results: tuple[Analysis, Analysis],
-    gpu: Gpu,
-    columns: tuple[int, int],
-    same: Rows,
-    power: tuple[PowerDraw, PowerDraw],
-    electricity: Electricity,
-) -> GpuChange:
-    lengths, measured = [], []
-    for result, column in zip(results, columns, strict=True):
-        is_source = result.origin is not None and result.origin.name == gpu.name
-        duration_ns = result.window.duration_ns if is_source else None
-        measured.append(duration_ns is not None)
-        lengths.append(float(result.forecast.iteration_ns[column] if duration_ns is None else duration_ns))
-    ends = _interval(results, columns, (measured[0], measured[1]), lengths)
-    fits = [fit_on(result.memory, [gpu])[0] for result in results]
+def _gpu_change(ledger: Ledger, gpu: Gpu, old: _OnGpu, new: _OnGpu, same: Rows, electricity: Electricity) -> GpuChange:
+    ends = _interval(old, new)
+    fits = [fit_on(side.result.memory, [gpu])[0] for side in (old, new)]
     pairing = ledger.pairing
-    times = ledger.old.time_ns[:, columns[0]], ledger.new.time_ns[:, columns[1]]
+    times = ledger.old.time_ns[:, old.column], ledger.new.time_ns[:, new.column]
     return GpuChange(
         gpu=gpu.name,
-        old_measured=measured[0],
-        new_measured=measured[1],
-        old_ns=lengths[0],
-        new_ns=lengths[1],
+        old_measured=old.is_measured,
+        new_measured=new.is_measured,
+        old_ns=old.length_ns,
+        new_ns=new.length_ns,
         change_low=ends[0] if ends else None,
         change_high=ends[1] if ends else None,
         same_old_ns=float(times[0][pairing.old[same]].sum()),
         same_new_ns=float(times[1][pairing.new[same]].sum()),
-        rest_ns=lengths[1] - lengths[0] - float(times[1].sum() - times[0].sum()),
+        rest_ns=new.length_ns - old.length_ns - float(times[1].sum() - times[0].sum()),
         old_fits=fits[0].fits,
         new_fits=fits[1].fits,
         is_tight=any(item.is_tight for item in fits),
-        old_energy=_energy(results[0], columns[0], power[0], lengths[0], electricity, is_measured=measured[0]),
-        new_energy=_energy(results[1], columns[1], power[1], lengths[1], electricity, is_measured=measured[1]),
+        old_energy=_energy(old, electricity),
+        new_energy=_energy(new, electricity),
     )
 
 
-def _energy(
-    result: Analysis,
-    column: int,
-    power: PowerDraw,
-    length_ns: float,
-    electricity: Electricity,
-    *,
-    is_measured: bool,
-) -> JobEnergy:
-    forecast, workload = result.forecast, result.recorded_trace.meta.workload
+def _energy(side: _OnGpu, electricity: Electricity) -> JobEnergy:
+    result, forecast, workload = side.result, side.result.forecast, side.result.recorded.trace.meta.workload
     samples, tokens = workload.samples_per_iteration or workload.batch_size, tokens_per_sample(result)
     return JobEnergy(
-        power=power,
-        time_ns=length_ns,
-        low_ns=None if is_measured else none_for_nan(float(forecast.low_ns[column])),
-        high_ns=None if is_measured else none_for_nan(float(forecast.high_ns[column])),
+        power=side.power,
+        time_ns=side.length_ns,
+        low_ns=None if side.is_measured else none_for_nan(float(forecast.low_ns[side.column])),
+        high_ns=None if side.is_measured else none_for_nan(float(forecast.high_ns[side.column])),
         gpu_count=1,
         host_gpu_count=1,
         samples=samples,
@@ -273,27 +277,27 @@ def _energy(
     )
 
 
-def _interval(
-    results: tuple[Analysis, Analysis], columns: tuple[int, int], measured: tuple[bool, bool], lengths: Sequence[float]
-) -> tuple[float, float] | None:
+def _interval(old: _OnGpu, new: _OnGpu) -> tuple[float, float] | None:
     """Return the ends of the change: what the prediction may be off, and what measured iterations differ by anyway."""
-    noise = [_noise(result) if result.origin is not None else 0.0 for result in results]
-    if lengths[0] <= 0 or lengths[1] <= 0 or any(np.isnan(noise)):
+    noise = [_noise(side.result) if side.result.origin is not None else 0.0 for side in (old, new)]
+    if old.length_ns <= 0 or new.length_ns <= 0 or any(np.isnan(noise)):
         return None
-    widths = (0.0, 0.0) if all(measured) else change_half_widths(*results, columns)
+    widths: tuple[float, float] | None = (0.0, 0.0)
+    if not (old.is_measured and new.is_measured):
+        widths = change_half_widths(old.result, new.result, (old.column, new.column))
     if widths is None:
         return None
-    ratio, spread = lengths[1] / lengths[0], float(np.hypot(noise[0], noise[1]))
+    ratio, spread = new.length_ns / old.length_ns, float(np.hypot(noise[0], noise[1]))
     down, up = (float(np.hypot(width, spread)) for width in widths)
     return ratio * float(np.exp(-down)) - 1.0, ratio * float(np.exp(up)) - 1.0
 
 
 def _noise(result: Analysis) -> float:
     """Return the half-width of the 90 % spread of single recorded iterations, natural log; NaN for a single one."""
-    table = result.recorded_trace.iterations
+    table = result.recorded.trace.iterations
     length = (table.end_ns - table.start_ns).astype(np.float64)
     plain = np.flatnonzero(~np.asarray(table.profiled, dtype=bool))
-    rows = plain if len(plain) > 1 else working_iterations(result.recorded_trace)
+    rows = plain if len(plain) > 1 else working_iterations(result.recorded.trace)
     values = np.log(np.maximum(length[rows], 1.0))
     if len(values) < 2:
         return float("nan")

@@ -17,11 +17,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ...iteration.gpu_replay import replayed_window
 from ...iteration.result import Analysis
 from ...prediction.prediction import METHODS, Method
 from ...prediction.sum_interval import COMMON, FAMILY_SHARE, UNKNOWN_SHARE
-from ...recorded.window import Window
 from ...replay.forecast import iteration_lengths
 
 _PROBE: Final = 0.05
@@ -106,7 +104,7 @@ def _weights(result: Analysis, column: int) -> Floats:
 def _probe(result: Analysis, column: int, *, kernels: float = 1.0, host: float = 1.0) -> float:
     """Return the iteration with slower kernels or a slower host."""
     timing = result.forecast.timing
-    window: Window = replayed_window(result)
+    window = result.replayed_window
     changed = replace(timing, factor=timing.factor * kernels, host_ratio=timing.host_ratio * host)
     return float(iteration_lengths(result.trace, window, result.graph, changed)[column])
 

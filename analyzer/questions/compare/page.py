@@ -16,7 +16,7 @@ from ...page.quantity import (
     format_count,
     format_money,
     format_number,
-    format_time,
+    signed_time,
 )
 from ...page.sheet import Sheet, SheetColumn
 from .report import Comparison, GpuChange, Verdict
@@ -151,13 +151,9 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     gpu = comparison.gpus[0]
     same = gpu.same_new_ns - gpu.same_old_ns
     yield (
-        f"Unexplained on {gpu.gpu}: ops that did not change take {_signed(same)} (clocks, noise); waits, launches and "
-        f"overlap make {_signed(gpu.rest_ns)}."
+        f"Unexplained on {gpu.gpu}: ops that did not change take {signed_time(same)} (clocks, noise); waits, launches "
+        f"and overlap make {signed_time(gpu.rest_ns)}."
     )
     yield "The interval is that of new over old: errors that both predictions share cancel (docs/compare.md)."
     if comparison.electricity is not None:
         yield energy_note(comparison.electricity)
-
-
-def _signed(value_ns: float) -> str:
-    return f"{'+' if value_ns >= 0 else '−'}{format_time(abs(value_ns))}"

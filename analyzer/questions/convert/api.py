@@ -77,8 +77,8 @@ def _build(trace: Trace) -> Graph:
 
 def _critical_path(trace: Trace, built: Graph, iteration: int | None) -> tuple[CriticalPath, int | None]:
     """Return the measured critical path of an iteration, by default that which `analyze` predicts, and its row."""
-    from ...recorded.window import select_window
+    from ...recorded.window import median_iteration
     from ...replay.paths import measured_path
 
-    row = select_window(trace).index if iteration is None else iteration
+    row = median_iteration(trace) if iteration is None else iteration
     return measured_path(trace, built, row), row

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, OutputError
-from ...asking.command import TracePath, WavecastCommand, execution_trace_option, iteration_option, recover_option
+from ...asking.command import WavecastCommand
+from ...asking.declared import options_of
+from ...asking.inputs import AskedIteration, AskedWindow, ExecutionTrace, Recover, TracePath
 from ...asking.output import OutputPath, screen_for, write_result
-from ...asking.part_options import window_option
 from ...asking.progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -37,15 +38,16 @@ ENDINGS: Final = {
 @click.option(
     "--to", "form", type=click.Choice(tuple(ENDINGS)), help="What to write. Default: what the ending of OUT says."
 )
-@execution_trace_option
-@iteration_option(
-    "Keep only this iteration: its number as in 'wavecast show', median or longest; all keeps everything."
+@options_of(
+    AskedIteration,
+    AskedWindow,
+    ExecutionTrace,
+    Recover,
+    iteration="Keep only this iteration: its number as in 'wavecast show', median or longest; all keeps everything.",
 )
-@window_option("Keep only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")
 @click.option(
     "--critical-path", "marks_path", is_flag=True, help="Mark the critical path's nodes and edges in a graph."
 )
-@recover_option
 def convert(
     source: Path,
     output: Path | None,

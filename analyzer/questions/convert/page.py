@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ...graph.export.path import PathSummary
-from ...graph.export.summary import GraphSummary, Stretch
+from ...graph.export.summary import GraphSummary, PathSummary, Stretch
 from ...page.columns import count_column, name_column, share_column, text_column, time_column
 from ...page.names import LONG_NAME_WIDTH, short_name
 from ...page.page import Page, Passage, build_page, facts, notes

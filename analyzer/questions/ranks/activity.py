@@ -19,7 +19,7 @@ from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window
 from .report import CollectiveWait
 from .rows import covered_by_group
-from .windows import choose_windows
+from .windows import choose_on_ranks
 
 NOBODY: Final = -1
 
@@ -81,15 +81,13 @@ def rank_activity(
     traces = [traces[at] for at in order.tolist()]
     traces = [as_device(trace) if is_host_rank(trace) else trace for trace in traces]
     aligned = align_ranks(traces)
-    chosen, windows = choose_windows(traces, iteration)
-    traces = chosen
+    chosen = choose_on_ranks(traces, iteration)
     unseen, undivided = _after_last(aligned, waits)
-    begin = np.array([_begin(trace, window) for trace, window in zip(traces, windows, strict=True)])
+    begin = np.array([_begin(item.trace, item.window) for item in chosen])
     begin -= aligned.clock_ns
     names = Interner[str]()
     parts = [
-        _stretches(trace, window, aligned, at, unseen, undivided, names)
-        for at, (trace, window) in enumerate(zip(traces, windows, strict=True))
+        _stretches(item.trace, item.window, aligned, at, unseen, undivided, names) for at, item in enumerate(chosen)
     ]
     rank, state, start, end, target, shared, stream, name = (
         np.concatenate(column) for column in zip(*parts, strict=True)
@@ -104,7 +102,7 @@ def rank_activity(
     zero = begin.min()
     return RankActivity(
         ranks=aligned.ranks,
-        iteration=windows[0].index,
+        iteration=chosen[0].window.index,
         begin_ns=begin - zero,
         rank=rank,
         state=state,
@@ -116,9 +114,7 @@ def rank_activity(
         stream=stream,
         name=name,
         names=tuple(names),
-        iteration_end_ns=np.array(
-            [_end(trace, window) for trace, window in zip(traces, windows, strict=True)] - aligned.clock_ns - zero
-        ),
+        iteration_end_ns=np.array([_end(item.trace, item.window) for item in chosen] - aligned.clock_ns - zero),
     )
 
 

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Final
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
 from ...asking.answer import Report, as_names
-from ...asking.keywords import check_iteration, checks_kinds
-from ...asking.question import Machines, find_named, read_trace
+from ...asking.choice import GPU_NAMES
+from ...asking.declared import HelpPart, asks, option
+from ...asking.inputs import AskedIteration, AskedSource, Recover
+from ...asking.keywords import check_iteration
+from ...asking.machines import Machines
+from ...asking.question import read_trace
 
 _RANK: Final = re.compile(r"rank[_\-.]?(\d{1,6})", re.IGNORECASE)
 _NAMED: Final = 3
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Catalog
     from ...asking.answer import Tables
@@ -82,19 +85,24 @@ class JobReport(Report):
         return f"of {found}, {format_time(self.report.iteration_ns)}: waited for {waited}"
 
 
-@checks_kinds
-def ranks(  # noqa: PLR0913 (all that one may ask, by name)
-    traces: str | Path | Sequence[str | Path | Trace],
-    *,
-    to: str | Sequence[str] = (),
-    source: str | None = None,
-    gpu_file: str | Path | None = None,
-    machines: Machines | None = None,
-    to_node: str | Sequence[str] = (),
-    iteration: int | str | None = None,
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> JobReport:
+@dataclass(frozen=True, kw_only=True)
+class RanksOptions(Machines, AskedIteration, AskedSource, Recover):
+    """Hold what may be asked of a job's ranks."""
+
+    to: str | Sequence[str] = option(
+        HelpPart.GPUS, "Predict the job on this GPU, too; several with commas, or repeat.", **GPU_NAMES
+    )
+    to_node: str | Sequence[str] = option(
+        HelpPart.MANY,
+        "Predict the job on its own GPUs in this machine, too: one of 'wavecast catalog nodes', or that of a TOML "
+        "file as --cluster-file takes; repeat for several.",
+        metavar="NODE|FILE",
+        multiple=True,
+    )
+
+
+@asks(RanksOptions)
+def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions) -> JobReport:
     """Compare the ranks of one job: who comes late to collectives, why, what that costs, and the job on other GPUs.
 
     `traces` are the files of the ranks, folders that hold them, or traces that were read. The keywords mean what the
@@ -106,9 +114,10 @@ def ranks(  # noqa: PLR0913 (all that one may ask, by name)
     ([(0, 700000.0), (1, 0.0)], 1)
     """
     from .compare import compare_ranks
+    from .job import JobQuestion
 
-    asked = check_iteration(iteration)
-    named = find_named(as_names(to), source, gpu_file)
+    iteration = check_iteration(asked.iteration)
+    named = asked.named(asked.to)
     given = [traces] if isinstance(traces, str | Path) else list(traces)
     places = [str(item) for item in given if isinstance(item, str | Path)]
     read = [read_trace(item, joins=False) for item in given if not isinstance(item, str | Path)]
@@ -116,25 +125,28 @@ def ranks(  # noqa: PLR0913 (all that one may ask, by name)
         raise InputError("traces: expected the files of a job's ranks, or a folder that holds them")
     passed_over = ""
     if places:
-        files, passed_over = _read_files(places, recover=recover, progress=progress)
+        files, passed_over = _read_files(places, asked)
         read += files
     if len(read) < 2:
         raise InputError(
             "one rank's file tells nothing of others: give those of two ranks or more"
             + f" ({passed_over})" * bool(passed_over)
         )
-    report = compare_ranks(
-        read,
-        named.catalog,
+    question = JobQuestion(
+        catalog=named.catalog,
         targets=named.targets,
         source=named.source,
-        iteration=asked,
-        cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
-        machines=[_other_machine(name, named.catalog) for name in as_names(to_node)],
+        iteration=iteration,
+        cluster=asked.cluster(named.catalog, as_names(asked.to)),
+    )
+    report = compare_ranks(
+        read,
+        question,
+        machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)],
     )
     if passed_over:
         report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))
-    return JobReport(report=report, traces=tuple(read), asked=asked)
+    return JobReport(report=report, traces=tuple(read), asked=iteration)
 
 
 def _other_machine(text: str, catalog: Catalog) -> OtherMachine:
@@ -147,7 +159,7 @@ def _other_machine(text: str, catalog: Catalog) -> OtherMachine:
     return OtherMachine(asked=parameter("to_node", clean_text(text)), cluster=cluster)
 
 
-def _read_files(places: Sequence[str], *, recover: bool, progress: Progress | None) -> tuple[list[Trace], str]:
+def _read_files(places: Sequence[str], asked: Recover) -> tuple[list[Trace], str]:
     """Return the traces that files and folders hold, and what was passed over there; one that lacks its rank has that
     of its file's name, as in `rank3.json`.
 
@@ -159,7 +171,7 @@ def _read_files(places: Sequence[str], *, recover: bool, progress: Progress | No
     traces: list[Trace] = []
     for item in found.inputs:
         location = f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location
-        trace = read_trace(location, joins=False, recover=recover, progress=progress)
+        trace = read_trace(location, joins=False, recover=asked.recover, progress=asked.progress)
         number = _RANK.search(Path(item.name).name) if trace.meta.rank is None else None
         if number is not None:
             trace = replace(trace, meta=replace(trace.meta, rank=int(number[1])))

@@ -7,24 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...page.chart import Chart
-from ...page.page import Page
-from ...page.plot import (
-    BAD,
-    GOOD,
-    HEAT,
-    HEAT_INK,
-    NEUTRAL,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    interval_marks,
-    place_charts,
-    said,
-)
+from ...page import plot
+from ...page.page import Chart, Page
+from ...page.plot import BAD, GOOD, HEAT_INK, NEUTRAL
 from ...page.quantity import format_time
 from ...page.timeline.bars import lay_bars
 from ...page.vega import INK, OLIVE, ORANGE, PINK
@@ -60,7 +45,7 @@ SEVERAL: Final = 2
 def illustrate_ranks(report: RanksReport, activity: RankActivity | None = None) -> Page:
     """Put the comparison of ranks into words and charts; `activity` is what they do in the iteration."""
     drawn = [None, None] if activity is None else [_timeline_chart(activity, _device(report)), _waiting_chart(activity)]
-    return place_charts(describe_ranks(report), lead=drawn, details=[_part_chart(report), _job_chart(report)])
+    return plot.place_charts(describe_ranks(report), lead=drawn, details=[_part_chart(report), _job_chart(report)])
 
 
 def _device(report: RanksReport) -> str:
@@ -75,34 +60,24 @@ def _timeline_chart(activity: RankActivity, device: str) -> Chart | None:
     if not rows:
         return None
     told = (("rank", "rank"), ("state", f"the {device}"), ("whom", "waits for"), ("from", "from"), ("for", "for"))
-    present = {row["state"] for row in rows}
+    is_small = len(shown) <= NUMBERED_RANKS
+    bar = {
+        "x": plot.quantitative("start_ms", "ms since the first rank's start"),
+        "x2": {"field": "end_ms"},
+        "color": plot.coloured("state", None, _COLOURS, among=rows),
+        "opacity": plot.quantitative("opacity", scale=None),
+        "tooltip": plot.said(*told),
+    }
+    begin = {
+        "x": plot.quantitative("begin_ms"),
+        "tooltip": plot.said(("rank", "rank"), ("begins", "begins the iteration")),
+    }
     spec = {
-        "height": bars_height(len(shown)) * (2 if len(shown) <= NUMBERED_RANKS else 1),
-        "encoding": {"y": along("rank", "rank")},
+        "height": plot.bars_height(len(shown)) * (2 if is_small else 1),
+        "encoding": {"y": plot.along("rank", "rank")},
         "layer": [
-            {
-                "mark": {"type": "bar", "stroke": None},
-                "encoding": {
-                    "x": {"field": "start_ms", "type": "quantitative", "title": "ms since the first rank's start"},
-                    "x2": {"field": "end_ms"},
-                    "color": coloured("state", None, {name: _COLOURS[name] for name in _COLOURS if name in present}),
-                    "opacity": {"field": "opacity", "type": "quantitative", "scale": None},
-                    "tooltip": said(*told),
-                },
-            },
-            {
-                "transform": [{"filter": "datum.is_first"}],
-                "mark": {
-                    "type": "tick",
-                    "thickness": 3,
-                    "size": 34 if len(shown) <= NUMBERED_RANKS else 18,
-                    "color": INK,
-                },
-                "encoding": {
-                    "x": {"field": "begin_ms", "type": "quantitative"},
-                    "tooltip": said(("rank", "rank"), ("begins", "begins the iteration")),
-                },
-            },
+            plot.marks("bar", bar, stroke=None),
+            plot.marks("tick", begin, where="datum.is_first", thickness=3, size=34 if is_small else 18, color=INK),
         ],
     }
     number = "" if activity.iteration is None else f" number {activity.iteration}"
@@ -110,7 +85,7 @@ def _timeline_chart(activity: RankActivity, device: str) -> Chart | None:
         f"What the {device} of each rank does in the iteration{number}, on one clock; marks show where a rank's host "
         f"begins it. {_worst(activity)}{_cut(len(shown), len(activity.ranks))}"
     )
-    return build_chart("The ranks' timelines", text, spec, rows, told)
+    return plot.build_chart("The ranks' timelines", text, spec, rows, told)
 
 
 def _cut(shown: int, total: int) -> str:
@@ -140,10 +115,7 @@ def _lane(activity: RankActivity, at: int, end_ns: float) -> Iterator[dict[str, 
     for waits in (False, True):
         rows = mine[(activity.state[mine] == RankState.WAITS) == waits]
         bars = lay_bars(activity.start_ns[rows] * scale, activity.end_ns[rows] * scale, activity.state[rows], WIDTH_PX)
-        for x, width, code, opacity, item in zip(
-            bars.x.tolist(), bars.width.tolist(), bars.colour.tolist(), bars.opacity.tolist(), bars.slice.tolist(),
-            strict=True,
-        ):  # fmt: skip
+        for x, width, code, opacity, item in bars.each():
             whom = int(activity.waited_for[rows[item]]) if item >= 0 else -1
             yield {
                 "rank": str(activity.ranks[at]),
@@ -180,27 +152,23 @@ def _waiting_chart(activity: RankActivity) -> Chart | None:
     told = (("who", "rank"), ("whom", "waits for rank"), ("wait", "in all"))
     names = {"scale": {"domain": [str(activity.ranks[at]) for at in shown]}}
     is_small = len(shown) <= NUMBERED_RANKS
-    cell = {"field": "wait_ms", "type": "quantitative", "title": "ms", "scale": {"range": list(HEAT)}}
     spec = {
-        "height": bars_height(len(shown)) * (2 if is_small else 1),
+        "height": plot.bars_height(len(shown)) * (2 if is_small else 1),
         "encoding": {
-            "x": along("whom", "is waited for", angle=0) | names,
-            "y": along("who", "waits") | names,
-            "tooltip": said(*told),
+            "x": plot.along("whom", "is waited for", angle=0) | names,
+            "y": plot.along("who", "waits") | names,
+            "tooltip": plot.said(*told),
         },
         "layer": [
-            {"mark": "rect", "encoding": {"color": cell}},
-            {
-                "mark": {"type": "text", "color": HEAT_INK},
-                "encoding": {"text": {"field": "wait"}},
-            },
+            plot.marks("rect", {"color": plot.heat("wait_ms", "ms")}),
+            plot.marks("text", {"text": {"field": "wait"}}, color=HEAT_INK),
         ][: 2 if is_small else 1],
     }
     text = (
         f"How long each rank waits for each other in collectives of the iteration. {_worst(activity)}"
         f"{_cut(len(shown), len(activity.ranks))}"
     )
-    return build_chart("Who waits for whom", text, spec, rows, told)
+    return plot.build_chart("Who waits for whom", text, spec, rows, told)
 
 
 def _part_chart(report: RanksReport) -> Chart:
@@ -209,38 +177,20 @@ def _part_chart(report: RanksReport) -> Chart:
     names = ("computes", "sends", "waits for a rank", _UNSEEN, _UNDIVIDED, "idle")
     colours = {**{name: _COLOURS[name] for name in names[:-1]}, "idle": NEUTRAL}
     rows = [
-        {
-            "rank": str(row.rank),
-            "part": part,
-            "order": order,
-            "part_ms": spent_ns / 1e6,
-            "spent": format_time(spent_ns),
-        }
+        item
         for row in shown
-        for order, (part, spent_ns) in enumerate(zip(names, _parts_of(row), strict=True))
-        if spent_ns > 0
+        for item in plot.division_rows(dict(zip(names, _parts_of(row), strict=True)), rank=str(row.rank))
     ]
     told = (("rank", "rank"), ("part", f"the {_device(report)}"), ("spent", "for"))
-    used = {row["part"] for row in rows}
-    spec = {
-        "height": bars_height(len(shown)),
-        "mark": "bar",
-        "encoding": {
-            "y": along("rank", "rank"),
-            "x": amount("part_ms", "ms of the iteration; what overlaps counts twice") | {"stack": "zero"},
-            "color": coloured(
-                "part", f"the {_device(report)}", {name: colours[name] for name in names if name in used}
-            ),
-            "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(*told),
-        },
-    }
+    x = plot.amount("part_ms", "ms of the iteration; what overlaps counts twice")
+    colour = plot.coloured("part", f"the {_device(report)}", colours, among=rows)
+    spec = plot.bars(rows, told, y=plot.along("rank", "rank"), x=x, color=colour)
     most = max(report.ranks, key=lambda row: row.waiting_ns)
     text = (
         f"The iteration of each rank by what its {_device(report)} does. Rank {most.rank} waits longest, "
-        f"{format_time(most.waiting_ns)}.{cut_words(len(shown), len(report.ranks), 'ranks')}"
+        f"{format_time(most.waiting_ns)}.{plot.cut_words(len(shown), len(report.ranks), 'ranks')}"
     )
-    return build_chart("What each rank's iteration goes to", text, spec, rows, told)
+    return plot.build_chart("What each rank's iteration goes to", text, spec, rows, told)
 
 
 def _parts_of(row: RankRow) -> tuple[float, ...]:
@@ -258,29 +208,21 @@ def _job_chart(report: RanksReport) -> Chart | None:
             "gpu": row.place,
             "kind": "recorded" if row.is_source else "predicted",
             "time_ms": row.iteration_ns / 1e6,
-            "low_ms": None if row.is_source or row.low_ns is None else row.low_ns / 1e6,
-            "high_ms": None if row.is_source or row.high_ns is None else row.high_ns / 1e6,
+            "low_ms": None if row.is_source else plot.scaled(row.low_ns),
+            "high_ms": None if row.is_source else plot.scaled(row.high_ns),
             "time": format_time(row.iteration_ns),
         }
         for row in shown
     ]
     told = (("gpu", "GPU"), ("kind", "kind"), ("time", "iteration"))
-    spec = {
-        "height": bars_height(len(shown)),
-        "encoding": {
-            "y": along("gpu") | {"sort": [row["gpu"] for row in rows]},
-            "color": coloured("kind", None, {"recorded": NEUTRAL, "predicted": GOOD}),
-        },
-        "layer": [
-            interval_marks("low_ms", "high_ms"),
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-                "encoding": {"x": amount("time_ms", "ms of the job's iteration"), "tooltip": said(*told)},
-            },
-        ],
-    }
+    y, x = (
+        plot.along("gpu") | {"sort": [row["gpu"] for row in rows]},
+        plot.amount("time_ms", "ms of the job's iteration"),
+    )
+    colour = plot.coloured("kind", None, {"recorded": NEUTRAL, "predicted": GOOD})
+    spec = plot.points(rows, told, y=y, x=x, ends=("low_ms", "high_ms"), color=colour)
     text = (
         "The job's iteration, as long as its slowest rank's, on each GPU with its 90 % interval, fastest first: "
-        f"{shown[0].gpu} {format_time(shown[0].iteration_ns)}.{cut_words(len(shown), len(found), 'GPUs')}"
+        f"{shown[0].gpu} {format_time(shown[0].iteration_ns)}.{plot.cut_words(len(shown), len(found), 'GPUs')}"
     )
-    return build_chart("The job on other GPUs", text, spec, rows, told)
+    return plot.build_chart("The job on other GPUs", text, spec, rows, told)

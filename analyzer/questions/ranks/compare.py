@@ -11,10 +11,7 @@ import numpy as np
 from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....formats.trace.tables import KernelKind, Trace
-from ....specs.cluster import USUAL, Cluster
-from ....specs.gpu import Catalog, Gpu
 from ....specs.nodes import Node
-from ...models.library import Library, load_library
 from ...recorded.host_ranks import is_host_rank
 from ...recorded.waiting import align_ranks
 from ...replay.joint import JointReplay
@@ -48,37 +45,19 @@ _SAME_SPAN: Final = 1e-6
 """Ranks that end together: the one that waits least is the slowest."""
 
 
-def compare_ranks(
-    traces: Sequence[Trace],
-    catalog: Catalog,
-    *,
-    targets: Sequence[Gpu] = (),
-    source: Gpu | None = None,
-    iteration: int | str | None = None,
-    library: Library | None = None,
-    cluster: Cluster = USUAL,
-    machines: Sequence[OtherMachine] = (),
-) -> RanksReport:
-    """Say who waits for whom among ranks of one job, and how long its iteration takes on `targets`.
+def compare_ranks(traces: Sequence[Trace], asked: JobQuestion, machines: Sequence[OtherMachine] = ()) -> RanksReport:
+    """Say who waits for whom among ranks of one job, and how long its iteration takes on the targets.
 
-    `traces` are measured, one of each rank; ranks that are missing are waited for as in the recording. `cluster` says
-    in which machines GPUs stand, the ranks' own as well, `machines` where else the ranks' own are to stand. Raises
+    `traces` are measured, one of each rank; ranks that are missing are waited for as in the recording. `machines` says
+    where else the ranks' own GPUs are to stand. Raises
     InputError where traces are not of one job, or hold no kernels of collectives that two of them share.
     """
     order = np.argsort([at if trace.meta.rank is None else trace.meta.rank for at, trace in enumerate(traces)])
     traces = [traces[at] for at in order.tolist()]
-    _check_backends(traces, parameter("to") if targets else machines[0].asked if machines else None)
+    _check_backends(traces, parameter("to") if asked.targets else machines[0].asked if machines else None)
     if is_host_rank(traces[0]):
-        return compare_hosts(traces, iteration)
+        return compare_hosts(traces, asked.iteration)
     aligned = align_ranks(traces)
-    asked = JobQuestion(
-        catalog=catalog,
-        targets=tuple(targets),
-        source=source,
-        iteration=iteration,
-        library=library or load_library(),
-        cluster=cluster,
-    )
     job = analyse_job(traces, aligned, asked)
     nodes = [find_machine(job, other) for other in machines]
     spans = spans_of(job, replay_job(job))
@@ -93,7 +72,7 @@ def compare_ranks(
     return RanksReport(
         world_size=world,
         missing_rank_count=None if world is None else max(0, world - len(traces)),
-        iteration=job.results[0].iteration_index,
+        iteration=job.results[0].recorded.index,
         iteration_ns=iteration_ns,
         replay_error=error,
         clock_error_ns=aligned.clock_error_ns,
@@ -146,7 +125,7 @@ def _rank_rows(job: RankJob, shared: SharedTimes) -> tuple[RankRow, ...]:
     for at, (result, column) in enumerate(zip(job.results, job.sources, strict=True)):
         part = inside[aligned.kernel[inside, at] >= 0]
         forecast, kernels = result.forecast, result.window.kernel_rows
-        moves = result.recorded_trace.kernels.kind[kernels] == KernelKind.COLLECTIVE
+        moves = result.recorded.trace.kernels.kind[kernels] == KernelKind.COLLECTIVE
         busy, sent = forecast.busy_ns[column], forecast.communication_ns[column]
         rows.append(
             RankRow(
@@ -160,7 +139,7 @@ def _rank_rows(job: RankJob, shared: SharedTimes) -> tuple[RankRow, ...]:
                 unseen_ns=float(np.nansum(shared.unseen_ns[part])),
                 undivided_ns=float(np.nansum(shared.undivided_ns[part])),
                 idle_ns=float(forecast.iteration_ns[column] - busy),
-                loading_ns=loading_of(result.recorded_trace, result.window),
+                loading_ns=loading_of(result.recorded.trace, result.window),
                 kernel_count=int((~moves).sum()),
                 last_count=int(last[at]),
                 caused_ns=float(caused[at]),

@@ -12,8 +12,8 @@ from ....arrays import Floats, Mask
 from ....errors import InputError
 from ....formats.trace.tables import KernelKind, Trace
 from ...recorded.host_ranks import as_device
+from ...recorded.recording import RecordedIteration
 from ...recorded.waiting import AlignedRanks, align_ranks
-from ...recorded.window import Window
 from ...replay.host_job import HostRank, replay_hosts
 from ...replay.host_steps import host_rank
 from ...replay.iterations import iteration_rows
@@ -31,7 +31,7 @@ from .rows import (
     wait_rows,
     worst_of,
 )
-from .windows import choose_windows
+from .windows import choose_on_ranks
 
 _CPU = "CPU"
 _MOST_ITERATIONS: Final = 16
@@ -41,8 +41,7 @@ _MOST_ITERATIONS: Final = 16
 class _HostJob:
     """Hold the ranks of a job on hosts, in the iteration that is looked at."""
 
-    traces: tuple[Trace, ...]
-    windows: tuple[Window, ...]
+    chosen: tuple[RecordedIteration, ...]
     aligned: AlignedRanks
     inside: Mask
     """Which of the shared collectives run in it, [c]."""
@@ -76,7 +75,7 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
     return RanksReport(
         world_size=world,
         missing_rank_count=None if world is None else max(0, world - len(traces)),
-        iteration=job.windows[0].index,
+        iteration=job.chosen[0].window.index,
         iteration_ns=iteration_ns,
         replay_error=error,
         clock_error_ns=job.aligned.clock_error_ns,
@@ -93,26 +92,22 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
 
 def _read_job(traces: Sequence[Trace], aligned: AlignedRanks, iteration: int | str | None) -> _HostJob:
     """Return the ranks in an iteration; `traces` are `as_device`, as aligned."""
-    chosen, windows = choose_windows(traces, iteration)
-    for at, window in enumerate(windows):
-        if window.duration_ns is None:
+    chosen = choose_on_ranks(traces, iteration)
+    for at, item in enumerate(chosen):
+        if item.window.duration_ns is None:
             raise InputError(f"rank {aligned.ranks[at]}: nothing was timed in the iteration")
     inside = np.zeros(len(aligned.name), dtype=bool)
-    for at, window in enumerate(windows):
-        inside |= np.isin(aligned.kernel[:, at], window.kernel_rows)
+    for at, item in enumerate(chosen):
+        inside |= np.isin(aligned.kernel[:, at], item.window.kernel_rows)
     end = np.nanmin(aligned.end_ns, axis=1)
     arrival = _arrivals(aligned)
     latest = np.nanmax(arrival, axis=1)
     end = np.maximum(end, latest)
     return _HostJob(
-        traces=tuple(chosen),
-        windows=tuple(windows),
+        chosen=tuple(chosen),
         aligned=aligned,
         inside=inside,
-        ranks=tuple(
-            host_rank(trace, window, aligned, at)
-            for at, (trace, window) in enumerate(zip(chosen, windows, strict=True))
-        ),
+        ranks=tuple(host_rank(item.trace, item.window, aligned, at) for at, item in enumerate(chosen)),
         end_ns=end,
         transfer_ns=end - latest,
     )
@@ -130,9 +125,9 @@ def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:
     caused, arrival = _caused(job), _arrivals(aligned)
     latest = job.end_ns - job.transfer_ns
     rows = []
-    for at, (trace, window, rank) in enumerate(zip(job.traces, job.windows, job.ranks, strict=True)):
+    for at, (item, rank) in enumerate(zip(job.chosen, job.ranks, strict=True)):
         part = inside[aligned.kernel[inside, at] >= 0]
-        kernels, mine = trace.kernels, window.kernel_rows
+        kernels, mine = item.trace.kernels, item.window.kernel_rows
         start = kernels.start_ns[mine].astype(np.float64)
         end = start + kernels.duration_ns[mine]
         sends = kernels.kind[mine] == KernelKind.COLLECTIVE
@@ -151,7 +146,7 @@ def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:
                 unseen_ns=0.0,
                 undivided_ns=covered_ns(latest[other], job.end_ns[other]),
                 idle_ns=max(length - busy, 0.0),
-                loading_ns=loading_of(trace, window),
+                loading_ns=loading_of(item.trace, item.window),
                 kernel_count=int((~sends).sum()),
                 last_count=int(last[at]),
                 caused_ns=float(caused[at]),
@@ -175,7 +170,7 @@ def _arrivals(aligned: AlignedRanks) -> Floats:
 def _other_jobs(traces: Sequence[Trace], job: _HostJob) -> list[_HostJob]:
     """Return the same ranks in other iterations that all recorded, as many as tell how iterations vary."""
     rows = iteration_rows(traces[0])
-    rows = rows[rows != job.windows[0].index]
+    rows = rows[rows != job.chosen[0].window.index]
     step = max(len(rows) // _MOST_ITERATIONS, 1)
     return [_read_job(traces, job.aligned, row) for row in rows[::step][:_MOST_ITERATIONS].tolist()]
 

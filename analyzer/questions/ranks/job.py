@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError, parameter
 from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import Trace
-from ....specs.cluster import Cluster
+from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Catalog, Gpu
 from ...graph.graph import Graph
 from ...iteration.analyze import run_analysis
-from ...iteration.gpu_replay import replayed_window
 from ...iteration.result import Analysis
-from ...models.library import Library
+from ...models.library import Library, load_library
 from ...prediction.attention import as_recorded
 from ...prediction.op_models import assign_rows, model_times
 from ...recorded.devices import first_known_gpu
@@ -33,11 +32,12 @@ class JobQuestion:
     """Hold what was asked beside the traces."""
 
     catalog: Catalog
-    targets: tuple[Gpu, ...]
-    source: Gpu | None
-    iteration: int | str | None
-    library: Library
-    cluster: Cluster
+    targets: Sequence[Gpu] = ()
+    source: Gpu | None = None
+    iteration: int | str | None = None
+    library: Library = field(default_factory=load_library)
+    cluster: Cluster = USUAL
+    """In which machines GPUs stand, the ranks' own as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +77,7 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
         iteration = asked.iteration
         if results:
             rows = iteration_rows(trace)
-            position = iteration_position(traces[0], results[0].iteration_index)
+            position = iteration_position(traces[0], results[0].recorded.index)
             iteration = int(rows[position]) if len(rows) and isinstance(iteration, int | None) else iteration
         results.append(_analyse_rank(trace, asked, targets, iteration))
         _check_gpus(aligned, results)
@@ -168,7 +168,7 @@ def _transfer_ratio(job: RankJob, column: int) -> Floats:
     found = np.full(len(job.aligned.name), np.nan)
     for at, (result, source) in enumerate(zip(job.results, job.sources, strict=True)):
         rows = result.workload.row_of
-        waiting = waiting_by_row(result.recorded_trace, rows, len(result.workload.op))
+        waiting = waiting_by_row(result.recorded.trace, rows, len(result.workload.op))
         moved = result.workload.duration_ns - waiting
         time = result.prediction.time_ns
         ratio = (time[:, column] - waiting) / np.maximum(time[:, source] - waiting, 1.0)
@@ -176,7 +176,7 @@ def _transfer_ratio(job: RankJob, column: int) -> Floats:
         takes_part = job.aligned.kernel[:, at] >= 0
         open_ = np.flatnonzero(takes_part if job.is_mixed else takes_part & np.isnan(found))
         row = rows[job.aligned.kernel[open_, at]]
-        found[open_] = np.fmin(found[open_], np.where(row >= 0, np.append(ratio, 1.0)[row], 1.0))
+        found[open_] = np.fmin(found[open_], np.where(row >= 0, at_rows(ratio, row, 1.0), 1.0))
     return found
 
 
@@ -192,14 +192,14 @@ def modelled_transfer(job: RankJob) -> Floats:
         fleet = build_fleet(gpus, job.cluster.nodes_of(gpus))
         times = model_times(assign_rows(as_recorded(workload), result.library), len(workload.op), fleet, result.library)
         high = times.time_ns[:, 0] * np.exp(times.half_width[:, 0]) * workload.op_share
-        row = np.append(workload.row_of, -1)[job.aligned.kernel[open_, at]]
-        found[open_] = np.fmax(found[open_], np.where(row >= 0, np.append(high, np.nan)[row], np.nan))
+        row = at_rows(workload.row_of, job.aligned.kernel[open_, at])
+        found[open_] = np.fmax(found[open_], np.where(row >= 0, at_rows(high, row, np.nan), np.nan))
     return found
 
 
 def spans_of(job: RankJob, joint: JointReplay) -> Floats:
     """Return the length of the iteration of each rank in a joint replay, [r]."""
-    at = [iteration_position(result.trace, replayed_window(result).index) for result in job.results]
+    at = [iteration_position(result.trace, result.replayed_window.index) for result in job.results]
     return np.array([lengths[place] for lengths, place in zip(_lengths(job, joint), at, strict=True)])
 
 
@@ -222,6 +222,6 @@ def begins_of(job: RankJob) -> Floats:
     """Return when each rank's iteration began, on the first one's clock, [r]."""
     found = []
     for result in job.results:
-        table, index = host_steps(result.recorded_trace.iterations), result.window.index
+        table, index = host_steps(result.recorded.trace.iterations), result.window.index
         found.append(0.0 if index is None else float(table.cpu_start_ns[index]))
     return np.array(found) - job.aligned.clock_ns

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, at_rows
 from ....errors import InputError, parameter
 from ....specs.cluster import Cluster
 from ....specs.fleet import build_fleet
@@ -66,9 +66,9 @@ def move_transfers(job: RankJob, node: Node, moving_ns: Floats) -> MovedTransfer
     for at, result in enumerate(job.results):
         open_ = np.flatnonzero((job.aligned.kernel[:, at] >= 0) & np.isnan(ratio))
         if len(open_):
-            row = np.append(result.workload.row_of, -1)[job.aligned.kernel[open_, at]]
+            row = at_rows(result.workload.row_of, job.aligned.kernel[open_, at])
             one, half = _changes(job, result, node)
-            ratio[open_], width[open_] = np.append(one, np.nan)[row], np.append(half, 0.0)[row]
+            ratio[open_], width[open_] = at_rows(one, row, np.nan), at_rows(half, row, 0.0)
     rest, known = job.aligned.transfer_ns - moving_ns, np.where(np.isnan(ratio), 1.0, ratio)
     return MovedTransfers(
         usual_ns=moving_ns * known + rest,

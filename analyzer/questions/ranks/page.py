@@ -12,7 +12,15 @@ from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.encoding import encode_json
 from ...page.page import Page, build_page, facts, join_passages, notes, opening, warnings
-from ...page.quantity import ABSENT, common_time_unit, format_count, format_error, format_time, format_time_range
+from ...page.quantity import (
+    ABSENT,
+    common_time_unit,
+    format_count,
+    format_error,
+    format_time,
+    format_time_range,
+    format_time_within,
+)
 from ...page.sheet import Sheet, drop_empty_columns
 from ...page.table import FieldTable, table_of
 from .report import RankRow, RanksReport, Straggler
@@ -35,11 +43,6 @@ def describe_ranks(report: RanksReport) -> Page:
 def draw_ranks_json(report: RanksReport) -> str:
     """Write the comparison as JSON: times in ns."""
     return encode_json({"format": RANKS_FORMAT, "version": RANKS_VERSION, **asdict(report)})
-
-
-def draw_ranks_csv(report: RanksReport) -> str:
-    """Write one row per rank, times in ns."""
-    return rank_table(report).to_csv()
 
 
 def rank_table(report: RanksReport) -> FieldTable:
@@ -65,17 +68,8 @@ def _sentences(report: RanksReport) -> Iterator[str]:
 def _without(report: RanksReport, item: Straggler) -> str:
     if item.without_ns > (1.0 - _ALIKE) * report.iteration_ns:
         return f"Without that, the iteration would take as long, {format_time(item.without_ns)}."
-    return (
-        f"Without that, the iteration would take {format_time(item.without_ns)}{_interval(item)} instead of "
-        f"{format_time(report.iteration_ns)}."
-    )
-
-
-def _interval(item: Straggler) -> str:
-    if item.without_low_ns is None or item.without_high_ns is None:
-        return ""
-    unit = common_time_unit([item.without_ns])
-    return f" ({format_time_range(item.without_low_ns, item.without_high_ns, unit)})"
+    time = format_time_within(item.without_ns, item.without_low_ns, item.without_high_ns)
+    return f"Without that, the iteration would take {time} instead of {format_time(report.iteration_ns)}."
 
 
 def _unequal(report: RanksReport) -> Iterator[str]:

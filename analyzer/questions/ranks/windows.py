@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from ....errors import InputError
 from ....formats.trace.tables import Trace
-from ...recorded.choice import choose_iteration
-from ...recorded.window import Window, select_window
+from ...recorded.recording import RecordedIteration, choose_recording
 from ...replay.iterations import iteration_position, iteration_rows
 
 
-def choose_windows(traces: Sequence[Trace], iteration: int | str | None) -> tuple[list[Trace], list[Window]]:
+def choose_on_ranks(traces: Sequence[Trace], iteration: int | str | None) -> list[RecordedIteration]:
     """Return the same iteration of all ranks: the one that is chosen of the first rank's.
 
     Raises InputError where the files hold unequal numbers of iterations, or no such one.
@@ -21,13 +20,11 @@ def choose_windows(traces: Sequence[Trace], iteration: int | str | None) -> tupl
         raise InputError(
             f"the ranks' files hold {', '.join(map(str, sorted(counts)))} iterations: record the same ones on each rank"
         )
-    chosen, windows = list[Trace](), list[Window]()
+    chosen = list[RecordedIteration]()
     for trace in traces:
         asked = iteration
-        if windows and isinstance(iteration, int | None):
-            position, rows = iteration_position(chosen[0], windows[0].index), iteration_rows(trace)
+        if chosen and isinstance(iteration, int | None):
+            position, rows = iteration_position(chosen[0].trace, chosen[0].window.index), iteration_rows(trace)
             asked = int(rows[position]) if position < len(rows) else iteration
-        one, choice = choose_iteration(trace, asked)
-        chosen.append(one)
-        windows.append(select_window(one, choice.index))
-    return chosen, windows
+        chosen.append(choose_recording(trace, asked))
+    return chosen

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from ....errors import InputError, parameter
 from ...asking.answer import Report, as_names
-from ...asking.electricity import read_electricity
-from ...asking.keywords import check_choice, check_count, checks_kinds
-from ...asking.lookups import with_spread
-from ...asking.question import Machines, find_named
+from ...asking.choice import GPU_NAMES
+from ...asking.declared import HelpPart, asks, declare, option
+from ...asking.inputs import AskedLookups, GpuFile
+from ...asking.machines import GlobalBatch, Machines
+from ...asking.power import Power
+from ...asking.question import find_named
 
 if TYPE_CHECKING:
     from ...asking.answer import Tables
-    from ...iteration.decision.electricity import Electricity
     from ...page.page import Page
     from .report import RecommenderReport
 
@@ -57,23 +60,32 @@ class RecommenderAnswer(Report):
         return f"{self.report.sizes.name} on {training.gpus} × {best.gpu}: {format_time(best.step_ns)}"
 
 
-@checks_kinds
-def recommender(  # noqa: PLR0913 (all that one may ask, by name)
-    description: str | Path,
-    *,
-    to: str | Sequence[str],
-    gpus: int | None = None,
-    global_batch: int | None = None,
-    indices: str | Path | None = None,
-    gpu_file: str | Path | None = None,
-    machines: Machines | None = None,
-    electricity: Electricity | float | None = None,
-    sort: str | None = None,
-) -> RecommenderAnswer:
+@dataclass(frozen=True, kw_only=True)
+class RecommenderOptions(GlobalBatch, Machines, Power, GpuFile, AskedLookups):
+    """Hold what may be asked of a described recommender."""
+
+    to: str | Sequence[str] = field(
+        metadata=declare(HelpPart.GPUS, "The type of the GPUs; several with commas, or repeat.", **GPU_NAMES)
+    )
+    sort: str | None = option(
+        HelpPart.GPUS,
+        "What stands first: the fastest (default), the least energy.",
+        type=click.Choice(("time", "energy")),
+    )
+    gpus: int | None = option(
+        HelpPart.MANY,
+        "How many GPUs. Default: what FILE says.",
+        type=click.IntRange(min=1, max=1024),
+        metavar="N",
+    )
+
+
+@asks(RecommenderOptions)
+def recommender(description: str | Path, asked: RecommenderOptions) -> RecommenderAnswer:
     """Predict a training iteration of the recommender that a TOML file describes, on GPUs of each type of `to`.
 
     `gpus` and `global_batch` stand in for what the file says; `indices` says how lookups are spread ("zipf:1.05").
-    `electricity` is $ per kWh, or an `Electricity`; `sort` is "time" or "energy".
+    The keywords mean what the options of `recommender` of the same names do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> answer = recommender("samples/dlrm-dcnv2.toml", to="H100 SXM")
@@ -82,36 +94,32 @@ def recommender(  # noqa: PLR0913 (all that one may ask, by name)
     """
     from ...models.library import load_library
     from ...work.indices import read_indices
-    from .description import MOST_GPUS, MOST_SAMPLES, read_recommender
+    from .description import read_recommender
     from .report import report_recommender
 
-    check_choice("sort", sort, ("time", "energy"))
-    named = find_named(as_names(to), None, gpu_file)
+    named = find_named(as_names(asked.to), None, asked.gpu_file)
     if not named.targets:
         raise InputError(f"{parameter('to')} says on which GPUs: add {parameter('to', 'h100sxm')}")
     sizes, training = read_recommender(Path(description))
-    count, samples = check_count("gpus", gpus), check_count("global_batch", global_batch)
-    if count is not None and count > MOST_GPUS:
-        raise InputError(f"{parameter('gpus', count)}: expected {MOST_GPUS:,} GPUs at most")
-    if samples is not None and samples > MOST_SAMPLES:
-        raise InputError(f"{parameter('global_batch', samples)}: expected {MOST_SAMPLES:,} samples at most")
-    training = replace(training, gpus=count or training.gpus, global_batch=samples or training.global_batch)
+    training = replace(
+        training,
+        gpus=asked.gpus or training.gpus,
+        global_batch=asked.global_batch or training.global_batch,
+    )
     if training.global_batch < training.gpus:
         raise InputError(
             f"{parameter('global_batch', training.global_batch)}: expected at least a sample for each of "
             f"{training.gpus} GPUs"
         )
-    if indices is not None:
-        with_spread(None, indices)
-        training = replace(training, indices=read_indices(str(indices)))
-    cluster = (machines or Machines()).cluster(named.catalog, [gpu.name for gpu in named.targets])
+    if asked.spread() is not None:
+        training = replace(training, indices=read_indices(str(asked.indices)))
     report = report_recommender(
         sizes,
         training,
         named.targets,
         load_library(),
-        cluster,
-        electricity=read_electricity(electricity),
-        sort=sort or "time",
+        asked.cluster(named.catalog, [gpu.name for gpu in named.targets]),
+        electricity=asked.power(),
+        sort=asked.sort or "time",
     )
     return RecommenderAnswer(report=report)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.tables import Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
@@ -25,7 +25,6 @@ from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
-from ...recorded.window import select_window
 from ...replay.engine import replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
@@ -93,12 +92,12 @@ def replay_recommender(
 ) -> RecommenderForecast:
     """Predict and replay what `write_iteration` wrote."""
     timed = synthesize_timeline(trace, host_costs_of(training.host))
-    workload = shape_workload(timed, select_window(timed))
+    workload = shape_workload(timed)
     kind = iteration_kind(workload, timed.meta, is_compiled=False)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
     graph = build_graph(timed)
     timing = target_timing(graph, timed, workload, prediction, None)
-    slowing = collective_slowing(graph, timed, prediction.fleet.fabric)
+    slowing = collective_slowing(graph, timed, prediction.fleet.fabric.domain_gpu_count)
     timing = slowed_timing(graph, timing, slowing)
     end = replay(graph, timing)
     start = end - timing.node_ns(slice(None))
@@ -167,7 +166,7 @@ def _parts_of_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
     known = np.flatnonzero(trace.collectives.op >= 0)
     of_op[trace.collectives.op[known]] = links[trace.collectives.group[known]]
     nodes = graph.nodes
-    op = np.append(trace.kernels.op, -1)[np.where(nodes.is_gpu, nodes.row, -1)]
+    op = at_rows(trace.kernels.op, np.where(nodes.is_gpu, nodes.row, -1))
     found = np.append(of_op, dense)[op]
     return np.asarray(np.where(nodes.kind == NodeKind.COLLECTIVE, found, np.minimum(found, dense)))
 
@@ -179,8 +178,8 @@ def _log_width(
 
     Errors of kernels, links, host and stragglers are independent of each other.
     """
-    tables = np.array([item is Family.EMBEDDING for item in workload.family], dtype=bool)
-    links = np.array([item is Family.COLLECTIVE for item in workload.family], dtype=bool)
+    tables = workload.is_family(Family.EMBEDDING)
+    links = workload.is_family(Family.COLLECTIVE)
     spread = (
         parts[RecommenderPart.TABLES] * _width(prediction, workload, tables, TABLES_LOG_WIDTH),
         parts[RecommenderPart.DENSE] * _width(prediction, workload, ~tables & ~links, NO_INTERVAL_LOG_WIDTH),

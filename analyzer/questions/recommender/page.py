@@ -9,7 +9,13 @@ from ....formats.trace.printable import clean_text
 from ...page.columns import number_column, text_column, time_column
 from ...page.energy import describe_energy, energy_columns, energy_note
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import common_time_unit, format_bytes, format_count, format_time, format_time_range, percent
+from ...page.quantity import (
+    common_time_unit,
+    format_bytes,
+    format_count,
+    format_time_within,
+    percent,
+)
 from ...page.sheet import Sheet
 from .forecast import RecommenderPart
 from .report import RecommenderReport, RecommenderRow
@@ -55,9 +61,8 @@ def _headline(report: RecommenderReport) -> Iterator[str]:
     how = f"{LAYOUTS[training.layout]}, {HOSTS[training.host]}, {training.dtype}, {training.optimizer}"
     yield f"{how}; lookups spread by {training.indices}."
     best = report.rows[0]
-    unit = common_time_unit([best.step_ns])
-    interval = format_time_range(best.step_low_ns, best.step_high_ns, unit)
-    yield f"{clean_text(best.gpu)}: {format_time(best.step_ns)} ({interval}) per iteration."
+    time = format_time_within(best.step_ns, best.step_low_ns, best.step_high_ns)
+    yield f"{clean_text(best.gpu)}: {time} per iteration."
     if report.asks_for_energy:
         least = min(report.rows, key=lambda row: row.energy.billed_j)
         yield f"{'Least energy' if len(report.rows) > 1 else 'Energy'}: {_described(least)}."

@@ -55,11 +55,10 @@ class ReplayReport(Report):
     def illustrated_page(self) -> Page:
         """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
         from ...iteration.own_timeline import lay_out_rules
-        from ...recorded.choice import choose_iteration
+        from ...recorded.recording import choose_recording
         from .charts import illustrate_replay
 
-        chosen, choice = choose_iteration(self.trace, self.asked)
-        timeline = lay_out_rules(chosen, self.gpu, iteration=choice.index)
+        timeline = lay_out_rules(choose_recording(self.trace, self.asked), self.gpu)
         return illustrate_replay(self.fidelity, name=self.name, timeline=timeline)
 
     def to_json(self) -> str:
@@ -79,7 +78,8 @@ class ReplayReport(Report):
         from ....formats.files.open import write_atomic
         from ...iteration.analyze import run_analysis
         from ...iteration.gpu_replay import lay_out, replay_on
-        from ...page.timeline.svg import draw_timeline
+        from ...page.timeline.figure import chart_figure
+        from ...page.vega import draw_picture
 
         excerpt = None if stretch_ms is None else _excerpt(stretch_ms)
         target = self.gpu if to is None else find_one(self.catalog, to)
@@ -91,7 +91,10 @@ class ReplayReport(Report):
             raise InputError(
                 f"{parameter('stretch', f'{excerpt.start_ns / 1e6:g}')}: the iteration lasts {length_ns / 1e6:.4g} ms"
             )
-        write_atomic(Path(path), draw_timeline(timeline, excerpt=excerpt).encode())
+        chart = chart_figure(timeline, excerpt)
+        if chart is None:
+            raise InputError(f"{parameter('stretch')}: nothing in it has a time")
+        write_atomic(Path(path), draw_picture(chart, "svg"))
 
     def _tables(self) -> Tables:
         from .page import iteration_table
@@ -125,26 +128,25 @@ def replay(
     >>> report.fidelity.gpu, report.worst_error_ratio < 0.02
     ('H100 SXM5 80GB', True)
     """
-    from ...recorded.choice import choose_iteration
     from ...recorded.devices import first_known_gpu
     from ...recorded.graphs import refuse_capture
-    from ...recorded.window import select_window
+    from ...recorded.recording import choose_recording
     from ...replay.fidelity import check_fidelity
 
     asked = check_iteration(iteration)
     read = read_trace(trace, captures=captures, recover=recover, progress=progress)
     catalog = read_catalog(gpu_file)
     measured = first_known_gpu(catalog, read) if source is None else find_one(catalog, source)
-    chosen, choice = choose_iteration(read, asked)
-    refuse_capture(chosen, select_window(chosen, choice.index))
-    fidelity = check_fidelity(chosen, measured, iteration=None if asked is None else choice.index)
+    chosen = choose_recording(read, asked)
+    refuse_capture(chosen.trace, chosen.window)
+    fidelity = check_fidelity(chosen.trace, measured, iteration=None if asked is None else chosen.choice.index)
     return ReplayReport(
         name=trace_name(trace),
         fidelity=fidelity,
         trace=read,
         catalog=catalog,
         gpu=measured,
-        choice=None if asked is None else choice,
+        choice=None if asked is None else chosen.choice,
         asked=asked,
     )
 

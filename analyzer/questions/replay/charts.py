@@ -6,48 +6,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...page.chart import Chart
-from ...page.page import Page
-from ...page.plot import (
-    BAD,
-    GOOD,
-    NEUTRAL,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    interval_marks,
-    place_charts,
-    rule_at,
-    said,
-)
+from ...page import plot
+from ...page.page import Chart, Page
+from ...page.plot import BAD, BUSY_COLOURS, GOOD
 from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
-from ...page.timeline.recording_chart import chart_recording
-from ...page.vega import OLIVE, ORANGE, PINK, SKY
-from ...replay.causes import CAUSES, IdleCause
+from ...page.timeline.chart import chart_timeline
 from ...replay.fidelity import Fidelity, ReplayedIteration
 from ...timeline.notes import FAMILIES
 from ...timeline.slices import Timeline
 from .page import describe_replay
 
 MOST_ITERATIONS: Final = 30
-CAUSE_WORDS: Final = {
-    IdleCause.HOST: "waits for the host",
-    IdleCause.SYNC: "host waits for the GPU",
-    IdleCause.COMMUNICATION: "waits for communication",
-    IdleCause.DEPENDENCY: "between kernels",
-    IdleCause.UNEXPLAINED: "unexplained",
-}
-CAUSE_COLOURS: Final = {
-    IdleCause.HOST: ORANGE,
-    IdleCause.SYNC: OLIVE,
-    IdleCause.COMMUNICATION: PINK,
-    IdleCause.DEPENDENCY: SKY,
-    IdleCause.UNEXPLAINED: NEUTRAL,
-}
-BUSY: Final = "GPU busy"
 PERCENTILE: Final = 95
 
 
@@ -61,10 +30,10 @@ def illustrate_replay(fidelity: Fidelity, *, name: str, timeline: Timeline | Non
     if timeline is not None:
         what = "The recording, and when the same kernels start by rule."
         timelines = [
-            chart_recording(timeline, title="Recorded and replayed timeline", told=what),
+            chart_timeline(timeline, title="Recorded and replayed timeline", told=what),
             _shift_chart(timeline),
         ]
-    return place_charts(
+    return plot.place_charts(
         describe_replay(fidelity, name=name),
         headline=f"Replay of {format_count(len(iterations), 'iteration')} with its own times: {told}",
         lead=[_error_chart(iterations), _cause_chart(iterations)],
@@ -94,33 +63,23 @@ def _error_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
         for kind, length_ns in (("replayed", item.replayed_ns), ("rules only", item.rules_only_ns))
     ]
     told = (
-        ("iteration", "iteration"),
-        ("kind", "replay"),
-        ("error", "error"),
-        ("replayed", "takes"),
+        ("iteration", "iteration"), ("kind", "replay"), ("error", "error"), ("replayed", "takes"),
         ("measured", "measured"),
-    )
-    spec = {
-        "height": bars_height(len(shown)) * 2,
-        "layer": [
-            rule_at(0.0, "x", "as measured"),
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 0.9},
-                "encoding": {
-                    "y": along("iteration", "iteration"),
-                    "yOffset": {"field": "kind", "type": "nominal", "sort": None},
-                    "x": amount("percent", "% longer than measured"),
-                    "color": coloured("kind", "replay", {"replayed": GOOD, "rules only": BAD}),
-                    "tooltip": said(*told),
-                },
-            },
-        ],
+    )  # fmt: skip
+    point = {
+        "y": plot.along("iteration", "iteration"),
+        "yOffset": {"field": "kind", "type": "nominal", "sort": None},
+        "x": plot.amount("percent", "% longer than measured"),
+        "color": plot.coloured("kind", "replay", {"replayed": GOOD, "rules only": BAD}),
+        "tooltip": plot.said(*told),
     }
+    layers = [plot.rule_at(0.0, "x", "as measured"), plot.marks("point", point, size=80, opacity=0.9)]
+    spec = {"height": plot.bars_height(len(shown)) * 2, "layer": layers}
     text = (
         "How much longer each iteration's replay is than the iteration was: with delays of more than 20 µs that no "
-        f"rule explains carried over, and by rules alone.{cut_words(len(shown), len(iterations), 'iterations')}"
+        f"rule explains carried over, and by rules alone.{plot.cut_words(len(shown), len(iterations), 'iterations')}"
     )
-    return build_chart("Replay against recording", text, spec, rows, told)
+    return plot.build_chart("Replay against recording", text, spec, rows, told)
 
 
 def _cause_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
@@ -130,39 +89,18 @@ def _cause_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
         return None
     rows = list[dict[str, Any]]()
     for item in shown:
-        parts = ((BUSY, item.gpu_busy_ns), *((CAUSE_WORDS[cause], item.idle_ns[cause]) for cause in CAUSES))
-        rows += [
-            {
-                "iteration": str(item.index),
-                "part": part,
-                "order": order,
-                "part_ms": spent_ns / 1e6,
-                "spent": f"{format_time(spent_ns)}, {format_share(spent_ns / item.measured_ns)}",
-            }
-            for order, (part, spent_ns) in enumerate(parts)
-            if spent_ns > 0
-        ]
-    present = {row["part"] for row in rows}
-    colours = {BUSY: GOOD, **{CAUSE_WORDS[cause]: colour for cause, colour in CAUSE_COLOURS.items()}}
+        parts = plot.busy_parts(item.gpu_busy_ns, item.idle_ns)
+        rows += plot.division_rows(parts, item.measured_ns, iteration=str(item.index))
     told = (("iteration", "iteration"), ("part", "the GPU"), ("spent", "for"))
-    spec = {
-        "height": bars_height(len(shown) + 1),
-        "mark": "bar",
-        "encoding": {
-            "y": along("iteration", "iteration"),
-            "x": amount("part_ms", "ms, as recorded") | {"stack": "zero"},
-            "color": coloured("part", "the GPU", {part: colours[part] for part in colours if part in present}),
-            "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(*told),
-        },
-    }
+    y, x = plot.along("iteration", "iteration"), plot.amount("part_ms", "ms, as recorded")
+    spec = plot.bars(rows, told, y=y, x=x, color=plot.coloured("part", "the GPU", BUSY_COLOURS, among=rows))
     first = shown[0]
     text = (
         "The recorded iterations divided into what the GPU is busy with and what it waits for. Busy in iteration "
         f"{first.index}: {format_share(first.gpu_busy_ns / first.measured_ns)}."
-        f"{cut_words(len(shown), len(iterations), 'iterations')}"
+        f"{plot.cut_words(len(shown), len(iterations), 'iterations')}"
     )
-    return build_chart("Why the GPU idles", text, spec, rows, told)
+    return plot.build_chart("Why the GPU idles", text, spec, rows, told)
 
 
 def _shift_chart(timeline: Timeline) -> Chart | None:
@@ -195,19 +133,14 @@ def _shift_chart(timeline: Timeline) -> Chart | None:
     ]
     rows.sort(key=lambda row: -max(abs(row["low"]), abs(row["high"])))
     told = (("family", "family"), ("count", "GPU activities"), ("median", "median"), ("range", "9 in 10 within"))
-    point = {"type": "point", "filled": True, "size": 70, "opacity": 1, "color": GOOD}
-    spec = {
-        "height": bars_height(len(rows)),
-        "encoding": {"y": along("family"), "tooltip": said(*told)},
-        "layer": [
-            rule_at(0.0, "x", "as recorded"),
-            interval_marks("low", "high"),
-            {"mark": point, "encoding": {"x": amount("middle", f"starts later than recorded, {unit.name}")}},
-        ],
-    }
+    x, rules = (
+        plot.amount("middle", f"starts later than recorded, {unit.name}"),
+        [plot.rule_at(0.0, "x", "as recorded")],
+    )
+    spec = plot.points(rows, told, y=plot.along("family"), x=x, ends=("low", "high"), rules=rules)
     text = (
         "How much later than recorded the GPU activities of each family start by rules alone: the median, and the "
         "range in which nine in ten lie. Delays add up along the iteration, so that a shift may come from what ran "
         "before."
     )
-    return build_chart("Starts by rule against recorded starts", text, spec, rows, told)
+    return plot.build_chart("Starts by rule against recorded starts", text, spec, rows, told)

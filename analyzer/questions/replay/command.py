@@ -11,17 +11,13 @@ from ....errors import InputError
 from ...asking.command import (
     FAILED_EXIT_CODE,
     WavecastCommand,
-    capture_option,
     check_max_error,
-    complete_gpu_names,
-    gpu_file_option,
-    iteration_option,
     max_error_option,
     output_options,
-    recover_option,
-    source_option,
-    trace_argument,
 )
+from ...asking.completion import complete_gpu_names
+from ...asking.declared import options_of
+from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover, trace_argument
 from ...asking.output import OutputPath, choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
@@ -30,10 +26,13 @@ from .api import check_stretch
 
 @click.command("replay", cls=WavecastCommand)
 @trace_argument
-@source_option()
-@gpu_file_option
-@iteration_option("Compare this iteration alone: its number, median, longest, or all as one. Default: each one.")
-@capture_option()
+@options_of(
+    AskedIteration,
+    AskedSource,
+    Captures,
+    Recover,
+    iteration="Compare this iteration alone: its number, median, longest, or all as one. Default: each one.",
+)
 @max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
 @click.option(
     "--figure",
@@ -55,7 +54,6 @@ from .api import check_stretch
     help="Draw this stretch of the iteration only, in ms.",
 )
 @output_options(*REPORT_FORMATS)
-@recover_option
 @click.pass_context
 def replay(
     context: click.Context,

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from ....formats.trace.printable import clean_text
 from ...graph.latencies import Term
 from ...page.columns import number_column, share_column, time_column
-from ...page.encoding import encode_json
+from ...page.encoding import attributes, encode_json
 from ...page.page import Page, build_page, facts, notes
 from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from ...page.sheet import Sheet, drop_empty_columns
-from ...page.table import FieldTable, build_fields, table_of
+from ...page.table import FieldTable, join_tables, table_of, table_of_keys
 from ...recorded.choice import IterationChoice
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.fidelity import Fidelity, ReplayedIteration
 
 REPLAY_FORMAT: Final = "wavecast.replay"
 REPLAY_VERSION: Final = "1.0"
+_TIMES: Final = ("index", "measured_ns", "replayed_ns", "rules_only_ns", "exact_ns", "gpu_busy_ns")
 OPAQUE_RATIO: Final = 0.1
 """Of an iteration: beyond this, time for which nothing is recorded makes the rules' error meaningless."""
 CAUSE_TITLES: Final = {
@@ -44,6 +45,7 @@ _QUALITY_NOUNS: Final = {
 
 def draw_replay_json(fidelity: Fidelity, choice: IterationChoice | None = None) -> str:
     """Write it as JSON: times in ns, shares as ratios. `choice` says which iteration was asked for; None: each one."""
+    ratios = {f"{near:.0f}_ns": share for near, share in fidelity.starts_within_ratio.items()}
     return encode_json(
         {
             "format": REPLAY_FORMAT,
@@ -51,41 +53,23 @@ def draw_replay_json(fidelity: Fidelity, choice: IterationChoice | None = None) 
             "gpu": fidelity.gpu,
             "iteration_choice": None if choice is None else choice.rule,
             "recorded_iteration_count": len(fidelity.iterations) if choice is None else choice.count,
-            "iterations": [_iteration(item) for item in fidelity.iterations],
-            "node_count": fidelity.node_count,
-            "edge_count": fidelity.edge_count,
-            "start_count": fidelity.start_count,
-            "opaque_start_count": fidelity.opaque_start_count,
-            "starts_within_ratio": {f"{near:.0f}_ns": share for near, share in fidelity.starts_within_ratio.items()},
+            "iterations": [attributes(item, (*_TIMES, "idle_ns", "opaque_ratio")) for item in fidelity.iterations],
+            **attributes(fidelity, ("node_count", "edge_count", "start_count", "opaque_start_count")),
+            "starts_within_ratio": ratios,
             "latency_ns": {term.name.lower(): value for term, value in fidelity.latency_ns.items()},
-            "quality": asdict(fidelity.quality),
+            "quality": fidelity.quality,
         }
     )
 
 
 def iteration_table(fidelity: Fidelity) -> FieldTable:
     """Return one row per iteration."""
-    names = ("index", "measured_ns", "replayed_ns", "rules_only_ns", "exact_ns", "gpu_busy_ns", "opaque_ratio")
-    table = table_of(fidelity.iterations, ReplayedIteration, names)
-    idle = build_fields((f"idle_{cause.value}_ns" for cause in CAUSES), float)
-    rows = (
-        (*row, *(item.idle_ns[cause] for cause in CAUSES))
-        for row, item in zip(table.rows, fidelity.iterations, strict=True)
+    return join_tables(
+        table_of(fidelity.iterations, ReplayedIteration, (*_TIMES, "opaque_ratio")),
+        table_of_keys(
+            (item.idle_ns for item in fidelity.iterations), {f"idle_{item.value}_ns": item for item in CAUSES}
+        ),
     )
-    return FieldTable(fields=(*table.fields, *idle), rows=tuple(rows))
-
-
-def _iteration(item: ReplayedIteration) -> dict[str, Any]:
-    return {
-        "index": item.index,
-        "measured_ns": item.measured_ns,
-        "replayed_ns": item.replayed_ns,
-        "rules_only_ns": item.rules_only_ns,
-        "exact_ns": item.exact_ns,
-        "gpu_busy_ns": item.gpu_busy_ns,
-        "idle_ns": {cause.value: item.idle_ns[cause] for cause in CAUSES},
-        "opaque_ratio": item.opaque_ratio,
-    }
 
 
 def describe_replay(fidelity: Fidelity, *, name: str) -> Page:

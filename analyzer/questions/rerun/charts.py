@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...page.chart import Chart
+from ...page import plot
 from ...page.names import short_name
-from ...page.page import Page
-from ...page.plot import (
-    BAD,
-    GOOD,
-    NEUTRAL,
-    PLOT_HEIGHT_PX,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    place_charts,
-    said,
-)
+from ...page.page import Chart, Page
+from ...page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_change, format_share, format_time
 from .page import describe_rerun
 from .report import RerunOp, RerunReport
@@ -34,7 +21,7 @@ def illustrate_rerun(report: RerunReport, *, name: str, op_limit: int) -> Page:
     other = "predicted" if report.total.predicted_ns is not None else "recorded"
     is_known = other == "predicted" or report.is_comparable
     charts = [_op_chart(report, other), _family_chart(report, other)] if is_known else []
-    return place_charts(
+    return plot.place_charts(
         describe_rerun(report, name=name, op_limit=op_limit),
         headline=f"Ops of {name} re-run on {report.device}: {format_share(report.rerun_ratio)} covered",
         lead=charts,
@@ -67,34 +54,17 @@ def _op_chart(report: RerunReport, other: str) -> Chart | None:
         )
     ends = [value for row in rows for value in (row["rerun_us"], row["other_us"])]
     told = (("op", "op"), ("shapes", "shapes"), ("rerun", "re-run"), ("other", other), ("error", "difference"))
-    x, y = (
-        amount("rerun_us", "re-run, µs of all calls", is_log=True),
-        amount("other_us", f"{other}, µs of all calls", is_log=True),
-    )
-    spec = {
-        "height": PLOT_HEIGHT_PX + 40,
-        "layer": [
-            {
-                "data": {"values": [{"at": min(ends)}, {"at": max(ends)}]},
-                "mark": {"type": "line", "strokeDash": [5, 4], "color": NEUTRAL},
-                "encoding": {"x": x | {"field": "at"}, "y": y | {"field": "at"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.85},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": coloured("kind", "re-run lies", {"inside": GOOD, "outside": BAD, "no interval": NEUTRAL}),
-                    "tooltip": said(*told),
-                },
-            },
-        ],
-    }
+    x = plot.amount("rerun_us", "re-run, µs of all calls", is_log=True)
+    y = plot.amount("other_us", f"{other}, µs of all calls", is_log=True)
+    colour = plot.coloured("kind", "re-run lies", {"inside": GOOD, "outside": BAD, "no interval": NEUTRAL})
+    point = {"x": x, "y": y, "color": colour, "tooltip": plot.said(*told)}
+    layers = [plot.equal_line(ends, x, y), plot.marks("point", point, size=55, opacity=0.85)]
+    spec = {"height": PLOT_HEIGHT_PX + 40, "layer": layers}
     text = (
         f"What each op was {other} to take over what it took here, both logarithmic; on the dashed line they are equal."
-        f"{cut_words(len(rows), len(known), 'ops')}"
+        f"{plot.cut_words(len(rows), len(known), 'ops')}"
     )
-    return build_chart(f"Re-run against {other}, op by op", text, spec, rows, told)
+    return plot.build_chart(f"Re-run against {other}, op by op", text, spec, rows, told)
 
 
 def _family_chart(report: RerunReport, other: str) -> Chart | None:
@@ -116,15 +86,9 @@ def _family_chart(report: RerunReport, other: str) -> Chart | None:
         return None
     rows.sort(key=lambda row: -abs(row["difference_ms"]))
     told = (("family", "family"), ("rerun", "re-run"), ("other", other), ("kind", f"{other} is"))
-    spec = {
-        "height": bars_height(len(rows)),
-        "mark": "bar",
-        "encoding": {
-            "y": along("family"),
-            "x": amount("difference_ms", f"{other} less re-run, ms"),
-            "color": coloured("kind", other, {"longer": BAD, "shorter": GOOD}),
-            "tooltip": said(*told),
-        },
-    }
+    colour = plot.coloured("kind", other, {"longer": BAD, "shorter": GOOD})
+    spec = plot.bars(
+        rows, told, y=plot.along("family"), x=plot.amount("difference_ms", f"{other} less re-run, ms"), color=colour
+    )
     text = f"By how much each family of ops was {other} longer or shorter than it took here, largest first."
-    return build_chart("Difference by family", text, spec, rows, told)
+    return plot.build_chart("Difference by family", text, spec, rows, told)

@@ -14,15 +14,13 @@ from ...asking.command import (
     FAILED_EXIT_CODE,
     WavecastCommand,
     check_max_error,
-    complete_gpu_names,
-    gpu_file_option,
     max_error_option,
     name_of_trace,
     output_options,
-    recover_option,
-    source_option,
-    trace_argument,
 )
+from ...asking.completion import complete_gpu_names
+from ...asking.declared import options_of
+from ...asking.inputs import AskedSource, Recover, trace_argument
 from ...asking.output import choose_format, screen_for, write_result
 from ...asking.progress import ProgressCallback, progress_on_stderr
 from ...asking.question import find_one
@@ -94,11 +92,9 @@ LoadRunner = Callable[[], Runner]
     shell_complete=complete_gpu_names,
     help="The catalogue's name of the local GPU, where it is not found by what the GPU calls itself.",
 )
-@source_option()
-@gpu_file_option
+@options_of(AskedSource, Recover)
 @max_error_option("Exit with status 1 if the predicted time of the ops that were run is further off than this.")
 @output_options("table", "json", *(item.name for item in PAGE_FORMATS[1:]))
-@recover_option
 @click.pass_context
 def rerun(
     context: click.Context,
@@ -149,8 +145,8 @@ def rerun(
 
 def _draw(report: RerunReport, form: str, screen: Screen, name: str, op_limit: int) -> str:
     from .charts import illustrate_rerun
-    from .json import draw_rerun_json
     from .page import describe_rerun
+    from .records import draw_rerun_json
 
     if form == "json":
         return draw_rerun_json(report)

@@ -154,7 +154,7 @@ def _op_sheet(report: RerunReport, limit: int) -> Sheet:
         time_column("predicted", (row.predicted_ns for row in rows), unit),
         time_column("re-run", (row.rerun_ns for row in rows), unit),
         change_column("error", (row.error_ratio for row in rows)),
-        covered_column(rows, rank=1),
+        covered_column((row.is_covered for row in rows), rank=1),
         _ratio_column(report, rows, rank=2),
         text_column("timed by", (row.timing for row in rows), rank=3),
     )

@@ -116,12 +116,12 @@ class RerunReport:
     rerun_call_count: int
     rerun_ratio: float
     """Share of that time, or of the calls, whose ops were re-run."""
+    iteration: Iteration
     total: FamilyRow
     families: tuple[FamilyRow, ...]
     intervals: Coverage
     ops: tuple[RerunOp, ...]
     left_out: tuple[LeftOut, ...]
-    iteration: Iteration
     warnings: tuple[str, ...]
 
     @property

@@ -18,7 +18,8 @@ from ...iteration.warnings import warn
 from ...prediction.prediction import METHODS, Method
 from ...prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ...recorded.devices import first_known_gpu
-from ...recorded.window import Window, check_usable, select_window
+from ...recorded.recording import choose_recording
+from ...recorded.window import Window, check_usable
 
 _HOST_COPY: Final = re.compile(r"htod|dtoh|host", re.IGNORECASE)
 """In the names of copies, `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""
@@ -82,7 +83,7 @@ def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | 
     if result is not None:
         used, window, workload = result.trace, result.window, result.workload
     else:
-        used, window = trace, select_window(trace)
+        used, window = trace, choose_recording(trace).window
         check_usable(window)
         workload = (measured_workload if len(window.kernel_rows) else shape_workload)(used, window)
     item = window.kernel_rows if len(window.kernel_rows) else window.op_rows[workload.row_of[window.op_rows] >= 0]

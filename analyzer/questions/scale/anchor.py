@@ -35,5 +35,5 @@ def row_factors(anchor: PlanAnchor, rank: RankTrace, workload: GpuWorkload, gpu_
         np.add.at(total, rows[known], anchor.op_factor[rank.source_op[known]])
         np.add.at(count, rows[known], 1.0)
     mean = np.divide(total, count[:, None], out=np.ones_like(total), where=count[:, None] > 0)
-    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    is_link = workload.is_family(Family.COLLECTIVE)
     return np.where(is_link[:, None], 1.0, mean * anchor.compute_factor)

@@ -11,6 +11,7 @@ from ....specs.gpu import Gpu
 from ...whatif.parallel.plan import ParallelPlan
 from .anchor import PlanAnchor
 from .known_runs import anchor_at_step, anchor_at_trace, single_rank
+from .pieces import PlanGpus
 from .question import Question
 
 
@@ -32,10 +33,8 @@ def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float 
         measured_step_ns,
         [single_rank(question.shapes)],
         ParallelPlan(),
-        source,
-        question.library,
+        PlanGpus(gpus=[source], library=question.library, nodes=[question.cluster.node_of(source)]),
         micro_batches=1,
-        node=question.cluster.node_of(source),
     )
     return replace(found, compute_factor=np.asarray(found.compute_factor).reshape(-1)[:1])
 
@@ -46,6 +45,4 @@ def _anchor_of_recording(question: Question, origin: Gpu, measured_step_ns: floa
         raise InputError(f"{parameter('measured_step')} is for recordings without times: this one has its own")
     if result.scenario.changes_work:
         return None  # its ops are others than those that were timed
-    return anchor_at_trace(
-        result.recorded_trace, origin, question.gpus, question.library, iteration=result.window.index
-    )
+    return anchor_at_trace(result.recorded, origin, question.gpus, question.library)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import click
+
 from ....errors import InputError, parameter
-from ...asking.amounts import read_bytes, read_duration_ns
+from ...asking.amounts import parse_duration_ns, read_bytes, read_duration_ns
 from ...asking.answer import Report, as_names, trace_name
-from ...asking.electricity import read_electricity
-from ...asking.keywords import check_choice, check_count, check_iteration, checks_kinds
-from ...asking.lookups import with_spread
-from ...asking.plan_options import MOST_SAMPLES
-from ...asking.prices import Prices, read_prices
-from ...asking.question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
+from ...asking.choice import GPU_NAMES
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
+from ...asking.machines import GlobalBatch, Machines, MemoryLimit
+from ...asking.output import OutputPath
+from ...asking.power import Power
+from ...asking.prices import Prices
+from ...asking.question import Gpus
+from ...asking.what_ifs import PlanWhatIfs
 from ...page.formats import REPORT_FORMATS
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Gpu
     from ...asking.answer import Tables
-    from ...iteration.decision.electricity import Electricity
     from ...page.page import Page
     from ...page.terminal import Screen
     from .report import ScaleReport
@@ -66,9 +69,10 @@ class PlansReport(Report):
     def draw(self, form: str = "table", screen: Screen | None = None) -> str:
         """Return the report in a format: table, json, csv, markdown, html, or svg: the scaling curve."""
         if form == SVG:
-            from .curve import draw_scaling
+            from ...page.vega import draw_picture
+            from .charts import chart_scaling
 
-            return draw_scaling(self.report, name=self.name)
+            return draw_picture(chart_scaling(self.report, name=self.name), SVG).decode()
         return Report.draw(self, form, screen)
 
     def _tables(self) -> Tables:
@@ -84,44 +88,86 @@ class PlansReport(Report):
         return f"{self.report.trace.name or self.name}, {format_count(len(rows), 'plan')}{best if rows else ''}"
 
 
-@checks_kinds
-def scale(  # noqa: PLR0913 (all that one may ask, by name)
-    trace: str | Path | Trace,
-    *,
-    to: str | Sequence[str] = (),
-    gpus: int | Sequence[int] = (),
-    plan: str | Path | Sequence[str | Path] = (),
-    search: bool = False,
-    global_batch: int | None = None,
-    from_batch: int | None = None,
-    max_memory: str | None = None,
-    measured_step: str | None = None,
-    source: str | None = None,
-    gpu_file: str | Path | None = None,
-    machines: Machines | None = None,
-    indices: str | Path | None = None,
-    host: float | str | Path | None = None,
-    prices: Prices | Mapping[str, float] | str | Path | None = None,
-    iteration: int | str | None = None,
-    window_ns: tuple[int | None, int | None] | None = None,
-    captures: Sequence[str | Path] = (),
-    execution_trace: str | Path | None = None,
-    calibration: str | Path | None = None,
-    what_ifs: WhatIfs | None = None,
-    top: int = SHOWN_PLANS,
-    timeline: str | Path | None = None,
-    electricity: Electricity | float | None = None,
-    sort: str | None = None,
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> PlansReport:
+def _read_counts(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the numbers of GPUs, each given once or in a list with commas."""
+    words = [word.strip() for text in texts for word in text.split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 9 and int(word)):
+            raise click.BadParameter(f"{word!r}: expected a number of GPUs, or several as in 8,64,512")
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _check_time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """Return the text of a time: 350ms, 350 (ms), 1.2s."""
+    if text is not None and parse_duration_ns(text) is None:
+        raise click.BadParameter(f"{text!r}: expected a time such as 350ms or 1.2s")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions(
+    GlobalBatch,
+    MemoryLimit,
+    Machines,
+    PlanWhatIfs,
+    Prices,
+    Power,
+    AskedRecording,
+    AskedSource,
+    AskedCalibration,
+    AskedLookups,
+):
+    """Hold what may be asked about many GPUs."""
+
+    to: str | Sequence[str] = option(
+        HelpPart.GPUS,
+        "GPU types, names as for 'analyze --to', with commas or repeated. Default: the one that was measured.",
+        **GPU_NAMES,
+    )
+    sort: str | None = option(
+        HelpPart.GPUS,
+        "What plans are listed by: samples per second (default), cost, memory or energy per sample. A search looks "
+        "for the fastest.",
+        type=click.Choice(("time", "cost", "memory", "energy")),
+    )
+    gpus: int | Sequence[int] = option(
+        HelpPart.MANY,
+        "How many GPUs: 64, or several as in 8,64,512.",
+        metavar="N,…",
+        multiple=True,
+        callback=_read_counts,
+    )
+    plan: str | Path | Sequence[str | Path] = option(
+        HelpPart.MANY,
+        "A plan, such as fsdp=8,tp=2, or a TOML file; an axis left open (tp=2; fsdp=*) takes the rest of --gpus. "
+        "Repeat for several. Default: the best ones are looked for.",
+        metavar="PLAN|FILE",
+        multiple=True,
+    )
+    search: bool = option(HelpPart.MANY, "Look for the best plans as well where --plan is given.", default=False)
+    measured_step: str | None = option(
+        HelpPart.INPUT,
+        "What the recorded iteration takes on the one GPU of --from, as 350ms: scales all plans, for recordings "
+        "without times.",
+        metavar="TIME",
+        callback=_check_time,
+    )
+    top: int = option(HelpPart.OUTPUT, "Plans listed.", default=SHOWN_PLANS, **LIST_LENGTH)
+    timeline: str | Path | None = option(
+        HelpPart.OUTPUT,
+        "Write the timeline of the first plan, a track per stage and stream, for ui.perfetto.dev.",
+        type=OutputPath(path_type=Path),
+        metavar="FILE",
+    )
+
+
+@asks(ScaleOptions)
+def scale(trace: str | Path | Trace, asked: ScaleOptions) -> PlansReport:
     """Predict a recording of one GPU on many, under the best parallel plans, or those that `plan` names.
 
-    `gpus` says how many: one number or several. `max_memory` is what a rank may use ("70GiB") and
-    `measured_step` what the recorded iteration takes on `source` ("350ms"). `timeline` is a file for the first plan's
-    timeline. `electricity` is $ per kWh, or an `Electricity`; `sort` says what plans are listed by: "time", "cost",
-    "memory" or "energy". The other keywords mean what the options of `scale` of the same names do; `what_ifs` asks
-    for another precision or sequence length, `calibration` is that of `analyze`.
+    `gpus` says how many: one number or several. `max_memory` is what a rank may use ("70GiB") and `measured_step` what
+    the recorded iteration takes on `source` ("350ms"). `timeline` is a file for the first plan's timeline. The keywords
+    mean what the options of `scale` of the same names do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
 
@@ -130,52 +176,40 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     >>> [(row["plan"], row["gpu_count"], row["fits"]) for row in report.to_records()]
     [('fsdp=8', 8, True), ('dp=8', 8, True)]
     """
-    from .report import RANK_BY
     from .scale import scale_trace
 
-    if host is not None:
-        what_ifs = replace(what_ifs or WhatIfs(), host=host)
-    counts = tuple(dict.fromkeys(_gpu_counts(gpus)))
-    check_count("top", top, least=0)
-    check_choice("sort", sort, tuple(RANK_BY))
-    named = find_named(as_names(to), source, gpu_file)
-    step_ns = read_duration_ns("measured_step", measured_step)
+    counts = tuple(dict.fromkeys(_gpu_counts(asked.gpus)))
+    named = asked.named(asked.to)
+    step_ns = read_duration_ns("measured_step", asked.measured_step)
     if step_ns is not None and named.source is None:
         raise InputError(
             f"{parameter('measured_step')} says how long one GPU takes: say which with {parameter('from', 'GPU')}"
         )
-    recording = read_recording(
-        trace,
-        iteration=check_iteration(iteration),
-        window_ns=window_ns,
-        captures=captures,
-        execution_trace=execution_trace,
-        recover=recover,
-        progress=progress,
-    )
+    recording = asked.read(trace)
     read = recording.trace
+    sharpened = asked.sharpened(read, named)
     report = scale_trace(
         read,
         named.catalog,
         targets=named.targets or _measured_gpu(read, named),
         gpu_counts=counts,
-        plans=as_names(plan, "plan"),
-        search=search,
-        global_batch=_check_samples(global_batch),
-        recorded_batch=check_count("from_batch", from_batch),
-        max_memory_bytes=read_bytes("max_memory", max_memory),
+        plans=as_names(asked.plan, "plan"),
+        search=asked.search,
+        global_batch=asked.global_batch,
+        recorded_batch=asked.batch or asked.from_batch,
+        max_memory_bytes=read_bytes("max_memory", asked.max_memory),
         measured_step_ns=step_ns,
         source=named.source,
-        library=with_spread(None if calibration is None else sharpen(calibration, read, named).library, indices),
-        scenario=None if what_ifs is None else what_ifs.scenario(read, asks_for_batches=True),
+        library=asked.spread(None if sharpened is None else sharpened.library),
+        scenario=asked.scenario(read, asks_for_batches=True),
         iteration=recording.iteration,
-        cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
-        prices=read_prices(prices, named.catalog),
-        timeline=None if timeline is None else Path(timeline),
-        electricity=read_electricity(electricity),
-        sort=sort,
+        cluster=asked.cluster(named.catalog, as_names(asked.to)),
+        prices=asked.book(named.catalog),
+        timeline=None if asked.timeline is None else Path(asked.timeline),
+        electricity=asked.power(),
+        sort=asked.sort,
     )
-    return PlansReport(name=trace_name(trace), report=report, shown_count=top)
+    return PlansReport(name=trace_name(trace), report=report, shown_count=asked.top)
 
 
 def _gpu_counts(gpus: int | Sequence[int]) -> list[int]:
@@ -183,13 +217,6 @@ def _gpu_counts(gpus: int | Sequence[int]) -> list[int]:
     if not all(isinstance(count, int) and 0 < count <= MOST_GPUS for count in counts):
         raise InputError(f"gpus={gpus!r}: expected a number of GPUs, or several as in [8, 64, 512]")
     return list(counts)
-
-
-def _check_samples(global_batch: int | None) -> int | None:
-    count = check_count("global_batch", global_batch)
-    if count is not None and count > MOST_SAMPLES:
-        raise InputError(f"global_batch={count}: expected {MOST_SAMPLES:,} samples at most")
-    return count
 
 
 def _measured_gpu(trace: Trace, named: Gpus) -> tuple[Gpu, ...]:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ....formats.trace.printable import clean_text
-from ...page.chart import Chart
-from ...page.page import Page
-from ...page.plot import (
-    NEUTRAL,
-    PLOT_HEIGHT_PX,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    interval_marks,
-    labels,
-    listed,
-    place_charts,
-    said,
-)
-from ...page.quantity import format_bytes, format_money, format_number, format_share, format_time
+from ...page import plot
+from ...page.page import Chart, Page
+from ...page.plot import NEUTRAL, PLOT_HEIGHT_PX
+from ...page.quantity import format_bytes, format_money, format_number, format_time
 from ...page.vega import BLUE, GREEN, GREY, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
 from .page import describe_scale
 from .parts import LINKS, PlanPart
@@ -57,9 +44,13 @@ def illustrate_scale(report: ScaleReport, *, name: str, top: int) -> Page:
     first = report.predictions[0]
     mine = [row for row in report.predictions if (row.gpu, row.gpu_count) == (first.gpu, first.gpu_count)]
     several = best if len(best) > 1 else []
-    return place_charts(
+    return plot.place_charts(
         describe_scale(report, name=name, top=top),
-        lead=[_throughput_chart(best), _time_chart(best), _cost_chart(report.predictions)],
+        lead=[
+            _throughput_chart(best) if len({row.gpu_count for row in best}) > 1 else None,
+            _time_chart(best),
+            _cost_chart(report.predictions),
+        ],
         details=[
             _plans_chart(report, first.gpu),
             _parts_chart(several, "Where the time of an iteration goes: the best plan for each", is_one_group=False),
@@ -82,8 +73,8 @@ def _row(row: PlanPrediction) -> dict[str, Any]:
         "plan": row.plan,
         "limit": row.limit.value,
         "time_ms": row.iteration_ns / 1e6,
-        "low_ms": None if row.iteration_low_ns is None else row.iteration_low_ns / 1e6,
-        "high_ms": None if row.iteration_high_ns is None else row.iteration_high_ns / 1e6,
+        "low_ms": plot.scaled(row.iteration_low_ns),
+        "high_ms": plot.scaled(row.iteration_high_ns),
         "time": f"{format_time(row.iteration_ns)}{_range(row)}",
         "samples_per_s": row.samples_per_s,
         "throughput": f"{format_number(row.samples_per_s)} samples/s",
@@ -104,40 +95,62 @@ _SAID: Final = (("gpu", "GPU"), ("count", "GPUs"), ("plan", "plan"), ("time", "i
 _LABELS: Final = dict(_SAID)
 
 
-def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart | None:
-    """Draw samples per second over the number of GPUs, a line per type; None where one number was asked."""
+def chart_scaling(report: ScaleReport, *, name: str) -> Chart:
+    """Return the scaling curve as a picture of its own; `name` stands for a workload that has none."""
+    best = [row for gpu, count in report.groups if (row := report.best(gpu, count)) is not None]
+    chart = _throughput_chart(best)
+    plans = plot.marks(
+        "text", {"y": chart.spec["layer"][-1]["encoding"]["y"], "text": {"field": "best_plan"}}, align="right", dy=-10
+    )
+    title = f"{report.trace.name or name}: samples per second, best plan on each number of GPUs"
+    batch = (
+        f"{report.global_batch:,} samples per iteration" if report.global_batch else "every GPU adds a recorded batch"
+    )
+    said = f"{batch}; bands: 90 % intervals; dashed: perfect scaling from the fewest GPUs"
+    head = {"text": title, "subtitle": said, "offset": 12}
+    return replace(chart, title=title, spec={**chart.spec, "title": head, "layer": [*chart.spec["layer"], plans]})
+
+
+def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart:
+    """Draw samples per second over the number of GPUs with intervals, a line per type."""
     types = list(dict.fromkeys(row.gpu for row in best))
     shown = [row for row in best if row.gpu in types[:MOST_GPU_TYPES]]
-    if len({row.gpu_count for row in shown}) < SEVERAL:
-        return None
     rows = []
     for row in sorted(shown, key=lambda row: (types.index(row.gpu), row.gpu_count)):
-        fewest = min((item for item in shown if item.gpu == row.gpu), key=lambda item: item.gpu_count)
-        rows.append(_row(row) | {"perfect": fewest.samples_per_s / fewest.gpu_count * row.gpu_count})
-    axis = {"values": sorted({row.gpu_count for row in shown}), "format": ",d", "labelOverlap": True}
-    x = amount("gpus", "GPUs", is_log=True)
-    y = amount("samples_per_s", "samples per second", is_log=True, number="~s")
+        mine = [item for item in shown if item.gpu == row.gpu]
+        fewest, most = (pick(mine, key=lambda item: item.gpu_count) for pick in (min, max))
+        work = row.samples_per_s * row.iteration_ns
+        ends = {
+            "perfect": fewest.samples_per_s / fewest.gpu_count * row.gpu_count,
+            "least": work / (row.iteration_high_ns or row.iteration_ns),
+            "most": work / (row.iteration_low_ns or row.iteration_ns),
+            "best_plan": row.plan if row is most else "",
+        }
+        rows.append(_row(row) | ends)
+    counts = sorted({row.gpu_count for row in shown})
+    x = plot.amount("gpus", "GPUs", is_log=True) | {"axis": {"values": counts, "format": ",d", "labelOverlap": True}}
+    y = plot.amount("samples_per_s", "samples per second", is_log=True, number="~s")
+    band = {"y": y | {"field": "least"}, "y2": {"field": "most"}}
+    if len(counts) < SEVERAL:
+        x |= {"scale": {"type": "log", "domain": [counts[0] / 2, counts[0] * 2]}}
     spec = {
         "height": PLOT_HEIGHT_PX,
-        "encoding": {"x": x | {"axis": axis}, "color": coloured("gpu", "GPU")},
+        "encoding": {"x": x, "color": plot.coloured("gpu", "GPU")},
         "layer": [
-            {
-                "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.6},
-                "encoding": {"y": y | {"field": "perfect"}},
-            },
-            {"mark": {"type": "line", "size": 2}, "encoding": {"y": y}},
-            {
-                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-                "encoding": {"y": y, "tooltip": said(*_SAID)},
-            },
+            plot.marks(
+                "area" if len(counts) >= SEVERAL else "rule", band, opacity=0.13 if len(counts) >= SEVERAL else 1
+            ),
+            plot.marks("line", {"y": y | {"field": "perfect"}}, strokeDash=[4, 4], opacity=0.6),
+            plot.marks("line", {"y": y}, size=2),
+            plot.marks("point", {"y": y, "tooltip": plot.said(*_SAID)}, size=60, opacity=1),
         ],
     }
     text = (
-        f"Samples per second of the best plan over the number of GPUs, both logarithmic, for {listed(types)}. Dashed: "
-        "what as many GPUs would process if they scaled perfectly."
-        f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
+        f"Samples per second of the best plan over the number of GPUs, both logarithmic, for {plot.listed(types)}. "
+        "Bands: 90 % intervals. Dashed: what as many GPUs would process if they scaled perfectly."
+        f"{plot.cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
     )
-    return build_chart("Throughput by number of GPUs", text, spec, rows, _LABELS)
+    return plot.build_chart("Throughput by number of GPUs", text, spec, rows, _LABELS)
 
 
 def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
@@ -146,28 +159,25 @@ def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
     shown = sorted((row for row in best if row.gpu in types[:MOST_GPU_TYPES]), key=lambda row: row.gpu_count)
     if len(shown) < SEVERAL:
         return None
-    y = amount("time_ms", "iteration, ms")
+    y = plot.amount("time_ms", "iteration, ms")
     spec = {
         "height": PLOT_HEIGHT_PX,
         "encoding": {
-            "x": along("count", "GPUs", angle=0),
+            "x": plot.along("count", "GPUs", angle=0),
             "xOffset": {"field": "gpu", "type": "nominal", "sort": None},
-            "color": coloured("gpu", "GPU"),
+            "color": plot.coloured("gpu", "GPU"),
         },
         "layer": [
-            interval_marks("low_ms", "high_ms", axis="y", opacity=0.5),
-            {
-                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-                "encoding": {"y": y, "tooltip": said(*_SAID)},
-            },
+            plot.interval_marks("low_ms", "high_ms", axis="y", opacity=0.5),
+            plot.marks("point", {"y": y, "tooltip": plot.said(*_SAID)}, size=60, opacity=1),
         ],
     }
     text = (
-        f"The time of an iteration under the best plan, with its 90 % interval, by number of GPUs for {listed(types)}. "
-        "Intervals that overlap cannot be told apart."
-        f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
+        f"The time of an iteration under the best plan, with its 90 % interval, by number of GPUs for "
+        f"{plot.listed(types)}. Intervals that overlap cannot be told apart."
+        f"{plot.cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
     )
-    return build_chart("Time of an iteration by number of GPUs", text, spec, list(map(_row, shown)), _LABELS)
+    return plot.build_chart("Time of an iteration by number of GPUs", text, spec, list(map(_row, shown)), _LABELS)
 
 
 def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
@@ -178,20 +188,20 @@ def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
     gpus = list(dict.fromkeys(row["gpu"] for row in rows))
     spec = {
         "height": PLOT_HEIGHT_PX,
-        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.8},
+        "mark": {"type": "point", "size": 70, "opacity": 0.8},
         "encoding": {
-            "x": amount("samples_per_s", "samples per second", is_log=True, number="~s"),
-            "y": amount("usd", "$ per million samples", from_zero=False),
-            "color": coloured("gpu", "GPU"),
+            "x": plot.amount("samples_per_s", "samples per second", is_log=True, number="~s"),
+            "y": plot.amount("usd", "$ per million samples", from_zero=False),
+            "color": plot.coloured("gpu", "GPU"),
             "shape": {"field": "count", "type": "nominal", "title": "GPUs", "sort": None},
-            "tooltip": said(*_SAID, ("cost", "costs")),
+            "tooltip": plot.said(*_SAID, ("cost", "costs")),
         },
     }
     text = (
         "Every plan that fits and has a price: what a million samples cost over samples per second, on "
-        f"{listed(gpus)}. Those below and to the right of another one are cheaper and faster."
+        f"{plot.listed(gpus)}. Those below and to the right of another one are cheaper and faster."
     )
-    return build_chart("Cost against throughput", text, spec, rows, _LABELS | {"cost": "costs"})
+    return plot.build_chart("Cost against throughput", text, spec, rows, _LABELS | {"cost": "costs"})
 
 
 def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
@@ -203,31 +213,33 @@ def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
     for count in sorted({row.gpu_count for row in found}):
         some = [row for row in found if row.gpu_count == count]
         rows += [_row(row) | {"number": number, "rank": f"{number}"} for number, row in enumerate(some, 1)]
-    y = amount("time_ms", "iteration, ms", from_zero=False)
+    y = plot.amount("time_ms", "iteration, ms", from_zero=False)
     spec = {
         "height": PLOT_HEIGHT_PX,
         "encoding": {
-            "x": along("count", "GPUs, their plans from first to last", angle=0),
+            "x": plot.along("count", "GPUs, their plans from first to last", angle=0),
             "xOffset": {"field": "number", "type": "ordinal"},
-            "color": coloured("limit", "limited by"),
+            "color": plot.coloured("limit", "limited by"),
         },
         "layer": [
-            interval_marks("low_ms", "high_ms", axis="y", opacity=0.4),
-            {
-                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
-                "encoding": {"y": y, "tooltip": said(("rank", "place"), *_SAID, ("limit", "limited by"))},
-            },
+            plot.interval_marks("low_ms", "high_ms", axis="y", opacity=0.4),
+            plot.marks(
+                "point",
+                {"y": y, "tooltip": plot.said(("rank", "place"), *_SAID, ("limit", "limited by"))},
+                size=45,
+                opacity=1,
+            ),
         ],
     }
     text = (
         f"The time of an iteration under each of {len(rows):,} predicted plans on {clean_text(gpu)}, with its 90 % "
         "interval; colours tell what limits it. Intervals that overlap cannot be told apart."
     )
-    return build_chart(f"Plans on {clean_text(gpu)}", text, spec, rows, _LABELS | {"limit": "limited by"})
+    return plot.build_chart(f"Plans on {clean_text(gpu)}", text, spec, rows, _LABELS | {"limit": "limited by"})
 
 
 def _names(rows: Sequence[PlanPrediction], *, is_one_group: bool) -> list[str]:
-    return labels((row.plan if is_one_group else f"{row.plan} · {row.gpu_count:,} {row.gpu}" for row in rows), 44)
+    return plot.labels((row.plan if is_one_group else f"{row.plan} · {row.gpu_count:,} {row.gpu}" for row in rows), 44)
 
 
 def _parts_chart(found: Sequence[PlanPrediction], title: str, *, is_one_group: bool) -> Chart | None:
@@ -237,44 +249,20 @@ def _parts_chart(found: Sequence[PlanPrediction], title: str, *, is_one_group: b
     shown = found[:MOST_PLANS]
     rows = list[dict[str, Any]]()
     for row, label in zip(shown, _names(shown, is_one_group=is_one_group), strict=True):
-        rows += _parts(row, label)
-    present = {row["part"] for row in rows}
-    colours = {part.value: colour for part, colour in PART_COLOURS.items() if part.value in present}
-    spec = {
-        "height": bars_height(len(shown)),
-        "mark": {"type": "bar"},
-        "encoding": {
-            "y": along("label"),
-            "x": amount("part_ms", "iteration, ms") | {"stack": "zero"},
-            "color": coloured("part", "goes to", colours),
-            "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(*_SAID, ("part", "part"), ("spent", "takes")),
-        },
-    }
-    link = sum(row["part_ms"] for row in rows if row["is_link"] and row["rank"] == 1)
+        spent_ns = {part.value: row.parts_ns.get(part, 0.0) for part in PART_COLOURS}
+        rows += plot.division_rows(spent_ns, row.iteration_ns, **_row(row), label=label)
+    colours = {part.value: colour for part, colour in PART_COLOURS.items()}
+    told = (*_SAID, ("part", "part"), ("spent", "takes"))
+    x, colour = plot.amount("part_ms", "iteration, ms"), plot.coloured("part", "goes to", colours, among=rows)
+    spec = plot.bars(rows, told, y=plot.along("label"), x=x, color=colour)
     best = shown[0]
+    link_ns = sum(best.parts_ns.get(part, 0.0) for part in LINKS)
     text = (
         f"The iteration of each plan divided into compute, communication that nothing hides, waits and the host. On "
-        f"{_gpus(best)} under {clean_text(best.plan)}, {format_time(link * 1e6)} of {format_time(best.iteration_ns)} "
-        f"are communication.{cut_words(len(shown), len(found), 'plans')}"
+        f"{_gpus(best)} under {clean_text(best.plan)}, {format_time(link_ns)} of {format_time(best.iteration_ns)} "
+        f"are communication.{plot.cut_words(len(shown), len(found), 'plans')}"
     )
-    return build_chart(title, text, spec, rows, _LABELS | {"part": "part", "spent": "takes"})
-
-
-def _parts(row: PlanPrediction, label: str) -> Iterator[dict[str, Any]]:
-    for order, part in enumerate(PART_COLOURS):
-        spent_ns = row.parts_ns.get(part, 0.0)
-        if spent_ns > 0:
-            share = format_share(spent_ns / max(row.iteration_ns, 1.0))
-            yield _row(row) | {
-                "label": label,
-                "rank": row.rank_by_time,
-                "part": part.value,
-                "is_link": part in LINKS,
-                "order": order,
-                "part_ms": spent_ns / 1e6,
-                "spent": f"{format_time(spent_ns)}, {share}",
-            }
+    return plot.build_chart(title, text, spec, rows, told)
 
 
 def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Chart | None:
@@ -288,7 +276,7 @@ def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Cha
         | {
             "label": label,
             "needed_gib": (row.memory_needed_bytes or 0) / GIB,
-            "usable_gib": None if row.memory_usable_bytes is None else row.memory_usable_bytes / GIB,
+            "usable_gib": plot.scaled(row.memory_usable_bytes, GIB),
             "needed": format_bytes(row.memory_needed_bytes),
             "usable": format_bytes(row.memory_usable_bytes),
             "fits": "does not fit" if row.fits is False else "may not fit" if row.is_tight else "fits",
@@ -297,23 +285,17 @@ def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Cha
     ]
     colours = {"fits": BLUE, "may not fit": ORANGE, "does not fit": VERMILLION}
     told = (*_SAID[:3], ("needed", "needs"), ("usable", "usable"), ("fits", "verdict"))
-    x = amount("needed_gib", "memory per GPU, GiB")
-    end = {"type": "tick", "thickness": 3, "color": NEUTRAL, "size": 18}
+    x = plot.amount("needed_gib", "memory per GPU, GiB")
+    ticks = plot.marks("tick", {"x": x | {"field": "usable_gib"}}, thickness=3, color=NEUTRAL, size=18)
     spec = {
-        "height": bars_height(len(shown)),
-        "encoding": {
-            "y": along("label"),
-            "tooltip": said(*told),
-        },
-        "layer": [
-            {"mark": "bar", "encoding": {"x": x, "color": coloured("fits", "memory", colours)}},
-            {"mark": end, "encoding": {"x": x | {"field": "usable_gib"}}},
-        ],
+        "height": plot.bars_height(len(shown)),
+        "encoding": {"y": plot.along("label"), "tooltip": plot.said(*told)},
+        "layer": [plot.marks("bar", {"x": x, "color": plot.coloured("fits", "memory", colours)}), ticks],
     }
     most = max(known, key=lambda row: row.memory_needed_bytes or 0)
     text = (
         f"Memory that the fullest rank of each plan needs; the mark beside is what a GPU has for it. Most needs "
         f"{clean_text(most.plan)} on {_gpus(most)}: {format_bytes(most.memory_needed_bytes)} of "
-        f"{format_bytes(most.memory_usable_bytes)}.{cut_words(len(shown), len(known), 'plans')}"
+        f"{format_bytes(most.memory_usable_bytes)}.{plot.cut_words(len(shown), len(known), 'plans')}"
     )
-    return build_chart("Memory per GPU", text, spec, rows, told)
+    return plot.build_chart("Memory per GPU", text, spec, rows, told)

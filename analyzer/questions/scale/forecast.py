@@ -12,7 +12,6 @@ from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Gpu
-from ....specs.nodes import Node
 from ...host.costs import load_host_costs, unknown_host_half_width
 from ...iteration.decision.electricity import PowerDraw
 from ...models.collective.problems import problems_of_dims
@@ -21,9 +20,8 @@ from ...models.library import Library
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work.communication import CollectiveDims, CollectiveKind
-from .anchor import PlanAnchor
 from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart
-from .pieces import PASSES, PieceTimes, replay_piece
+from .pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .power import plan_power
 from .schedule import StageTimes, by_stage, run_pipeline
 
@@ -47,16 +45,6 @@ class Pipeline:
     """Which of these each of the pp x vp pieces is, in order of the forward pass."""
     sent_bytes: float
     """That a rank sends from one piece to the next per micro batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanHost:
-    """Say how fast the hosts are that a plan runs on."""
-
-    speed_ratio: float
-    """Relative to the one without it: the recorded one where a recording was measured, else the reference host."""
-    log_width: float
-    """How far that may be off in 90 % of the cases, natural log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,52 +83,40 @@ class PlanForecast:
 def predict_plan(
     ranks: Sequence[RankTrace],
     plan: ParallelPlan,
-    gpus: Sequence[Gpu],
-    library: Library,
+    place: PlanGpus,
     *,
     micro_batches: int,
-    nodes: Sequence[Node] | None = None,
-    anchor: PlanAnchor | None = None,
-    host: PlanHost | None = None,
 ) -> PlanForecast:
     """Predict an iteration of a plan from what its ranks run.
 
-    `ranks` holds each distinct piece of the pipeline (`derive_ranks`), `nodes` the machine of each GPU (default: its
-    usual one), `micro_batches` how many go through each replica, `anchor` what a known run taught, `host` the target's.
+    `ranks` holds each distinct piece of the pipeline (`derive_ranks`), `micro_batches` is how many go through each
+    replica.
     Raises InputError where a piece of the plan is missing, or its schedule cannot be run.
     """
-    costs = load_host_costs().at_speed(1.0 if host is None else host.speed_ratio)
+    costs = load_host_costs().at_speed(1.0 if place.host is None else place.host.speed_ratio)
     hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
-    pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, **hides) for rank in ranks)
+    pieces = tuple(replay_piece(rank, place, costs, **hides) for rank in ranks)
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     return schedule_pieces(
         Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=max(rank.sent_bytes for rank in ranks)),
         plan,
-        gpus,
-        library,
+        place,
         micro_batches=micro_batches,
-        nodes=nodes,
-        anchor=anchor,
-        host=host,
     )
 
 
 def schedule_pieces(
     pipeline: Pipeline,
     plan: ParallelPlan,
-    gpus: Sequence[Gpu],
-    library: Library,
+    place: PlanGpus,
     *,
     micro_batches: int,
-    nodes: Sequence[Node] | None = None,
-    anchor: PlanAnchor | None = None,
-    host: PlanHost | None = None,
 ) -> PlanForecast:
     """Predict an iteration of a plan from the times of its distinct pieces; see `predict_plan`."""
-    pieces, piece_of = pipeline.pieces, pipeline.piece_of
-    send_ns = np.zeros(len(gpus))
+    pieces, piece_of, gpus = pipeline.pieces, pipeline.piece_of, place.gpus
+    send_ns, fleet = np.zeros(len(gpus)), build_fleet(gpus, place.nodes)
     if plan.pp > 1:
-        send_ns = send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, build_fleet(gpus, nodes), library)
+        send_ns = send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, fleet, place.library)
     times = _stage_times(pieces, piece_of, plan.pp, send_ns)
     run = run_pipeline(times, stages=plan.pp, micro_batches=micro_batches, schedule=plan.schedule)
     unsent = run
@@ -154,7 +130,7 @@ def schedule_pieces(
     slowest = STRAGGLING * np.sqrt(2.0 * np.log(plan.ranks))
     parts[PlanPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
-    log_width = _log_width(parts, pieces, step_ns, anchor, host)
+    log_width = _log_width(parts, pieces, step_ns, place)
     return PlanForecast(
         plan=plan,
         gpus=tuple(gpus),
@@ -166,7 +142,7 @@ def schedule_pieces(
         pieces=pieces,
         piece_of=piece_of,
         send_ns=send_ns,
-        power=_power(pipeline, plan, build_fleet(gpus, nodes), micro_batches),
+        power=_power(pipeline, plan, fleet, micro_batches),
     )
 
 
@@ -233,11 +209,7 @@ def _add_parts(
 
 
 def _log_width(
-    parts: Mapping[PlanPart, Floats],
-    pieces: Sequence[PieceTimes],
-    step_ns: Floats,
-    anchor: PlanAnchor | None,
-    host: PlanHost | None,
+    parts: Mapping[PlanPart, Floats], pieces: Sequence[PieceTimes], step_ns: Floats, place: PlanGpus
 ) -> Floats:
     """Return the half-width of the step's 90 % interval, natural log, [m].
 
@@ -247,15 +219,15 @@ def _log_width(
     kernels = np.max([_known(piece.compute_log_width, _NO_INTERVAL_LOG_WIDTH) for piece in pieces], axis=0)
     kernels = np.hypot(kernels, np.max([piece.shared_log_width for piece in pieces], axis=0))
     links = np.max([_known(piece.link_log_width, _NO_MODEL_LOG_WIDTH) for piece in pieces], axis=0)
-    if anchor is not None and anchor.log_width is not None:
-        kernels = np.broadcast_to(anchor.log_width, kernels.shape)
+    if place.anchor is not None and place.anchor.log_width is not None:
+        kernels = np.broadcast_to(place.anchor.log_width, kernels.shape)
     # A bubble is other stages' work.
     computing = parts[PlanPart.COMPUTE] + parts[PlanPart.OPTIMIZER] + parts[PlanPart.BUBBLE]
     sent = np.sum([parts[part] for part in LINKS], axis=0)
     spread = (
         computing * kernels,
         sent * links,
-        parts[PlanPart.HOST] * (unknown_host_half_width() if host is None else host.log_width),
+        parts[PlanPart.HOST] * (unknown_host_half_width() if place.host is None else place.host.log_width),
         parts[PlanPart.STRAGGLERS],
     )
     return np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Rows, at_rows
 from ....formats.trace.tables import Phase, Trace
 from ...prediction.prediction import Prediction
 from ...prediction.workload import GpuWorkload
@@ -21,8 +21,7 @@ def hide_beside_products(
     but 1/p is hidden, as far as the product lasts, which takes longer by what it meets (Transformer Engine does so; the
     share is the study's of many GPUs). `collectives` are rows of `trace.ops`.
     """
-    family = np.array([item is Family.MATMUL for item in workload.family] + [False], dtype=bool)
-    products = np.flatnonzero(family[workload.row_of])
+    products = np.flatnonzero(at_rows(workload.is_family(Family.MATMUL), workload.row_of, False))
     count = len(prediction.fleet.gpus)
     if not len(products) or not len(collectives):
         return np.zeros(0, dtype=np.int64), np.zeros((0, count))
@@ -55,9 +54,8 @@ def hide_beside_passes(
     rows of `trace.ops`.
     """
     count = len(prediction.fleet.gpus)
-    is_kernel = np.array([item is not Family.COLLECTIVE for item in workload.family] + [False], dtype=bool)
     passes = (trace.ops.phase == Phase.FORWARD) | (trace.ops.phase == Phase.BACKWARD)
-    computing = np.flatnonzero(is_kernel[workload.row_of] & passes)
+    computing = np.flatnonzero(at_rows(~workload.is_family(Family.COLLECTIVE), workload.row_of, False) & passes)
     if not len(computing) or not len(collectives):
         return np.zeros(0, dtype=np.int64), np.zeros((0, count))
     sent_ns = prediction.time_ns[workload.row_of[collectives]].sum(axis=0)

@@ -8,23 +8,21 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError, parameter
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import KernelKind, Phase, Trace
 from ....specs.gpu import Gpu
-from ....specs.nodes import Node
 from ...graph.build import build_graph
 from ...graph.graph import Graph, NodeKind
-from ...graph.steps import with_iterations
 from ...host.costs import load_host_costs
 from ...host.timeline import synthesize_timeline
 from ...models.library import Library
 from ...prediction.predict import predict_measured, predict_shapes
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import measured_workload, shape_workload
-from ...recorded.untimed import without_times
-from ...recorded.window import Window, select_window
+from ...recorded.recording import RecordedIteration, untimed
+from ...recorded.window import Window
 from ...replay.profiler_slowdown import find_slowdown
 from ...whatif.parallel.insert import last_inside
 from ...whatif.parallel.plan import ParallelPlan
@@ -34,6 +32,7 @@ from ...work.lookup import WorkLookup
 from .anchor import PlanAnchor
 from .forecast import predict_plan
 from .parts import LINKS, PlanPart
+from .pieces import PlanGpus
 
 _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 """Half-width, natural log, of what is left where a plan is anchored at another one of the same model and GPU: the study
@@ -50,23 +49,20 @@ def anchor_at_step(
     measured_ns: float,
     ranks: Sequence[RankTrace],
     plan: ParallelPlan,
-    gpu: Gpu,
-    library: Library,
+    place: PlanGpus,
     *,
     micro_batches: int,
-    node: Node | None = None,
-    given: PlanAnchor | None = None,
 ) -> PlanAnchor:
     """Return the factor on compute (on the host, where that is most of it) by which a plan takes as long as measured.
 
-    `given` is an anchor of this one GPU to start from. Raises InputError where none does: communication and what else
-    stays take longer alone.
+    It starts at the anchor of `place`, which is of one GPU. Raises InputError where no factor does: communication and
+    what else stays take longer alone.
     """
-    anchor, nodes = given or PlanAnchor(), None if node is None else [node]
+    anchor = place.anchor or PlanAnchor()
     former: tuple[float, float] | None = None
     scale, start, is_host = 1.0, anchor, False
     for turn in range(_ROUNDS):
-        found = predict_plan(ranks, plan, [gpu], library, micro_batches=micro_batches, nodes=nodes, anchor=anchor)
+        found = predict_plan(ranks, plan, replace(place, anchor=anchor), micro_batches=micro_batches)
         predicted_ns = float(found.step_ns[0])
         if abs(predicted_ns / measured_ns - 1.0) < _NEAR:
             break
@@ -93,9 +89,9 @@ def anchor_at_step(
             anchor = replace(anchor, compute_factor=start.compute_factor * scale)
     else:
         raise InputError(
-            f"a step of {measured_ns / 1e6:.4g} ms on {gpu.name}: {predicted_ns / 1e6:.4g} ms were expected, so it is "
-            f"of another model, batch or plan; check {parameter('measured_step')}, the plan and the batch that go with "
-            "it"
+            f"a step of {measured_ns / 1e6:.4g} ms on {place.gpus[0].name}: {predicted_ns / 1e6:.4g} ms were expected, "
+            f"so it is of another model, batch or plan; check {parameter('measured_step')}, the plan and the batch "
+            "that go with it"
         )
     return replace(anchor, log_width=np.full(1, _OTHER_PLAN_LOG_WIDTH))
 
@@ -116,36 +112,32 @@ def single_rank(recorded: Trace) -> RankTrace:
     )
 
 
-def anchor_at_trace(
-    recorded: Trace, origin: Gpu, gpus: Sequence[Gpu], library: Library, *, iteration: int | None = None
-) -> PlanAnchor:
+def anchor_at_trace(recorded: RecordedIteration, origin: Gpu, gpus: Sequence[Gpu], library: Library) -> PlanAnchor:
     """Return what a measured recording of one GPU teaches of plans that are derived from its ops.
 
     Per op, measured over modelled time on the GPU that was recorded, carried to others as single kernels' are; the
     host's pace; and of the whole step what is then left. Ops are those of the recording `without_times`.
     Raises InputError where the recording holds no GPU times, or its ops do not explain them.
 
-    >>> anchor_at_trace(measured, a100, [a100, h100], library).op_factor.shape[1]
+    >>> anchor_at_trace(recorded, a100, [a100, h100], library).op_factor.shape[1]
     2
     """
-    recorded = with_iterations(recorded)
-    window = select_window(recorded, iteration)
+    trace, window = recorded.trace, recorded.window
     if not len(window.kernel_rows) or window.duration_ns is None:
         raise InputError(
             f"the trace holds no GPU times to anchor at: record on a GPU, or give {parameter('measured_step')}"
         )
-    untimed = without_times(recorded, window)
-    carried_ns, here = _op_times(recorded, window, origin, [*gpus, origin], library)
-    everywhere = _op_factors(untimed, carried_ns[window.op_rows], [*gpus, origin], library)
-    graph = build_graph(recorded, architecture=origin.architecture)
-    slowdown = find_slowdown(graph, recorded, window)
-    synthetic = build_graph(synthesize_timeline(untimed, load_host_costs()))
+    shapes = untimed(recorded).trace
+    carried_ns, here = _op_times(trace, window, origin, [*gpus, origin], library)
+    everywhere = _op_factors(shapes, carried_ns[window.op_rows], [*gpus, origin], library)
+    graph = build_graph(trace, architecture=origin.architecture)
+    slowdown = find_slowdown(graph, trace, window)
+    synthetic = build_graph(synthesize_timeline(shapes, load_host_costs()))
     pace = _host_ns(graph, window.index) * slowdown.host_ratio * slowdown.stretch_ratio
     host_ratio = pace / max(_host_ns(synthetic, 0), 1.0)
     alone = PlanAnchor(op_factor=everywhere[:, -1:], host_ratio=host_ratio)
-    fitted = anchor_at_step(
-        window.duration_ns, [single_rank(untimed)], ParallelPlan(), origin, library, micro_batches=1, given=alone
-    )
+    place = PlanGpus(gpus=[origin], library=library, anchor=alone)
+    fitted = anchor_at_step(window.duration_ns, [single_rank(shapes)], ParallelPlan(), place, micro_batches=1)
     return PlanAnchor(
         op_factor=everywhere[:, :-1],
         compute_factor=fitted.compute_factor,
@@ -165,28 +157,28 @@ def _op_times(
     moved = predict_measured(trace, workload, origin, gpus, library)
     kernels = window.kernel_rows[trace.kernels.kind[window.kernel_rows] != KernelKind.COLLECTIVE]
     kernels = kernels[workload.row_of[kernels] >= 0]
-    owner = np.append(WorkLookup(trace).owners(), MISSING)[trace.kernels.op[kernels]]
+    owner = at_rows(WorkLookup(trace).owners(), trace.kernels.op[kernels])
     found = np.zeros((row_count(trace.ops) + 1, len(gpus)))
     np.add.at(found, owner, moved.time_ns[workload.row_of[kernels]])
-    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    is_link = workload.is_family(Family.COLLECTIVE)
     low, high = busy_interval_ns(replace(moved, weight=moved.weight * ~is_link), workload.family)
     width = np.where(low > 0, np.log(np.maximum(high, 1.0) / np.maximum(low, 1.0)) / 2.0, 0.0)
     return found[:-1], np.nan_to_num(width, nan=_NO_INTERVAL_LOG_WIDTH)
 
 
-def _op_factors(untimed: Trace, carried_ns: Floats, gpus: Sequence[Gpu], library: Library) -> Floats:
+def _op_factors(shapes: Trace, carried_ns: Floats, gpus: Sequence[Gpu], library: Library) -> Floats:
     """Return by what the modelled time of each op is multiplied to be the one that was carried, [ops, m].
 
     What ops took whose time no model gives is added to that of ops beside them, so that nothing is lost.
     """
-    workload = shape_workload(untimed, select_window(untimed))
+    workload = shape_workload(shapes)
     modelled = predict_shapes(workload, gpus, library).time_ns
     rows = workload.row_of
-    is_told = np.append((modelled > 0).all(axis=1), False)[rows]
+    is_told = at_rows((modelled > 0).all(axis=1), rows, False)
     factor = np.ones((len(modelled) + 1, len(gpus)))
     if not is_told.any():
         return factor[rows]
-    taker = _takers(untimed, is_told, is_told & _of_one_phase(untimed, rows))
+    taker = _takers(shapes, is_told, is_told & _of_one_phase(shapes, rows))
     total = np.zeros_like(modelled)
     np.add.at(total, rows[taker], carried_ns)
     known = np.flatnonzero((total > 0).all(axis=1))
@@ -215,8 +207,8 @@ def _takers(trace: Trace, is_told: Mask, may_take: Mask) -> Rows:
     before = np.where(place > 0, told[np.maximum(place - 1, 0)], MISSING)
     is_inside = after <= last_inside(trace.ops)
     has_after, has_before = after < count, before >= 0
-    alike_before = has_before & (np.append(phase, -1)[before] == phase)
-    alike_after = has_after & (np.append(phase, -1)[after] == phase)
+    alike_before = has_before & (at_rows(phase, before) == phase)
+    alike_after = has_after & (at_rows(phase, after) == phase)
     choices = [is_told, is_inside, alike_before, alike_after, has_before]
     return np.asarray(np.select(choices, [rows, after, before, after, before], default=after))
 

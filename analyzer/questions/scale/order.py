@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from ....arrays import Mask, Rows
+from ....arrays import Mask, Rows, at_rows
 from ...whatif.parallel.plan import PipelineSchedule
 
 FORWARD, BACKWARD = 0, 1
@@ -55,7 +55,7 @@ def order_passes(stages: int, chunks: int, micro_batches: int, schedule: Pipelin
     order = np.argsort(level, kind="stable")
     place = np.append(np.empty(total, dtype=np.int64), total)
     place[order] = np.arange(total)
-    awaited = np.append(piece, -1)[source]
+    awaited = at_rows(piece, np.array(source, dtype=np.int64))
     return PipelineOrder(
         bounds=np.append(0, np.cumsum(np.bincount(level))),
         duration=((kind + is_last) * pieces + piece)[order],

@@ -22,6 +22,7 @@ from ...page.quantity import (
     format_share,
     format_time,
     format_time_range,
+    format_time_within,
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ..analyze.page.headline import describe_recording
@@ -165,11 +166,8 @@ def _named(row: PlanPrediction) -> str:
 
 
 def _throughput(row: PlanPrediction) -> str:
-    interval = ""
-    if row.iteration_low_ns is not None and row.iteration_high_ns is not None:
-        unit = common_time_unit([row.iteration_ns])
-        interval = f" ({format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit)})"
-    return f"{format_time(row.iteration_ns)}{interval}, {format_number(row.samples_per_s)} samples/s"
+    time = format_time_within(row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns)
+    return f"{time}, {format_number(row.samples_per_s)} samples/s"
 
 
 def _losses(row: PlanPrediction) -> str:
@@ -186,7 +184,7 @@ def _best_sheet(report: ScaleReport) -> Sheet:
     unit = common_time_unit(row.iteration_ns for row in rows)
     is_one_plan = len({row.plan for row in report.predictions}) == 1
     columns = (
-        text_column("GPU", map(_gpu_name, rows)),
+        text_column("GPU", (clean_text(row.gpu) + ("" if row.untested is None else ", untested") for row in rows)),
         count_column("GPUs", (row.gpu_count for row in rows)),
         *([] if is_one_plan else [_plan_column(rows)]),
         *_value_columns(rows, unit),
@@ -252,10 +250,6 @@ def _memory(row: PlanPrediction) -> str:
     if row.is_tight:
         return f"{size} ?"
     return size if row.fits is not False else f"{size} !"
-
-
-def _gpu_name(row: PlanPrediction) -> str:
-    return clean_text(row.gpu) + ("" if row.untested is None else ", untested")
 
 
 def _notes(report: ScaleReport) -> Iterator[str]:

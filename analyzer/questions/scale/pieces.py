@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.tables import Phase, Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
@@ -17,15 +17,13 @@ from ...graph.build import build_graph
 from ...graph.graph import Graph, NodeKind
 from ...host.communication import STREAM
 from ...host.costs import HostCosts
-from ...host.script import script_speed_of
-from ...host.timeline import synthesize_timeline
+from ...host.timeline import script_speed_of, synthesize_timeline
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind, job_half_widths
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
-from ...recorded.window import select_window
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
@@ -70,14 +68,34 @@ class PieceTimes:
         return np.asarray(sum(self.parts[name].values()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHost:
+    """Say how fast the hosts are that a plan runs on."""
+
+    speed_ratio: float
+    """Relative to the one without it: the recorded one where a recording was measured, else the reference host."""
+    log_width: float
+    """How far that may be off in 90 % of the cases, natural log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanGpus:
+    """Hold the GPUs that a plan is put on, and what is known of them there."""
+
+    gpus: Sequence[Gpu]
+    library: Library
+    nodes: Sequence[Node] | None = None
+    """The machine of each; None: its usual one."""
+    anchor: PlanAnchor | None = None
+    """What a known run taught."""
+    host: PlanHost | None = None
+
+
 def replay_piece(
     rank: RankTrace,
-    gpus: Sequence[Gpu],
-    library: Library,
+    place: PlanGpus,
     costs: HostCosts,
     *,
-    nodes: Sequence[Node] | None = None,
-    anchor: PlanAnchor | None = None,
     hides_tensor: bool = False,
     hides_experts: bool = False,
 ) -> PieceTimes:
@@ -86,13 +104,13 @@ def replay_piece(
     `hides_tensor`: tensor-parallel collectives run in pieces beside their product. `hides_experts`: those with experts
     run beside another micro batch. Its ops of the last micro batch alone take no time in the passes of the others.
     """
+    gpus, library, anchor = place.gpus, place.library, place.anchor
     scaled = costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio)
     trace = synthesize_timeline(rank.trace, scaled, script_speed_of(rank.trace.meta.host))
-    window = select_window(trace)
-    workload = shape_workload(trace, window)
+    workload = shape_workload(trace)
     kind = iteration_kind(workload, trace.meta, is_compiled=False)
     shared = job_half_widths(kind, workload.family, gpus)
-    prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
+    prediction = predict_shapes(workload, gpus, library, kind, nodes=place.nodes)
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
         prediction = replace(prediction, time_ns=prediction.time_ns * row_factors(anchor, rank, workload, len(gpus)))
@@ -108,7 +126,7 @@ def replay_piece(
         mine = np.flatnonzero(_links_of_nodes(graph, trace) == LINKS.index(PlanPart.EXPERT))
         ops, ratio = hide_beside_passes(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
         timing = _stretched(timing, graph, trace, ops, ratio)
-    slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric), 2)
+    slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric.domain_gpu_count), 2)
     timing = slowed_timing(graph, timing, slowing, rounds=1)
     end = replay(graph, timing)
     start = end - timing.node_ns(slice(None))
@@ -129,8 +147,8 @@ def replay_piece(
 def _of_nodes(graph: Graph, trace: Trace, of_ops: Rows, other: int) -> Rows:
     """Return of each node its op's entry; `other` for the host's nodes, and kernels without an op."""
     nodes = graph.nodes
-    op = np.append(trace.kernels.op, -1)[np.where(nodes.is_gpu, nodes.row, -1)]
-    return np.asarray(np.append(of_ops, other)[op], dtype=np.int64)
+    op = at_rows(trace.kernels.op, np.where(nodes.is_gpu, nodes.row, -1))
+    return np.asarray(at_rows(of_ops, op, other), dtype=np.int64)
 
 
 def _both_ways(timing: Timing, graph: Graph, is_last: Mask) -> Timing:
@@ -238,7 +256,7 @@ def _covered(start: Floats, end: Floats, chosen: Mask, bounds: Floats) -> Floats
 
 def _log_widths(prediction: Prediction, workload: GpuWorkload) -> tuple[Floats, Floats]:
     """Return the half-widths of the kernels' time together and of the collectives', natural log, [m] each."""
-    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    is_link = workload.is_family(Family.COLLECTIVE)
     found = []
     for chosen in (~is_link, is_link):
         part = replace(prediction, weight=prediction.weight * chosen)
@@ -265,7 +283,7 @@ def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, 
         return np.zeros(len(prediction.fleet.gpus))
     layers = np.array([_layer_path(path) in paths for path in trace.strings] + [False], dtype=bool)
     phase = trace.ops.phase[workload.op]
-    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    is_link = workload.is_family(Family.COLLECTIVE)
     usual = ~is_link & ((phase == Phase.FORWARD) | (phase == Phase.BACKWARD)) & (is_last[workload.op] == 0)
     time_ns = prediction.time_ns * prediction.weight[:, None]
     mine = time_ns[usual & layers[modules]].sum(axis=0)

@@ -18,16 +18,18 @@ from ...whatif.parallel.plan_file import PlanDocument, ShardKind
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.parallel.shard.shard import Sharded, shard_tensors
 from .anchor import PlanAnchor
-from .forecast import PlanHost, predict_plan
+from .forecast import predict_plan
 from .outcome import Batches, PlanOutcome, Predictor
+from .pieces import PlanGpus, PlanHost
 from .question import Question
 
 
 def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Predictor:
     """Return the function that predicts plans of a recording on all GPU types that were asked about."""
-    nodes, sharding = question.cluster.nodes_of(question.gpus), _Sharding()
-    asked = question.result.scenario
+    asked, sharding = question.result.scenario, _Sharding()
     host = None if asked.cpu_speed is None else PlanHost(speed_ratio=asked.cpu_speed, log_width=asked.host_half_width)
+    nodes = question.cluster.nodes_of(question.gpus)
+    place = PlanGpus(gpus=question.gpus, library=question.library, nodes=nodes, anchor=anchor, host=host)
 
     def predict(document: PlanDocument, batches: Batches) -> PlanOutcome:
         plan = replace(document.plan, micro_batches=batches.micro_batches)
@@ -37,12 +39,8 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
         forecast = predict_plan(
             ranks,
             plan,
-            question.gpus,
-            question.library,
+            place,
             micro_batches=batches.micro_batches,
-            nodes=nodes,
-            anchor=anchor,
-            host=host,
         )
         use = _largest_use(ranks, plan, question.result.memory)
         return PlanOutcome(

@@ -154,10 +154,10 @@ class ScaleReport:
     predictions: tuple[PlanPrediction, ...]
     searches: tuple[SearchSummary, ...] = ()
     warnings: tuple[str, ...] = ()
-    electricity: Electricity | None = None
-    """What electricity costs, and what is counted beside boards and links; None where nobody said."""
     sort: str | None = None
     """What `predictions` are ordered by, one of `RANK_BY`; None: time."""
+    electricity: Electricity | None = None
+    """What electricity costs, and what is counted beside boards and links; None where nobody said."""
 
     @property
     def asks_for_energy(self) -> bool:

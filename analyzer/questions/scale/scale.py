@@ -1,4 +1,4 @@
-"""From a recording of one GPU to plans on many: the function behind `scale` and `analyze --gpus`."""
+"""From a recording of one GPU to plans on many: the function behind `scale`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...iteration.decision.selection import TIME
 from ...iteration.result import Analysis
 from ...models.library import Library
 from ...prediction.workload import GpuWorkload
-from ...recorded.untimed import without_times
+from ...recorded.recording import untimed
 from ...whatif.apply import change_trace
 from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.parallel.grammar import format_plan
@@ -157,8 +157,7 @@ def check_one_gpu(trace: Trace) -> None:
     if (trace.meta.world_size or 1) > 1:
         raise InputError(
             f"the recording is of rank {trace.meta.rank or 0:,} of {trace.meta.world_size:,}: its plan is in it "
-            f"already; record the model on one GPU to ask for plans, or analyze this one without {parameter('gpus')} "
-            f"and {parameter('plan')}"
+            "already; record the model on one GPU to ask for plans, or analyze this one as it is"
         )
 
 
@@ -199,7 +198,7 @@ def _question(
     max_memory_bytes: float | None,
 ) -> Question:
     gpus = tuple(targets) or result.prediction.fleet.gpus
-    shapes = without_times(result.recorded_trace, result.window)
+    shapes = untimed(result.recorded).trace
     if result.scenario.changes_work:
         shapes = change_trace(shapes, None, library, result.scenario, gpus).trace
     return Question(

@@ -41,12 +41,12 @@ class ScoreReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .page.json import draw_score_json
+        from .page.records import draw_score_json
 
         return draw_score_json(self.report)
 
     def _tables(self) -> Tables:
-        from .page.csv import score_table
+        from .page.records import score_table
 
         return {"groups": lambda: score_table(self.report)}
 

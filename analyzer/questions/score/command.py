@@ -8,7 +8,8 @@ from typing import Final
 import click
 
 from ....errors import InputError
-from ...asking.command import WavecastCommand, complete_gpu_names, output_options
+from ...asking.command import WavecastCommand, output_options
+from ...asking.completion import complete_gpu_names
 from ...asking.output import choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS

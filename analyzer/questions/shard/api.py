@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from ....errors import InputError, parameter
 from ...asking.amounts import read_bytes
 from ...asking.answer import Report, trace_name
-from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, checks_kinds
-from ...asking.lookups import with_spread
-from ...asking.question import Machines, find_named, read_recording
+from ...asking.choice import GPU_NAME
+from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option
+from ...asking.inputs import AskedLookups, AskedRecording, AskedSource
+from ...asking.machines import GlobalBatch, Machines, MemoryLimit
+from ...asking.power import Power
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ...asking.answer import Tables
-    from ...iteration.decision.electricity import Electricity
     from ...page.page import Page
     from .report import ShardReport
-
-MOST_SAMPLES = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -68,33 +67,38 @@ class ShardingReport(Report):
         return f"{self.report.trace.name or self.name}, {where}: {format_time(best.iteration_ns)}"
 
 
-@checks_kinds
-def shard(  # noqa: PLR0913 (all that one may ask, by name)
-    trace: str | Path | Trace,
-    *,
-    gpus: int,
-    to: str | None = None,
-    plan: str | Path | None = None,
-    torchrec: bool = False,
-    global_batch: int | None = None,
-    from_batch: int | None = None,
-    max_memory: str | None = None,
-    source: str | None = None,
-    gpu_file: str | Path | None = None,
-    machines: Machines | None = None,
-    indices: str | Path | None = None,
-    iteration: int | str | None = None,
-    electricity: Electricity | float | None = None,
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> ShardingReport:
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions(GlobalBatch, MemoryLimit, Machines, Power, AskedRecording, AskedSource, AskedLookups):
+    """Hold what may be asked about shared embedding tables."""
+
+    to: str | None = option(HelpPart.GPUS, "The type of the GPUs. Default: the one that was measured.", **GPU_NAME)
+    gpus: int = field(
+        metadata=declare(
+            HelpPart.MANY,
+            "How many GPUs share the tables, 2 to 1,024.",
+            type=click.IntRange(min=2, max=1024),
+            metavar="N",
+        )
+    )
+    plan: str | Path | None = option(
+        HelpPart.MANY, "A plan of yours, held against the proposed one: JSON, TOML, or TorchRec's.", **FILE
+    )
+    torchrec: bool = option(
+        HelpPart.MANY, "Hold the plan of TorchRec's planner against it, where installed.", default=False
+    )
+    from_batch: int | None = option(
+        HelpPart.INPUT, "The batch size of the recording, where the trace does not say it.", **COUNT
+    )
+
+
+@asks(ShardOptions)
+def shard(trace: str | Path | Trace, asked: ShardOptions) -> ShardingReport:
     """Propose how the embedding tables of a recording of one GPU are shared among `gpus` GPUs.
 
     `to` is their type, by default the one that was measured; `plan` is a file with a plan of yours, JSON, TOML or
     TorchRec's, which is held against the proposed one, as is with `torchrec` that of TorchRec's planner, where TorchRec
-    is installed. `max_memory` is what a rank may use ("70GiB"), `indices` says how lookups are spread over
-    rows ("zipf:1.05"), `electricity` is $ per kWh, or an `Electricity`. The other keywords mean what those of `scale`
-    do.
+    is installed. `max_memory` is what a rank may use ("70GiB"), `indices` says how lookups are spread over rows
+    ("zipf:1.05"). The other keywords mean what those of `scale` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> report = shard("samples/dlrm-training-fp32-b2048-shapes.json.gz", to="H100 SXM", gpus=8)
@@ -105,16 +109,10 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     from ...recorded.devices import first_known_gpu
     from .shard import shard_trace
 
-    count = check_count("gpus", gpus, least=2)
-    if count is None:
-        raise InputError(f"{parameter('gpus')} says how many GPUs share the tables: expected a whole number")
-    samples = check_count("global_batch", global_batch)
-    if samples is not None and samples > MOST_SAMPLES:
-        raise InputError(f"{parameter('global_batch', samples)}: expected {MOST_SAMPLES:,} samples at most")
-    memory = read_bytes("max_memory", max_memory)
-    named = find_named([], source, gpu_file)
-    target = None if to is None else find_gpu(named.catalog, to)
-    recording = read_recording(trace, iteration=check_iteration(iteration), recover=recover, progress=progress)
+    memory = read_bytes("max_memory", asked.max_memory)
+    named = asked.named()
+    target = None if asked.to is None else find_gpu(named.catalog, asked.to)
+    recording = asked.read(trace)
     read = recording.trace
     target = target or named.source or (first_known_gpu(named.catalog, read) if read.is_measured else None)
     if target is None:
@@ -126,16 +124,16 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
         read,
         named.catalog,
         target=target,
-        gpu_count=count,
-        global_batch=samples,
-        recorded_batch=check_count("from_batch", from_batch),
+        gpu_count=asked.gpus,
+        global_batch=asked.global_batch,
+        recorded_batch=asked.from_batch,
         max_memory_bytes=memory,
-        plan=None if plan is None else Path(plan),
-        torchrec=torchrec,
-        library=with_spread(None, indices),
+        plan=None if asked.plan is None else Path(asked.plan),
+        torchrec=asked.torchrec,
+        library=asked.spread(),
         source=named.source,
         iteration=recording.iteration,
-        cluster=(machines or Machines()).cluster(named.catalog, [target.name]),
-        electricity=read_electricity(electricity),
+        cluster=asked.cluster(named.catalog, [target.name]),
+        electricity=asked.power(),
     )
     return ShardingReport(name=trace_name(trace), report=report)

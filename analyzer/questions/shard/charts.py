@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ...page.chart import Chart
-from ...page.page import Page
-from ...page.plot import (
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    interval_marks,
-    place_charts,
-    said,
-)
+from ...page import plot
+from ...page.page import Chart, Page
+from ...page.plot import Spec
 from ...page.quantity import format_bytes, format_time
-from ...page.vega import BLUE, GREEN, GREY, INK, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION, choice
+from ...page.vega import BLUE, GREEN, GREY, INK, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
 from .page import describe_sharding, name_plan
 from .problem import PlanPhase
 from .report import PlanRow, ShardLoad, ShardReport
@@ -44,7 +34,7 @@ _FAR: Final = 4.0
 
 def illustrate_sharding(report: ShardReport, *, name: str) -> Page:
     """Put plans into words and charts; `name` stands for a workload that has none."""
-    return place_charts(
+    return plot.place_charts(
         describe_sharding(report, name=name),
         lead=[_plan_chart(report), _load_chart(report)],
         details=[_memory_chart(report)],
@@ -54,52 +44,33 @@ def illustrate_sharding(report: ShardReport, *, name: str) -> Page:
 def _plan_chart(report: ShardReport) -> Chart:
     """Draw the phases of every plan's iteration, with its interval."""
     rows = [row for plan in report.plans for row in _phases(plan)]
-    present = {row["part"] for row in rows}
-    colours = {word: colour for word, colour in PHASE_WORDS.values() if word in present}
+    colours = dict(PHASE_WORDS.values())
     told = (("plan", "plan"), ("part", "phase"), ("spent", "takes"), ("time", "iteration"), ("fits", "fits"))
-    spec = {
-        "height": bars_height(len(report.plans)),
-        "encoding": {"y": along("plan")},
-        "layer": [
-            {
-                "mark": "bar",
-                "encoding": {
-                    "x": amount("part_ms", "ms of the iteration") | {"stack": "zero"},
-                    "color": coloured("part", "phase", colours),
-                    "order": {"field": "order", "type": "quantitative"},
-                    "tooltip": said(*told),
-                },
-            },
-            interval_marks("low_ms", "high_ms", opacity=0.9),
-        ],
-    }
+    y, x, colour = (
+        plot.along("plan"),
+        plot.amount("part_ms", "ms of the iteration"),
+        plot.coloured("part", "phase", colours, among=rows),
+    )
+    layer = plot.bars(rows, told, y=y, x=x, color=colour)
+    del layer["height"]
+    layers = [layer, plot.interval_marks("low_ms", "high_ms", opacity=0.9)]
+    spec = {"height": plot.bars_height(len(report.plans)), "encoding": {"y": y}, "layer": layers}
     best, worst = report.plans[0], max(report.plans, key=lambda plan: plan.iteration_ns)
     text = (
         f"The iteration under each plan by phase; the line is its 90 % interval. Proposed: "
         f"{format_time(best.iteration_ns)}; slowest, {name_plan(worst.name)}: {format_time(worst.iteration_ns)}. The "
         "dense part and its error are the same under all: of two plans the order is surer than either time."
     )
-    return build_chart("The plans' iterations", text, spec, rows, told)
+    return plot.build_chart("The plans' iterations", text, spec, rows, told)
 
 
 def _phases(plan: PlanRow) -> Iterator[dict[str, Any]]:
-    is_first = True
-    for order, (phase, (word, _)) in enumerate(PHASE_WORDS.items()):
-        spent_ns = plan.phases_ns[phase]
-        if spent_ns > 0:
-            yield {
-                "plan": name_plan(plan.name),
-                "part": word,
-                "order": order,
-                "part_ms": spent_ns / 1e6,
-                "spent": format_time(spent_ns),
-                "time": f"{format_time(plan.iteration_ns)} "
-                f"({format_time(plan.iteration_low_ns)} to {format_time(plan.iteration_high_ns)})",
-                "low_ms": plan.iteration_low_ns / 1e6 if is_first else None,
-                "high_ms": plan.iteration_high_ns / 1e6 if is_first else None,
-                "fits": "yes" if plan.fits else "no",
-            }
-            is_first = False
+    ends = f"({format_time(plan.iteration_low_ns)} to {format_time(plan.iteration_high_ns)})"
+    time, fits = f"{format_time(plan.iteration_ns)} {ends}", "yes" if plan.fits else "no"
+    spent_ns = {word: plan.phases_ns[phase] for phase, (word, _) in PHASE_WORDS.items()}
+    parts = list(plot.division_rows(spent_ns, plan=name_plan(plan.name), time=time, fits=fits))
+    interval = {"low_ms": plot.scaled(plan.iteration_low_ns), "high_ms": plot.scaled(plan.iteration_high_ns)}
+    yield from (row | (dict.fromkeys(interval) if at else interval) for at, row in enumerate(parts))
 
 
 def _load_chart(report: ShardReport) -> Chart:
@@ -110,38 +81,26 @@ def _load_chart(report: ShardReport) -> Chart:
         for rank in plan.ranks[:MOST_RANKS]
         for row in _loads(plan, rank, str(number))
     ]
-    present = {row["part"] for row in rows}
-    words = [*(item for phase, item in PHASE_WORDS.items() if phase is not PlanPhase.DENSE), (_WAITS, PALE)]
-    colours = {word: colour for word, colour in words if word in present}
     told = (
-        ("plan", "plan"),
-        ("rank", "GPU"),
-        ("part", "does"),
-        ("spent", "for"),
-        ("tables", "tables or parts of them"),
-    )
+        ("plan", "plan"), ("rank", "GPU"), ("part", "does"), ("spent", "for"), ("tables", "tables or parts of them"),
+    )  # fmt: skip
     count = len(report.plans[0].ranks)
-    spec = {
-        "height": bars_height(min(count, MOST_RANKS)),
-        "params": [choice("chosen", "Plan", [name_plan(plan.name) for plan in report.plans])],
-        "transform": [{"filter": "datum.number === chosen"}],
-        "mark": "bar",
-        "encoding": {
-            "y": along("rank", "GPU"),
-            "x": amount("part_ms", "ms of the iteration, without the dense part") | {"stack": "zero"},
-            "color": coloured("part", None, colours),
-            "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(*told),
-        },
-    }
+    spec = plot.bars(
+        rows,
+        told,
+        y=plot.along("rank", "GPU"),
+        x=plot.amount("part_ms", "ms of the iteration, without the dense part"),
+        color=plot.coloured("part", None, dict([*PHASE_WORDS.values(), (_WAITS, PALE)]), among=rows),
+        **_chosen_plan(report),
+    )
     best = report.plans[0]
     busy = [rank.lookup_ns + rank.update_ns for rank in best.ranks]
     text = (
         "What each GPU does with the tables in an iteration; collectives take all GPUs as long. Under the proposed "
         f"plan lookups and updates take {format_time(min(busy))} to {format_time(max(busy))} of a GPU."
-        f"{cut_words(min(count, MOST_RANKS), count, 'GPUs')}"
+        f"{plot.cut_words(min(count, MOST_RANKS), count, 'GPUs')}"
     )
-    return build_chart("What each GPU has to do", text, spec, rows, told)
+    return plot.build_chart("What each GPU has to do", text, spec, rows, told)
 
 
 def _loads(plan: PlanRow, rank: ShardLoad, number: str) -> Iterator[dict[str, Any]]:
@@ -153,18 +112,16 @@ def _loads(plan: PlanRow, rank: ShardLoad, number: str) -> Iterator[dict[str, An
             waits_ns += plan.phases_ns[phase] - own_ns
             spent[word] = own_ns
     spent[_WAITS] = waits_ns
-    for order, (word, spent_ns) in enumerate(spent.items()):
-        if spent_ns > 0:
-            yield {
-                "plan": name_plan(plan.name),
-                "number": number,
-                "rank": str(rank.rank),
-                "part": word,
-                "order": order,
-                "part_ms": spent_ns / 1e6,
-                "spent": format_time(spent_ns),
-                "tables": f"{rank.tables:,}",
-            }
+    names: Spec = {"plan": name_plan(plan.name), "number": number, "rank": str(rank.rank), "tables": f"{rank.tables:,}"}
+    yield from plot.division_rows(spent, **names)
+
+
+def _chosen_plan(report: ShardReport) -> dict[str, Any]:
+    """Return what shows the rows of a plan that the reader chooses."""
+    return {
+        "params": [plot.choice("chosen", "Plan", [name_plan(plan.name) for plan in report.plans])],
+        "transform": [{"filter": "datum.number === chosen"}],
+    }
 
 
 def _memory_chart(report: ShardReport) -> Chart:
@@ -179,37 +136,27 @@ def _memory_chart(report: ShardReport) -> Chart:
     limit_gib = report.limit_bytes / GIB
     has_end = limit_gib <= _FAR * most
     told = (("plan", "plan"), ("rank", "GPU"), ("part", "holds"), ("held", "of"), ("all", "in all"), ("fits", "fits"))
-    x = amount("held_gib", "GiB of a GPU's memory")
+    x = plot.amount("held_gib", "GiB of a GPU's memory")
     colours = {"dense part": GREY, "tables": GREEN, "tables, too many": VERMILLION}
-    present = {row["part"] for row in rows}
-    bars = {
-        "mark": "bar",
-        "encoding": {
-            "x": x | {"stack": "zero"},
-            "color": coloured("part", None, {word: colour for word, colour in colours.items() if word in present}),
-            "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(*told),
-        },
-    }
-    end = {
-        "mark": {"type": "tick", "thickness": 3, "size": 18, "color": INK},
-        "encoding": {"x": x | {"field": "limit_gib"}},
-    }
+    layer = plot.bars(
+        rows, told, y=plot.along("rank", "GPU"), x=x, color=plot.coloured("part", None, colours, among=rows)
+    )
+    height = layer.pop("height")
+    end = plot.marks("tick", {"x": x | {"field": "limit_gib"}}, thickness=3, size=18, color=INK)
     best, count = report.plans[0], len(report.plans[0].ranks)
     spec = {
-        "height": bars_height(min(count, MOST_RANKS)),
-        "params": [choice("chosen", "Plan", [name_plan(plan.name) for plan in report.plans])],
-        "transform": [{"filter": "datum.number === chosen"}],
-        "encoding": {"y": along("rank", "GPU")},
-        "layer": [bars, end] if has_end else [bars],
+        "height": height,
+        **_chosen_plan(report),
+        "encoding": {"y": plot.along("rank", "GPU")},
+        "layer": [layer, end] if has_end else [layer],
     }
     text = (
         f"What each GPU holds: its tables with gradients and optimizer state, and the dense part. Under the proposed "
         f"plan at most {format_bytes(best.memory_bytes)} of the {format_bytes(report.limit_bytes)} that it may use"
         f"{', where the mark stands' if has_end else ', far beyond what is drawn'}."
-        f"{cut_words(min(count, MOST_RANKS), count, 'GPUs')}"
+        f"{plot.cut_words(min(count, MOST_RANKS), count, 'GPUs')}"
     )
-    return build_chart("Memory of each GPU", text, spec, rows, told)
+    return plot.build_chart("Memory of each GPU", text, spec, rows, told)
 
 
 def _memory(report: ShardReport, plan: PlanRow, rank: ShardLoad, number: str) -> Iterator[dict[str, Any]]:

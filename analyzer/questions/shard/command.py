@@ -2,77 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...asking.cluster_options import cluster_options, take_cluster
-from ...asking.command import (
-    WavecastCommand,
-    complete_gpu_names,
-    gpu_file_option,
-    iteration_option,
-    name_of_trace,
-    output_options,
-    recover_option,
-    source_option,
-    trace_argument,
-)
-from ...asking.energy_options import energy_options, take_electricity
-from ...asking.indices_options import indices_option
-from ...asking.output import choose_format, screen_for, write_result
-from ...asking.plan_options import check_size
+from ...asking.command import WavecastCommand, output_options, write_answer
+from ...asking.declared import options_of
+from ...asking.inputs import trace_argument
 from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
+from .api import ShardOptions
 
 
 @click.command("shard", cls=WavecastCommand)
 @trace_argument
-@click.option(
-    "--to",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The type of the GPUs. Default: the one that was measured.",
-)
-@click.option(
-    "--gpus",
-    "gpus",
-    type=click.IntRange(min=2, max=1024),
-    required=True,
-    metavar="N",
-    help="How many GPUs share the tables, 2 to 1,024.",
-)
-@click.option("--memory", "max_memory", metavar="SIZE", callback=check_size, help="What a GPU may use, as 70GiB.")
-@click.option(
-    "--plan",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A plan of yours, held against the proposed one: JSON, TOML, or TorchRec's.",
-)
-@click.option("--torchrec", is_flag=True, help="Hold the plan of TorchRec's planner against it, where installed.")
-@click.option(
-    "--global-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Samples of an iteration on all GPUs. Default: a recorded batch for every GPU.",
-)
-@click.option(
-    "--from-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The batch size of the recording, where the trace does not say it.",
-)
-@source_option()
-@gpu_file_option
-@cluster_options
-@energy_options
-@indices_option
-@iteration_option()
 @output_options(*REPORT_FORMATS)
-@recover_option
-def shard(**options: Any) -> None:
+@options_of(ShardOptions)
+def shard(trace: Path, form: str | None, output: Path | None, **asked: Any) -> None:
     """Propose how the embedding tables of the recommender recorded in TRACE are shared among GPUs.
 
     TRACE is a recording of one GPU, measured or of shapes. Each table is held by one rank, parted by
@@ -98,10 +45,6 @@ def shard(**options: Any) -> None:
     """
     from .api import shard as predict
 
-    cluster, electricity = take_cluster(options), take_electricity(options)
-    output = options.pop("output")
-    form = choose_format(options.pop("form"), output)
     with progress_on_stderr("Reading the trace") as progress:
-        found = predict(**options, machines=cluster, electricity=electricity, progress=progress)
-    found = replace(found, name=name_of_trace(options["trace"]))
-    write_result(found.draw(form, screen_for(output)), output)
+        found = predict(trace, progress=progress, **asked)
+    write_answer(found, form, output)

@@ -9,7 +9,14 @@ from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, text_column, time_column
 from ...page.energy import describe_energy, energy_columns, energy_note
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import common_time_unit, format_bytes, format_count, format_time, format_time_range
+from ...page.quantity import (
+    common_time_unit,
+    format_bytes,
+    format_count,
+    format_time,
+    format_time_range,
+    format_time_within,
+)
 from ...page.sheet import Sheet
 from ..analyze.page.headline import describe_recording
 from .plan import TablePlacement, TableSharding
@@ -86,10 +93,9 @@ def _headline(report: ShardReport, name: str) -> Iterator[str]:
         f"{format_count(len(report.tables), 'table')} of {size} on {report.gpu_count} × {clean_text(report.gpu)} "
         f"({clean_text(report.node)}), {report.global_batch:,} samples in an iteration."
     )
-    unit = common_time_unit([best.iteration_ns])
-    interval = format_time_range(best.iteration_low_ns, best.iteration_high_ns, unit)
+    time = format_time_within(best.iteration_ns, best.iteration_low_ns, best.iteration_high_ns)
     proof = "the fastest of all plans" if report.is_fastest else "the fastest found"
-    yield f"Proposed: {format_time(best.iteration_ns)} ({interval}), {proof}: {_mix(best.placements)}."
+    yield f"Proposed: {time}, {proof}: {_mix(best.placements)}."
     if report.electricity is not None:
         yield f"Its energy: {describe_energy(best.energy)}."
     for other, word in _OTHERS.items():

@@ -19,7 +19,6 @@ from ...models.embedding.spread import spread_of
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.workload import shape_workload
-from ...recorded.window import select_window
 from ...work import Work
 from ...work.embedding_dims import EmbeddingDims
 from ...work.indices import USUAL, Indices, Spread
@@ -81,7 +80,7 @@ def price_pieces(
         signatures=tuple(signatures),
         ops=build_table(OpTable, len(op), name=op, signature=number, phase=phase),
     )
-    workload = shape_workload(trace, select_window(trace))
+    workload = shape_workload(trace)
     rows = workload.row_of[: len(op)]
     works = list(workload.works)
     for row, at in zip(rows.tolist(), owner, strict=True):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
 
 from ....errors import InputError
 from ....formats.trace.printable import clean_text
+from ....specs.documents import read_table
 from .tables import EmbeddingTable
 
 PLAN_FORMAT: Final = "wavecast.sharding-plan"
@@ -34,6 +37,11 @@ class TablePlacement:
     table: str
     sharding: TableSharding
     ranks: tuple[int, ...]
+
+
+class _Entry(Struct, kw_only=True, forbid_unknown_fields=True):
+    sharding: TableSharding
+    ranks: Annotated[tuple[int, ...], Meta(min_length=1, description="a list of ranks such as [0, 1]")] | None = None
 
 
 def read_entries(
@@ -86,23 +94,13 @@ def _placement(file: str, table: EmbeddingTable, entry: object, gpu_count: int) 
     where = f"{file}: {clean_text(table.name)}"
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected an object with sharding and ranks, found {say_kind(entry)}")
-    kinds = [kind.value for kind in TableSharding]
-    said = entry.get("sharding")
-    if said not in kinds:
-        found = repr(clean_text(said)[:40]) if isinstance(said, str) else say_kind(said)
-        raise InputError(f"{where}: sharding: expected one of {', '.join(kinds)}, found {found}")
-    extra = [key for key in entry if key not in ("sharding", "ranks")]
-    if extra:
-        raise InputError(f"{where}: {clean_text(str(extra[0]))[:40]}: expected sharding and ranks alone")
-    kind = TableSharding(said)
-    ranks = entry.get("ranks")
-    if ranks is None and kind in (TableSharding.DATA_PARALLEL, TableSharding.ROW_WISE):
-        ranks = list(range(gpu_count))
-    if not isinstance(ranks, list) or not ranks:
-        raise InputError(f"{where}: ranks: expected a list of ranks such as [0, 1], found {say_kind(ranks)}")
-    if not all(isinstance(rank, int) and not isinstance(rank, bool) for rank in ranks):
-        raise InputError(f"{where}: ranks: expected whole numbers")
-    placement = TablePlacement(table=table.name, sharding=kind, ranks=tuple(ranks))
+    said = read_table(entry, _Entry, where, example="give it")
+    ranks = said.ranks
+    if ranks is None and said.sharding in (TableSharding.DATA_PARALLEL, TableSharding.ROW_WISE):
+        ranks = tuple(range(gpu_count))
+    if ranks is None:
+        raise InputError(f"{where}: ranks: expected a list of ranks such as [0, 1], found nothing")
+    placement = TablePlacement(table=table.name, sharding=said.sharding, ranks=ranks)
     check_placement(where, table, placement, gpu_count)
     return placement
 

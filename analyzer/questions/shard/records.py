@@ -2,61 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
-from ...page.encoding import encode_json
-from ...page.energy import energy_cells, energy_fields, energy_record
-from ...page.table import Field, FieldTable, build_fields, fields_of, table_of
+from ...page.encoding import attributes, encode_json
+from ...page.energy import energy_record, energy_table
+from ...page.table import FieldTable, build_fields, join_tables, table_of, table_of_keys
 from .plan import plan_document
 from .problem import PlanPhase
 from .report import SHARD_FORMAT, SHARD_VERSION, PlanRow, ShardLoad, ShardReport
 from .tables import EmbeddingTable
 
+_HEAD = (
+    "trace", "gpu", "node", "gpu_count", "global_batch", "recorded_batch", "is_training", "limit_bytes", "dense_bytes",
+    "state_ratio", "is_fastest",
+)  # fmt: skip
 _PLAN = ("name", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "memory_bytes", "fits")
 _TABLE = ("name", "rows", "width", "dtype", "lookups", "outputs", "is_bag", "is_sparse", "size_bytes")
 
 
 def draw_sharding_json(report: ShardReport) -> str:
     """Write plans as JSON: times in ns, sizes in bytes; `plan` is the proposed one, as `--plan` takes it."""
+    plans = [
+        attributes(plan, _PLAN)
+        | {
+            "phases_ns": {phase.name.lower(): plan.phases_ns[phase] for phase in PlanPhase},
+            "energy": energy_record(plan.energy),
+            "ranks": plan.ranks,
+            "tables": plan_document(plan.placements, report.gpu_count)["tables"],
+        }
+        for plan in report.plans
+    ]
     return encode_json(
         {
             "format": SHARD_FORMAT,
             "version": SHARD_VERSION,
-            "trace": asdict(report.trace),
-            "gpu": report.gpu,
-            "node": report.node,
-            "gpu_count": report.gpu_count,
-            "global_batch": report.global_batch,
-            "recorded_batch": report.recorded_batch,
-            "is_training": report.is_training,
-            "limit_bytes": report.limit_bytes,
-            "dense_bytes": report.dense_bytes,
-            "state_ratio": report.state_ratio,
-            "is_fastest": report.is_fastest,
+            **attributes(report, _HEAD),
             "plan": plan_document(report.plans[0].placements, report.gpu_count),
-            "embedding_tables": [{key: getattr(table, key) for key in _TABLE} for table in report.tables],
-            "plans": [_plan(report, plan) for plan in report.plans],
-            "torchrec": report.torchrec,
-            "warnings": list(report.warnings),
-            "electricity": None if report.electricity is None else asdict(report.electricity),
+            "embedding_tables": [attributes(table, _TABLE) for table in report.tables],
+            "plans": plans,
+            **attributes(report, ("torchrec", "warnings", "electricity")),
         }
     )
 
 
 def plans_table(report: ShardReport) -> FieldTable:
     """Return a row per plan."""
-    phases = build_fields([_phase_name(phase) for phase in PlanPhase], float)
-    header = (*fields_of(PlanRow, _PLAN), *phases, *energy_fields())
-    rows = tuple(
-        (
-            *(getattr(plan, name) for name in _PLAN),
-            *(plan.phases_ns[phase] for phase in PlanPhase),
-            *energy_cells(plan.energy),
-        )
-        for plan in report.plans
+    return join_tables(
+        table_of(report.plans, PlanRow, _PLAN),
+        table_of_keys(
+            (plan.phases_ns for plan in report.plans), {f"{item.name.lower()}_ns": item for item in PlanPhase}
+        ),
+        energy_table(plan.energy for plan in report.plans),
     )
-    return FieldTable(fields=header, rows=rows)
 
 
 def rank_table(report: ShardReport) -> FieldTable:
@@ -66,23 +61,9 @@ def rank_table(report: ShardReport) -> FieldTable:
 
 def placement_table(report: ShardReport) -> FieldTable:
     """Return a row per table: what it is, and where the proposed plan puts it."""
-    header = (*fields_of(EmbeddingTable, _TABLE), Field(name="sharding", kind=str), Field(name="ranks", kind=str))
-    rows = tuple(
-        (*(getattr(table, name) for name in _TABLE), item.sharding.value, " ".join(map(str, item.ranks)))
-        for table, item in zip(report.tables, report.plans[0].placements, strict=True)
+    places = report.plans[0].placements
+    where = tuple((item.sharding.value, " ".join(map(str, item.ranks))) for item in places)
+    return join_tables(
+        table_of(report.tables, EmbeddingTable, _TABLE),
+        FieldTable(fields=build_fields(("sharding", "ranks"), str), rows=where),
     )
-    return FieldTable(fields=header, rows=rows)
-
-
-def _plan(report: ShardReport, plan: PlanRow) -> dict[str, Any]:
-    return {
-        **{name: getattr(plan, name) for name in _PLAN},
-        "phases_ns": {phase.name.lower(): plan.phases_ns[phase] for phase in PlanPhase},
-        "energy": energy_record(plan.energy),
-        "ranks": [asdict(rank) for rank in plan.ranks],
-        "tables": plan_document(plan.placements, report.gpu_count)["tables"],
-    }
-
-
-def _phase_name(phase: PlanPhase) -> str:
-    return f"{phase.name.lower()}_ns"

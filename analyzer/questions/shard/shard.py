@@ -92,7 +92,7 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
         )
 
     result = analyse(Scenario())
-    tables = find_tables(result.recorded_trace, result.window)
+    tables = find_tables(result.recorded.trace, result.window)
     recorded = recorded_batch or trace.meta.workload.batch_size or _inferred_batch(trace)
     total = global_batch or recorded * gpu_count
     if total % gpu_count:
@@ -218,7 +218,7 @@ def _setting(
     asked: _Asked,
     others: Mapping[str, tuple[TablePlacement, ...]],
 ) -> _Setting:
-    trace, gpu, node, gpu_count = result.recorded_trace, asked.gpu, asked.node, asked.gpu_count
+    trace, gpu, node, gpu_count = result.recorded.trace, asked.gpu, asked.node, asked.gpu_count
     is_training = bool((trace.ops.phase[result.window.op_rows] == Phase.BACKWARD).any())
     state_ratio = _state_ratio(result) if is_training else 0.0
     fit = fit_on(result.memory, [gpu])[0]
@@ -266,7 +266,7 @@ def _setting(
 
 def _memory_warnings(result: Analysis) -> tuple[str, ...]:
     found = []
-    if tied := find_tied(result.recorded_trace, result.window):
+    if tied := find_tied(result.recorded.trace, result.window):
         found.append(
             f"a table is used by other ops as well ({', '.join(tied)}), as tied weights are: unless it is replicated, "
             "these do not have all of it, which no plan counts"
@@ -316,7 +316,7 @@ def _state_ratio(result: Analysis) -> float:
     parameters = held.get(MemoryCategory.PARAMETERS, 0)
     if parameters and MemoryCategory.PERSISTENT not in held:
         return round(held.get(MemoryCategory.OPTIMIZER_STATE, 0) / parameters, 2)
-    trace = result.recorded_trace
+    trace = result.recorded.trace
     rows = result.window.op_rows[trace.ops.phase[result.window.op_rows] == Phase.OPTIMIZER]
     names = " ".join(trace.strings[name].lower() for name in set(trace.ops.name[rows].tolist()))
     return next((ratio for word, ratio in _STATES_OF if word in names), 0.0)
@@ -339,7 +339,7 @@ def _dense_parameters(result: Analysis, table_bytes: float) -> float:
     held = result.memory.held if result.memory is not None else {}
     if MemoryCategory.PARAMETERS in held:
         return max(held[MemoryCategory.PARAMETERS] - table_bytes, 0.0)
-    trace = result.recorded_trace
+    trace = result.recorded.trace
     rows = result.window.op_rows[trace.ops.phase[result.window.op_rows] == Phase.OPTIMIZER]
     most = 0.0
     for number in set(trace.ops.signature[rows].tolist()) - {-1}:

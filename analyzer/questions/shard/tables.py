@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -231,37 +231,27 @@ def _named(tables: Sequence[EmbeddingTable]) -> tuple[EmbeddingTable, ...]:
 def _positions(arguments: tuple[Argument, ...], shape: tuple[int, int]) -> int:
     """Return how many tables of a shape a call treats: those of its first list, or one."""
     for argument in arguments:
-        if isinstance(argument, TensorSpec) and argument.shape == shape:
-            return 1
-        if isinstance(argument, tuple):
-            count = sum(isinstance(item, TensorSpec) and item.shape == shape for item in argument)
-            if count:
-                return count
+        items = argument if isinstance(argument, tuple) else (argument,)
+        if count := sum(_is_of(item, shape) for item in items):
+            return count
     return 0
 
 
 def _single(arguments: tuple[Argument, ...], shape: tuple[int, int]) -> tuple[Argument, ...]:
     """Return the arguments with lists of tensors cut to the first of a shape, and whatever stands at its place."""
-    place = next(_places(arguments, shape), None)
-    length = next(
-        (len(item) for item in arguments if isinstance(item, tuple) and place is not None and _holds(item, shape)), 0
-    )
+    lists = [item for item in arguments if isinstance(item, tuple)]
+    found = next(((len(items), at) for items in lists for at, item in enumerate(items) if _is_of(item, shape)), None)
+    if found is None:
+        return arguments
+    length, place = found
     return tuple(
-        (item[place],) if isinstance(item, tuple) and place is not None and len(item) == length else item  # type: ignore[misc]
+        (item[place],) if isinstance(item, tuple) and len(item) == length else item  # type: ignore[misc]
         for item in arguments
     )
 
 
-def _places(arguments: tuple[Argument, ...], shape: tuple[int, int]) -> Iterator[int]:
-    for argument in arguments:
-        if isinstance(argument, tuple):
-            for place, item in enumerate(argument):
-                if isinstance(item, TensorSpec) and item.shape == shape:
-                    yield place
-
-
-def _holds(items: tuple[object, ...], shape: tuple[int, int]) -> bool:
-    return any(isinstance(item, TensorSpec) and item.shape == shape for item in items)
+def _is_of(item: object, shape: tuple[int, int]) -> bool:
+    return isinstance(item, TensorSpec) and item.shape == shape
 
 
 def _explain_none(*, is_batched: bool) -> str:

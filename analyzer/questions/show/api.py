@@ -40,9 +40,10 @@ class OverviewReport(Report):
         """Return it with charts, which show more ops and kernels than its tables."""
         from ...iteration.own_timeline import lay_out_recording
         from ...recorded.overview import describe_trace
+        from ...recorded.recording import choose_recording
         from .charts import illustrate_overview
 
-        timeline = lay_out_recording(self.trace, None) if self.report.kernel_count else None
+        timeline = lay_out_recording(choose_recording(self.trace), None) if self.report.kernel_count else None
         whole, listed = describe_trace(self.trace, limit=None), max(len(self.report.ops), len(self.report.kernels))
         return illustrate_overview(whole, name=self.name, timeline=timeline, listed_names=listed)
 

@@ -8,25 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...page.chart import Chart
+from ...page import plot
 from ...page.names import short_name
-from ...page.page import Page
-from ...page.plot import (
-    GOOD,
-    NEUTRAL,
-    PLOT_HEIGHT_PX,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    labels,
-    place_charts,
-    said,
-)
+from ...page.page import Chart, Page
+from ...page.plot import GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_count, format_share, format_time
-from ...page.timeline.recording_chart import chart_recording
+from ...page.timeline.chart import chart_timeline
 from ...page.vega import PALETTE, REST, SKY
 from ...recorded.overview import IterationLine, NameLine, Overview
 from ...timeline.notes import FAMILIES
@@ -49,10 +36,13 @@ def illustrate_overview(
     """
     shown = replace(overview, ops=overview.ops[:listed_names], kernels=overview.kernels[:listed_names])
     is_timed = overview.gpu_busy_ns is not None
-    return place_charts(
+    recorded = (
+        None if timeline is None else chart_timeline(timeline, title="Timeline of the iteration", told="As recorded.")
+    )
+    return plot.place_charts(
         describe_overview(shown),
         headline=_headline(overview, name),
-        lead=[None if timeline is None else _timeline_chart(timeline), _iteration_chart(overview.iterations)],
+        lead=[recorded, _iteration_chart(overview.iterations)],
         details=[
             _name_chart("op", overview.ops, is_timed=is_timed),
             None if timeline is None else _family_chart(timeline),
@@ -73,10 +63,6 @@ def _headline(overview: Overview, name: str) -> str:
     return f"{name}: iteration {format_time(overview.duration_ns)}{busy}"
 
 
-def _timeline_chart(timeline: Timeline) -> Chart | None:
-    return chart_recording(timeline, title="Timeline of the iteration", told="As recorded.")
-
-
 def _iteration_chart(lines: Sequence[IterationLine]) -> Chart | None:
     """Draw how long each iteration took; None for one or none."""
     if len(lines) < SEVERAL:
@@ -93,24 +79,23 @@ def _iteration_chart(lines: Sequence[IterationLine]) -> Chart | None:
         }
         for line in shown
     ]
-    present = {row["kind"] for row in rows}
     told = (("number", "iteration"), ("time", "took"), ("kind", "kind"))
     spec = {
         "height": PLOT_HEIGHT_PX - 100,
-        "mark": "bar" if len(rows) <= MOST_NAMES else {"type": "point", "filled": True, "size": 25},
+        "mark": "bar" if len(rows) <= MOST_NAMES else {"type": "point", "size": 25},
         "encoding": {
             "x": {"field": "iteration", "type": "ordinal", "axis": {"labelAngle": 0, "labelOverlap": True}},
-            "y": amount("time_ms", "ms"),
-            "color": coloured("kind", "iteration", {kind: kinds[kind] for kind in kinds if kind in present}),
-            "tooltip": said(*told),
+            "y": plot.amount("time_ms", "ms"),
+            "color": plot.coloured("kind", "iteration", kinds, among=rows),
+            "tooltip": plot.said(*told),
         },
     }
     times = [line.duration_ns for line in shown]
     text = (
         f"How long each iteration took: from {format_time(float(min(times)))} to {format_time(float(max(times)))}."
-        f"{cut_words(len(shown), len(lines), 'iterations')}"
+        f"{plot.cut_words(len(shown), len(lines), 'iterations')}"
     )
-    return build_chart("How long each iteration took", text, spec, rows, told)
+    return plot.build_chart("How long each iteration took", text, spec, rows, told)
 
 
 def _name_chart(noun: str, lines: Sequence[NameLine], *, is_timed: bool) -> Chart | None:
@@ -119,40 +104,15 @@ def _name_chart(noun: str, lines: Sequence[NameLine], *, is_timed: bool) -> Char
     if not any(values):
         return None
     shown = lines[:MOST_NAMES]
-    rows: list[dict[str, Any]] = [
-        {
-            "name": label,
-            "value": value,
-            "count": f"{line.count:,}",
-            "time": format_time(line.gpu_ns),
-            "share": format_share(line.share),
-            "kind": "one name",
-        }
-        for line, label, value in zip(shown, labels(short_name(line.name) for line in shown), values, strict=False)
-    ]
+    names = plot.labels(short_name(line.name) for line in shown)
+    rows = [_name_row(name, value, [line], "one name") for line, name, value in zip(shown, names, values, strict=False)]
     rest = lines[MOST_NAMES:]
     if rest:
-        rows.append(
-            {
-                "name": f"{len(rest):,} others",
-                "value": sum(values[MOST_NAMES:]),
-                "count": f"{sum(line.count for line in rest):,}",
-                "time": format_time(sum(line.gpu_ns for line in rest)),
-                "share": format_share(sum(line.share for line in rest)),
-                "kind": "others",
-            }
-        )
+        rows.append(_name_row(f"{len(rest):,} others", sum(values[MOST_NAMES:]), rest, "others"))
     told = [("name", noun), ("count", "calls"), ("share", "share"), *([("time", "GPU time")] if is_timed else [])]
-    spec = {
-        "height": bars_height(len(rows)),
-        "mark": "bar",
-        "encoding": {
-            "y": along("name"),
-            "x": amount("value", "GPU time, ms" if is_timed else "calls"),
-            "color": coloured("kind", None, {"one name": GOOD, "others": NEUTRAL}, is_listed=False),
-            "tooltip": said(*told),
-        },
-    }
+    colour = plot.coloured("kind", None, {"one name": GOOD, "others": NEUTRAL}, is_listed=False)
+    x = plot.amount("value", "GPU time, ms" if is_timed else "calls")
+    spec = plot.bars(rows, told, y=plot.along("name"), x=x, color=colour)
     title = f"Where the {'GPU time goes' if is_timed else 'calls go'}, by {noun}"
     by = "GPU time" if is_timed else "number of calls"
     first = rows[0]
@@ -160,7 +120,18 @@ def _name_chart(noun: str, lines: Sequence[NameLine], *, is_timed: bool) -> Char
     text = f"{noun.capitalize()}s by {by}{shared}; first {first['name']}, {first['share']}."
     if rest:
         text += f" {format_count(len(rest), 'more name')} are one bar."
-    return build_chart(title, text, spec, rows, told)
+    return plot.build_chart(title, text, spec, rows, told)
+
+
+def _name_row(name: str, value: float, lines: Sequence[NameLine], kind: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": value,
+        "count": f"{sum(line.count for line in lines):,}",
+        "time": format_time(sum(line.gpu_ns for line in lines)),
+        "share": format_share(sum(line.share for line in lines)),
+        "kind": kind,
+    }
 
 
 def _family_chart(timeline: Timeline) -> Chart | None:
@@ -187,18 +158,13 @@ def _family_chart(timeline: Timeline) -> Chart | None:
     ]
     told = (("family", "family"), ("count", "GPU activities"), ("time", "run for"), ("share", "share"))
     colours = {names[at]: PALETTE[place] if place < len(PALETTE) else REST for place, at in enumerate(order)}
-    spec = {
-        "height": bars_height(len(rows)),
-        "mark": "bar",
-        "encoding": {
-            "y": along("family"),
-            "x": amount("time_ms", "ms, overlap counted twice"),
-            "color": coloured("family", None, colours, is_listed=False),
-            "tooltip": said(*told),
-        },
-    }
+    x, colour = (
+        plot.amount("time_ms", "ms, overlap counted twice"),
+        plot.coloured("family", None, colours, is_listed=False),
+    )
+    spec = plot.bars(rows, told, y=plot.along("family"), x=x, color=colour)
     text = (
         "How long the GPU runs kernels, copies and fills of each family in the iteration, most first: "
         f"{rows[0]['family']} {rows[0]['share']}."
     )
-    return build_chart("Where the GPU time goes, by family", text, spec, rows, told)
+    return plot.build_chart("Where the GPU time goes, by family", text, spec, rows, told)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from ...asking.command import WavecastCommand, output_options, recover_option, trace_argument
+from ...asking.command import WavecastCommand, output_options
+from ...asking.declared import options_of
+from ...asking.inputs import AskedWindow, Recover, trace_argument
 from ...asking.output import choose_format, screen_for, write_result
-from ...asking.part_options import window_option
 from ...asking.progress import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 
@@ -16,9 +17,8 @@ from ...page.formats import REPORT_FORMATS
 @click.command("show", cls=WavecastCommand)
 @trace_argument
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="Ops and kernels.")
-@window_option("Show only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")
+@options_of(AskedWindow, Recover)
 @output_options(*REPORT_FORMATS)
-@recover_option
 def show(
     trace: Path,
     top: int,

@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import click
+
 from ....errors import InputError, parameter
 from ...asking.answer import Report, trace_name
-from ...asking.electricity import read_electricity
-from ...asking.keywords import check_count, check_iteration, checks_kinds
-from ...asking.question import Machines, WhatIfs, find_named, read_recording
+from ...asking.choice import GPU_NAME
+from ...asking.declared import HelpPart, asks, option
+from ...asking.inputs import AskedRecording, AskedSource
+from ...asking.machines import GlobalBatch, Machines
+from ...asking.power import Power
+from ...asking.what_ifs import WhatIfs
 from ...page.formats import REPORT_FORMATS
-from ...page.picture import PICTURE_FORMATS
+from ...page.vega import PICTURE_FORMATS
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Gpu
     from ...asking.answer import Tables
     from ...asking.question import Gpus
-    from ...iteration.decision.electricity import Electricity
     from ...page.page import Page
     from ...page.terminal import Screen
     from .report import SensitivityReport, SweepReport
@@ -54,7 +57,7 @@ class SweepAnswer(Report):
 
     def picture(self, form: str = "svg") -> bytes:
         """Return its charts as one picture, `svg` or `png`."""
-        from ...page.picture import draw_picture
+        from ...page.vega import draw_picture
         from .page.charts import sweep_picture
 
         return draw_picture(sweep_picture(self.report), form)
@@ -109,7 +112,7 @@ class SensitivityAnswer(Report):
 
     def picture(self, form: str = "svg") -> bytes:
         """Return its chart as a picture, `svg` or `png`."""
-        from ...page.picture import draw_picture
+        from ...page.vega import draw_picture
         from .page.charts import sensitivity_chart
 
         return draw_picture(sensitivity_chart(self.report), form)
@@ -148,41 +151,39 @@ def _save(answer: SweepAnswer | SensitivityAnswer, path: str | Path) -> None:
         Report.save(answer, path)
 
 
-@checks_kinds
-def sweep(  # noqa: PLR0913 (all that one may ask, by name)
-    trace: str | Path | Trace,
-    *,
-    on: str | None = None,
-    vary: Mapping[str, Values] | None = None,
-    source: str | None = None,
-    iteration: int | str | None = None,
-    plan: str | None = None,
-    global_batch: int | None = None,
-    host: float | str | Path | None = None,
-    cpu_speed: float | str | None = None,
-    precision: str | None = None,
-    batch: int | None = None,
-    from_batch: int | None = None,
-    sequence_length: int | None = None,
-    from_sequence_length: int | None = None,
-    cached_tokens: int | None = None,
-    cuda_graph: bool = False,
-    fuse_elementwise: bool = False,
-    attention_kernel: str | None = None,
-    gpu_file: str | Path | None = None,
-    machines: Machines | None = None,
-    electricity: Electricity | float | None = None,
-    captures: Sequence[str | Path] = (),
-    execution_trace: str | Path | None = None,
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> SweepAnswer | SensitivityAnswer:
+def _complete_parameters(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return what can be varied that holds what was typed, each with the sign that values follow."""
+    from .axes import known_names
+
+    if "=" in incomplete:
+        return []
+    return [f"{name}=" for name in known_names() if incomplete.casefold() in name.casefold()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(WhatIfs, Power, GlobalBatch, Machines, AskedRecording, AskedSource):
+    """Hold what may be asked while parameters vary."""
+
+    on: str | None = option(HelpPart.GPUS, "The GPU that is varied. Default: the one that was measured.", **GPU_NAME)
+    vary: Mapping[str, Values] | None = option(
+        HelpPart.GPUS,
+        "What varies, and how; twice for two. Default: 1 % more of each figure of the GPU in turn.",
+        metavar="NAME=VALUES",
+        multiple=True,
+        shell_complete=_complete_parameters,
+    )
+    plan: str | None = option(
+        HelpPart.MANY, "How GPUs share the iteration, for --vary gpus=8..512; see 'scale'.", metavar="PLAN"
+    )
+
+
+@asks(SweepOptions)
+def sweep(trace: str | Path | Trace, asked: SweepOptions) -> SweepAnswer | SensitivityAnswer:
     """Predict a recorded iteration while one or two parameters vary; without `vary`, what 1 % more of each figure buys.
 
     `on` is the GPU that is varied: by default the one that was measured. `vary` names figures of its datasheet, or
     sizes of the iteration, with their values: `{"memory.bandwidth": "1x..4x", "sms": [66, 132]}`; docs/sweep.md lists
-    them. `{"gpus": "8..512"}` needs a `plan`. `electricity` is $ per kWh, or an `Electricity`. The other keywords mean
-    what those of `analyze` do.
+    them. `{"gpus": "8..512"}` needs a `plan`. The other keywords mean what those of `analyze` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> answer = sweep(trace, on="l40s", vary={"memory.bandwidth": "1x,2x"})
@@ -194,45 +195,26 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     from .sweep import SweepQuestion, sweep_trace
     from .values import join_values
 
-    gpus = find_named([] if on is None else [on], source, gpu_file)
-    recording = read_recording(
-        trace,
-        iteration=check_iteration(iteration),
-        captures=captures,
-        execution_trace=execution_trace,
-        recover=recover,
-        progress=progress,
-    )
+    on = asked.on
+    gpus = asked.named(() if on is None else [on], "on")
+    recording = asked.read(trace)
     read = recording.trace
-    what_ifs = WhatIfs(
-        host=host,
-        cpu_speed=cpu_speed,
-        precision=precision,
-        batch=batch,
-        from_batch=from_batch,
-        sequence_length=sequence_length,
-        from_sequence_length=from_sequence_length,
-        cached_tokens=cached_tokens,
-        cuda_graph=cuda_graph,
-        fuse_elementwise=fuse_elementwise,
-        attention_kernel=attention_kernel,
-    )
-    varied = {name: join_values(values) for name, values in (vary or {}).items()}
+    varied = {name: join_values(values) for name, values in (asked.vary or {}).items()}
     question = SweepQuestion(
         trace=read,
         catalog=gpus.catalog,
         gpu=_one_gpu(gpus, read, on),
         source=gpus.source,
-        gpu_file=None if gpu_file is None else Path(gpu_file),
-        scenario=what_ifs.scenario(read, asks_for_batches=bool(varied)),
+        gpu_file=None if asked.gpu_file is None else Path(asked.gpu_file),
+        scenario=asked.scenario(read, asks_for_batches=bool(varied)),
         iteration=recording.iteration,
-        cluster=(machines or Machines()).cluster(gpus.catalog, () if on is None else (on,)),
-        electricity=read_electricity(electricity),
+        cluster=asked.cluster(gpus.catalog, () if on is None else (on,)),
+        electricity=asked.power(),
     )
-    if plan is not None:
-        samples = check_count("global_batch", global_batch)
-        return SweepAnswer(name=trace_name(trace), report=sweep_plans(question, varied, plan, samples))
-    if global_batch is not None:
+    if asked.plan is not None:
+        report = sweep_plans(question, varied, asked.plan, asked.global_batch)
+        return SweepAnswer(name=trace_name(trace), report=report)
+    if asked.global_batch is not None:
         raise InputError(
             f"{parameter('global_batch')} is for many GPUs: add {parameter('plan')} and {parameter('vary')} "
             f"gpus=8..512 (one GPU's is {parameter('batch')})"

@@ -2,84 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from ....errors import InputError
-from ...asking.cluster_options import cluster_options, take_cluster
-from ...asking.command import (
-    WavecastCommand,
-    capture_option,
-    complete_gpu_names,
-    execution_trace_option,
-    gpu_file_option,
-    iteration_option,
-    name_of_trace,
-    output_options,
-    recover_option,
-    source_option,
-    trace_argument,
-)
-from ...asking.energy_options import energy_options, take_electricity
+from ...asking.command import WavecastCommand, output_options
+from ...asking.declared import options_of
+from ...asking.inputs import trace_argument
 from ...asking.output import choose_format, screen_for, write_result
 from ...asking.progress import progress_on_stderr
-from ...asking.question import WhatIfs
-from ...asking.what_if_options import take_host, what_if_options
 from ...page.formats import REPORT_FORMATS, SUFFIXES
-from ...page.picture import PICTURE_FORMATS
-
-if TYPE_CHECKING:
-    from ...iteration.decision.electricity import Electricity
-    from .api import SensitivityAnswer, SweepAnswer
+from ...page.vega import PICTURE_FORMATS
+from .api import SweepOptions
 
 _ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}
 
 
-def _complete_parameters(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return what can be varied that holds what was typed, each with the sign that values follow."""
-    from .axes import known_names
-
-    if "=" in incomplete:
-        return []
-    return [f"{name}=" for name in known_names() if incomplete.casefold() in name.casefold()]
-
-
 @click.command("sweep", cls=WavecastCommand)
 @trace_argument
-@click.option(
-    "--on",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU that is varied. Default: the one that was measured.",
-)
-@click.option(
-    "--vary",
-    metavar="NAME=VALUES",
-    multiple=True,
-    shell_complete=_complete_parameters,
-    help="What varies, and how; twice for two. Default: 1 % more of each figure of the GPU in turn.",
-)
-@click.option("--plan", metavar="PLAN", help="How GPUs share the iteration, for --vary gpus=8..512; see 'scale'.")
-@click.option(
-    "--global-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="With --plan: samples of an iteration on all GPUs. Default: a recorded batch for every GPU.",
-)
-@source_option()
-@gpu_file_option
-@cluster_options
-@iteration_option()
-@capture_option()
-@execution_trace_option
-@what_if_options
-@energy_options
 @output_options(*REPORT_FORMATS, *PICTURE_FORMATS)
-@recover_option
-def sweep(**options: Any) -> None:
+@options_of(SweepOptions)
+def sweep(trace: Path, form: str | None, output: Path | None, vary: tuple[str, ...], **asked: Any) -> None:
     """Predict the iteration recorded in TRACE while one or two parameters vary.
 
     How much faster each value is, where more of it stops to help, and what the time goes to there.
@@ -111,14 +56,13 @@ def sweep(**options: Any) -> None:
       66,132,264            a list
       6.7TB/s 1.2GHz 700W   with a unit, else in the catalogue's
     """
-    cluster, electricity = take_cluster(options), take_electricity(options)
-    take_host(options)
-    what_ifs = WhatIfs(**{item.name: options.pop(item.name, None) for item in fields(WhatIfs)})
-    form, output = options.pop("form"), options.pop("output")
+    from .api import sweep as predict
+
     form = _choose_format(form, output)
     if form == "png" and (output is None or str(output) == "-"):
         raise InputError("a PNG is no text: say where to write it with -o FILE.png")
-    answer = _predict(options, cluster, what_ifs, electricity)
+    with progress_on_stderr("Reading the trace") as progress:
+        answer = predict(trace, vary=_read_vary(vary), progress=progress, **asked)
     if form == "png" and output is not None:
         from ....formats.files.open import write_atomic
 
@@ -133,32 +77,6 @@ def _choose_format(form: str | None, output: Path | None) -> str:
         endings = ", ".join((*SUFFIXES.values(), *_ENDINGS))
         raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")
     return form or _ENDINGS.get(suffix) or choose_format(form, output)
-
-
-def _predict(
-    options: dict[str, Any], cluster: Any, what_ifs: WhatIfs, electricity: Electricity | None
-) -> SensitivityAnswer | SweepAnswer:
-    from .api import sweep as predict
-
-    with progress_on_stderr("Reading the trace") as progress:
-        found = predict(
-            options["trace"],
-            on=options["on"],
-            vary=_read_vary(options["vary"]),
-            plan=options["plan"],
-            global_batch=options["global_batch"],
-            source=options["source"],
-            gpu_file=options["gpu_file"],
-            machines=cluster,
-            electricity=electricity,
-            iteration=options["iteration"],
-            captures=options["captures"],
-            execution_trace=options["execution_trace"],
-            recover=options["recover"],
-            progress=progress,
-            **asdict(what_ifs),
-        )
-    return replace(found, name=name_of_trace(options["trace"]))
 
 
 def _read_vary(texts: tuple[str, ...]) -> dict[str, str]:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ....specs.documents import Entry
 from ....specs.gpu import Gpu, Rate, is_matrix_rate
-from ....specs.layout import GROUPS, RATE_PREFIX, TERA, Entry, Key
+from ....specs.layout import GROUPS, RATE_PREFIX, TERA, Amount, Count, Key
 
 Groups = dict[str, Entry]
 """Keys of a catalogue entry by group, in the file's units."""
@@ -92,7 +93,7 @@ def _of_key(group: str, name: str, words: str, unit: FigureUnit, *aliases: str, 
         unit=unit,
         read=lambda gpu: _value(gpu, key),
         change=lambda _, value: {group: {name: _in_file(value, key)}},
-        step=key.scale if key.kind is int else 0.0,
+        step=key.scale if key.kind is Count else 0.0,
         aliases=(f"{group}.{name}", *aliases),
     )
 
@@ -106,7 +107,7 @@ def _value(gpu: Gpu, key: Key) -> float | None:
 
 def _in_file(value: float, key: Key) -> float | int:
     scale = TERA if key.field.startswith(RATE_PREFIX) else key.scale
-    return round(value / scale) if key.kind is int else value / scale
+    return round(value / scale) if key.kind is Count else value / scale
 
 
 def _clocks(gpu: Gpu, value: float) -> Groups:
@@ -191,20 +192,20 @@ def _other_keys() -> list[DatasheetFigure]:
     found = []
     for group, keys in GROUPS.items():
         for name, key in keys.items():
-            if f"{group}.{name}" in named or name in _NOT_VARIED or key.kind not in (int, float):
+            if f"{group}.{name}" in named or name in _NOT_VARIED or key.kind not in (Count, Amount):
                 continue
             short = f"{group}.{name.removesuffix('_tflops').removesuffix('_tops').removesuffix('_mhz')}"
-            found.append(_of_key(group, name, f"{name} of the group {group}", _unit_of(name, key), short))
+            found.append(_of_key(group, name, f"{name} of the group {group}", _unit_of(name), short))
     return found
 
 
-def _unit_of(name: str, key: Key) -> FigureUnit:
+def _unit_of(name: str) -> FigureUnit:
     ends: tuple[tuple[tuple[str, ...], FigureUnit], ...] = (
         (("_tflops", "_tops"), ARITHMETIC),
         (("_mhz",), FREQUENCY),
         (("_kib",), SHARED),
     )
-    return next((unit for endings, unit in ends if name.endswith(endings) and key.kind in (int, float)), COUNT)
+    return next((unit for endings, unit in ends if name.endswith(endings)), COUNT)
 
 
 FIGURES: Final[tuple[DatasheetFigure, ...]] = (*_NAMED, *_other_keys())

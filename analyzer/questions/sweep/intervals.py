@@ -105,7 +105,7 @@ def hold_to_physics(low: float, high: float, ratios: Sequence[float], *, is_line
 def _untouched(result: Analysis) -> Mask:
     """Say which sends take the same time as on the unvaried GPU, as whatever is varied is no link, [n, m]."""
     time = result.prediction.time_ns
-    is_sent = np.array([family is Family.COLLECTIVE for family in result.workload.family], dtype=bool)
+    is_sent = result.workload.is_family(Family.COLLECTIVE)
     return np.asarray(is_sent[:, None] & np.isclose(time, time[:, :1], rtol=1e-9))
 
 

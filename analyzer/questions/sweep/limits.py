@@ -49,7 +49,7 @@ def _kernel_shares(result: Analysis) -> dict[SweepLimit, Floats]:
     """Return what part of the kernels' time each limit has, [m] each."""
     prediction, workload = result.run.prediction, result.run.workload
     fleet, works = prediction.fleet, workload.work
-    computed = np.array([family is not Family.COLLECTIVE for family in workload.family], dtype=bool)
+    computed = ~workload.is_family(Family.COLLECTIVE)
     time = prediction.time_ns * (prediction.weight * computed)[:, None]
     compute_ns = works.flops[:, None] / rate_matrix(works.rate, fleet) * 1e9
     memory_ns = works.moved_bytes[:, None] / fleet.bandwidth_bytes_per_s * 1e9

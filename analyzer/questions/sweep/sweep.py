@@ -136,13 +136,11 @@ def base_point(result: Analysis, unvaried: Imagined) -> SweepPoint:
 def _changed(question: SweepQuestion, first: Analysis, scenario: Scenario, imagined: Imagined) -> Analysis:
     """Return the same analysis under another scenario."""
     return build_result(
-        first.recorded_trace,
-        first.origin,
+        first.recorded,
         first.prediction.fleet.gpus,
         first.library,
         scenario,
-        iteration=first.window.index,
-        cluster=place_variants(question.cluster, imagined.gpus),
+        place_variants(question.cluster, imagined.gpus),
     )
 
 
@@ -284,7 +282,7 @@ def _change_ends(swept: SweptAnalysis, base: SweptAnalysis, column: int) -> tupl
 
 
 def _samples_per_s(base: Analysis, time_ns: float, result: Analysis) -> float | None:
-    meta = base.recorded_trace.meta.workload
+    meta = base.recorded.trace.meta.workload
     recorded = result.scenario.recorded_batch_size or meta.batch_size
     samples: float | None = meta.samples_per_iteration or recorded
     if not samples or time_ns <= 0:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, trace_name
-from ...asking.keywords import check_count, check_iteration, checks_kinds
-from ...asking.question import find_one, pick_host, read_catalog, read_target, read_trace, refuse_input_twice
+from ...asking.choice import GPU_NAME
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover
+from ...asking.keywords import check_iteration
+from ...asking.question import find_one, read_catalog, read_trace, refuse_input_twice
+from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ...asking.answer import Tables
     from ...page.page import Page
@@ -60,7 +62,7 @@ class ValidationReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .json import draw_validation_json
+        from .records import draw_validation_json
 
         return draw_validation_json(self._shortened())
 
@@ -68,7 +70,7 @@ class ValidationReport(Report):
         return replace(self.report, ops=self.report.ops[: self.shown_op_count])
 
     def _tables(self) -> Tables:
-        from .json import compared_op_table, unmatched_table
+        from .records import compared_op_table, unmatched_table
 
         return {"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)}
 
@@ -79,28 +81,28 @@ class ValidationReport(Report):
         return f"{where}: iteration {format_error(self.report.iteration.error_ratio)} off"
 
 
-@checks_kinds
-def validate(  # noqa: PLR0913 (all that one may ask, by name)
-    first: str | Path | Trace,
-    second: str | Path | Trace,
-    *,
-    source: str | None = None,
-    to: str | None = None,
-    gpu_file: str | Path | None = None,
-    iteration: int | str | None = None,
-    captures: Sequence[str | Path] = (),
-    ops: bool = False,
-    top: int | None = None,
-    host: float | str | Path | None = None,
-    cpu_speed: float | str | None = None,
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> ValidationReport:
+@dataclass(frozen=True, kw_only=True)
+class ValidateOptions(WhatIfs, AskedIteration, Captures, Recover, AskedSource):
+    """Hold what may be asked of a prediction beside a measurement."""
+
+    to: str | None = option(
+        HelpPart.GPUS, "The GPU of MEASURED_ON_TARGET, where that does not say it or says it wrongly.", **GPU_NAME
+    )
+    ops: bool = option(HelpPart.OUTPUT, "List every op with its interval, bound and reason.", default=False)
+    top: int | None = option(
+        HelpPart.OUTPUT,
+        f"Ops listed, those with the largest errors; 0: none. Default: {SHORT_OP_COUNT}, with --ops or CSV all.",
+        **LIST_LENGTH,
+    )
+
+
+@asks(ValidateOptions)
+def validate(first: str | Path | Trace, second: str | Path | Trace, asked: ValidateOptions) -> ValidationReport:
     """Predict the GPU of `second` from the trace `first` of the same work, and compare with what `second` measured.
 
     `source` and `to` are the GPUs of the two, where the traces do not say them. `top` limits the ops that are listed,
-    `ops` shows them all, with bounds and reasons. The other keywords mean what the options of
-    `validate` of the same names do.
+    `ops` shows them all, with bounds and reasons. What-ifs are asked of `first`: `second` measured them. The other
+    keywords mean what the options of `validate` of the same names do.
     Raises InputError for what cannot be read or compared, UnknownGpuError for a GPU that is not catalogued, and
     TraceError for a file that is no trace.
 
@@ -110,32 +112,30 @@ def validate(  # noqa: PLR0913 (all that one may ask, by name)
     ('Instinct MI300X', ('ops', 'unmatched'))
     """
     from ...prediction.capture_join import join_either
-    from ...whatif.scenario import Scenario
     from .validation import validate_traces
 
-    check_count("top", top, least=0)
     refuse_input_twice(first, second)
-    catalog = read_catalog(gpu_file)
-    measured, predicted = find_one(catalog, source), find_one(catalog, to)
-    before, after = (read_trace(trace, joins=False, recover=recover, progress=progress) for trace in (first, second))
-    recorded = {str(path): read_trace(path, joins=False, progress=progress) for path in captures}
+    catalog = read_catalog(asked.gpu_file)
+    measured, predicted = find_one(catalog, asked.source), find_one(catalog, asked.to)
+    before, after = (
+        read_trace(trace, joins=False, recover=asked.recover, progress=asked.progress) for trace in (first, second)
+    )
+    recorded = {str(path): read_trace(path, joins=False, progress=asked.progress) for path in asked.captures}
     before, after = join_either((before, after), recorded)
-    asked = pick_host(host, cpu_speed)
-    speed = None if asked is None else read_target(asked, before)
     report = validate_traces(
         before,
         after,
         catalog,
         source=measured,
         target=predicted,
-        op_limit=top,
-        scenario=Scenario() if speed is None else Scenario(cpu_speed=speed.ratio, host_half_width=speed.half_width),
-        iteration=check_iteration(iteration),
+        op_limit=asked.top,
+        scenario=asked.scenario(before),
+        iteration=check_iteration(asked.iteration),
     )
     return ValidationReport(
         first_name=trace_name(first),
         second_name=trace_name(second),
         report=report,
-        shown_op_count=SHORT_OP_COUNT if top is None and not ops else None,
-        has_op_details=ops,
+        shown_op_count=SHORT_OP_COUNT if asked.top is None and not asked.ops else None,
+        has_op_details=asked.ops,
     )

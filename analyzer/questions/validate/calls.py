@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Rows
+from ....arrays import Rows, at_rows
 from ....formats.trace.column import row_count
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import KernelKind, Phase, Trace
@@ -76,7 +76,7 @@ def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: Key
     return OpCalls(
         op=op,
         kernel=kernel,
-        phase=np.append(trace.ops.phase, Phase.OTHER)[op].astype(np.int8),
+        phase=at_rows(trace.ops.phase, op, Phase.OTHER).astype(np.int8),
         key=_numbers(namer.key(row) if row >= 0 else namer.kernel_key(first) for row, first in pairs),
         work_key=_numbers(namer.work_key(row) if row >= 0 else NO_KEY for row, _ in pairs),
         enclosing=_numbers(around),

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ...page.chart import Chart
+from ...page import plot
 from ...page.names import short_name
-from ...page.page import Page
-from ...page.plot import (
-    BAD,
-    GOOD,
-    NEUTRAL,
-    PLOT_HEIGHT_PX,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    interval_marks,
-    place_charts,
-    said,
-)
-from ...page.quantity import common_time_unit, format_change, format_time
-from ...page.vega import OLIVE, ORANGE, PINK, SKY
-from ...replay.causes import CAUSES
-from .page import CAUSE_WORDS, describe_validation
+from ...page.page import Chart, Page
+from ...page.plot import BAD, BUSY_COLOURS, GOOD, NEUTRAL, PLOT_HEIGHT_PX
+from ...page.quantity import common_time_unit, format_change, format_time, signed_time
+from .page import describe_validation
 from .report import IterationComparison, OpComparison, Validation
 
 MOST_OPS: Final = 2_000
 """Points of a chart; the ops with the largest errors."""
 LISTED_OPS: Final = 10
 """Ops in the table below the charts, which show all, where no number was asked for."""
-CAUSE_COLOURS: Final = dict(zip((*CAUSE_WORDS.values(),), (ORANGE, OLIVE, PINK, SKY, NEUTRAL), strict=True))
 _COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
 _COVERED_COLOURS: Final = {"inside": GOOD, "outside": BAD, "no interval": NEUTRAL}
 
@@ -55,16 +37,12 @@ def illustrate_validation(
     iteration, gpu = validation.iteration, validation.target.gpu or "the target"
     unit = common_time_unit([iteration.measured_ns])
     told = f"predicted {format_time(iteration.predicted_ns, unit)}, measured {format_time(iteration.measured_ns, unit)}"
-    return place_charts(
+    return plot.place_charts(
         describe_validation(shown, source_name=source_name, target_name=target_name, detailed_ops=detailed_ops),
         headline=f"Validation on {gpu}: {told}, {format_change(iteration.error_ratio)}",
         lead=[_origin_chart(validation.iteration), _division_chart(validation.iteration)],
         details=[_family_chart(validation), _op_chart(validation)],
     )
-
-
-def _signed(value_ns: float) -> str:
-    return f"{'+' if value_ns >= 0 else '−'}{format_time(abs(value_ns))}"
 
 
 def _origin_chart(iteration: IterationComparison) -> Chart:
@@ -79,37 +57,35 @@ def _origin_chart(iteration: IterationComparison) -> Chart:
     for name, error_ns in steps:
         kind = "too long" if error_ns >= 0 else "too short"
         share = format_change(error_ns / iteration.measured_ns)
-        rows.append(_step(name, at, at + error_ns, kind, f"{_signed(error_ns)} ({share})"))
+        rows.append(_step(name, at, at + error_ns, kind, f"{signed_time(error_ns)} ({share})"))
         at += error_ns
     rows.append(_step("predicted", 0.0, iteration.predicted_ns, "total", format_time(iteration.predicted_ns)))
     rows[-1] |= _ends(iteration)
     colours = {"total": NEUTRAL, "too long": BAD, "too short": GOOD}
+    bar = {
+        "x": plot.amount("from_ms", "ms of the iteration"),
+        "x2": {"field": "to_ms"},
+        "color": plot.coloured("kind", "predicted", colours),
+        "tooltip": plot.said(("name", "part"), ("words", "is")),
+    }
+    text = {"x": plot.quantitative("right_ms"), "text": {"field": "words"}}
     spec = {
-        "height": bars_height(len(rows)),
-        "encoding": {"y": along("name")},
+        "height": plot.bars_height(len(rows)),
+        "encoding": {"y": plot.along("name")},
         "layer": [
-            {
-                "mark": "bar",
-                "encoding": {
-                    "x": amount("from_ms", "ms of the iteration"),
-                    "x2": {"field": "to_ms"},
-                    "color": coloured("kind", "predicted", colours),
-                    "tooltip": said(("name", "part"), ("words", "is")),
-                },
-            },
-            interval_marks("low_ms", "high_ms", opacity=0.9),
-            {
-                "mark": {"type": "text", "align": "left", "dx": 6},
-                "encoding": {"x": {"field": "right_ms", "type": "quantitative"}, "text": {"field": "words"}},
-            },
+            plot.marks("bar", bar),
+            plot.interval_marks("low_ms", "high_ms", opacity=0.9),
+            plot.marks("text", text, align="left", dx=6),
         ],
     }
-    told = "; ".join(f"{name} {_signed(error_ns)}" for name, error_ns in steps)
-    text = (
+    told = "; ".join(f"{name} {signed_time(error_ns)}" for name, error_ns in steps)
+    description = (
         f"From the measured iteration ({format_time(iteration.measured_ns)}) to the predicted one "
         f"({format_time(iteration.predicted_ns)}), by what the error comes from: {told}."
     )
-    return build_chart("Where the iteration's error comes from", text, spec, rows, {"name": "part", "words": "is"})
+    return plot.build_chart(
+        "Where the iteration's error comes from", description, spec, rows, {"name": "part", "words": "is"}
+    )
 
 
 def _step(name: str, from_ns: float, to_ns: float, kind: str, words: str) -> dict[str, Any]:
@@ -137,38 +113,25 @@ def _division_chart(iteration: IterationComparison) -> Chart:
         ("measured", iteration.measured_busy_ns, iteration.measured_idle_ns, iteration.measured_ns),
     )
     rows = [
-        {
-            "side": side,
-            "part": part,
-            "order": order,
-            "part_ms": spent_ns / 1e6,
-            "spent": f"{format_time(spent_ns)}, {spent_ns / max(whole_ns, 1.0):.0%}",
-        }
+        row
         for side, busy_ns, idle_ns, whole_ns in sides
-        for order, (part, spent_ns) in enumerate(
-            [("GPU busy", busy_ns), *((CAUSE_WORDS[cause], idle_ns[cause]) for cause in CAUSES)]
-        )
-        if spent_ns > 0
+        for row in plot.division_rows(plot.busy_parts(busy_ns, idle_ns), whole_ns, side=side)
     ]
-    present = {row["part"] for row in rows}
-    colours = {part: colour for part, colour in ({"GPU busy": GOOD} | CAUSE_COLOURS).items() if part in present}
     told = (("side", "side"), ("part", "the GPU"), ("spent", "for"))
-    spec = {
-        "height": bars_height(4),
-        "mark": "bar",
-        "encoding": {
-            "y": along("side"),
-            "x": amount("part_ms", "ms of the iteration") | {"stack": "zero"},
-            "color": coloured("part", "the GPU", colours),
-            "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(*told),
-        },
-    }
+    colour = plot.coloured("part", "the GPU", BUSY_COLOURS, among=rows)
+    spec = plot.bars(
+        rows,
+        told,
+        y=plot.along("side"),
+        x=plot.amount("part_ms", "ms of the iteration"),
+        color=colour,
+        height=plot.bars_height(4),
+    )
     text = (
         "The iteration divided into what the GPU is busy with and what it waits for. Busy: "
         f"{format_time(iteration.predicted_busy_ns)} as predicted, {format_time(iteration.measured_busy_ns)} measured."
     )
-    return build_chart("What the GPU does in the iteration", text, spec, rows, told)
+    return plot.build_chart("What the GPU does in the iteration", text, spec, rows, told)
 
 
 def _family_chart(validation: Validation) -> Chart | None:
@@ -181,30 +144,23 @@ def _family_chart(validation: Validation) -> Chart | None:
             "family": row.family or "other",
             "error_ms": (row.predicted_ns - row.measured_ns) / 1e6,
             "kind": "too long" if row.predicted_ns >= row.measured_ns else "too short",
-            "error": _signed(row.predicted_ns - row.measured_ns),
+            "error": signed_time(row.predicted_ns - row.measured_ns),
             "predicted": format_time(row.predicted_ns),
             "measured": format_time(row.measured_ns),
         }
         for row in found
     ]
     told = (("family", "family"), ("error", "error"), ("predicted", "predicted"), ("measured", "measured"))
-    spec = {
-        "height": bars_height(len(rows)),
-        "mark": "bar",
-        "encoding": {
-            "y": along("family"),
-            "x": amount("error_ms", "predicted less measured, ms of kernel time"),
-            "color": coloured("kind", "predicted", {"too long": BAD, "too short": GOOD}),
-            "tooltip": said(*told),
-        },
-    }
+    x = plot.amount("error_ms", "predicted less measured, ms of kernel time")
+    colour = plot.coloured("kind", "predicted", {"too long": BAD, "too short": GOOD})
+    spec = plot.bars(rows, told, y=plot.along("family"), x=x, color=colour)
     worst, total = found[0], validation.total
     text = (
-        f"What each family of kernels adds to the difference of {_signed(total.predicted_ns - total.measured_ns)} of "
-        f"predicted and measured kernel time, largest first: {worst.family or 'other'} "
-        f"{_signed(worst.predicted_ns - worst.measured_ns)}."
+        f"What each family of kernels adds to the difference of {signed_time(total.predicted_ns - total.measured_ns)} "
+        f"of predicted and measured kernel time, largest first: {worst.family or 'other'} "
+        f"{signed_time(worst.predicted_ns - worst.measured_ns)}."
     )
-    return build_chart("Error by family of kernels", text, spec, rows, told)
+    return plot.build_chart("Error by family of kernels", text, spec, rows, told)
 
 
 def _op_chart(validation: Validation) -> Chart | None:
@@ -213,52 +169,28 @@ def _op_chart(validation: Validation) -> Chart | None:
     if not ops:
         return None
     rows = list(map(_op_row, ops))
-    ends = _ends_of(ops)
-    x, y = (amount(f"{side}_us", f"{side}, µs of all calls", is_log=True) for side in ("measured", "predicted"))
+    x, y = (plot.amount(f"{side}_us", f"{side}, µs of all calls", is_log=True) for side in ("measured", "predicted"))
     told = (
-        ("op", "op"),
-        ("shapes", "shapes"),
-        ("measured", "measured"),
-        ("predicted", "predicted"),
-        ("error", "error"),
-    )
-    diagonal = {"x": amount("at", "", is_log=True) | {"title": x["title"]}, "y": amount("at", "", is_log=True)}
+        ("op", "op"), ("shapes", "shapes"), ("measured", "measured"), ("predicted", "predicted"), ("error", "error"),
+    )  # fmt: skip
+    times = [value for op in ops for value in (op.measured_ns / 1e3, op.predicted_ns / 1e3)]
+    colour = plot.coloured("covered", "measured lies", _COVERED_COLOURS)
+    ends = {"x": x, "y": y | {"field": "low_us"}, "y2": {"field": "high_us"}, "color": colour}
     spec = {
         "height": PLOT_HEIGHT_PX + 60,
         "layer": [
-            {
-                "data": {"values": [{"at": end} for end in ends]},
-                "mark": {"type": "line", "strokeDash": [5, 4], "color": NEUTRAL},
-                "encoding": diagonal | {"y": diagonal["y"] | {"title": y["title"]}},
-            },
-            {
-                "transform": [{"filter": "isValid(datum.low_us)"}],
-                "mark": {"type": "rule", "opacity": 0.35},
-                "encoding": {
-                    "x": x,
-                    "y": y | {"field": "low_us"},
-                    "y2": {"field": "high_us"},
-                    "color": coloured("covered", "measured lies", _COVERED_COLOURS),
-                },
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.85},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": coloured("covered", "measured lies", _COVERED_COLOURS),
-                    "tooltip": said(*told),
-                },
-            },
+            plot.equal_line(times, x, y),
+            plot.marks("rule", ends, where="isValid(datum.low_us)", opacity=0.35),
+            plot.marks("point", {"x": x, "y": y, "color": colour, "tooltip": plot.said(*told)}, size=55, opacity=0.85),
         ],
     }
     covered = validation.intervals
     text = (
         "Predicted over measured time of each op, both logarithmic, with 90 % intervals; on the dashed line they are "
         f"equal. {covered.covered_op_count:,} of {covered.op_count:,} ops lie within their interval."
-        f"{cut_words(len(rows), validation.op_count, 'ops')}"
+        f"{plot.cut_words(len(rows), validation.op_count, 'ops')}"
     )
-    return build_chart("Predicted against measured, op by op", text, spec, rows, told)
+    return plot.build_chart("Predicted against measured, op by op", text, spec, rows, told)
 
 
 def _op_row(op: OpComparison) -> dict[str, Any]:
@@ -268,16 +200,10 @@ def _op_row(op: OpComparison) -> dict[str, Any]:
         "shapes": short_name(op.shapes),
         "measured_us": op.measured_ns / 1e3,
         "predicted_us": op.predicted_ns / 1e3,
-        "low_us": (op.predicted_low_ns or 0.0) / 1e3 if known else None,
-        "high_us": (op.predicted_high_ns or 0.0) / 1e3 if known else None,
+        "low_us": plot.scaled(op.predicted_low_ns, 1e3) if known else None,
+        "high_us": plot.scaled(op.predicted_high_ns, 1e3) if known else None,
         "covered": _COVERED[op.is_covered],
         "measured": format_time(op.measured_ns),
         "predicted": format_time(op.predicted_ns),
         "error": format_change(op.error_ratio),
     }
-
-
-def _ends_of(ops: Sequence[OpComparison]) -> tuple[float, float]:
-    """Return where the line of equal times begins and ends, µs."""
-    values = [value for op in ops for value in (op.measured_ns / 1e3, op.predicted_ns / 1e3)]
-    return min(values), max(values)

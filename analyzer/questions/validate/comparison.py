@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows, group_rows, none_for_nan
+from ....arrays import Floats, Rows, at_rows, group_rows, none_for_nan
 from ....formats.trace.signature import format_shapes
 from ....formats.trace.tables import Trace
 from ...iteration.result import Analysis
@@ -99,7 +99,7 @@ def target_ratios(first: Half, second: Half, pair_count: int) -> TargetRatios:
     predicted, measured = (_by_pair(half, half.parts.time_ns, pair_count) for half in (first, second))
     pair = first.parts.pair
     ratio = np.divide(measured, predicted, out=np.full(pair_count, np.nan), where=predicted > 0)
-    of_part = np.where(pair >= 0, np.append(ratio, np.nan)[pair], np.nan)
+    of_part = np.where(pair >= 0, at_rows(ratio, pair, np.nan), np.nan)
     of_item = np.full(len(first.result.workload.row_of), np.nan)
     of_item[first.calls.part_item] = of_part
     known = ~np.isnan(of_part)

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....arrays import Floats, Rows, none_for_nan
+from ....arrays import Floats, Rows, at_rows, none_for_nan
 from ....formats.trace.iterations import host_steps
 from ...graph.graph import NodeKind
 from ...host.speed import told_between
-from ...iteration.gpu_replay import replayed_window
 from ...iteration.result import Analysis
 from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
@@ -34,7 +33,7 @@ def compare_iteration(predicted: Half, measured: Half, ratios: TargetRatios) -> 
     known = min(hosts) > 0
     change = hosts[1] / hosts[0] if known else 1.0
     host_ns = _iteration_ns(first, replace(with_kernels, host_ratio=with_kernels.host_ratio * change))
-    told = told_between(first.recorded_trace, second.recorded_trace)
+    told = told_between(first.recorded.trace, second.recorded.trace)
     is_predicted = first.origin is None or first.origin.name != first.prediction.fleet.gpus[column].name
     return IterationComparison(
         predicted_ns=predicted_ns,
@@ -66,8 +65,8 @@ def _with_kernels(result: Analysis, timing: Timing, of_item: Floats, of_row: Flo
     if result.origin is None:
         items = trace.kernels.op[items]
     ratio = np.ones(len(graph.nodes.row))
-    found = np.where(items >= 0, np.append(of_item, np.nan)[items], np.nan)
-    usual = np.append(of_row, np.nan)[timing.factor_row[gpu]]
+    found = np.where(items >= 0, at_rows(of_item, items, np.nan), np.nan)
+    usual = at_rows(of_row, timing.factor_row[gpu], np.nan)
     chosen = np.where(np.isnan(found), usual, found)
     ratio[gpu] = np.where(np.isnan(chosen), 1.0, chosen)
     return replace(
@@ -81,13 +80,13 @@ def _with_kernels(result: Analysis, timing: Timing, of_item: Floats, of_row: Flo
 
 def _iteration_ns(result: Analysis, timing: Timing) -> float:
     start, finish = iteration_spans(result.trace, result.graph, replay(result.graph, timing))
-    at = iteration_position(result.trace, replayed_window(result).index)
+    at = iteration_position(result.trace, result.replayed_window.index)
     return float((finish - start)[at, 0])
 
 
 def _host_time_ns(result: Analysis, column: int) -> float:
     """Return the host's own time within the iteration: without the profiler, and without what it waited for."""
-    nodes, index = result.graph.nodes, replayed_window(result).index
+    nodes, index = result.graph.nodes, result.replayed_window.index
     marks = np.flatnonzero(nodes.kind == NodeKind.MARK)
     if index is None or not len(marks):
         return 0.0

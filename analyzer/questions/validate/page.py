@@ -18,17 +18,9 @@ from ...page.columns import (
     time_column,
 )
 from ...page.names import NAME_WIDTH, short_name, shorten_middle
-from ...page.op_columns import (
-    bound_column,
-    covered_column,
-    interval_column,
-    limit_column,
-    method_column,
-    module_column,
-    reason_column,
-    shapes_column,
-)
+from ...page.op_columns import covered_column, detail_columns, method_column, reason_column, shapes_column
 from ...page.page import Page, build_page, facts, notes, warnings
+from ...page.plot import CAUSE_WORDS
 from ...page.quantity import (
     TimeUnit,
     common_time_unit,
@@ -42,7 +34,7 @@ from ...page.quantity import (
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...prediction.prediction import Method
-from ...replay.causes import CAUSES, IdleCause
+from ...replay.causes import CAUSES
 from ...work.work import Family
 from .report import Coverage, FamilyComparison, IterationComparison, OpComparison, Side, Validation
 
@@ -50,13 +42,6 @@ UNMATCHED_ROWS: Final = 5
 """Calls without a partner that are listed; JSON holds all."""
 SHOWN_UNMATCHED_RATIO: Final = 0.005
 """Of either recording's kernel time: less is counted but not listed."""
-CAUSE_WORDS: Final = {
-    IdleCause.HOST: "waits for the host",
-    IdleCause.SYNC: "host waits for the GPU",
-    IdleCause.COMMUNICATION: "waits for communication",
-    IdleCause.DEPENDENCY: "between kernels",
-    IdleCause.UNEXPLAINED: "unexplained",
-}
 
 
 def describe_validation(
@@ -203,7 +188,7 @@ def _op_sheet(validation: Validation, *, detailed: bool) -> Sheet:
     if len(rows) < validation.op_count:
         title += f", the first {len(rows)} of {validation.op_count}"
     unit = common_time_unit(row.measured_ns for row in rows)
-    details = _op_detail_columns(rows, unit) if detailed else ()
+    details = detail_columns(rows, unit, (3, 3, 4, 6), wraps=False) if detailed else ()
     return drop_empty_columns(Sheet(title=title, columns=(*_op_columns(rows, unit), *details)))
 
 
@@ -215,17 +200,9 @@ def _op_columns(rows: Sequence[OpComparison], unit: TimeUnit) -> Iterator[SheetC
     yield time_column("predicted", (row.predicted_ns for row in rows), unit, rank=1)
     yield time_column("measured", (row.measured_ns for row in rows), unit)
     yield change_column("error", (row.error_ratio for row in rows))
-    yield covered_column(rows, rank=3)
+    yield covered_column((row.is_covered for row in rows), rank=3)
     yield method_column((row.method for row in rows), rank=4)
     yield reason_column("why", map(explain, rows), rank=2)
-
-
-def _op_detail_columns(rows: Sequence[OpComparison], unit: TimeUnit) -> Iterator[SheetColumn]:
-    yield interval_column(rows, unit, rank=3)
-    yield bound_column(rows, unit, rank=3)
-    yield limit_column(rows, rank=4)
-    yield reason_column("reason", (row.reason for row in rows), rank=6, wraps=False)
-    yield module_column(rows, rank=8)
 
 
 def explain(op: OpComparison) -> str:

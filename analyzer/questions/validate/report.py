@@ -181,10 +181,10 @@ class Validation:
     iteration: IterationComparison
     total: FamilyComparison
     families: tuple[FamilyComparison, ...]
-    ops: tuple[OpComparison, ...]
+    intervals: Coverage
     op_count: int
     """Distinct ops compared, also those that `ops` leaves out."""
-    intervals: Coverage
+    ops: tuple[OpComparison, ...]
     unmatched: tuple[Unmatched, ...]
     """In order of time, longest first."""
     warnings: tuple[str, ...] = field(default=())

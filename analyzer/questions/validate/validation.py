@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Unpack
 
 import numpy as np
 
@@ -10,15 +10,14 @@ from ....arrays import Rows
 from ....errors import InputError, UnknownGpuError
 from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
-from ...iteration.analyze import run_analysis
-from ...iteration.recorded_warnings import warn_recorded
+from ...iteration.analyze import Asked, run_analysis
 from ...iteration.result import Analysis
-from ...iteration.warnings import warn
-from ...models.library import Library, load_library
+from ...iteration.warnings import unexplained_graph_ns, warn, warn_recorded
+from ...models.library import load_library
 from ...recorded.choice import ALL, choose_iteration
 from ...recorded.devices import source_gpu
-from ...recorded.window import Window, check_usable, select_window
-from ...whatif.scenario import Scenario
+from ...recorded.recording import choose_recording
+from ...recorded.window import Window, check_usable
 from .alignment import Alignment, align
 from .calls import KeyTable, list_calls
 from .comparison import (
@@ -40,48 +39,36 @@ LEAST_MATCHED_RATIO: Final = 0.5
 workload on GPUs of two vendors match by 100 %; BERT and ViT, both transformers, by 0 %."""
 
 
-def validate_traces(  # noqa: PLR0913 (all that one may ask, by name)
+def validate_traces(
     first: Trace,
     second: Trace,
     catalog: Catalog,
     *,
-    source: Gpu | None = None,
     target: Gpu | None = None,
     op_limit: int | None = 10,
-    library: Library | None = None,
-    scenario: Scenario | None = None,
-    iteration: int | str | None = None,
+    **asked: Unpack[Asked],
 ) -> Validation:
     """Predict `first` on the GPU of `second` and compare, op by op.
 
     `source` and `target` override what the recordings say of their GPUs; `op_limit` is the number of ops listed (None:
-    all). `iteration` says which one of either trace is meant, as for `analyze_trace`; a number means nothing to a trace
-    of a single one. Raises InputError where `second` has no GPU times, or where the two are not the same workload.
+    all). `iteration` is of either trace; a number means nothing to a trace of a single one. Raises InputError where
+    `second` has no GPU times, or where the two are not the same workload.
 
     >>> validation = validate_traces(measured, measured, catalog)
     >>> validation.total.call_count, round(validation.total.figures.mape, 2)
     (2, 0.0)
     """
-    asked_of = _ask_both(first, second, iteration)
-    chosen, choice = choose_iteration(second, asked_of[1])
-    window = select_window(chosen, choice.index)
+    asked_of = _ask_both(first, second, asked.get("iteration"))
+    window = choose_recording(second, asked_of[1]).window
     check_usable(window)
     if not len(window.kernel_rows):
         raise InputError(
             "the second trace holds no GPU kernels, so there is nothing to compare with: record it on the target GPU"
         )
     measured_on = target or _target_gpu(second, catalog, window)
-    models = library or load_library()
-    asked = scenario or Scenario()
-    predicted = run_analysis(
-        first,
-        catalog,
-        targets=[measured_on],
-        source=source,
-        library=models,
-        scenario=asked,
-        iteration=asked_of[0],
-    )
+    models = asked.get("library") or load_library()
+    of_first: Asked = {**asked, "targets": [measured_on], "library": models, "iteration": asked_of[0]}
+    predicted = run_analysis(first, catalog, **of_first)
     measured = run_analysis(
         second, catalog, targets=[measured_on], source=measured_on, library=models, iteration=asked_of[1]
     )
@@ -140,6 +127,7 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
     whole_ns = sum(item.measured_ns for item in ops)
     unmatched = [*list_unmatched(first, is_measured=False), *list_unmatched(second, is_measured=True)]
     ratios = target_ratios(first, second, len(alignment.rule))
+    unexplained_ns = float(unexplained_graph_ns(second.result).sum())
     return Validation(
         source=sides[0],
         target=sides[1],
@@ -152,8 +140,9 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
         intervals=count_covered(ops),
         unmatched=tuple(sorted(unmatched, key=lambda item: -item.time_ns)),
         warnings=(
+            *([f"what if, of the first trace: {', '.join(asked)}"] if (asked := first.result.scenario.changes) else []),
             *warn(first.result),
-            *(f"the trace of the target: {text}" for text in warn_recorded(second.result)),
+            *(f"the trace of the target: {text}" for text in warn_recorded(second.result, unexplained_ns)),
         ),
     )
 
@@ -167,9 +156,9 @@ def _advice(first: Half, second: Half) -> str:
 
 def _side(half: Half) -> Side:
     matched = half.parts.pair >= 0
-    choice = half.result.choice
+    choice = half.result.recorded.choice
     return Side(
-        iteration_index=half.result.iteration_index,
+        iteration_index=half.result.recorded.index,
         iteration_choice=choice.rule,
         recorded_iteration_count=choice.count,
         gpu=half.result.origin.name if half.result.origin is not None else None,

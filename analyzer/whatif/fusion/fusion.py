@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import parameter
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Trace
@@ -53,7 +53,8 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
     Everywhere: in each phase but the optimizer's as if it were one region, where the trace names its tensors.
     """
     compiled, everywhere = find_compiled(trace), scenario.fuse_elementwise
-    if not everywhere and not compiled.region_count:
+    region_count = int(compiled.is_region.sum())
+    if not everywhere and not region_count:
         return changed
     if everywhere and not names_tensors(trace):
         found = with_fused_elementwise(changed.graph, trace, workload)
@@ -68,9 +69,7 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
         graph=found.graph,
         base_ratio=changed.base_ratio * found.base_ratio,
         is_merged=found.is_merged,
-        compiled=CompiledCode(region_count=compiled.region_count, kernels_merged=found.kernels_merged)
-        if compiled.region_count
-        else None,
+        compiled=CompiledCode(region_count=region_count, kernels_merged=found.kernels_merged) if region_count else None,
         generated=found.generated,
         warnings=(*changed.warnings, nothing) if everywhere and not found.kernels_merged else changed.warnings,
     )
@@ -160,7 +159,7 @@ def _first_of(op: Rows, number_of: Rows, wanted: Rows) -> Mask:
     order = np.argsort(number, kind="stable")
     place = np.empty(len(op), dtype=np.int64)
     place[order] = np.arange(len(op)) - np.searchsorted(number[order], number[order])
-    return np.asarray((number != MISSING) & (place < np.append(wanted, 0)[number]))
+    return np.asarray((number != MISSING) & (place < at_rows(wanted, number, 0)))
 
 
 def _merge(graph: Graph, launches: Rows, links: Rows) -> Graph:

@@ -72,7 +72,7 @@ def with_compiled_layouts(trace: Trace, scenario: Scenario) -> Trace:
     passes. A ROCm build of PyTorch does not do this, which is not told apart here.
     """
     compiled = find_compiled(trace)
-    is_asked = scenario.fuse_elementwise or compiled.region_count > 0
+    is_asked = scenario.fuse_elementwise or bool(compiled.is_region.any())
     if not is_asked or not names_tensors(trace):
         return trace
     region = region_per_op(trace, compiled, is_everywhere=scenario.fuse_elementwise)

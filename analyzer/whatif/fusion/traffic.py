@@ -8,7 +8,7 @@ import numpy as np
 
 from ....formats.trace.signature import DTYPE_BYTES
 from ....formats.trace.tables import Trace
-from ...work import Family, family_of
+from ...work import Family, are_of_family
 from ...work.traffic import tensor_bytes
 from ..calls import operands_of
 from .chains import result_shape
@@ -80,7 +80,7 @@ class NamedTensors:
 def _readers(trace: Trace) -> dict[int, list[int]]:
     """Return the ops that read each storage; those that only view it do not."""
     table, ops = trace.operands, trace.ops
-    is_view = np.array([family_of(name) is Family.VIEW for name in trace.strings], dtype=bool)
+    is_view = are_of_family(trace.strings, Family.VIEW)
     rows = np.flatnonzero(~table.is_output.astype(bool) & ~is_view[ops.name[table.op]])
     readers: dict[int, list[int]] = {}
     for op, storage in zip(table.op[rows].tolist(), trace.tensors.storage[table.tensor[rows]].tolist(), strict=True):

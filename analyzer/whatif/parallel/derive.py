@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....arrays import Rows
+from ....arrays import Rows, at_rows
 from ....errors import InputError
 from ....formats.trace.column import row_count
 from ....formats.trace.tables import Phase, Trace
-from ...recorded.window import select_window
 from ..axis.change import with_batch
 from .check import check_plan
 from .data_parallel import Replication
@@ -47,7 +46,7 @@ def derive_ranks(
     [(0,), (1, 2), (3,)]
     """
     check_plan(plan)
-    taken = take_ops(trace, select_window(trace).op_rows)
+    taken = take_ops(trace, np.arange(row_count(trace.ops)))
     given, source = taken.trace, taken.source_op
     _check_kind(given, plan)
     is_told = not is_unidentified(given)
@@ -62,7 +61,7 @@ def derive_ranks(
             raise InputError(f"tp={plan.tp}, cp={plan.cp}, ep={plan.ep}: nothing shares tensors here: use dp, fsdp, pp")
         shared = shard(batched, plan)
         batched, experts = shared.trace, shared.expert_storages
-        source = np.append(source, -1)[shared.source_op]
+        source = at_rows(source, shared.source_op)
     if not is_told and plan.dp * plan.fsdp > 1 and (batched.ops.phase == Phase.BACKWARD).any():
         batched = identify_gradients(batched)
     layers = find_layers(batched)
@@ -130,7 +129,7 @@ def _derive_piece(
     changed, over = inserted.trace, replication.over()
     is_last = np.isin(inserted.insertion, list(replication.last_only))
     is_last |= np.arange(row_count(changed.ops)) >= tail_start(changed)
-    source_op = np.append(source_op, -1)[inserted.source_op]
+    source_op = at_rows(source_op, inserted.source_op)
     rest, kept = _cut_to_rank(changed, parameters, over, tail)
     return RankTrace(
         trace=rest,

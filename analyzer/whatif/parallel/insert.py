@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....arrays import Rows
+from ....arrays import Rows, at_rows
 from ....formats.trace.column import MISSING, TableT, build_table, columns, renumber, row_count, take_rows
 from ....formats.trace.signature import Signature
 from ....formats.trace.tables import (
@@ -197,8 +197,8 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
     number: Rows = np.full(count, MISSING, dtype=np.int64)
     number[rows] = np.arange(len(rows))
     parent = trace.ops.parent.astype(np.int64)
-    while (lost := (parent >= 0) & (np.append(number, MISSING)[parent] < 0)).any():
-        parent = np.where(lost, np.append(parent, MISSING)[parent], parent)
+    while (lost := (parent >= 0) & (at_rows(number, parent) < 0)).any():
+        parent = np.where(lost, at_rows(parent, parent), parent)
     lives = find_lives(trace)
     ops = replace(trace.ops, parent=parent.astype(np.int32))
     taken = replace(
@@ -270,7 +270,7 @@ def _lasts(insertions: Insertions, number: Rows, count: int) -> dict[int, int]:
 
 def _taken(table: TableT, number: Rows) -> TableT:
     """Return the rows of the ops that are left, in their new order."""
-    op: Rows = np.append(number, MISSING)[table.op]  # type: ignore[attr-defined]
+    op: Rows = at_rows(number, table.op)  # type: ignore[attr-defined]
     kept = np.flatnonzero(op >= 0)
     return take_rows(renumber(table, "ops", number), kept[np.argsort(op[kept], kind="stable")])
 

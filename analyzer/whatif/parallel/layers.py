@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
 from ...work.lookup import WorkLookup
@@ -55,7 +55,7 @@ def find_layers(trace: Trace) -> Layers:
     is_forward = is_pass & (phase != Phase.BACKWARD)
     block_of_text, blocks = _blocks(trace, np.unique(trace.ops.module[is_forward & (trace.ops.module >= 0)]))
     module = trace.ops.module
-    block = np.where(module >= 0, np.append(block_of_text, MISSING)[module], MISSING)
+    block = np.where(module >= 0, at_rows(block_of_text, module), MISSING)
     forward_rows = np.flatnonzero(is_forward)
     has_module = module[forward_rows] >= 0
     named = block[forward_rows] >= 0
@@ -74,10 +74,10 @@ def find_layers(trace: Trace) -> Layers:
         of_op[forward_rows], layer_count = _equal_work(trace, forward_rows)
     backward_rows = np.flatnonzero(is_pass & (phase == Phase.BACKWARD))
     forward = trace.ops.forward[backward_rows].astype(np.int64)
-    linked = (forward >= 0) & (np.append(of_op, NO_LAYER)[forward] != NO_LAYER)
+    linked = (forward >= 0) & (at_rows(of_op, forward, NO_LAYER) != NO_LAYER)
     if len(backward_rows):
         last = int(of_op[forward_rows].max(initial=layer_count))
-        of_op[backward_rows] = _hold(np.where(linked, np.append(of_op, NO_LAYER)[forward], last), linked, last)
+        of_op[backward_rows] = _hold(np.where(linked, at_rows(of_op, forward, NO_LAYER), last), linked, last)
     return Layers(count=max(layer_count, 1), of_op=of_op, is_named=is_named)
 
 

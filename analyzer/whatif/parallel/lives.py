@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.column import MISSING, build_table, row_count
 from ....formats.trace.signature import DTYPE_BYTES
 from ....formats.trace.tables import MemoryTable, Trace
@@ -85,12 +85,12 @@ def write_lives(trace: Trace, lives: Lives | None, new_storages: Rows, lasts: Ma
         return trace
     first, last, is_made = _uses(trace)
     storage = np.concatenate([lives.storage, new_storages])
-    used = (storage < len(first)) & (np.append(first, MISSING)[np.minimum(storage, len(first))] >= 0)
+    used = (storage < len(first)) & (at_rows(first, np.minimum(storage, len(first))) >= 0)
     old = len(lives.storage)
-    first, last = (np.append(column, MISSING)[np.minimum(storage, len(column))] for column in (first, last))
-    is_made = np.append(is_made, False)[np.minimum(storage, len(is_made))]
+    first, last = (at_rows(column, np.minimum(storage, len(column))) for column in (first, last))
+    is_made = at_rows(is_made, np.minimum(storage, len(is_made)), False)
     sizes = storage_bytes(trace)
-    new_size = np.append(sizes, 0.0)[np.minimum(new_storages, len(sizes))]
+    new_size = at_rows(sizes, np.minimum(new_storages, len(sizes)), 0.0)
     made, dropped = np.full(len(storage), MISSING, dtype=np.int64), np.full(len(storage), MISSING, dtype=np.int64)
     made[:old] = np.where(lives.is_made_late, first[:old], lives.made)
     dropped[:old] = np.where(lives.is_dropped_late, last[:old], lives.dropped)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError
 from ....formats.trace.column import MISSING, row_count, take_rows
 from ....formats.trace.signature import Argument, Signature, TensorSpec
@@ -87,7 +87,7 @@ def find_parameters(trace: Trace) -> Parameters:
         first_op=first_op,
         ready_op=ready,
         gradient=gradient,
-        gradient_bytes=np.where(gradient >= 0, np.append(sizes, 0.0)[gradient], 0.0),
+        gradient_bytes=np.where(gradient >= 0, at_rows(sizes, gradient, 0.0), 0.0),
     )
 
 
@@ -293,7 +293,7 @@ def _cut_results(results: tuple[Argument, ...], share: Rows, known: _Cuts) -> tu
 def _cut_counts(trace: Trace, owner: Rows, over: Rows, tail: int) -> Rows:
     """Return the tensors' sizes: those that nothing before the tail uses are shards."""
     tensors = trace.tensors
-    share = np.append(np.maximum(over, 1), 1)[owner[tensors.storage]]
+    share = at_rows(np.maximum(over, 1), owner[tensors.storage], 1)
     before = np.zeros(row_count(tensors), dtype=bool)
     before[trace.operands.tensor[trace.operands.op < tail]] = True
     return np.where(before | (tensors.element_count <= 1), tensors.element_count, -(-tensors.element_count // share))
@@ -308,7 +308,7 @@ def _cut_memory(trace: Trace, owner: Rows, over: Rows, tail: int) -> MemoryTable
     block = np.where(inside, events.block, 0)
     used_before = np.zeros(len(owner), dtype=bool)
     used_before[trace.tensors.storage[trace.operands.tensor[trace.operands.op < tail]]] = True
-    lookup = np.append(over, 1)[owner[block]]
+    lookup = at_rows(over, owner[block], 1)
     share = np.where(inside & ~used_before[block], lookup, 1)
     size = -(-np.abs(events.size_bytes) // np.maximum(share, 1)) * np.sign(events.size_bytes)
     gone = inside & ~used_before[block] & (lookup == 0)

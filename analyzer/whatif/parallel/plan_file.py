@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from ....errors import InputError
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+
 from ....formats.trace.printable import clean_text
-from ....specs.documents import read_toml
-from .grammar import build_plan, format_plan, parse_plan
+from ....specs.documents import Entry, read_table, read_toml
+from .grammar import build_plan, parse_plan
 from .plan import ParallelPlan
 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -32,7 +33,19 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "recompute": {"mode": "recompute"},
 }
 """Table → key → word of a plan; `[shard]` has module paths for keys."""
-_SHARD: Final = "shard"
+_Value = Annotated[
+    bool | Annotated[int, Meta(ge=-1, le=10**18)] | str, Meta(description="a whole number, true, false or text")
+]
+
+
+def _table(name: str, keys: Mapping[str, Any]) -> type[Struct]:
+    fields = [(key, kind | UnsetType, UNSET) for key, kind in keys.items()]
+    return defstruct(name, fields, forbid_unknown_fields=True)
+
+
+_TABLES: Final = _table(
+    "Plan", {**{name: _table(name, dict.fromkeys(keys, _Value)) for name, keys in SECTIONS.items()}, "shard": Entry}
+)
 
 
 class ShardKind(StrEnum):
@@ -73,75 +86,21 @@ def load_plan(path: Path, gpu_count: int | None = None) -> PlanDocument:
     >>> path = folder / "plan.toml"
     >>> _ = path.write_text('[mesh]\\ntp = 2\\n[shard]\\n"*.head" = "vocab"\\n[recompute]\\nmode = "full"\\n')
     >>> found = load_plan(path, 8)
-    >>> format_plan(found.plan), found.shard["*.head"].value
-    ('dp=4,tp=2,recompute=full', 'vocab')
+    >>> found.plan.dp, found.shard["*.head"].value
+    (4, 'vocab')
     """
     document = read_toml(path)
-    expected = (*SECTIONS, _SHARD)
-    for name, table in document.items():
-        if name not in expected:
-            raise InputError(f"{path.name}: [{clean_text(name)}]: expected {', '.join(f'[{key}]' for key in expected)}")
-        if not isinstance(table, dict):
-            raise InputError(f"{path.name}: {name}: expected a table [{name}], found {_kind(table)}")
-    plan = build_plan(_pairs(document, path.name), gpu_count, where=path.name)
-    return PlanDocument(plan=plan, shard=dict(_rules(document.get(_SHARD, {}), path.name)))
+    read_table(document, _TABLES, path.name)
+    plan = build_plan(_pairs(document), gpu_count, where=path.name)
+    rules = {
+        pattern: read_table(kind, ShardKind, f"{path.name}: shard, {clean_text(pattern)}")
+        for pattern, kind in document.get("shard", {}).items()
+    }
+    return PlanDocument(plan=plan, shard=rules)
 
 
-def save_plan(document: PlanDocument, path: Path) -> None:
-    """Write a plan as the TOML that `load_plan` reads."""
-    from ....formats.files.open import write_atomic
-
-    words = dict(pair.split("=") for pair in format_plan(document.plan).split(","))
-    lines = []
-    for name, keys in SECTIONS.items():
-        own = {key: words[word] for key, word in _written(keys).items() if word in words}
-        if own:
-            lines += [f"[{name}]", *(f"{key} = {_toml(text)}" for key, text in own.items()), ""]
-    if document.shard:
-        lines += ["[shard]", *(f"{_quoted(pattern)} = {_quoted(kind)}" for pattern, kind in document.shard.items()), ""]
-    write_atomic(path, "\n".join(lines).encode())
-
-
-def _pairs(document: Mapping[str, Any], file: str) -> Iterator[tuple[str, str | None]]:
+def _pairs(document: Entry) -> Iterator[tuple[str, str]]:
     """Yield the words of a plan that the tables hold."""
     for name, keys in SECTIONS.items():
         for key, value in document.get(name, {}).items():
-            where = f"{file}: [{name}] {clean_text(key)}"
-            if key not in keys:
-                raise InputError(f"{where}: expected one of {', '.join(keys)}")
-            if isinstance(value, bool):
-                yield keys[key], "on" if value else "off"
-            elif isinstance(value, int | str):
-                yield keys[key], str(value)
-            else:
-                raise InputError(f"{where}: expected a number, true, false or text, found {_kind(value)}")
-
-
-def _rules(table: Mapping[str, Any], file: str) -> Iterator[tuple[str, ShardKind]]:
-    names = [kind.value for kind in ShardKind]
-    for pattern, value in table.items():
-        if value not in names:
-            found = repr(clean_text(value)) if isinstance(value, str) else _kind(value)
-            where = f"{file}: [shard] {clean_text(pattern)!r}"
-            raise InputError(f"{where}: expected one of {', '.join(names)}, found {found}")
-        yield pattern, ShardKind(value)
-
-
-def _written(keys: Mapping[str, str]) -> dict[str, str]:
-    """Return the word that `format_plan` writes for each key."""
-    short = {"micro_batch": "mb", "micro_batches": "ga", "overlap_gradients": "overlap"}
-    return {key: short.get(word, word) for key, word in keys.items()}
-
-
-def _toml(text: str) -> str:
-    return {"on": "true", "off": "false"}.get(text) or (text if text.isdigit() else f'"{text}"')
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _kind(value: object) -> str:
-    names = {bool: "true or false", int: "a number", float: "a fraction", str: "text", list: "a list", dict: "a table"}
-    return names.get(type(value), "something else")
+            yield keys[key], {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

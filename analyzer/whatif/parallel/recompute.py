@@ -9,7 +9,7 @@ import numpy as np
 from ....arrays import Mask, Rows
 from ....formats.trace.column import row_count
 from ....formats.trace.tables import Phase, Trace
-from ...work import Family, family_of
+from ...work import Family, are_of_family
 from .insert import Inserted, Insertion, Insertions, insert_ops
 from .plan import RecomputeMode
 
@@ -82,5 +82,5 @@ def _repeat(insertions: Insertions, uses: Mapping[int, list[tuple[int, int]]], s
 
 def _attention_ops(trace: Trace) -> Mask:
     """Mark the ops of attention itself: fused ones, and products of batches of matrices with what lies between."""
-    fused = np.array([family_of(text) is Family.ATTENTION for text in trace.strings], dtype=bool)
+    fused = are_of_family(trace.strings, Family.ATTENTION)
     return np.asarray(fused[trace.ops.name])

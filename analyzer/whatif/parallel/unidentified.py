@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Rows
+from ....arrays import Rows, at_rows
 from ....errors import InputError
 from ....formats.trace.column import MISSING, build_table, row_count
 from ....formats.trace.signature import TensorSpec
@@ -135,11 +135,11 @@ def _forward_before(trace: Trace, rows: Rows) -> Rows:
     ops = trace.ops
     is_forward = ops.phase != Phase.BACKWARD
     is_forward &= np.arange(row_count(ops)) < tail_start(trace)
-    linked = (ops.forward >= 0) & (ops.phase == Phase.BACKWARD) & np.append(is_forward, False)[ops.forward]
+    linked = (ops.forward >= 0) & (ops.phase == Phase.BACKWARD) & at_rows(is_forward, ops.forward, False)
     at = np.maximum.accumulate(np.where(linked, np.arange(len(linked)), MISSING))[rows]
     backward = np.flatnonzero(ops.phase == Phase.BACKWARD)
     turn = np.flatnonzero(is_forward[: int(backward[0])]) if len(backward) else np.zeros(0, dtype=np.int64)
-    return np.where(at >= 0, np.append(ops.forward, MISSING)[at], turn[-1] if len(turn) else 0).astype(np.int64)
+    return np.where(at >= 0, at_rows(ops.forward, at), turn[-1] if len(turn) else 0).astype(np.int64)
 
 
 def _listed(trace: Trace) -> list[_Gradient]:

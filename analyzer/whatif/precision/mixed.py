@@ -14,7 +14,7 @@ import numpy as np
 from ....formats.trace.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, KEEPS_ITS_TYPE, Cast
 from ....formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
-from ...work import Family, family_of
+from ...work import Family, are_of_family
 from ..axis.rules import WEIGHTS
 from ..calls import (
     Rewriter,
@@ -66,7 +66,7 @@ class AutocastWalk:
         is_flat = are_operands_flat(self.trace)  # else outer and inner ops would both note the types of their tensors
         storages = self.trace.tensors.storage.tolist()
         touched = _storages_by_role(self.trace)
-        is_view = [family_of(item) is Family.VIEW for item in self.trace.strings]
+        is_view = are_of_family(self.trace.strings, Family.VIEW).tolist()
         unfinished = _unfinished_ops(self.trace, is_view, inputs, outputs, storages)
         guess = Predecessors(self.trace)
         outer = outermost_casts(self.trace, short)

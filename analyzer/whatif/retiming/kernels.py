@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Rows, group_rows
+from ....arrays import Floats, Rows, at_rows, group_rows
 from ....errors import InputError
 from ....formats.trace.column import row_count
 from ....formats.trace.limits import MAX_INTEGER
@@ -113,7 +113,7 @@ def _factors(before: _Version, after: _Version, fleet: Fleet, library: Library) 
     """Return the factor on each kernel's duration, and the rule that it comes from."""
     original, changed, owners = before.trace, after.trace, _owners(before)
     columns = (original.ops.name, original.ops.signature, changed.ops.signature)
-    keys = [np.append(column, -1)[owners] for column in columns]
+    keys = [at_rows(column, owners) for column in columns]
     keys += [original.kernels.name, changed.kernels.name, original.kernels.kind]
     first, group = group_rows([np.asarray(key, dtype=np.int64) for key in keys])
     pairs = [_pair(before, after, int(owners[row]), row) for row in first.tolist()]
@@ -201,7 +201,7 @@ def _kernel_of_op(trace: Trace) -> Rows:
         op, kernel = op[op >= 0], kernel[op >= 0]
         np.maximum.at(longest, op, rank[kernel])
         op = trace.ops.parent[op].astype(np.int64)
-    return np.append(order, -1)[longest]
+    return at_rows(order, longest)
 
 
 def _warnings(trace: Trace, rule: npt.NDArray[np.int8], lost: int) -> Iterator[str]:

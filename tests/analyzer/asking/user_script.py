@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import wavecast
-from wavecast import InputError, Machines, Report, Trace, WhatIfs
+from wavecast import InputError, Report, Trace
 
 SAMPLES = Path("samples")
 H100 = SAMPLES / "bert_small-inference-bf16-b1-h100.json.gz"
@@ -32,8 +32,8 @@ def answers() -> Sequence[Report]:
         gpus=[8, 16],
         plan="fsdp=*",
         max_memory="70GiB",
-        machines=Machines(nodes=("DGX/HGX H100",)),
-        what_ifs=WhatIfs(precision="fp16"),
+        node="DGX/HGX H100",
+        precision="fp16",
     )
     changed: wavecast.ComparisonReport = wavecast.compare(H100, MI300X, on=["H100 SXM"], max_slowdown="3%")
     held: wavecast.OverviewReport = wavecast.overview(trace, top=None)

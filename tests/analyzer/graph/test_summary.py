@@ -13,7 +13,7 @@ from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
 from wavecast.analyzer.graph.latencies import Term
 from wavecast.analyzer.graph.place import Links
 from wavecast.analyzer.graph.rules import lane_firsts
-from wavecast.analyzer.graph.steps import with_iterations
+from wavecast.analyzer.recorded.recording import with_iterations
 from wavecast.analyzer.replay.paths import measured_path
 from wavecast.formats.trace.tables import KernelKind, Trace
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synthesize_timeline
 from wavecast.analyzer.host.launches import multi_tensor_launches
-from wavecast.analyzer.host.script import script_speed_of, with_script_time
+from wavecast.analyzer.host.timeline import script_speed_of, with_script_time
 from wavecast.errors import InputError
 from wavecast.formats.measured.host_speed import REFERENCE_HOST
 from wavecast.formats.trace.codec import decode, encode

@@ -12,8 +12,7 @@ import pytest
 import wavecast
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast as program
-from wavecast.analyzer.asking.question import WhatIfs
-from wavecast.analyzer.asking.what_if_options import complete_hosts
+from wavecast.analyzer.asking.what_ifs import complete_hosts
 from wavecast.analyzer.host import load_host_costs
 from wavecast.analyzer.host.costs import known_host_half_width, unknown_host_half_width
 from wavecast.analyzer.host.kinds import KINDS, KindSpeeds, kind_times_ns, speeds_between
@@ -241,27 +240,6 @@ def test_words_that_are_no_host(text: str, pair: tuple[Trace, Trace]) -> None:
     assert len(str(caught.value)) < 400
     with pytest.raises(InputError):
         check_host(text)
-
-
-def test_the_old_name_says_so_and_asks_the_same() -> None:
-    asked = ["analyze", str(SHAPES), "--to", "l4", "--format", "json", "--top", "0"]
-    old, new = (CliRunner().invoke(program, [*asked, option, "1.5"]) for option in ("--cpu-speed", "--host"))
-    assert (old.exit_code, new.exit_code) == (0, 0)
-    assert old.stdout == new.stdout
-    assert old.stderr == "Note: --cpu-speed is now called --host; the old name goes with the next version\n"
-    assert new.stderr == ""
-    assert json.loads(new.stdout)["scenario"]["cpu_speed"] == 1.5
-    both = CliRunner().invoke(program, [*asked, "--cpu-speed", "1.5", "--host", "2"])
-    assert both.exit_code == 2
-    assert "--cpu-speed is what --host was called before: leave it out" in both.stderr
-
-
-def test_python_warns_of_the_old_name(shapes: Trace) -> None:
-    with pytest.warns(DeprecationWarning, match="now called host"):
-        old = WhatIfs(cpu_speed=1.5).scenario(shapes)
-    assert old == WhatIfs(host=1.5).scenario(shapes)
-    with pytest.raises(InputError, match="leave it out"):
-        WhatIfs(cpu_speed=1.5, host=1.5).scenario(shapes)
 
 
 def test_a_known_host_narrows_the_interval(shapes: Trace) -> None:

@@ -10,8 +10,8 @@ from wavecast import load_trace
 from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.analyzer.iteration.batches import EQUAL_RATIO, with_batches
 from wavecast.analyzer.iteration.report import AnalysisReport, BatchChoice
-from wavecast.analyzer.questions.analyze.page.csv import BATCH_COLUMNS, draw_gpus_csv
 from wavecast.analyzer.questions.analyze.page.page import describe_report
+from wavecast.analyzer.questions.analyze.page.records import BATCH_COLUMNS, gpu_table
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError
 from wavecast.formats.trace.column import build_table
@@ -93,12 +93,12 @@ def test_a_scenario_holds_for_every_batch(found: AnalysisReport, recorded: Trace
 def test_the_page_and_the_table_show_them(found: AnalysisReport) -> None:
     page = str(describe_report(found, name="gpt2"))
     assert "largest" in page
-    assert draw_gpus_csv(found).splitlines()[0].endswith(",".join(BATCH_COLUMNS))
+    assert gpu_table(found).to_csv().splitlines()[0].endswith(",".join(BATCH_COLUMNS))
 
 
 def test_the_columns_stay_away_unasked(found: AnalysisReport) -> None:
     unasked = replace(found, predictions=tuple(replace(row, batches=None) for row in found.predictions))
-    assert "largest_batch" not in draw_gpus_csv(unasked)
+    assert "largest_batch" not in gpu_table(unasked).to_csv()
 
 
 def test_a_batch_of_one_is_refused(recorded: Trace) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from wavecast import load_trace
 from wavecast.analyzer.iteration.analyze import report_on, run_analysis
-from wavecast.analyzer.iteration.decision.chances import Chances, add_chances, chances_of
+from wavecast.analyzer.iteration.decision.chances import MOST_DRAWN, Chances, add_chances, chances_of
 from wavecast.analyzer.iteration.decision.joint_errors import OWN, JointErrors, joint_errors, levels
 from wavecast.analyzer.iteration.decision.observed import MEASURED, Observation, condition, correct_rows
 from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction
 from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.questions.analyze.page.chances import chance_sentences
-from wavecast.analyzer.questions.analyze.page.json import draw_report_json
+from wavecast.analyzer.questions.analyze.page.records import draw_report_json
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
@@ -103,6 +103,14 @@ def test_equal_ones_share_the_first_place_and_those_that_do_not_fit_have_none() 
     found = replace(four, may=np.array([True, True, True, False])).first_places()[0]
     assert found[:3] == pytest.approx([1 / 3] * 3, abs=0.04)
     assert found[3] == 0
+
+
+def test_of_very_many_those_that_stand_a_chance_are_drawn_together() -> None:
+    times = [1.0, 1.01, *np.linspace(3.0, 4.0, MOST_DRAWN).tolist()]
+    many = chances(times, errors_of([0.05] * len(times)), times[::-1]).first_places()
+    few = chances(times[:2], errors_of([0.05, 0.05])).first_places()
+    assert many[0][:2] == pytest.approx(few[0], abs=0.04)
+    assert [found.sum() for found in many] == pytest.approx([1.0, 1.0])
 
 
 def test_what_gpus_have_in_common() -> None:

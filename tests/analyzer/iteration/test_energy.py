@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.iteration.decision.electricity import Electricity, PowerDraw
 from wavecast.analyzer.iteration.report import GpuPrediction
-from wavecast.analyzer.page.chart import Chart
-from wavecast.analyzer.questions.analyze.page.energy_chart import chart_energy
+from wavecast.analyzer.page.page import Chart
+from wavecast.analyzer.questions.analyze.page.front_charts import chart_energy
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 GPT = SAMPLES / "gpt2_small-inference-bf16-b4-shapes.json.gz"
@@ -96,9 +96,9 @@ def test_an_observed_time_moves_the_energy() -> None:
 
 
 def test_a_run_is_billed_for_host_and_site() -> None:
-    asked = {"goal": "1000000 iterations", "electricity": Electricity(usd_per_kwh=0.2, co2_g_per_kwh=400)}
-    board = row_of("L4", **asked)
-    site = row_of("L4", goal=asked["goal"], electricity=Electricity(pue=1.5, host_w=100.0))
+    goal = "1000000 iterations"
+    board = row_of("L4", goal=goal, electricity=0.2, carbon=400)
+    site = row_of("L4", goal=goal, pue=1.5, host_watts=100.0)
     assert board.total is not None
     assert site.total is not None
     assert board.energy_j is not None
@@ -112,13 +112,11 @@ def test_a_run_is_billed_for_host_and_site() -> None:
 
 
 def test_energy_is_an_order() -> None:
-    rows = analyzed(selection=wavecast.Selection(sort="energy")).report.predictions
+    rows = analyzed(sort="energy").report.predictions
     joules = [row.billed_j or nan for row in rows if row.fits is not False]
     assert joules == pytest.approx(sorted(joules), rel=1e-3)
     assert len(joules) > 100
-    by_host = analyzed(
-        selection=wavecast.Selection(sort="energy"), electricity=Electricity(host_w=2000.0)
-    ).report.predictions
+    by_host = analyzed(sort="energy", host_watts=2000.0).report.predictions
     assert by_host[0].iteration_ns < rows[0].iteration_ns
 
 
@@ -140,7 +138,7 @@ def test_what_electricity_cannot_mean_is_refused(asked: dict[str, Any], expected
 
 
 def test_the_chart_is_drawn_where_energy_is_asked_about() -> None:
-    asked = analyzed("H100 SXM5", "L4", "T4", selection=wavecast.Selection(sort="energy"))
+    asked = analyzed("H100 SXM5", "L4", "T4", sort="energy")
     titles = [block.title for block in asked.illustrated_page().blocks if isinstance(block, Chart)]
     assert "Energy against time" in titles
     chart = chart_energy(asked.report)

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.iteration.analyze import report_on, run_analysis
-from wavecast.analyzer.iteration.finite import check_times
+from wavecast.analyzer.iteration.analyze import check_times, report_on, run_analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.page.encoding import encode_csv, encode_json
-from wavecast.analyzer.questions.analyze.page.csv import draw_gpus_csv, draw_ops_csv
-from wavecast.analyzer.questions.analyze.page.json import draw_report_json
+from wavecast.analyzer.questions.analyze.page.records import draw_report_json, gpu_table, op_table
 from wavecast.analyzer.whatif.apply import change_trace
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.errors import InputError, WavecastError
@@ -68,7 +66,7 @@ def check_drawn(trace: Trace, scenario: Scenario) -> None:
     """Whatever is drawn holds finite times alone."""
     report = report_on(run_analysis(trace, CATALOG, targets=GPUS, scenario=scenario), op_limit=None)
     json.loads(draw_report_json(report, with_ops=True), parse_constant=pytest.fail)
-    for text in (draw_gpus_csv(report), draw_ops_csv(report)):
+    for text in (gpu_table(report).to_csv(), op_table(report).to_csv()):
         assert not {"nan", "inf", "-inf"} & set(text.replace("\n", ",").split(","))
     for row in report.predictions:
         assert np.isfinite([row.iteration_ns, row.gpu_busy_ns, *row.idle_ns.values(), *row.methods.values()]).all()
@@ -221,7 +219,7 @@ def test_ops_without_a_formula_are_written_too() -> None:
     report = report_on(run_analysis(trace, CATALOG, targets=GPUS), op_limit=None)
     _, op = json.loads(draw_report_json(report, with_ops=True))["ops"]
     assert (op["method"], op["predicted_ns"], op["predicted_low_ns"], op["share"]) == ("unmodelled", 0.0, None, 0.0)
-    assert draw_ops_csv(report).count("\n") == 3
+    assert op_table(report).to_csv().count("\n") == 3
 
 
 def test_a_model_that_gives_no_time_is_named(root_dir: Path) -> None:

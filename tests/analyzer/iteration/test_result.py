@@ -94,7 +94,7 @@ def busy(build: TraceBuilder) -> Trace:
 def test_nothing_asked_changes_nothing(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     result = ask(toy_trace(), gpu(), gpu(name="Twin"))
     assert result.slowdown.host_ratio == result.slowdown.stretch_ratio == 1.0
-    assert result.trace is result.recorded_trace
+    assert result.trace is result.recorded.trace
     np.testing.assert_allclose(result.forecast.iteration_ns, 2_000_000)
     same = ask(toy_trace(), gpu(), gpu(name="Twin"), scenario=Scenario(cpu_speed=1.0))
     np.testing.assert_array_equal(same.forecast.iteration_ns, result.forecast.iteration_ns)

@@ -17,9 +17,8 @@ from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Page, Passage
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.prediction.prediction import Method
-from wavecast.analyzer.questions.analyze.page.csv import draw_gpus_csv, draw_ops_csv
-from wavecast.analyzer.questions.analyze.page.json import draw_report_json
 from wavecast.analyzer.questions.analyze.page.page import describe_report
+from wavecast.analyzer.questions.analyze.page.records import draw_report_json, gpu_table, op_table
 
 CheckGolden = Callable[[str, str], None]
 NAME = "tiny.json"
@@ -60,7 +59,7 @@ def test_a_trace_without_timings_says_so(shapes_report: AnalysisReport, check_go
 def test_other_formats(with_ops: bool, measured_report: AnalysisReport, check_golden: CheckGolden) -> None:
     name = "ops_report" if with_ops else "report"
     check_golden(f"{name}.json", draw_report_json(measured_report, with_ops=with_ops))
-    check_golden(f"{name}.csv", draw_ops_csv(measured_report) if with_ops else draw_gpus_csv(measured_report))
+    check_golden(f"{name}.csv", op_table(measured_report).to_csv() if with_ops else gpu_table(measured_report).to_csv())
     page = describe_report(measured_report, name=NAME, detailed_ops=with_ops)
     check_golden(f"{name}.md", draw_markdown(page))
 
@@ -97,7 +96,7 @@ def test_json_has_the_promised_keys(measured_report: AnalysisReport) -> None:
 
 
 def test_csv_columns_do_not_depend_on_the_data(measured_report: AnalysisReport, shapes_report: AnalysisReport) -> None:
-    tables = [list(csv.DictReader(StringIO(draw_gpus_csv(report)))) for report in (measured_report, shapes_report)]
+    tables = [list(csv.DictReader(StringIO(gpu_table(report).to_csv()))) for report in (measured_report, shapes_report)]
     assert set(tables[0][0]) == set(tables[1][0])
     assert [row["rank"] for row in tables[0]] == ["1", "2", "3", "4"]
     assert {f"share_{method.value}" for method in Method} <= set(tables[0][0])

@@ -9,12 +9,11 @@ import pytest
 import wavecast
 from wavecast.analyzer.iteration.alternatives import Alternative, try_alternatives
 from wavecast.analyzer.iteration.report import AnalysisReport
-from wavecast.analyzer.page.chart import Chart
-from wavecast.analyzer.page.page import Line, Passage, Tone
+from wavecast.analyzer.page.page import Chart, Line, Passage, Tone
 from wavecast.analyzer.page.sheet import Sheet
 from wavecast.analyzer.questions.analyze.api import IterationReport
-from wavecast.analyzer.questions.analyze.page.alternatives_chart import chart_alternatives
-from wavecast.analyzer.questions.analyze.page.cost_chart import chart_cost, pareto_front
+from wavecast.analyzer.questions.analyze.page.front_charts import chart_cost, pareto_front
+from wavecast.analyzer.questions.analyze.page.gpu_charts import chart_alternatives
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +40,7 @@ def test_the_illustrated_page_says_all_that_the_page_says(report: IterationRepor
 
 def test_of_a_whole_run_the_axes_are_its_own(root_dir: Path) -> None:
     path = root_dir / "samples" / "resnet50-training-bf16-b32-shapes.json.gz"
-    goal = wavecast.Goal.read("90000 iterations", deadline="8h", budget="40")
-    report = wavecast.analyze(path, goal=goal)
+    report = wavecast.analyze(path, goal="90000 iterations", deadline="8h", budget="40")
     chart = next(block for block in report.illustrated_page().blocks if isinstance(block, Chart))
     totals = {row.gpu: row.total for row in report.report.predictions if row.total is not None}
     for row in chart.rows:

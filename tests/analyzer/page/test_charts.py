@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 import wavecast
 from wavecast.analyzer import page, questions
-from wavecast.analyzer.page.chart import Chart
 from wavecast.analyzer.page.html import draw_html
-from wavecast.analyzer.page.page import Page, Passage, clean_page
+from wavecast.analyzer.page.page import Chart, Page, Passage, clean_page
 from wavecast.analyzer.page.vega import chart_document
 from wavecast.analyzer.questions.batch.charts import MOST_GPUS, MOST_TRACES, illustrate_batch
 from wavecast.analyzer.questions.batch.fleet import FleetTimes, summarize_fleet

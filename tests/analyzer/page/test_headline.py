@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from wavecast.analyzer.graph.export.path import PathSummary
+from wavecast.analyzer.graph.export.summary import PathSummary
 from wavecast.analyzer.iteration.report import AnalysisReport
 from wavecast.analyzer.questions.analyze.page.headline import background, headline
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision

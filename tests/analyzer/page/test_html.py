@@ -9,10 +9,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from wavecast.analyzer.page.chart import Chart
-from wavecast.analyzer.page.html import POLICY, draw_html
-from wavecast.analyzer.page.html_sheet import CHART_ROWS, FIRST_ROWS, LONGEST_CELL
-from wavecast.analyzer.page.page import Line, Page, Passage, Tone, build_page, facts, notes, opening, warnings
+from wavecast.analyzer.page.html import CHART_ROWS, FIRST_ROWS, LONGEST_CELL, POLICY, draw_html
+from wavecast.analyzer.page.page import Chart, Line, Page, Passage, Tone, build_page, facts, notes, opening, warnings
 from wavecast.analyzer.page.sheet import Sheet, SheetColumn
 from wavecast.analyzer.page.vega import LONGEST_TEXT, chart_library
 from wavecast.errors import InputError

@@ -154,10 +154,9 @@ def test_charts_follow_the_scheme_and_print_in_light(browser: Any, report: Path)
 
 
 def test_hostile_names_are_text_in_tooltips_and_switches(browser: Any, tmp_path: Path) -> None:
-    from wavecast.analyzer.page.chart import Chart
     from wavecast.analyzer.page.html import draw_html
-    from wavecast.analyzer.page.page import build_page
-    from wavecast.analyzer.page.vega import choice
+    from wavecast.analyzer.page.page import Chart, build_page
+    from wavecast.analyzer.page.plot import choice
 
     name = "</script><img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
     spec = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from wavecast.analyzer.asking.installation import describe_machine
+from wavecast.analyzer.asking.machine import Extra, LocalGpu
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.archive import page as archive
@@ -21,7 +22,6 @@ from wavecast.analyzer.questions.ranks.report import (
 )
 from wavecast.formats.archive.entry import Entry
 from wavecast.formats.archive.verify import Fault, Finding, Verification
-from wavecast.specs.local import Extra, LocalGpu
 
 CheckWhole = Callable[[Page], None]
 HOSTILE = "\x1b[31mname"
@@ -116,6 +116,6 @@ def test_what_matters_is_said() -> None:
 
 def test_records_are_json_and_csv() -> None:
     assert json.loads(ranks.draw_ranks_json(REPORT))["stragglers"][0]["rank"] == 3
-    assert ranks.draw_ranks_csv(REPORT).splitlines()[0].startswith("rank,gpu,iteration_ns")
+    assert ranks.rank_table(REPORT).to_csv().splitlines()[0].startswith("rank,gpu,iteration_ns")
     assert json.loads(archive.draw_verification_json(FOUND))["is_sound"] is False
     assert len(archive.draw_entries_csv(ENTRIES).splitlines()) == 3

@@ -15,9 +15,8 @@ from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.score.page.accuracy import describe_accuracy
-from wavecast.analyzer.questions.score.page.csv import draw_score_csv
-from wavecast.analyzer.questions.score.page.json import draw_score_json, read_score_json
 from wavecast.analyzer.questions.score.page.page import describe_score
+from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json, score_table
 from wavecast.analyzer.questions.score.report import (
     DecisionRow,
     NetworkRow,
@@ -156,7 +155,7 @@ def test_the_table(width: int | None, score: Score, check_golden: CheckGolden) -
 def test_other_formats(score: Score, check_golden: CheckGolden) -> None:
     check_golden("score.md", draw_markdown(describe_score(score)))
     check_golden("score.json", draw_score_json(score))
-    check_golden("score.csv", draw_score_csv(score))
+    check_golden("score.csv", score_table(score).to_csv())
 
 
 def test_every_drawing_is_whole(score: Score, assert_drawn_whole: Callable[[Page], None]) -> None:
@@ -195,9 +194,9 @@ def test_a_score_with_parts_missing_is_refused() -> None:
 
 
 def test_csv_columns_do_not_depend_on_the_data(score: Score) -> None:
-    full = list(csv.reader(StringIO(draw_score_csv(score))))
+    full = list(csv.reader(StringIO(score_table(score).to_csv())))
     assert len(full) == 1 + len(score.rows)
-    empty = list(csv.reader(StringIO(draw_score_csv(replace(score, rows=())))))
+    empty = list(csv.reader(StringIO(score_table(replace(score, rows=())).to_csv())))
     assert empty == full[:1]
 
 
@@ -205,4 +204,4 @@ def test_an_empty_score_can_be_written() -> None:
     score = Score(weights="nothing", rows=())
     assert all(form.draw(describe_score(score), Screen()) for form in PAGE_FORMATS)
     assert draw_score_json(score)
-    assert draw_score_csv(score)
+    assert score_table(score).to_csv()

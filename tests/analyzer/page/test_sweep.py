@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import wavecast
 from wavecast import SensitivityAnswer, SweepAnswer
-from wavecast.analyzer.page.chart import Chart
-from wavecast.analyzer.page.page import Page
+from wavecast.analyzer.page.page import Chart, Page
 from wavecast.analyzer.questions.sweep.page.charts import sensitivity_chart, sweep_charts
 
 

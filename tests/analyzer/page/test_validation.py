@@ -10,8 +10,8 @@ from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.prediction.prediction import Method
-from wavecast.analyzer.questions.validate.json import draw_validation_csv, draw_validation_json
 from wavecast.analyzer.questions.validate.page import describe_validation, explain
+from wavecast.analyzer.questions.validate.records import compared_op_table, draw_validation_json
 from wavecast.analyzer.questions.validate.report import (
     Coverage,
     FamilyComparison,
@@ -119,7 +119,7 @@ def test_table(width: int | None, validation: Validation, check_golden: CheckGol
 def test_other_formats(validation: Validation, check_golden: CheckGolden) -> None:
     check_golden("validate.md", draw_markdown(describe(validation, detailed_ops=True)))
     check_golden("validate.json", draw_validation_json(validation))
-    check_golden("validate.csv", draw_validation_csv(validation))
+    check_golden("validate.csv", compared_op_table(validation).to_csv())
 
 
 def test_every_drawing_is_whole(validation: Validation, assert_drawn_whole: Callable[[Page], None]) -> None:

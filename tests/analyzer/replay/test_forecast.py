@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.latencies import Term, generation_latencies
-from wavecast.analyzer.graph.steps import with_iterations
 from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
+from wavecast.analyzer.recorded.recording import with_iterations
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay import forecast as forecast_module
 from wavecast.analyzer.replay.binding import durations_ns

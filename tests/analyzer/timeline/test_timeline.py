@@ -121,9 +121,8 @@ def both_sides(trace: Trace, timing_of: Callable[[Graph], Timing]) -> tuple[Time
         graph,
         "B",
         notes=no_notes(len(graph.nodes.row)),
+        timing=timing,
         end_ns=end,
-        duration_ns=durations_ns(graph, timing),
-        host_ratio=float(timing.host_ratio[0]),
         path=replayed_path(trace, graph, timing, end, window.index),
     )
     return build_timeline(window, (measured, predicted)), graph, end
@@ -300,7 +299,7 @@ def test_predicted_kernels_say_how_their_time_came_about(
     end_ns = replay(graph, timing)[:, 0]
     sides = (
         measured_side(trace, graph, "Base", notes=op_notes(workload, rows)),
-        predicted_side(trace, graph, "Target", notes=notes, end_ns=end_ns, duration_ns=duration),
+        predicted_side(trace, graph, "Target", notes=notes, timing=timing, end_ns=end_ns),
     )
     events = json.loads(encode_events(timeline_events(build_timeline(window, sides))))["traceEvents"]
     said = {(event["pid"], event["args"].get("op")): event for event in events if event.get("cat") == "kernel"}

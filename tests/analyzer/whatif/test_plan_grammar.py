@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.whatif.parallel.grammar import format_plan, parse_plan
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
-from wavecast.analyzer.whatif.parallel.plan_file import PlanDocument, ShardKind, load_plan, read_plan, save_plan
+from wavecast.analyzer.whatif.parallel.plan_file import ShardKind, load_plan, read_plan
 from wavecast.errors import InputError
 
 SIZES = st.integers(1, 16)
@@ -50,14 +50,6 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
 def test_a_written_plan_reads_the_same(plan: ParallelPlan) -> None:
     assert parse_plan(format_plan(plan)) == plan
     assert parse_plan(format_plan(plan), plan.ranks) == plan
-
-
-@given(plan=plans())
-def test_a_plan_file_reads_the_same(plan: ParallelPlan, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("plans") / "plan.toml"
-    document = PlanDocument(plan=plan, shard={'*."q"': ShardKind.COLUMN})
-    save_plan(document, path)
-    assert load_plan(path) == document
 
 
 @pytest.mark.parametrize(
@@ -140,10 +132,10 @@ def test_what_is_no_plan_is_said_in_one_line(text: str, gpus: int | None, parts:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("[meshes]\ntp=2", "[meshes]"),
-        ("mesh = 2", "expected a table [mesh]"),
-        ("[mesh]\ntpp=2", "[mesh] tpp: expected one of dp"),
-        ("[mesh]\ntp=1.5", "[mesh] tp: expected a number, true, false or text, found a fraction"),
+        ("[meshes]\ntp=2", "unknown key meshes; did you mean mesh?"),
+        ("mesh = 2", "mesh: expected a table, found 2"),
+        ("[mesh]\ntpp=2", "mesh: unknown key tpp; did you mean tp?"),
+        ("[mesh]\ntp=1.5", "mesh.tp: expected a whole number, true, false or text, found 1.5"),
         ('[shard]\n"*.q" = "columns"', "expected one of column, row, vocab, replicate, expert, found 'columns'"),
         ('[schedule]\npipeline = "zero-bubble"', "zero-bubble schedules are not modelled"),
         ("[mesh", "expected TOML"),

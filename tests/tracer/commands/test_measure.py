@@ -22,10 +22,11 @@ from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.commands import measure as measure_command
-from wavecast.tracer.op_sweep import folder, local_gpu, plan, sweep
+from wavecast.tracer.op_sweep import folder, sweep
+from wavecast.tracer.op_sweep import folder as local_gpu
+from wavecast.tracer.op_sweep import sweep as plan
 from wavecast.tracer.op_sweep.cases import Case
-from wavecast.tracer.op_sweep.local_gpu import default_dtypes, has_tf32, name_gpu
-from wavecast.tracer.op_sweep.tables import write_table
+from wavecast.tracer.op_sweep.folder import default_dtypes, has_tf32, name_gpu, write_table
 
 GPU = "H100 SXM5 80GB"
 ON_CPU = ("--device", "cpu", "--gpu", "h100 sxm5")

@@ -352,7 +352,7 @@ def test_a_recording_that_fails_ends_the_script(
     def end() -> None:
         raise Ended
 
-    monkeypatch.setattr("wavecast.tracer.description.origin.describe_precision", fail)
+    monkeypatch.setattr("wavecast.tracer.description.device.describe_precision", fail)
     layer = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(layer.parameters())
     session = ScriptShapes(Workload(), end)

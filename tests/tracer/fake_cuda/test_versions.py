@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from wavecast.tracer.fake_cuda.cuda import cuda_stand_in
-from wavecast.tracer.fake_cuda.versions import cuda_version_told, find_cudnn_version
+from wavecast.tracer.fake_cuda.cuda import cuda_stand_in, cuda_version_told, find_cudnn_version
 
 COMPARES = """
 import torch

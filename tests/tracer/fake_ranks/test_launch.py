@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wavecast.tracer.fake_ranks.launcher import launched_on_demand
-from wavecast.tracer.fake_ranks.place import RankPlace
-from wavecast.tracer.fake_ranks.refused import sharding_refused
+from wavecast.tracer.fake_ranks.group import launched_on_demand, sharding_refused
+from wavecast.tracer.fake_ranks.mail import RankPlace
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TRAIN = """

@@ -15,8 +15,7 @@ from wavecast.formats.trace.signature import TensorSpec
 from wavecast.formats.trace.tables import Trace, Workload
 from wavecast.tracer.commands.script import ScriptStopped, stop_script
 from wavecast.tracer.fake_cuda.session import ScriptShapes
-from wavecast.tracer.fake_ranks.mail import FOLDER
-from wavecast.tracer.fake_ranks.place import RankPlace
+from wavecast.tracer.fake_ranks.mail import FOLDER, RankPlace
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 KINDS: Final = ("ddp", "fsdp", "fsdp_tp", "fsdp1", "sequence", "megatron", "pipeline", "experts")

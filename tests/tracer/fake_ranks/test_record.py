@@ -10,7 +10,7 @@ import pytest
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace
 from wavecast.tracer.commands.ranks import read_ranks
-from wavecast.tracer.fake_ranks.place import RankPlace
+from wavecast.tracer.fake_ranks.mail import RankPlace
 
 SCRIPT = """
 import os

@@ -18,9 +18,10 @@ from torch import nn
 from wavecast.__main__ import wavecast as command
 from wavecast.formats.measured.host_file import HOST_KINDS, read_host_file
 from wavecast.formats.trace.meta import HostTimes
-from wavecast.tracer.host_times import measure, rounds
+from wavecast.tracer.host_times import measure
+from wavecast.tracer.host_times import measure as rounds
+from wavecast.tracer.host_times.measure import clean_name, processor_name, read_cpuinfo
 from wavecast.tracer.host_times.pieces import HostPiece, pieces_here
-from wavecast.tracer.host_times.processor import clean_name, processor_name, read_cpuinfo
 
 ON_CPU = {kind for kind in HOST_KINDS if kind != "launch_ns"}
 

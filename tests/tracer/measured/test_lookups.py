@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
+from wavecast.formats.files.source import RecordingPart
 from wavecast.formats.trace.codec import decode, encode
-from wavecast.formats.trace.cut import RecordingPart, cut_part
+from wavecast.formats.trace.cut import cut_part
 from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import record, trace_iteration
 from wavecast.tracer.measured import lookups as counting

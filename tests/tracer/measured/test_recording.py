@@ -93,7 +93,7 @@ def test_iterations_outside_the_capture_are_timed_by_the_clock_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(perf_counter_ns=count(step=7_000_000).__next__)
-    monkeypatch.setattr("wavecast.tracer.measured.stopwatch.time", clock)
+    monkeypatch.setattr("wavecast.tracer.measured.recorder.time", clock)
     with record(path):
         Training().run(30)
     iterations = load_trace(path).iterations

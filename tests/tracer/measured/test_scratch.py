@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wavecast.tracer.measured.scratch import scratch_folder
+from wavecast.tracer.measured.profiled import scratch_folder
 
 WAIT = """
 import time
-from wavecast.tracer.measured.scratch import scratch_folder
+from wavecast.tracer.measured.profiled import scratch_folder
 with scratch_folder() as folder:
     (folder / "recording").touch()
     print(folder, flush=True)

@@ -19,9 +19,8 @@ from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
 from wavecast.analyzer.questions.validate.alignment import MatchRule, align
 from wavecast.analyzer.questions.validate.calls import KeyTable, OpCalls, list_calls
-from wavecast.analyzer.recorded.untimed import without_times
-from wavecast.analyzer.recorded.window import select_window
-from wavecast.arrays import Floats, Rows
+from wavecast.analyzer.recorded.recording import choose_recording, untimed
+from wavecast.arrays import Floats, Rows, at_rows
 from wavecast.formats.trace.column import MISSING, Table, columns, row_count, take_rows
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec, format_shapes
 from wavecast.formats.trace.tables import TABLES, Phase, Trace
@@ -165,12 +164,11 @@ def read_stream(trace: Trace, keys: KeyTable, gpu: Gpu, *, has_shapes: bool = Tr
 
     Calls are the same by name alone where the shapes of either recording are missing (`has_shapes` is false).
     """
-    trace = dispatched(trace)
-    window = select_window(trace)
-    is_measured = len(window.kernel_rows) > 0
+    recorded = choose_recording(dispatched(trace))
+    is_measured = len(recorded.window.kernel_rows) > 0
     if not is_measured:
-        trace = without_times(trace, window)
-        window = select_window(trace)
+        recorded = untimed(recorded)
+    trace, window = recorded.trace, recorded.window
     workload = measured_workload(trace, window) if is_measured else shape_workload(trace, window)
     compared = as_profiled(trace) if has_shapes else _without_signatures(trace)
     calls = list_calls(compared, workload, window.kernel_rows, keys)
@@ -236,12 +234,12 @@ def _counts_steps(trace: Trace, calls: OpCalls) -> Mask:
 
 def _exchanges(trace: Trace, calls: OpCalls) -> Mask:
     collective = [name.startswith("c10d::") for name in trace.strings]
-    return _look_up(collective, np.append(trace.ops.name, MISSING)[calls.op])
+    return _look_up(collective, at_rows(trace.ops.name, calls.op))
 
 
 def _of_calls(trace: Trace, calls: OpCalls, by_signature: list[bool]) -> Mask:
     """Return what is said of each call's signature; False for a call without one."""
-    return _look_up(by_signature, np.append(trace.ops.signature, MISSING)[calls.op])
+    return _look_up(by_signature, at_rows(trace.ops.signature, calls.op))
 
 
 def _look_up(values: list[bool], rows: Rows) -> Mask:

@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast
 from wavecast.errors import InputError
-from wavecast.tracer.named_models.configuration import keep_plain, read_configuration
-from wavecast.tracer.named_models.libraries import offline
+from wavecast.tracer.named_models.configuration import keep_plain, offline, read_configuration
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -11,8 +11,7 @@ from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from wavecast.formats.trace.tables import Meta, OpTable, Precision, Trace
 from wavecast.tracer.op_sweep.cases import Case
-from wavecast.tracer.op_sweep.plan import plan_workload
-from wavecast.tracer.op_sweep.sweep import SweepLimits
+from wavecast.tracer.op_sweep.sweep import SweepLimits, plan_workload
 from wavecast.tracer.op_sweep.workload import trace_cases
 
 CPU = torch.device("cpu")

@@ -23,8 +23,7 @@ from wavecast.formats.trace.tables import Device, Meta, OpTable, Precision, Trac
 from wavecast.tracer import trace_iteration
 from wavecast.tracer.op_sweep.timing import GRAPH, Timed
 from wavecast.tracer.rerun import execute, local, operands, schema
-from wavecast.tracer.rerun.calls import choose_calls
-from wavecast.tracer.rerun.execute import rerun_ops
+from wavecast.tracer.rerun.execute import choose_calls, rerun_ops
 from wavecast.tracer.rerun.fills import NOISE, Content, Fill
 from wavecast.tracer.rerun.local import find_device
 from wavecast.tracer.rerun.operands import Operands, TooLargeError, make_tensor

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.chances import LEADERS, PAIRED, TOLD_APART
@@ -22,8 +21,7 @@ LEAST_NAMED: Final = 0.05
 LEAST_SHOWN: Final = 0.005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Criterion:
+class _Criterion(NamedTuple):
     """Say how GPUs are compared, and where the chances stand."""
 
     first: str
@@ -36,22 +34,8 @@ class _Criterion:
 
 
 _CRITERIA: Final = (
-    _Criterion(
-        first="the fastest",
-        less="faster",
-        where="in time",
-        of_row="chance_fastest",
-        of_pair="faster",
-        predicted="fastest",
-    ),
-    _Criterion(
-        first="the cheapest per iteration",
-        less="cheaper",
-        where="in cost",
-        of_row="chance_cheapest",
-        of_pair="cheaper",
-        predicted="cheapest",
-    ),
+    _Criterion("the fastest", "faster", "in time", "chance_fastest", "faster", "fastest"),
+    _Criterion("the cheapest per iteration", "cheaper", "in cost", "chance_cheapest", "cheaper", "cheapest"),
 )
 
 

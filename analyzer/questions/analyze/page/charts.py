@@ -15,8 +15,7 @@ from ....iteration.gpu_replay import lay_out, replay_on
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
 from ....memory.curve import trace_memory
-from ....page.chart import Chart
-from ....page.page import Line, Page, Passage, Tone
+from ....page.page import Block, Chart, Line, Page, Passage, Tone
 from ....page.quantity import (
     common_time_unit,
     digits_within,
@@ -28,17 +27,13 @@ from ....page.quantity import (
 )
 from ....page.sheet import Sheet
 from ....page.timeline.chart import chart_timeline
-from .alternatives_chart import chart_alternatives
 from .answer import hidden_line, ties_for_first
-from .cost_chart import chart_cost, pareto_front
 from .energy import least_energy_words
-from .energy_chart import chart_energy
+from .front_charts import chart_cost, chart_energy, pareto_front
+from .gpu_charts import chart_alternatives, chart_memory, chart_roofline
 from .gpu_sheet import gpu_sheet, interval_words, run_unit, usd_per_million_samples
-from .memory_chart import chart_memory
 from .parts_chart import chart_parts
-from .roofline_chart import chart_roofline
 
-Block = Passage | Sheet | Chart
 _RANKED: Final = "GPUs, ranked"
 _NOTES: Final = "How to read the figures"
 _PROVENANCE: Final = "Where the figures come from"
@@ -54,34 +49,33 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
     ranked = [block for block in page.blocks[first:below] if isinstance(block, Sheet)]
     more = _further_rows(report) if ranked else None
     words = tuple(block for block in page.blocks[first:below] if not isinstance(block, Sheet))
-    return Page(
-        blocks=(
-            *page.blocks[:first],
-            *_key_figures(report),
-            *_some(chart_cost(report)),
-            *_some(chart_energy(report)),
-            *(replace(block, title=block.title or _RANKED) for block in ranked),
-            *(words if more is None else (*_without(hidden_line(report), words), more)),
-            *_some(chart_parts(report, analysis)),
-            *page.blocks[below : last + 1],
-            *_charts_of_one(report, analysis),
-            *map(_titled, page.blocks[max(below, last + 1) :]),
-            _provenance(report, analysis, name),
-        )
+    figures = tuple(Line(label=label, text=text, tone=Tone.TITLE) for label, text in _figures(report))
+    blocks = (
+        *page.blocks[:first],
+        Passage(lines=figures) if figures else None,
+        chart_cost(report),
+        chart_energy(report),
+        *(replace(block, title=block.title or _RANKED) for block in ranked),
+        *(words if more is None else (*_without(hidden_line(report), words), more)),
+        chart_parts(report, analysis),
+        *page.blocks[below : last + 1],
+        *_charts_of_one(report, analysis),
+        *map(_titled, page.blocks[max(below, last + 1) :]),
+        _provenance(report, analysis, name),
     )
+    return Page(blocks=tuple(block for block in blocks if block is not None))
 
 
-def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart]:
+def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart | None]:
     """Yield the charts of the GPU that the ops are about."""
     replayed = replay_on(analysis, report.ops_gpu, whole=True)
-    yield from _some(chart_alternatives(report.ops_gpu, try_alternatives(analysis, replayed.column)))
-    yield from _some(chart_roofline(report, analysis))
+    yield chart_alternatives(report.ops_gpu, try_alternatives(analysis, replayed.column))
+    yield chart_roofline(report, analysis)
     other = _compared(report)
-    yield from _some(
-        chart_timeline(lay_out(analysis, replayed if other is None else replay_on(analysis, other, whole=True)))
-    )
+    shown = replayed if other is None else replay_on(analysis, other, whole=True)
+    yield chart_timeline(lay_out(analysis, shown))
     if report.memory is not None:
-        yield from _some(chart_memory(report, trace_memory(analysis.trace, analysis.window, report.memory)))
+        yield chart_memory(report, trace_memory(analysis.trace, analysis.window, report.memory))
 
 
 def _compared(report: AnalysisReport) -> str | None:
@@ -89,11 +83,6 @@ def _compared(report: AnalysisReport) -> str | None:
     if report.ops_gpu != report.source.gpu:
         return None
     return next((row.gpu for row in report.predictions if not row.is_source), None)
-
-
-def _some(chart: Chart | None) -> Iterator[Chart]:
-    if chart is not None:
-        yield chart
 
 
 def _further_rows(report: AnalysisReport) -> Sheet | None:
@@ -124,14 +113,8 @@ def _titled(block: Block) -> Block:
     return block
 
 
-def _key_figures(report: AnalysisReport) -> Iterator[Passage]:
-    """Yield what one reads first: the fastest, the cheapest, what was measured, how much memory it takes."""
-    lines = [Line(label=label, text=text, tone=Tone.TITLE) for label, text in _figures(report)]
-    if lines:
-        yield Passage(lines=tuple(lines))
-
-
 def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
+    """Yield what one reads first: the fastest, the cheapest, what was measured, how much memory it takes."""
     choice, rows = choose_gpus(report), {row.gpu: row for row in report.predictions}
     if choice.fastest is None:
         return
@@ -184,7 +167,7 @@ def _time_words(row: GpuPrediction, report: AnalysisReport) -> str:
 
 def _provenance(report: AnalysisReport, analysis: Analysis, name: str) -> Passage:
     """Say what made the report, of what."""
-    trace, meta = report.trace, analysis.recorded_trace.meta
+    trace, meta = report.trace, analysis.recorded.trace.meta
     recorded = ", ".join(filter(None, (f"{trace.source_format} format", trace.capture, trace.framework)))
     dates = sorted({row.price_date for row in report.predictions if row.price_date})
     spans = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "undated"

@@ -58,7 +58,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
         *_main_columns(report, rows),
         *energy_columns(report, rows),
         *_limit_columns(report, rows),
-        text_column("memory", _memory_cells(report, rows), rank=2),
+        text_column("memory", tuple("" if fits_all(report.predictions) else _memory(row) for row in rows), rank=2),
         number_column("speed", (format_factor(row.speedup) for row in rows), rank=4),
         *_busy_columns(rows),
         number_column("samples/s", (_rate(row, row.samples_per_s) for row in rows), rank=6),
@@ -210,11 +210,6 @@ def _gpu_name(row: GpuPrediction) -> str:
 def fits_all(rows: Sequence[GpuPrediction]) -> bool:
     """Say whether the iteration surely fits every GPU."""
     return all(row.fits and not row.is_tight for row in rows)
-
-
-def _memory_cells(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> tuple[str, ...]:
-    """Return the cells of the memory column: nothing where the iteration fits everywhere, which a sentence says."""
-    return tuple("" if fits_all(report.predictions) else _memory(row) for row in rows)
 
 
 def _memory(row: GpuPrediction) -> str:

@@ -6,19 +6,11 @@ from collections.abc import Iterator
 
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.choice import shown_rows
-from ....iteration.report import AnalysisReport, OpPrediction
+from ....iteration.report import AnalysisReport
 from ....measurements.correction import Correction, RateCorrection
 from ....page.columns import count_column, name_column, number_column, share_column, time_column
 from ....page.names import short_name
-from ....page.op_columns import (
-    bound_column,
-    interval_column,
-    limit_column,
-    method_column,
-    module_column,
-    reason_column,
-    shapes_column,
-)
+from ....page.op_columns import detail_columns, method_column, shapes_column
 from ....page.page import Page, build_page, notes, opening, passage, warnings
 from ....page.prices import describe_prices
 from ....page.quantity import TimeUnit, common_time_unit, format_count, format_factor, format_number, format_share
@@ -57,7 +49,7 @@ def _op_sheet(report: AnalysisReport, *, detailed: bool) -> Sheet:
     if shown < 0.995:
         title += f", the first {len(rows)} ({format_share(shown)} of it)"
     unit = common_time_unit(row.predicted_ns for row in rows)
-    details = _op_detail_columns(rows, unit) if detailed else ()
+    details = detail_columns(rows, unit, (2, 1, 3, 1)) if detailed else ()
     return drop_empty_columns(Sheet(title=title, columns=(*_op_columns(report, unit), *details)))
 
 
@@ -73,14 +65,6 @@ def _op_columns(report: AnalysisReport, unit: TimeUnit) -> Iterator[SheetColumn]
     if asks_for_energy(report):
         yield number_column("J", (format_number(row.energy_j) for row in rows), rank=3)
     yield method_column((row.method for row in rows), rank=4)
-
-
-def _op_detail_columns(rows: tuple[OpPrediction, ...], unit: TimeUnit) -> Iterator[SheetColumn]:
-    yield interval_column(rows, unit, rank=2)
-    yield bound_column(rows, unit, rank=1)
-    yield limit_column(rows, rank=3)
-    yield reason_column("reason", (row.reason for row in rows), rank=1)
-    yield module_column(rows, rank=8)
 
 
 def _notes(report: AnalysisReport) -> Iterator[str]:

@@ -7,15 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from .....arrays import Floats, Rows
+from .....arrays import Floats
 from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
-from ....page.chart import Chart
+from ....page import plot
 from ....page.names import short_name
 from ....page.op_columns import METHOD_NAMES
+from ....page.page import Chart
+from ....page.plot import Spec
 from ....page.quantity import common_time_unit
-from ....page.vega import PALE, PALETTE, REST, choice
+from ....page.vega import PALE, PALETTE, REST
 from ....prediction.prediction import METHODS
 
 _FEW: Final = 12
@@ -69,10 +71,8 @@ def _by_family(analysis: Analysis) -> Sums:
 
 
 def _by_op(analysis: Analysis) -> Sums:
-    def name(row: int) -> str:
-        return short_name(row_name(analysis.trace, analysis.run, row).removeprefix("aten::"), 40)
-
-    return _sum(analysis, name)
+    trace, run = analysis.trace, analysis.run
+    return _sum(analysis, lambda row: short_name(row_name(trace, run, row).removeprefix("aten::"), 40))
 
 
 def _by_method(analysis: Analysis) -> Sums:
@@ -88,14 +88,8 @@ def _sum(analysis: Analysis, name: Callable[[int], str]) -> Sums:
     prediction, members = analysis.run.prediction, dict[str, list[int]]()
     for row in range(len(analysis.run.workload.op)):
         members.setdefault(name(row), []).append(row)
-    return {
-        words: np.asarray(prediction.weight[at] @ prediction.time_ns[at])
-        for words, at in ((words, _as_rows(numbers)) for words, numbers in members.items())
-    }
-
-
-def _as_rows(numbers: Sequence[int]) -> Rows:
-    return np.array(numbers, dtype=np.int64)
+    found = ((words, np.array(numbers, dtype=np.int64)) for words, numbers in members.items())
+    return {words: np.asarray(prediction.weight[at] @ prediction.time_ns[at]) for words, at in found}
 
 
 def _ordered(sums: Sums) -> list[str]:
@@ -155,36 +149,28 @@ def _rows(
                 }
 
 
-def _spec(unit: str, groups: Sequence[str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _spec(unit: str, groups: Sequence[str], rows: Sequence[dict[str, Any]]) -> Spec:
     by_rank = sorted(rows, key=lambda row: row["rank"])
     colours = {row["part"]: row["colour"] for row in by_rank}
     shown = {view: list(dict.fromkeys(row["part"] for row in by_rank if row["view"] == view)) for view in _VIEWS}
+    views = {"input": "radio", "options": list(_VIEWS), "name": "Divide by"}
+    time = f"time, {unit}"
     return {
         "height": {"step": 24},
         "usermeta": {"drawnAnewBy": ["view"]},
         "params": [
             {"name": "shown", "value": shown},
-            {
-                "name": "view",
-                "value": _VIEWS[0],
-                "bind": {"input": "radio", "options": list(_VIEWS), "name": "Divide by"},
-            },
-            choice("group", "GPUs", groups),
+            {"name": "view", "value": _VIEWS[0], "bind": views},
+            plot.choice("group", "GPUs", groups),
         ],
         "transform": [
             {"filter": "datum.view === view"},
             {"filter": "indexof(datum.member, ',' + group + ',') >= 0"},
         ],
-        "mark": {"type": "bar"},
+        "mark": "bar",
         "encoding": {
             "y": {"field": "gpu", "type": "nominal", "title": None, "sort": {"field": "place", "op": "min"}},
-            "x": {
-                "field": "time",
-                "type": "quantitative",
-                "title": f"time, {unit}",
-                "stack": "zero",
-                "axis": {"format": ",~r", "tickCount": 8},
-            },
+            "x": plot.quantitative("time", time, stack="zero", axis={"format": ",~r", "tickCount": 8}),
             "color": {
                 "field": "part",
                 "type": "nominal",
@@ -192,12 +178,9 @@ def _spec(unit: str, groups: Sequence[str], rows: Sequence[dict[str, Any]]) -> d
                 "scale": {"domain": list(colours), "range": list(colours.values())},
                 "legend": {"values": {"expr": "shown[view]"}},
             },
-            "order": {"field": "rank", "type": "quantitative"},
-            "tooltip": [
-                {"field": "gpu", "title": "GPU"},
-                {"field": "part", "title": "part"},
-                {"field": "time", "title": f"time, {unit}", "type": "quantitative", "format": ",.3~r"},
-                {"field": "share", "title": "of the iteration", "type": "quantitative", "format": ".1%"},
-            ],
+            "order": plot.quantitative("rank"),
+            "tooltip": plot.said(
+                ("gpu", "GPU"), ("part", "part"), ("time", time, ",.3~r"), ("share", "of the iteration", ".1%")
+            ),
         },
     }

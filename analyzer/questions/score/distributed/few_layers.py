@@ -9,10 +9,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from .....arrays import Floats
-from .....specs.gpu import Gpu
-from .....specs.nodes import Node
 from ....host.costs import load_host_costs
-from ....models.library import Library
 from ....whatif.parallel.check import check_plan
 from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.pieces import count_layers
@@ -21,7 +18,7 @@ from ....whatif.parallel.ranks import RankTrace
 from ....whatif.parallel.shard.shard import shard_tensors
 from ...scale.forecast import Pipeline
 from ...scale.parts import PlanPart
-from ...scale.pieces import PASSES, PieceTimes, replay_piece
+from ...scale.pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .sizes import Kernels, TransformerSizes
 from .transformer import synthesise
 
@@ -40,9 +37,7 @@ Known = dict[tuple[Any, ...], Any]
 """What was derived and predicted already: traces by layers, ranks by plan, pieces and forecasts by GPU and machine."""
 
 
-def replay_layers(
-    trunk: Trunk, plan: ParallelPlan, where: tuple[Gpu, Node], library: Library, known: Known
-) -> Pipeline:
+def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Known) -> Pipeline:
     """Return the replayed pieces of a plan. Raises InputError for plans that cannot be."""
     check_plan(plan)
     count = plan.pp * plan.vp
@@ -51,17 +46,15 @@ def replay_layers(
     wanted = sorted(set(zip(kinds, layers, strict=True)))
     few = FEW if max(layers) > FEW[1] and not trunk[1].lora_rank else tuple(sorted(set(layers)))
     ranks = {size: _derive(trunk, plan, size, known) for size in few}
-    costs, (gpu, node) = load_host_costs(), where
+    costs = load_host_costs()
     replayed: dict[tuple[int, int], PieceTimes] = {}
 
     def times(kind: int, size: int) -> PieceTimes:
         if (kind, size) not in replayed:
             replayed[kind, size] = replay_piece(
                 _rank_of(ranks[size], kind),
-                [gpu],
-                library,
+                place,
                 costs,
-                nodes=[node],
                 hides_tensor=plan.overlap_tensor,
                 hides_experts=plan.overlap_experts,
             )

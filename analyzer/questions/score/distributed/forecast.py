@@ -9,14 +9,15 @@ from typing import Final
 import numpy as np
 
 from .....errors import InputError
+from .....specs.fabric import usual_node
 from .....specs.gpu import Gpu
-from .....specs.nodes import Node
 from ....models.library import Library
 from ....prediction.shared_error import IterationKind, job_half_widths
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.plan import ParallelPlan
 from ...scale.forecast import Pipeline, PlanForecast, schedule_pieces
 from ...scale.parts import PlanPart
+from ...scale.pieces import PlanGpus
 from .few_layers import Known, replay_layers
 from .plans import node_of, plan_of
 from .rows import IterationRow, kernels_of, publisher_of, sizes_of
@@ -79,8 +80,9 @@ def forecast_iteration(
     other sources show.
     """
     plan, node = plan_of(row, gpu), node_of(row, gpu)
+    place = PlanGpus(gpus=[gpu], library=library, nodes=[node])
     try:
-        found = _predict(sizes, kernels, row, plan, (gpu, node), library, known, shared_log_width)
+        found = _predict(sizes, kernels, row, plan, place, known, shared_log_width)
     except InputError as error:
         return str(error).split("\n", 1)[0]
     step = float(found.step_ns[0])
@@ -98,26 +100,23 @@ def _predict(
     kernels: Kernels,
     row: IterationRow,
     plan: ParallelPlan,
-    where: tuple[Gpu, Node],
-    library: Library,
+    place: PlanGpus,
     known: Known,
     shared_log_width: float | None,
 ) -> PlanForecast:
-    gpu, node = where
-    shared = job_half_widths(JOB, (), [gpu], without=publisher_of(row.source))
+    gpu, node = place.gpus[0], place.nodes[0] if place.nodes else usual_node(place.gpus[0])
+    shared = job_half_widths(JOB, (), place.gpus, without=publisher_of(row.source))
     if shared_log_width is not None:
         shared = np.full(1, shared_log_width)
     shape = (sizes, kernels, row.micro_batch, row.seq_len, replace(plan, micro_batches=None))
-    place = (gpu.name, node.nic_bandwidth_bytes_per_s, node.link, node.gpu_count)
-    key = (*shape, row.microbatches, *place, float(shared[0]))
+    links = (gpu.name, node.nic_bandwidth_bytes_per_s, node.link, node.gpu_count)
+    key = (*shape, row.microbatches, *links, float(shared[0]))
     if key not in known:
-        if (*shape, *place) not in known:
+        if (*shape, *links) not in known:
             trunk = (sizes, kernels, row.micro_batch, row.seq_len)
-            known[*shape, *place] = replay_layers(trunk, plan, where, library, known)
-        pipeline: Pipeline = known[*shape, *place]
+            known[*shape, *links] = replay_layers(trunk, plan, place, known)
+        pipeline: Pipeline = known[*shape, *links]
         pieces = tuple(replace(piece, shared_log_width=shared) for piece in pipeline.pieces)
-        known[key] = schedule_pieces(
-            replace(pipeline, pieces=pieces), plan, [gpu], library, micro_batches=row.microbatches, nodes=[node]
-        )
+        known[key] = schedule_pieces(replace(pipeline, pieces=pieces), plan, place, micro_batches=row.microbatches)
     found: PlanForecast = known[key]
     return found

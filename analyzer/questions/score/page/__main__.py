@@ -20,7 +20,7 @@ def read_score(path: Path) -> Score:
     """Return the score that a file holds, gzipped or not."""
     import orjson
 
-    from .json import read_score_json
+    from .records import read_score_json
 
     try:
         content = path.read_bytes()
@@ -34,7 +34,7 @@ def write_page(score: Score, page: Path, keep: Path | None = None) -> None:
     from .....formats.files.open import write_atomic
     from ....page.markdown import draw_markdown
     from .accuracy import describe_accuracy
-    from .json import draw_score_json
+    from .records import draw_score_json
 
     write_atomic(page, draw_markdown(describe_accuracy(score)).encode())
     if keep is not None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import isfinite
+from pathlib import Path
 from typing import Final
 
 from ....page.columns import count_column, number_column, text_column
 from ....page.page import Line, Page, Passage, Tone, build_page
 from ....page.quantity import format_count, percent
 from ....page.sheet import Sheet
+from ....work.indices import USUAL
 from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..end_to_end import NETWORKS, OP_SUM
 from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, NetworkRow, Score, ScoreRow, Size, ThroughputRow
 from ..throughput import THROUGHPUT
-from .iterations import iteration_sheet, worst_iteration_sheet
+from .iterations import family_sheet, iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 from .page import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
-from .recommenders import RECOMMENDER_LINES, recommender_sheet
-from .throughput import family_sheet, worst_model_sheet
 
 WORST_GROUPS: Final = 15
 LEAST_ROWS: Final = 30
@@ -47,37 +47,6 @@ TABLE_TITLES: Final = {
     "models/neusight_e2e.parquet": "Whole networks",
     THROUGHPUT: "Image models from their shapes alone",
 }
-HEAD: Final = """\
-# Accuracy
-
-This page is generated: `python -m wavecast.analyzer.questions.score.page SCORE -o docs/accuracy.md` writes it from
-the JSON that `wavecast score DATA --leave-one-out --format json` prints, of which `docs/accuracy.json.gz` is a copy.
-DATA holds public measurements (NVIDIA's aiconfigurator, NeuSight, vidur) and profiler traces. Figures that disappoint
-stand here too.
-
-**Every GPU is predicted by models that never saw its chip**, so that twins (B200 and GB200, PCIe and SXM versions) are
-left out together. What differs from a GPU that nobody has measured yet: the same libraries' versions, and mostly the
-same shapes, were seen on other GPUs.
-
-Errors are in %: MAPE is the mean of \\|predicted / measured − 1\\|, bias the mean of predicted / measured − 1. A bold
-line is the mean over the GPUs below it. Baselines on the same rows, those above 20 µs where there are any: the
-roofline; the roofline over one efficiency per family and dtype, fitted on the other chips; the nearest other chip's
-measurement of the same problem times the ratio of bandwidths; and, as *anchored*, wavecast's prediction given that
-measurement too, which is what `analyze` does with a measured trace. A dash: nothing to say."""
-UNMODELLED: Final = """\
-## What is not modelled
-
-- Collectives of unknown sizes, sorts, ops whose work depends on values: rooflines, ratios or nothing (see `analyze`).
-- The host: launches, Python, data loading. A recorded host's times are taken as they are, a trace of shapes gets a
-  usual host's ([replay.md](replay.md)), which shows only where the GPU waits for it. The fp32
-  tables time single launches from the host, whose floor (15 to 60 µs) is unknown for a GPU that is left out; their rows
-  under about 100 µs say more about that host than about the GPU.
-- Library versions: two versions of one library differ by 4 to 8 % on the same GPU and shapes.
-- Clocks below the boost clock by temperature, sharing, or power limits other than the catalogue's.
-- The data: real activations may need less power than random ones, and so run at higher clocks.
-- Interference of kernels that run at the same time, and what the L2 cache keeps from one op to the next.
-- GPUs far from all measured ones: AMD cards rest on one measured GPU of that vendor (MI100, fp32). Intervals widen with
-  the distance from the measured GPUs, but nothing has checked them there."""
 
 
 def describe_accuracy(score: Score) -> Page:
@@ -92,7 +61,7 @@ def _block(section: str | Sheet) -> Passage | Sheet:
 
 
 def _sections(score: Score) -> Iterator[str | Sheet]:
-    yield HEAD
+    yield _section("head")
     yield "## All ops together"
     everything = [row for row in score.rows if row.table == EVERYTHING]
     yield error_sheet("", everything)
@@ -108,23 +77,27 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
     yield from _recommender_lines(score.recommenders)
     if score.decisions:
         yield "## Which GPU or plan is better"
-        yield (
-            "Every two GPUs that measured the same network: how often the faster one, and by the catalogue's prices "
-            "the one that is cheaper per sample, was named rightly, in %. And every two plans of the same model, "
-            "task, GPUs, batch and precision, within a source and across sources."
-        )
+        yield from _paragraphs("decisions")
         yield decision_sheet(score.decisions)
     if score.traces:
         yield "## Traces moved to another GPU"
-        yield (
-            "The same step recorded on two GPUs, each predicted from the other's trace. Busy is the union of the GPU's "
-            "kernels. The hosts differ, so that the iteration also holds another machine's CPU: read busy."
-        )
+        yield from _paragraphs("traces")
         yield trace_sheet(score.traces)
     yield from _worst_lines(score)
-    yield UNMODELLED
+    yield _section("unmodelled")
     yield from (f"- {note}" for note in score.notes)
     yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
+
+
+def _section(name: str, **values: object) -> str:
+    """Return a section of the prose that stands in a file beside this one."""
+    prose = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+    text = prose.split(f"<!-- {name} -->\n")[1].split("\n<!-- ")[0]
+    return text.format(**values).strip("\n")
+
+
+def _paragraphs(name: str, **values: object) -> Iterator[str]:
+    yield from (" ".join(text.split()) for text in _section(name, **values).split("\n\n"))
 
 
 def _interval_lines(rows: Sequence[ScoreRow]) -> Iterator[str | Sheet]:
@@ -200,38 +173,10 @@ def _network_lines(score: Score) -> Iterator[str | Sheet]:
 
 def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
     models, families = {row.model for row in rows}, {row.family for row in rows}
-    yield (
-        f"{format_count(len(models), 'timm model')} of {format_count(len(families), 'family', 'families')}, drawn by "
-        "rule and not by error (`samples/timm.toml`, `benchmarks/make/record_timm.py`), recorded on the meta device "
-        "without a GPU: float32 weights under float16 autocast, at the measured batch sizes. Times are predicted "
-        "absolutely, nothing measured; *anchored* and the ratios (*bandw.*, *peak*: of dense float16 matrix rates, "
-        "*roofline*: of the trace's rooflines) start from the other GPU's measurement of the same model, layout and "
-        "software. NCHW "
-        "and NHWC are contiguous and channels-last tensors; compiled rows are predicted with what inductor's scheduler "
-        "would merge into one kernel ([what-if.md](what-if.md#--fuse-elementwise)). Rows of torch before 2.1 are left "
-        "out: attention ran otherwise."
-    )
-    yield (
-        "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
-        "reparametrized models merged. No weight and no constant was read off a time of the RTX 4090; which models' "
-        "compiled rows it was off by most told where to look for what compiled code and older versions of torch do "
-        "otherwise. Rows of the RTX 3090 are "
-        "development data: no weight was trained on them, but forms of layer norm, strided copies, convolutions' "
-        "layouts, groups, tiles and depthwise filters, products and attention were chosen with them in sight, and two "
-        "values of depthwise filters were read off them ([models.md](models.md)): its rows are no test of these. "
-        "How wide intervals are was learned from networks on other chips: RTX 4090's from those on RTX 3090 and older "
-        "boards, and the other way round. An iteration's "
-        "interval takes ops of a family to err together and families independently, and beside that all of a GPU's "
-        "times to share one error, whose size those told ([method.md](method.md#5-intervals))."
-    )
-    yield (
-        "Attention on tensors of three or five dimensions, which no fused kernel takes (hiera, nest, "
-        "vision_transformer_sam), runs in float32 since torch 2.5, in half precision before: rows of older versions "
-        "are predicted from recordings that do so too, by torch's own switch (`samples/timm-earlier.tar.xz`). "
-        "Known causes of large errors: such attention in float32 where it is compiled; patches of 14 or 16 pixels are "
-        "priced as slow as a trace of an H100 shows, whose library did not measure its algorithms as timm lets it; "
-        "average pooling and casts of half precision; channels-last convolutions in groups of other than 4, 8 or 16 "
-        "channels, most with torch 2.1."
+    yield from _paragraphs(
+        "throughput",
+        models=format_count(len(models), "timm model"),
+        families=format_count(len(families), "family", "families"),
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
     yield family_sheet(rows)
@@ -244,23 +189,7 @@ def _iteration_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
     if not rows:
         return
     yield "## Iterations on many GPUs"
-    yield (
-        "From `distributed/iterations.parquet`: MLPerf training, Megatron-Bridge, NeMo, dgxc, llm-foundry and "
-        "fms-fsdp, on 1 to 11,616 GPUs. Each model is written as a recording of one GPU from its sizes, with the "
-        "kernels that its framework runs; what each rank of the plan runs is derived from that, and an iteration "
-        "predicted as `wavecast scale` does. No time was fitted on these rows; the half-width of the error that "
-        "kernels share was, without the publisher that is scored (docs/many-gpus.md). Attention is an input: cuDNN's "
-        "under Transformer Engine on Hopper, FlashAttention-2 elsewhere, at llm-foundry (2023) MPT's Triton kernel, "
-        "for which memory-efficient attention stands. That, and what else llm-foundry's software does in an "
-        "iteration, was looked up after its errors were seen. Rows whose plan or sizes are not given are left out."
-    )
-    yield (
-        "Baselines: a utilisation of 40 %; the median utilisation of the same model on other GPUs, and under other "
-        "plans on the same GPU; perfect weak scaling from the smallest row of the same series. *Anchored* is wavecast "
-        "given one other row of the same model and GPU (another batch, plan or source; of llm-foundry one row per "
-        "GPU), *from own smallest* wavecast given the row that perfect scaling is given. Below, data-parallel runs of "
-        "other models, predicted from their own run on fewer GPUs."
-    )
+    yield from _paragraphs("iterations")
     yield iteration_sheet(rows)
     worst = worst_iteration_sheet(rows)
     yield f"{worst.title}:"
@@ -271,7 +200,7 @@ def _recommender_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
     if not rows:
         return
     yield "## Recommenders on many GPUs"
-    yield from RECOMMENDER_LINES
+    yield from _paragraphs("recommenders", spread=USUAL)
     yield recommender_sheet(rows)
 
 

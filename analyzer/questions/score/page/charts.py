@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any, Final
 
 import numpy as np
 
-from ....page.chart import Chart
-from ....page.page import Page
-from ....page.plot import (
-    BAD,
-    GOOD,
-    HEAT,
-    NEUTRAL,
-    PLOT_HEIGHT_PX,
-    Spec,
-    along,
-    amount,
-    bars_height,
-    build_chart,
-    coloured,
-    cut_words,
-    labels,
-    place_charts,
-    rule_at,
-    said,
-)
+from ....page import plot
+from ....page.page import Chart, Page
+from ....page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ....page.quantity import format_count, format_error, format_share, format_time
 from ....page.vega import GREEN, ORANGE, PALETTE
 from ..report import CLASS_LABELS, EVERYTHING, MEAN, Score, ScoreRow, Size
@@ -63,7 +47,7 @@ class WholeRun:
 def illustrate_score(score: Score) -> Page:
     """Put a score into words and charts."""
     whole = list(_predictions(score))
-    return place_charts(
+    return plot.place_charts(
         describe_score(score),
         lead=[_chip_chart(score), _interval_chart(score), _whole_chart(whole)],
         details=[
@@ -118,22 +102,16 @@ def _chip_chart(score: Score) -> Chart | None:
         ]
     told = (("gpu", "GPU"), ("kind", "predicted by"), ("error", "mean error"), ("count", "measurements"))
     spec = {
-        "height": bars_height(len(found)),
+        "height": plot.bars_height(len(found)),
         "encoding": {
-            "y": along("gpu"),
-            "x": amount("percent", "mean error, %", is_log=True),
-            "color": coloured("kind", "predicted by", colours),
-            "tooltip": said(*told),
+            "y": plot.along("gpu"),
+            "x": plot.amount("percent", "mean error, %", is_log=True),
+            "color": plot.coloured("kind", "predicted by", colours),
+            "tooltip": plot.said(*told),
         },
         "layer": [
-            {
-                "transform": [{"filter": "datum.kind != 'wavecast'"}],
-                "mark": {"type": "tick", "thickness": 3, "size": 14},
-            },
-            {
-                "transform": [{"filter": "datum.kind == 'wavecast'"}],
-                "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-            },
+            plot.marks("tick", {}, where="datum.kind != 'wavecast'", thickness=3, size=14),
+            plot.marks("point", {}, where="datum.kind == 'wavecast'", size=110, opacity=1),
         ],
     }
     unseen = ", by weights that never saw its chip" if score.left_out == "chips" else ""
@@ -143,7 +121,7 @@ def _chip_chart(score: Score) -> Chart | None:
         f"{format_error(best.mape)} on {best.gpu} to {format_error(worst.mape)} on {worst.gpu}."
     )
     title = "Error by left-out chip" if unseen else "Error by GPU"
-    return build_chart(title, text, spec, rows, told)
+    return plot.build_chart(title, text, spec, rows, told)
 
 
 def _interval_chart(score: Score) -> Chart | None:
@@ -156,41 +134,25 @@ def _interval_chart(score: Score) -> Chart | None:
         return None
     rows = [_interval_row(*key, found) for key, found in groups.items()]
     told = (
-        ("family", "family"),
-        ("table", "table"),
-        ("held", "held"),
-        ("width", "mean width"),
-        ("count", "measurements"),
-    )
-    size = {
-        "field": "rows",
-        "type": "quantitative",
-        "title": "measurements",
-        "scale": {"type": "log", "range": [20, 320]},
+        ("family", "family"), ("table", "table"), ("held", "held"), ("width", "mean width"), ("count", "measurements"),
+    )  # fmt: skip
+    size = plot.quantitative("rows", "measurements", scale={"type": "log", "range": [20, 320]}, legend=None)
+    point = {
+        "x": plot.amount("width_percent", "mean width of the interval, %", is_log=True),
+        "y": plot.amount("held_percent", "measurements inside, %", from_zero=False),
+        "size": size,
+        "color": plot.coloured("kind", "inside", {"nine in ten or more": GOOD, "fewer": BAD}),
+        "tooltip": plot.said(*told),
     }
-    spec = {
-        "height": PLOT_HEIGHT_PX,
-        "layer": [
-            rule_at(100 * NINETY, "y", "90 %, as said"),
-            {
-                "mark": {"type": "point", "filled": True, "opacity": 0.7},
-                "encoding": {
-                    "x": amount("width_percent", "mean width of the interval, %", is_log=True),
-                    "y": amount("held_percent", "measurements inside, %", from_zero=False),
-                    "size": size | {"legend": None},
-                    "color": coloured("kind", "inside", {"nine in ten or more": GOOD, "fewer": BAD}),
-                    "tooltip": said(*told),
-                },
-            },
-        ],
-    }
+    layers = [plot.rule_at(100 * NINETY, "y", "90 %, as said"), plot.marks("point", point, opacity=0.7)]
+    spec = {"height": PLOT_HEIGHT_PX, "layer": layers}
     enough = sum(1 for row in rows if row["kind"] != "fewer")
     text = (
         "Of each family and precision, the share of measurements inside their 90 % interval over the interval's mean "
         f"width; larger marks have more measurements. Nine in ten or more in {enough} of "
         f"{format_count(len(rows), 'family', 'families')}."
     )
-    return build_chart("Said and held intervals", text, spec, rows, told)
+    return plot.build_chart("Said and held intervals", text, spec, rows, told)
 
 
 def _interval_row(table: str, family: str, dtype: str, found: Sequence[ScoreRow]) -> dict[str, Any]:
@@ -230,42 +192,21 @@ def _whole_chart(found: Sequence[WholeRun]) -> Chart | None:
         for item in shown
     ]
     told = (
-        ("kind", "kind"),
-        ("model", "model"),
-        ("gpu", "GPU"),
-        ("measured", "measured"),
-        ("predicted", "predicted"),
+        ("kind", "kind"), ("model", "model"), ("gpu", "GPU"), ("measured", "measured"), ("predicted", "predicted"),
         ("error", "error"),
-    )
+    )  # fmt: skip
     values = [value for item in shown for value in (item.measured_ns / 1e6, item.predicted_ns / 1e6)]
-    axes = [amount("at", f"{side}, ms", is_log=True) for side in ("measured", "predicted")]
-    kinds = {kind: colour for kind, colour in _KINDS.items() if any(item.kind == kind for item in shown)}
-    spec = {
-        "height": PLOT_HEIGHT_PX + 40,
-        "layer": [
-            {
-                "data": {"values": [{"at": min(values)}, {"at": max(values)}]},
-                "mark": {"type": "line", "strokeDash": [5, 4], "color": NEUTRAL},
-                "encoding": {"x": axes[0], "y": axes[1]},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 28, "opacity": 0.6},
-                "encoding": {
-                    "x": axes[0] | {"field": "measured_ms"},
-                    "y": axes[1] | {"field": "predicted_ms"},
-                    "color": coloured("kind", None, kinds),
-                    "tooltip": said(*told),
-                },
-            },
-        ],
-    }
+    x, y = (plot.amount(f"{side}_ms", f"{side}, ms", is_log=True) for side in ("measured", "predicted"))
+    point = {"x": x, "y": y, "color": plot.coloured("kind", None, _KINDS, among=rows), "tooltip": plot.said(*told)}
+    layers = [plot.equal_line(values, x, y), plot.marks("point", point, size=28, opacity=0.6)]
+    spec = {"height": PLOT_HEIGHT_PX + 40, "layer": layers}
     middle = float(np.median([item.error for item in valid]))
     left = f" Every {-(-len(valid) // MOST_POINTS)}th is drawn." if len(shown) < len(valid) else ""
     text = (
         f"Predicted over measured time of {len(valid):,} whole networks and iterations, both logarithmic; on the "
         f"dashed line they are equal. The median error is {format_error(middle)}.{left}"
     )
-    return build_chart("Whole networks and iterations", text, spec, rows, told)
+    return plot.build_chart("Whole networks and iterations", text, spec, rows, told)
 
 
 def _family_heat(rows: Sequence[ScoreRow]) -> Chart | None:
@@ -285,11 +226,15 @@ def _heat_chart(title: str, noun: str, cells: Sequence[tuple[str, str, float, in
     """Draw a table of colours from (group, GPU, error, measurements); None for none."""
     if not cells:
         return None
-    counts = _totals(cells, lambda cell: cell[0])
+    counts = Counter[str]()
+    for name, _, _, count in cells:
+        counts[name] += count
     names = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_GROUPS]
-    label_of = dict(zip(names, labels(names), strict=True))
-    by_gpu = _totals([cell for cell in cells if cell[0] in label_of], lambda cell: cell[1])
-    gpus = sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
+    label_of = dict(zip(names, plot.labels(names), strict=True))
+    by_gpu = Counter[str]()
+    for name, gpu, _, count in cells:
+        by_gpu[gpu] += count if name in label_of else 0
+    gpus = sorted((gpu for gpu in by_gpu if by_gpu[gpu]), key=lambda gpu: (-by_gpu[gpu], gpu))
     sums: dict[tuple[str, str], list[float]] = {}
     for name, gpu, error, count in cells:
         if name in label_of:
@@ -307,31 +252,21 @@ def _heat_chart(title: str, noun: str, cells: Sequence[tuple[str, str, float, in
         for (name, gpu), (total, count) in sums.items()
     ]
     told = (("group", noun), ("gpu", "GPU"), ("error", "mean error"), ("count", "measurements"))
-    domain: Spec = {"domain": [0, 40 * WORST_SHOWN, 100 * WORST_SHOWN], "range": list(HEAT)}
     title_of_colour = f"mean error, %, from {100 * WORST_SHOWN:.0f} one colour"
     spec = {
-        "height": bars_height(len(names)),
+        "height": plot.bars_height(len(names)),
         "mark": "rect",
         "encoding": {
-            "x": along("gpu", angle=-60) | {"scale": {"domain": gpus}},
-            "y": along("group") | {"scale": {"domain": list(label_of.values())}},
-            "color": {"field": "shown", "type": "quantitative", "title": title_of_colour, "scale": domain},
-            "tooltip": said(*told),
+            "x": plot.along("gpu", angle=-60) | {"scale": {"domain": gpus}},
+            "y": plot.along("group") | {"scale": {"domain": list(label_of.values())}},
+            "color": plot.heat("shown", title_of_colour, (0, 40 * WORST_SHOWN, 100 * WORST_SHOWN)),
+            "tooltip": plot.said(*told),
         },
     }
     worst = max(rows, key=lambda row: row["shown"])
     text = (
         f"The mean error of each of {len(names)} {noun} on each GPU that measured it, with the number of measurements; "
         f"the largest is {worst['group']} on {worst['gpu']}, {worst['error']}."
-        f"{cut_words(len(names), len(counts), f'{noun}, those of most measurements,')}"
+        f"{plot.cut_words(len(names), len(counts), f'{noun}, those of most measurements,')}"
     )
-    return build_chart(title, text, spec, rows, told)
-
-
-def _totals(
-    cells: Iterable[tuple[str, str, float, int]], key: Callable[[tuple[str, str, float, int]], str]
-) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for cell in cells:
-        found[key(cell)] = found.get(key(cell), 0) + cell[3]
-    return found
+    return plot.build_chart(title, text, spec, rows, told)

@@ -1,19 +1,20 @@
-"""Measured iterations on many GPUs as sheets: errors by source, GPU, size, precision, and the worst rows."""
+"""Measured iterations on many GPUs, recommenders' and single networks', as sheets: errors by group, the worst rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from .....formats.trace.printable import clean_text
 from ....page.columns import count_column, number_column, text_column, time_column
-from ....page.quantity import SECONDS, percent
+from ....page.quantity import ABSENT, MILLISECONDS, SECONDS, percent
 from ....page.sheet import Sheet, drop_empty_columns
 from ..baselines import ANCHORED
 from ..distributed.baselines import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
-from ..report import IterationScore
+from ..ledger import throughput_family
+from ..report import IterationScore, Split, ThroughputRow
 
 WORST: Final = 15
 TITLES: Final = {
@@ -24,32 +25,76 @@ TITLES: Final = {
     CARRIED_PLAN: "MFU of\nother plan",
     PERFECT_SCALING: "perfect\nscaling",
 }
+WORST_MODELS: Final = 10
 SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more than 512"))
+
+Label = Callable[[IterationScore], str]
 
 
 def iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
     """Return the errors of all rows, then by source, GPU, size of the plan, precision, and with experts."""
     given, rows = [row for row in rows if row.given_gpus], [row for row in rows if not row.given_gpus]
     groups: list[tuple[str, list[IterationScore]]] = [("all", list(rows))]
-    for label in (_source, lambda row: row.gpu, _size, _precision, _experts):
+    labels: tuple[Label, ...] = (
+        _source,
+        lambda row: row.gpu,
+        lambda row: next(name for most, name in SIZES if row.gpus <= most),
+        lambda row: row.precision,
+        lambda row: "with experts" if row.has_experts else "without experts",
+    )
+    for label in labels:
         groups += _grouped(rows, label)
     groups += _grouped(given, lambda row: f"from fewer GPUs: {_source(row)}, {row.model}")
+    return _error_sheet("Iterations on many GPUs", "iterations", groups, TITLES, has_median=True)
+
+
+def recommender_sheet(rows: Sequence[IterationScore]) -> Sheet:
+    """Return the errors of all rows, then by model, GPU, machines and plan, and with other spreads of lookups."""
+    labels: tuple[Label, ...] = (
+        lambda row: row.model,
+        lambda row: f"{row.model}, {row.gpu}",
+        lambda row: f"{row.model}, {'up to 8 GPUs' if row.gpus <= 8 else 'more than 8'}",
+        lambda row: f"{row.model}, {row.plan}",
+    )
+    groups = [("all", list(rows)), *(group for label in labels for group in _grouped(rows, label, fewest=1))]
+    spreads = [name for name in dict.fromkeys(name for row in rows for name in row.baselines_ns) if name != ANCHORED]
+    titles = {ANCHORED: "anchored", **{name: f"MAPE\n{name}" for name in spreads}}
+    return _error_sheet("Recommenders on many GPUs", "recommenders", groups, titles, has_median=False)
+
+
+def _error_sheet(
+    title: str,
+    noun: str,
+    groups: Sequence[tuple[str, list[IterationScore]]],
+    titles: Mapping[str, str],
+    *,
+    has_median: bool,
+) -> Sheet:
+    """Return the errors of groups of rows, and those of what `titles` names; the first group is all rows."""
     found = [item for _, item in groups]
+    errors = [_errors(item) for item in found]
+    mean_of = [_mean_error(item) for item in found]
     columns = [
-        text_column("iterations", (clean_text(name) for name, _ in groups), min_width=24),
+        text_column(noun, (clean_text(name) for name, _ in groups), min_width=24),
         count_column("rows", map(len, found)),
-        number_column("MAPE", (percent(_mean_error(item)) for item in found)),
-        number_column("median", (percent(_median_error(item)) for item in found)),
-        number_column("bias", (percent(_bias(item)) for item in found)),
-        number_column("worst", (percent(_worst(item)) for item in found)),
+        number_column("MAPE", map(percent, mean_of)),
+        *(
+            [number_column("median", (percent(float(np.median(np.abs(item))) if item else None) for item in errors))]
+            * has_median
+        ),
+        number_column("bias", (percent(float(np.mean(item)) if item else None) for item in errors)),
+        number_column("worst", (percent(max(item, key=abs, default=None)) for item in errors)),
         number_column("in 90 %\ninterval", (percent(_held(item)) for item in found)),
         *(
-            number_column(title, (percent(_mean_error(item, kind)) for item in found), rank=2)
-            for kind, title in TITLES.items()
+            number_column(
+                words,
+                (percent(_mean_error(item, kind)) for item in found),
+                rank=0 if kind == ANCHORED and not has_median else 2,
+            )
+            for kind, words in titles.items()
         ),
     ]
-    marked = frozenset({0})
-    return drop_empty_columns(Sheet(title="Iterations on many GPUs", columns=tuple(columns), marked_rows=marked))
+    return drop_empty_columns(Sheet(title=title, columns=tuple(columns), marked_rows=frozenset({0})))
 
 
 def worst_iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
@@ -70,35 +115,22 @@ def worst_iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
     return Sheet(title="The worst predicted iterations, one of each source, model and precision", columns=columns)
 
 
-def error_of(row: IterationScore, kind: str | None = None) -> float | None:
+def error_of(row: IterationScore | ThroughputRow, kind: str | None = None) -> float | None:
     """Return predicted / measured - 1, or a baseline's; None where it says nothing."""
     value = row.predicted_ns if kind is None else row.baselines_ns.get(kind)
     return None if value is None else value / row.measured_ns - 1
 
 
-def _grouped(
-    rows: Sequence[IterationScore], label: Callable[[IterationScore], str]
-) -> list[tuple[str, list[IterationScore]]]:
+def _grouped(rows: Sequence[IterationScore], label: Label, fewest: int = 2) -> list[tuple[str, list[IterationScore]]]:
+    """Return rows by what they are called; nothing where these are fewer than a comparison needs."""
     found: dict[str, list[IterationScore]] = {}
     for row in rows:
         found.setdefault(label(row), []).append(row)
-    return sorted(found.items()) if len(found) > 1 else []
+    return sorted(found.items()) if len(found) >= fewest else []
 
 
 def _source(row: IterationScore) -> str:
     return "MLPerf training" if row.source.startswith("mlperf") else row.source
-
-
-def _size(row: IterationScore) -> str:
-    return next(name for most, name in SIZES if row.gpus <= most)
-
-
-def _precision(row: IterationScore) -> str:
-    return row.precision
-
-
-def _experts(row: IterationScore) -> str:
-    return "with experts" if row.has_experts else "without experts"
 
 
 def _errors(rows: Sequence[IterationScore], kind: str | None = None) -> list[float]:
@@ -110,22 +142,69 @@ def _mean_error(rows: Sequence[IterationScore], kind: str | None = None) -> floa
     return float(np.mean(np.abs(errors))) if errors else None
 
 
-def _median_error(rows: Sequence[IterationScore]) -> float | None:
-    errors = _errors(rows)
-    return float(np.median(np.abs(errors))) if errors else None
-
-
-def _bias(rows: Sequence[IterationScore]) -> float | None:
-    errors = _errors(rows)
-    return float(np.mean(errors)) if errors else None
-
-
-def _worst(rows: Sequence[IterationScore]) -> float | None:
-    errors = _errors(rows)
-    return max(errors, key=abs) if errors else None
-
-
 def _held(rows: Sequence[IterationScore]) -> float | None:
     known = [row for row in rows if row.low_ns is not None and row.high_ns is not None]
     held = [(row.low_ns or 0.0) <= row.measured_ns <= (row.high_ns or 0.0) for row in known]
     return float(np.mean(held)) if held else None
+
+
+def worst_model_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
+    """Return the worst models of each GPU, run eagerly: each once, where it is worst."""
+    worst = [row for gpu in dict.fromkeys(row.gpu for row in rows) for row in _worst_of(rows, gpu)]
+    columns = (
+        text_column("model", (clean_text(row.model) for row in worst), min_width=24),
+        text_column("GPU", (clean_text(row.gpu) + (" (seen)" if row.split is Split.SEEN else "") for row in worst)),
+        text_column("measured as", map(_way, worst), rank=3),
+        number_column("batch", (str(row.batch) for row in worst), rank=4),
+        time_column("measured", (row.measured_ns for row in worst), MILLISECONDS, rank=1),
+        time_column("predicted", (row.predicted_ns for row in worst), MILLISECONDS, rank=1),
+        number_column("error", (percent(error_of(row)) for row in worst)),
+        number_column("error as\nratio", (percent(error_of(row, ANCHORED)) for row in worst)),
+    )
+    return Sheet(title=f"The {WORST_MODELS} worst predicted timm models of each GPU", columns=columns)
+
+
+def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
+    """Return the mean signed error of each family of models, eagerly run, by GPU and layout, the worst first."""
+    eager = [row for row in rows if not row.is_compiled]
+    families = _by(eager, lambda row: row.family)
+    names = sorted(families, key=lambda name: -abs(_mean(error_of(row) for row in families[name]) or 0.0))
+    groups = sorted({(row.gpu, row.layout) for row in eager})
+    columns = [
+        text_column("family", map(clean_text, names)),
+        number_column("models", (str(len({row.model for row in families[name]})) for name in names)),
+    ]
+    for gpu, layout in groups:
+        mine = [[row for row in families[name] if (row.gpu, row.layout) == (gpu, layout)] for name in names]
+        columns.append(
+            number_column(f"{gpu}, {layout.upper()}", (percent(_mean(map(error_of, found))) for found in mine))
+        )
+        moved = (percent(_mean(error_of(row, ANCHORED) for row in found)) for found in mine)
+        columns.append(number_column("as ratio", moved))
+    return Sheet(title="Mean signed error by family", columns=tuple(columns))
+
+
+def _worst_of(rows: Sequence[ThroughputRow], gpu: str) -> list[ThroughputRow]:
+    mine = _by((row for row in rows if row.gpu == gpu and not row.is_compiled), lambda row: row.model)
+    worst = [max(found, key=_distance) for found in mine.values()]
+    return sorted(worst, key=_distance, reverse=True)[:WORST_MODELS]
+
+
+def _distance(row: ThroughputRow) -> float:
+    return abs(error_of(row) or 0.0)
+
+
+def _by(rows: Iterable[ThroughputRow], label: Callable[[ThroughputRow], str]) -> Mapping[str, list[ThroughputRow]]:
+    found: dict[str, list[ThroughputRow]] = {}
+    for row in rows:
+        found.setdefault(label(row), []).append(row)
+    return found
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _way(row: ThroughputRow) -> str:
+    return clean_text(throughput_family(row).removeprefix("timm inference, ")) or ABSENT

@@ -28,9 +28,7 @@ from ..report import (
     TraceRow,
     WorstRow,
 )
-from .iterations import iteration_sheet, worst_iteration_sheet
-from .recommenders import recommender_sheet
-from .throughput import worst_model_sheet
+from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 
 BASELINE_TITLES: Final = {
     ROOFLINE: "roofline",
@@ -123,7 +121,7 @@ def decision_sheet(rows: Sequence[DecisionRow]) -> Sheet:
     """Return how often the better of two GPUs was named."""
     kinds = [kind for kind in BASELINE_TITLES if any(kind in row.baselines for row in rows)]
     columns = (
-        text_column("which is", map(_criterion, rows)),
+        text_column("which is", ("cheaper per sample" if row.criterion == CHEAPER else row.criterion for row in rows)),
         number_column("workloads", (str(row.workloads) for row in rows)),
         number_column("pairs", (str(row.pairs) for row in rows)),
         number_column("right", (percent(row.right) for row in rows)),
@@ -254,10 +252,6 @@ def _gpu_name(row: NetworkRow | WorstRow) -> str:
 def _network_name(row: NetworkRow) -> str:
     mark = ", suspect" if row.is_suspect else ""
     return clean_text(f"{row.model} {row.mode}, {row.batch} x {row.sequence_length}{mark}")
-
-
-def _criterion(row: DecisionRow) -> str:
-    return "cheaper per sample" if row.criterion == CHEAPER else row.criterion
 
 
 def _error(predicted_ns: float | None, measured_ns: float) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .....formats.trace.printable import clean_text
-from ....page.chart import Chart
-from ....page.plot import HEAT, HEAT_INK
+from ....page import plot
+from ....page.page import Chart
+from ....page.plot import DASHES, HEAT_INK, Spec
 from ....page.vega import BLUE, GREEN, GREY, INK, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, SKY, VERMILLION
-from ..report import FigureElasticity, Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
+from ..report import Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
 from .words import LIMIT_WORDS, any_value, both_words, faster_words, interval_words, value_words
 
 FEW_LINES: Final = 5
@@ -28,6 +29,8 @@ _COLOURS: Final = {
     SweepLimit.WAITS: PALE,
     SweepLimit.STRAGGLERS: VERMILLION,
 }
+_RING: Final[Spec] = {"size": 45, "strokeWidth": 1.6, "opacity": 1, "filled": False}
+"""Of points, filled apart."""
 _SCALES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY: Final = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
@@ -71,40 +74,23 @@ def _speed_chart(report: SweepReport) -> Chart:
     axis = report.axes[0]
     if isinstance(axis.values[0], str):
         return _bars_of_names(report)
-    rows = _rows(report)
-    x = _x_encoding(axis)
-    band = {
-        "mark": {"type": "area", "opacity": 0.18, "color": BLUE},
-        "encoding": {"x": x, "y": _y_encoding("low", report), "y2": {"field": "high"}},
-    }
-    line = {"mark": {"type": "line", "color": BLUE}, "encoding": {"x": x, "y": _y_encoding("speed", report)}}
-    points = {
-        "mark": {"type": "point", "size": 45, "color": BLUE, "strokeWidth": 1.6, "opacity": 1, "filled": False},
-        "encoding": {
-            "x": x,
-            "y": _y_encoding("speed", report),
-            "fill": {
-                "condition": {"test": "datum.extrapolated", "value": PAPER},
-                "value": BLUE,
-            },
-            "tooltip": _tooltips(report),
-        },
-    }
-    layers = [band, line, points, *_knee_layers(report, x)]
-    return Chart(
-        title=f"{_title(report)}: speed, 1 is unvaried{_hollow(report)}",
-        description=_describe(report),
-        spec={"height": 320, "layer": layers},
-        rows=rows,
-        labels=_told(report),
-    )
+    x, y = _x_encoding(axis), _y_encoding("speed", report)
+    spread = {"x": x, "y": _y_encoding("low", report), "y2": {"field": "high"}}
+    point = {"x": x, "y": y, "fill": plot.when("datum.extrapolated", PAPER, BLUE), "tooltip": _tooltips(report)}
+    layers = [
+        plot.marks("area", spread, opacity=0.18, color=BLUE),
+        plot.marks("line", {"x": x, "y": y}, color=BLUE),
+        plot.marks("point", point, color=BLUE, **_RING),
+        *_knee_layers(report, x),
+    ]
+    return _speed_of(report, _hollow(report), _describe(report), {"height": 320, "layer": layers})
 
 
-def _told(report: SweepReport) -> dict[str, str]:
-    """Return what readers of the data call its fields."""
+def _speed_of(report: SweepReport, mark: str, description: str, spec: Spec) -> Chart:
     line = {"line": report.axes[1].name} if len(report.axes) > 1 else {}
     named = {"speed": "speed", "interval": "90 %", "ms": "iteration, ms", "limit": "most time"}
-    return {"value": report.axes[0].name, **line, **named, "extrapolated": "extrapolated"}
+    told = {"value": report.axes[0].name, **line, **named, "extrapolated": "extrapolated"}
+    return plot.build_chart(f"{_title(report)}: speed, 1 is unvaried{mark}", description, spec, _rows(report), told)
 
 
 def _hollow(report: SweepReport) -> str:
@@ -128,23 +114,13 @@ def _knee_layers(report: SweepReport, x: dict[str, Any]) -> list[dict[str, Any]]
     share = knee.point.shares[knee.point.limit]
     words = f"beyond {both_words(axis, knee.point.at[0])} ≤ 2 %: {LIMIT_WORDS[knee.point.limit]} {share:.0%}"
     here = [{"x": _scaled(axis)[0][knee.point.at[0]], "words": words}]
+    is_left = knee.point.at[0] <= len(axis.values) / 2
+    text: Spec = {"align": "left", "dx": 6} if is_left else {"align": "right", "dx": -6}
+    words_at = {"x": x, "y": {"value": 316}, "text": {"field": "words"}}
     return [
-        {
-            "data": {"values": here},
-            "mark": {"type": "rule", "color": VERMILLION, "strokeDash": [5, 4]},
-            "encoding": {"x": x},
-        },
-        {
-            "data": {"values": here},
-            "mark": {"type": "text", "align": _side(report, knee), "dx": 6 if _side(report, knee) == "left" else -6,
-                     "baseline": "bottom", "color": VERMILLION, "fontSize": 12},
-            "encoding": {"x": x, "y": {"value": 316}, "text": {"field": "words"}},
-        },
-    ]  # fmt: skip
-
-
-def _side(report: SweepReport, knee: Knee) -> str:
-    return "left" if knee.point.at[0] <= len(report.axes[0].values) / 2 else "right"
+        plot.marks("rule", {"x": x}, values=here, color=VERMILLION, strokeDash=DASHES),
+        plot.marks("text", words_at, values=here, **text, baseline="bottom", color=VERMILLION, fontSize=12),
+    ]
 
 
 def _time_chart(report: SweepReport) -> Chart:
@@ -165,114 +141,68 @@ def _time_chart(report: SweepReport) -> Chart:
         for number, limit in enumerate(limits)
     ]
     x = _names_encoding(axis) if is_named else _x_encoding(axis)
-    colours = {"domain": [LIMIT_WORDS[limit] for limit in limits], "range": [_COLOURS[limit] for limit in limits]}
+    colours = {LIMIT_WORDS[limit]: _COLOURS[limit] for limit in limits}
     encoding = {
         "x": x,
-        "y": {"field": "ms", "type": "quantitative", "stack": "zero", "title": "iteration, ms"},
-        "color": {
-            "field": "part",
-            "type": "nominal",
-            "scale": colours,
-            "title": None,
-            "sort": colours["domain"],
-            "legend": {"labelLimit": 280},
-        },
+        "y": plot.quantitative("ms", "iteration, ms", stack="zero"),
+        "color": plot.coloured("part", None, colours) | {"sort": list(colours), "legend": {"labelLimit": 280}},
         "order": {"field": "order"},
-        "tooltip": [{"field": "value", "title": axis.name}, {"field": "tip", "title": "time"}],
+        "tooltip": plot.said(("value", axis.name), ("tip", "time")),
     }
     mark = {"type": "bar"} if is_named or len(report.points) < 3 else {"type": "area", "line": False}
     named = ", ".join(LIMIT_WORDS[limit] for limit in limits)
-    return Chart(
-        title="What the time goes to",
-        description=f"Iteration time while {axis.name} varies, by what it goes to: {named}.",
-        spec={"height": 220, "mark": mark, "encoding": encoding},
-        rows=rows,
-        labels={"value": axis.name, "tip": "time"},
-    )
+    text = f"Iteration time while {axis.name} varies, by what it goes to: {named}."
+    spec = {"height": 220, "mark": mark, "encoding": encoding}
+    return plot.build_chart("What the time goes to", text, spec, rows, {"value": axis.name, "tip": "time"})
 
 
 def _bars_of_names(report: SweepReport) -> Chart:
-    axis = report.axes[0]
-    rows, x = _rows(report), _names_encoding(axis)
+    x = _names_encoding(report.axes[0])
+    bar = {"x": x, "y": _y_encoding("speed", report, from_zero=True), "tooltip": _tooltips(report)}
+    ends = {"x": x, "y": _y_encoding("low", report, from_zero=True), "y2": {"field": "high"}}
     layers = [
-        {"mark": {"type": "bar", "color": BLUE, "width": {"band": 0.5}},
-         "encoding": {"x": x, "y": _y_encoding("speed", report, from_zero=True), "tooltip": _tooltips(report)}},
-        {"mark": {"type": "rule", "color": MUTED},
-         "encoding": {"x": x, "y": _y_encoding("low", report, from_zero=True), "y2": {"field": "high"}}},
-    ]  # fmt: skip
-    title = f"{_title(report)}: speed, 1 is unvaried"
-    return Chart(
-        title=title,
-        description=_describe(report),
-        spec={"height": 300, "layer": layers},
-        rows=rows,
-        labels=_told(report),
-    )
+        plot.marks("bar", bar, color=BLUE, width={"band": 0.5}),
+        plot.marks("rule", ends, color=MUTED),
+    ]
+    return _speed_of(report, "", _describe(report), {"height": 300, "layer": layers})
 
 
 def _lines_chart(report: SweepReport) -> Chart:
     """Return a line for each value of the second parameter."""
     first, second = report.axes
-    rows = _rows(report)
     is_named = isinstance(first.values[0], str)
-    x = _names_encoding(first) if is_named else _x_encoding(first)
-    order = [both_words(second, at) for at in range(len(second.values))]
-    colour = {
-        "field": "line",
-        "type": "nominal",
-        "sort": order,
-        "title": second.name,
+    lines = [both_words(second, at) for at in range(len(second.values))]
+    colour = plot.coloured("line", second.name) | {
+        "sort": lines,
         "scale": {"range": [BLUE, VERMILLION, GREEN, PLUM, OLIVE]},
         "legend": {"symbolOpacity": 1, "symbolType": "stroke", "symbolStrokeWidth": 3},
     }
-    y, tips = _y_encoding("speed", report), _tooltips(report)
-    band = {
-        "mark": {"type": "area", "opacity": 0.12},
-        "encoding": {"x": x, "y": _y_encoding("low", report), "y2": {"field": "high"}, "color": colour},
-    }
-    line = {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": colour}}
-    points = {
-        "mark": {"type": "point", "size": 45, "strokeWidth": 1.6, "opacity": 1, "filled": False},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": colour,
-            "fill": {"condition": {"test": "datum.extrapolated", "value": PAPER}, **colour, "legend": None},
-            "tooltip": tips,
-        },
-    }
-    return Chart(
-        title=f"{_title(report)}: speed, 1 is unvaried{_hollow(report)}",
-        description=f"Speed of the iteration on {clean_text(report.gpu)} by {first.name}, a line per {second.name}.",
-        spec={"height": 340, "layer": [band, line, points]},
-        rows=rows,
-        labels=_told(report),
-    )
+    x, y = _names_encoding(first) if is_named else _x_encoding(first), _y_encoding("speed", report)
+    common = {"x": x, "y": y, "color": colour}
+    fill = {"condition": {"test": "datum.extrapolated", "value": PAPER}, **colour, "legend": None}
+    layers = [
+        plot.marks("area", common | {"y": _y_encoding("low", report), "y2": {"field": "high"}}, opacity=0.12),
+        plot.marks("line", common),
+        plot.marks("point", common | {"fill": fill, "tooltip": _tooltips(report)}, **_RING),
+    ]
+    text = f"Speed of the iteration on {clean_text(report.gpu)} by {first.name}, a line per {second.name}."
+    return _speed_of(report, _hollow(report), text, {"height": 340, "layer": layers})
 
 
 def _map_chart(report: SweepReport) -> Chart:
     """Return a map of the speed at every two values."""
     first, second = report.axes
-    rows = _rows(report)
+    lines = [both_words(second, at) for at in reversed(range(len(second.values)))]
     x = {"field": "value", "type": "ordinal", "sort": None, "title": first.name, "axis": {"labelAngle": -40}}
-    y = {"field": "line", "type": "ordinal", "title": second.name,
-         "sort": [both_words(second, at) for at in reversed(range(len(second.values)))]}  # fmt: skip
-    colour = {"field": "speed", "type": "quantitative", "title": "speed", "scale": {"range": list(HEAT)}}
-    layers: list[dict[str, Any]] = [
-        {"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": colour, "tooltip": _tooltips(report)}}
-    ]
+    place = {"x": x, "y": {"field": "line", "type": "ordinal", "title": second.name, "sort": lines}}
+    layers = [plot.marks("rect", place | {"color": plot.heat("speed", "speed"), "tooltip": _tooltips(report)})]
     if len(first.values) <= _MOST_WRITTEN:
-        text = {"x": x, "y": y, "text": {"field": "words"}}
-        layers.append({"mark": {"type": "text", "fontSize": 11, "color": HEAT_INK, "fill": HEAT_INK}, "encoding": text})
-    mark = " (*: extrapolated)" if any(row["extrapolated"] for row in rows) else ""
+        text = place | {"text": {"field": "words"}}
+        layers.append(plot.marks("text", text, fontSize=11, color=HEAT_INK, fill=HEAT_INK))
+    mark = " (*: extrapolated)" if any(point.beyond for point in report.points) else ""
     best = max(report.points, key=lambda point: point.speedup)
-    return Chart(
-        title=f"{_title(report)}: speed, 1 is unvaried{mark}",
-        description=f"Map of the speed on {clean_text(report.gpu)}; the best: {faster_words(best, report.work)}.",
-        spec={"height": max(200, 34 * len(second.values)), "layer": layers},
-        rows=rows,
-        labels=_told(report),
-    )
+    description = f"Map of the speed on {clean_text(report.gpu)}; the best: {faster_words(best, report.work)}."
+    return _speed_of(report, mark, description, {"height": max(200, 34 * len(second.values)), "layer": layers})
 
 
 def _rows(report: SweepReport) -> list[dict[str, Any]]:
@@ -310,19 +240,16 @@ def _scaled(axis: SweepAxis) -> tuple[list[float], str]:
     return [value / scale for value in values], unit
 
 
-def _x_encoding(axis: SweepAxis) -> dict[str, Any]:
+def _x_encoding(axis: SweepAxis) -> Spec:
     values, unit = _scaled(axis)
-    title = f"{axis.name}, {unit}" if unit else axis.name
     ticks = values if len(values) <= 10 else values[:: (len(values) + 8) // 9]
-    return {
-        "field": "x",
-        "type": "quantitative",
-        "title": title,
-        "scale": {"type": "log", "domain": [min(values), max(values)], "nice": False}
-        if max(values) > min(values)
-        else {"zero": False},
-        "axis": {"values": ticks, "format": ".3~g", "labelOverlap": True},
-    }
+    is_one = max(values) <= min(values)
+    return plot.quantitative(
+        "x",
+        f"{axis.name}, {unit}" if unit else axis.name,
+        scale={"zero": False} if is_one else {"type": "log", "domain": [min(values), max(values)], "nice": False},
+        axis={"values": ticks, "format": ".3~g", "labelOverlap": True},
+    )
 
 
 def _names_encoding(axis: SweepAxis) -> dict[str, Any]:
@@ -331,62 +258,50 @@ def _names_encoding(axis: SweepAxis) -> dict[str, Any]:
 
 def _y_encoding(field: str, report: SweepReport, *, from_zero: bool = False) -> dict[str, Any]:
     title = f"times the {report.work} per second" if report.work else "times as fast"
-    return {"field": field, "type": "quantitative", "title": title, "scale": {"zero": from_zero}}
+    return plot.quantitative(field, title, scale={"zero": from_zero})
 
 
 def _tooltips(report: SweepReport) -> list[dict[str, Any]]:
-    tips: list[dict[str, Any]] = [{"field": "value", "title": report.axes[0].name}]
-    if len(report.axes) > 1:
-        tips.append({"field": "line", "title": report.axes[1].name})
-    return [
-        *tips,
-        {"field": "speed", "title": "speed", "format": ".3f"},
-        {"field": "interval", "title": "90 %"},
-        {"field": "ms", "title": "iteration, ms", "format": ".4~g"},
-        {"field": "limit", "title": "most time"},
-        {"field": "extrapolated", "title": "extrapolated"},
-    ]
+    return plot.said(
+        ("value", report.axes[0].name),
+        *((("line", report.axes[1].name),) if len(report.axes) > 1 else ()),
+        ("speed", "speed", ".3f"),
+        ("interval", "90 %"),
+        ("ms", "iteration, ms", ".4~g"),
+        ("limit", "most time"),
+        ("extrapolated", "extrapolated"),
+    )
 
 
 def sensitivity_chart(report: SensitivityReport) -> Chart:
     """Return what one per cent more of each figure gives, as bars, most first."""
-    rows = [_bar(item) for item in report.figures]
-    y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}}
-
-    def x(field: str) -> dict[str, Any]:
-        return {"field": field, "type": "quantitative", "title": "% faster for 1 % more of it"}
-
-    tips = [
-        {"field": "name", "title": "figure"},
-        {"field": "now", "title": "now"},
-        {"field": "gain", "title": "% faster", "format": ".3f"},
-        {"field": "busy", "title": "% less GPU-busy time", "format": ".3f"},
+    rows = [
+        {
+            "name": item.name,
+            "now": any_value(item.base, item.unit, is_ratio=item.name == "host"),
+            "gain": -item.elasticity,
+            "least": -item.high,
+            "most": -item.low,
+            "busy": -item.busy_elasticity,
+        }
+        for item in report.figures
     ]
+    y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}}
+    x = plot.quantitative("gain", "% faster for 1 % more of it")
+    busy = "% less GPU-busy time"
+    told = plot.said(("name", "figure"), ("now", "now"), ("gain", "% faster", ".3f"), ("busy", busy, ".3f"))
+    steps = {"x": x | {"field": "least"}, "x2": {"field": "most"}, "y": y}
+    mark = {"x": x | {"field": "busy"}, "y": y, "tooltip": told}
     layers = [
-        {"mark": {"type": "bar", "color": BLUE, "height": {"band": 0.6}},
-         "encoding": {"x": x("gain"), "y": y, "tooltip": tips}},
-        {"mark": {"type": "rule", "color": INK, "strokeWidth": 2},
-         "encoding": {"x": x("least"), "x2": {"field": "most"}, "y": y}},
-        {"mark": {"type": "tick", "color": VERMILLION, "thickness": 2, "height": {"band": 0.6}},
-         "encoding": {"x": x("busy"), "y": y, "tooltip": tips}},
-    ]  # fmt: skip
-    return Chart(
-        title=f"{clean_text(report.gpu)}: what 1 % more buys (line: other steps; orange: of the GPU-busy time)",
-        description="Bars of how much faster the iteration gets with one per cent more of each figure: "
-        + "; ".join(f"{item.name} {-item.elasticity:.2f} %" for item in report.figures[:4])
-        + ".",
-        spec={"height": 26 * len(rows) + 20, "layer": layers},
-        rows=rows,
-        labels={"name": "figure", "now": "now", "gain": "% faster for 1 % more", "busy": "% less GPU-busy time"},
+        plot.marks("bar", {"x": x, "y": y, "tooltip": told}, color=BLUE, height={"band": 0.6}),
+        plot.marks("rule", steps, color=INK, strokeWidth=2),
+        plot.marks("tick", mark, color=VERMILLION, thickness=2, height={"band": 0.6}),
+    ]
+    named = "; ".join(f"{item.name} {-item.elasticity:.2f} %" for item in report.figures[:4])
+    return plot.build_chart(
+        f"{clean_text(report.gpu)}: what 1 % more buys (line: other steps; orange: of the GPU-busy time)",
+        f"Bars of how much faster the iteration gets with one per cent more of each figure: {named}.",
+        {"height": 26 * len(rows) + 20, "layer": layers},
+        rows,
+        {"name": "figure", "now": "now", "gain": "% faster for 1 % more", "busy": busy},
     )
-
-
-def _bar(item: FigureElasticity) -> dict[str, Any]:
-    return {
-        "name": item.name,
-        "now": any_value(item.base, item.unit, is_ratio=item.name == "host"),
-        "gain": -item.elasticity,
-        "least": -item.high,
-        "most": -item.low,
-        "busy": -item.busy_elasticity,
-    }

@@ -19,6 +19,7 @@ from ....page.quantity import (
     format_share,
     format_time,
     format_time_range,
+    format_time_within,
 )
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...analyze.page.headline import describe_recording
@@ -89,14 +90,10 @@ def _subject(report: SweepReport) -> str:
     """Say what is varied, and where it stands now."""
     parts = " and ".join(_axis_words(axis) for axis in report.axes)
     base = report.base
-    interval = ""
-    if base.iteration_low_ns != base.iteration_high_ns:
-        unit = common_time_unit([base.iteration_ns])
-        interval = f" ({format_time_range(base.iteration_low_ns, base.iteration_high_ns, unit)})"
+    time = format_time_within(base.iteration_ns, base.iteration_low_ns, base.iteration_high_ns)
     plan = f", {clean_text(report.plan)}" if report.plan else ""
     return (
-        f"{clean_text(report.gpu)}{plan} with {parts}; everything else as it is. Unvaried: "
-        f"{format_time(base.iteration_ns)}{interval}; {share_words(base)}."
+        f"{clean_text(report.gpu)}{plan} with {parts}; everything else as it is. Unvaried: {time}; {share_words(base)}."
     )
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final
 
-from ....page.encoding import encode_json
-from ....page.energy import energy_cells, energy_fields, energy_record
-from ....page.table import Field, FieldTable, build_fields, fields_of, table_of
+from ....page.encoding import attributes, encode_json
+from ....page.energy import energy_record, energy_table
+from ....page.table import Field, FieldTable, build_fields, join_tables, table_of, table_of_keys
 from ..report import (
     SWEEP_FORMAT,
     SWEEP_VERSION,
     FigureElasticity,
     Knee,
     SensitivityReport,
-    SweepAxis,
     SweepLimit,
     SweepPoint,
     SweepReport,
@@ -22,27 +20,12 @@ from ..report import (
 
 SENSITIVITY_FORMAT: Final = "wavecast.sensitivity"
 _POINT: Final = (
-    "gpu",
-    "iteration_ns",
-    "iteration_low_ns",
-    "iteration_high_ns",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "samples_per_s",
-    "fits",
-    "is_tight",
-    "memory_needed_bytes",
-    "memory_usable_bytes",
-)
+    "gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "speedup", "speedup_low", "speedup_high",
+    "samples_per_s", "fits", "is_tight", "memory_needed_bytes", "memory_usable_bytes",
+)  # fmt: skip
 _UNITS: Final = {
-    "B": "bytes",
-    "B/s": "bytes_per_s",
-    "bit/s": "bits_per_s",
-    "Hz": "hz",
-    "FLOP/s": "flops_per_s",
-    "W": "w",
-}
+    "B": "bytes", "B/s": "bytes_per_s", "bit/s": "bits_per_s", "Hz": "hz", "FLOP/s": "flops_per_s", "W": "w",
+}  # fmt: skip
 _FIGURE: Final = ("name", "unit", "base", "elasticity", "low", "high", "busy_elasticity", "slower_with_more")
 
 
@@ -52,32 +35,36 @@ def draw_sweep_json(report: SweepReport) -> str:
         {
             "format": SWEEP_FORMAT,
             "version": SWEEP_VERSION,
-            "trace": asdict(report.trace),
-            "source": asdict(report.source),
-            "scenario": asdict(report.scenario),
-            "gpu": report.gpu,
-            "plan": report.plan,
-            "axes": [asdict(axis) for axis in report.axes],
+            **attributes(report),
             "base": _point(report, report.base),
             "points": [_point(report, point) for point in report.points],
             "knees": [_knee(report, knee) for knee in report.knees],
-            "slower_with_more": list(report.slower_with_more),
-            "warnings": list(report.warnings),
-            "electricity": None if report.electricity is None else asdict(report.electricity),
         }
     )
 
 
 def point_table(report: SweepReport) -> FieldTable:
     """Return a row per point: the parameters' values first, in base units."""
-    header = (
-        *(Field(name=_header(axis), kind=str if isinstance(axis.values[0], str) else float) for axis in report.axes),
-        *fields_of(SweepPoint, _POINT),
-        *build_fields(map(_share_name, SweepLimit), float),
-        Field(name="extrapolated", kind=str),
-        *energy_fields(),
+    points = report.points
+    values = FieldTable(
+        fields=tuple(
+            Field(
+                name=f"{axis.name}_{_UNITS[axis.unit]}" if axis.unit else axis.name,
+                kind=str if isinstance(axis.values[0], str) else float,
+            )
+            for axis in report.axes
+        ),
+        rows=tuple(tuple(_values(report, point).values()) for point in points),
     )
-    return FieldTable(fields=header, rows=tuple(_row(report, point) for point in report.points))
+    return join_tables(
+        values,
+        table_of(points, SweepPoint, _POINT),
+        table_of_keys((point.shares for point in points), {f"share_{item.name.lower()}": item for item in SweepLimit}),
+        FieldTable(
+            fields=build_fields(["extrapolated"], str), rows=tuple(("; ".join(item.beyond),) for item in points)
+        ),
+        energy_table(point.energy for point in points),
+    )
 
 
 def figure_table(report: SensitivityReport) -> FieldTable:
@@ -91,56 +78,26 @@ def draw_sensitivity_json(report: SensitivityReport) -> str:
         {
             "format": SENSITIVITY_FORMAT,
             "version": SWEEP_VERSION,
-            "trace": asdict(report.trace),
-            "source": asdict(report.source),
-            "scenario": asdict(report.scenario),
-            "gpu": report.gpu,
-            "iteration_ns": report.base.iteration_ns,
-            "iteration_low_ns": report.base.iteration_low_ns,
-            "iteration_high_ns": report.base.iteration_high_ns,
-            "shares": {limit.value: share for limit, share in report.base.shares.items()},
-            "figures": [asdict(item) for item in report.figures],
-            "absent": list(report.absent),
-            "warnings": list(report.warnings),
+            **attributes(report, ("trace", "source", "scenario", "gpu")),
+            **attributes(report.base, ("iteration_ns", "iteration_low_ns", "iteration_high_ns", "shares")),
+            **attributes(report, ("figures", "absent", "warnings")),
         }
     )
 
 
-def _header(axis: SweepAxis) -> str:
-    return f"{axis.name}_{_UNITS[axis.unit]}" if axis.unit else axis.name
-
-
-def _share_name(limit: SweepLimit) -> str:
-    return f"share_{limit.name.lower()}"
-
-
-def _row(report: SweepReport, point: SweepPoint) -> tuple[Any, ...]:
-    values = (axis.values[at] for axis, at in zip(report.axes, point.at, strict=True))
-    shares = (point.shares.get(limit, 0.0) for limit in SweepLimit)
-    return (
-        *values,
-        *(getattr(point, name) for name in _POINT),
-        *shares,
-        "; ".join(point.beyond),
-        *energy_cells(point.energy),
-    )
+def _values(report: SweepReport, point: SweepPoint) -> dict[str, Any]:
+    return {axis.name: axis.values[at] for axis, at in zip(report.axes, point.at, strict=False)}
 
 
 def _point(report: SweepReport, point: SweepPoint) -> dict[str, Any]:
-    values = {axis.name: axis.values[at] for axis, at in zip(report.axes, point.at, strict=False)}
     return {
-        "values": values,
-        **{name: getattr(point, name) for name in _POINT},
-        "shares": {limit.value: share for limit, share in point.shares.items()},
-        "extrapolated": list(point.beyond),
+        "values": _values(report, point),
+        **attributes(point, (*_POINT, "shares")),
+        "extrapolated": point.beyond,
         "energy": energy_record(point.energy),
     }
 
 
 def _knee(report: SweepReport, knee: Knee) -> dict[str, Any]:
-    return {
-        "values": {axis.name: axis.values[at] for axis, at in zip(report.axes, knee.point.at, strict=True)},
-        "gain_beyond": knee.gain_beyond,
-        "is_saturated": knee.is_saturated,
-        "limit": knee.point.limit.value,
-    }
+    values, said = _values(report, knee.point), attributes(knee, ("gain_beyond", "is_saturated"))
+    return {"values": values, **said, "limit": knee.point.limit}

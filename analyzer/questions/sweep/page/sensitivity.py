@@ -8,7 +8,7 @@ from typing import Final
 from .....formats.trace.printable import clean_text
 from ....page.columns import number_column, text_column
 from ....page.page import Page, build_page, notes, opening, warnings
-from ....page.quantity import ABSENT, common_time_unit, format_time, format_time_range
+from ....page.quantity import ABSENT, format_time_within
 from ....page.sheet import Sheet
 from ...analyze.page.headline import describe_recording
 from ..report import FigureElasticity, SensitivityReport
@@ -35,11 +35,8 @@ def describe_sensitivity(report: SensitivityReport, *, name: str) -> Page:
 def _headline(report: SensitivityReport, name: str) -> Iterator[str]:
     yield describe_recording(report.trace, name)
     base = report.base
-    unit = common_time_unit([base.iteration_ns])
-    interval = ""
-    if base.iteration_low_ns != base.iteration_high_ns:
-        interval = f" ({format_time_range(base.iteration_low_ns, base.iteration_high_ns, unit)})"
-    yield f"{clean_text(report.gpu)}: {format_time(base.iteration_ns)}{interval}; {share_words(base)}."
+    time = format_time_within(base.iteration_ns, base.iteration_low_ns, base.iteration_high_ns)
+    yield f"{clean_text(report.gpu)}: {time}; {share_words(base)}."
     useful = [item for item in report.figures if -item.elasticity >= _LEAST]
     if useful:
         named = ", ".join(f"{item.name} {_percent(-item.elasticity)}" for item in useful[:_NAMED])
@@ -64,17 +61,13 @@ def _sheet(report: SensitivityReport) -> Sheet:
     items = report.figures
     columns = (
         text_column("figure", (item.name for item in items)),
-        number_column("now", (_now(item) for item in items)),
+        number_column("now", (any_value(item.base, item.unit, is_ratio=item.name == "host") for item in items)),
         number_column("% faster\nfor 1 % more", (f"{_zero(-item.elasticity):.2f}" for item in items)),
         number_column("by other\nsteps", (_range(item) for item in items)),
         number_column("% less\nGPU-busy", (_busy(item) for item in items)),
         text_column("what", (item.words for item in items), rank=2),
     )
     return Sheet(title="", columns=columns)
-
-
-def _now(item: FigureElasticity) -> str:
-    return any_value(item.base, item.unit, is_ratio=item.name == "host")
 
 
 def _busy(item: FigureElasticity) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import wavecast
-from wavecast import Goal, Selection
-from wavecast.analyzer.iteration.decision.goal import GoalUnit, RunLength
+from wavecast.analyzer.iteration.decision.goal import Goal, GoalUnit, RunLength
 from wavecast.analyzer.iteration.decision.totals import Certainty, with_totals
 from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction
 from wavecast.errors import InputError
@@ -33,7 +32,7 @@ def vit() -> Trace:
     return wavecast.load_trace(SAMPLES / "vit_b16-training-bf16-b32-shapes.json.gz")
 
 
-def run_of(trace: Trace, goal: str | Goal, **asked: Any) -> RunLength:
+def run_of(trace: Trace, goal: str, **asked: Any) -> RunLength:
     report = wavecast.analyze(trace, to="T4", goal=goal, **asked).report
     assert report.run is not None
     return report.run
@@ -133,8 +132,8 @@ def test_limits_are_held_against_the_interval(limit: float, certainty: Certainty
 
 
 def test_the_command_and_the_call_agree(gpt2: Trace) -> None:
-    asked = Selection(sort="cost", only=("L4", "T4"), priced=True)
-    report: AnalysisReport = wavecast.analyze(gpt2, selection=asked, goal="1e5 steps").report
+    asked = wavecast.analyze(gpt2, sort="cost", only=("L4", "T4"), priced=True, goal="1e5 steps")
+    report: AnalysisReport = asked.report
     costs = [row.total.cost_usd for row in report.predictions if row.total is not None]
     assert len(costs) == len(report.predictions) > 1
     assert costs == sorted(costs, key=lambda cost: cost or 0.0)

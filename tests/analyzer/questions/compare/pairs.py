@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.questions.compare.compare import compare_traces
+from wavecast.analyzer.questions.compare.compare import ComparedTrace, compare_traces
 from wavecast.analyzer.questions.compare.report import ChangeKind, Comparison
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
@@ -91,7 +91,8 @@ def compare_pair(pair: Expected) -> Comparison:
     catalog = load_catalog(None)
     new = record(pair.new) if pair.new == pair.old else recorded(pair.new)
     targets = find_gpus(catalog, "h100 sxm")[:1]
-    return compare_traces(recorded(pair.old), new, catalog, targets=targets, library=load_library())
+    sides = ComparedTrace(trace=recorded(pair.old)), ComparedTrace(trace=new)
+    return compare_traces(*sides, catalog, targets=targets, library=load_library())
 
 
 def fault(pair: Expected, found: Comparison) -> str:

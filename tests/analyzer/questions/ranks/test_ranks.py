@@ -12,6 +12,7 @@ import pytest
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.questions.ranks.compare import compare_ranks
+from wavecast.analyzer.questions.ranks.job import JobQuestion
 from wavecast.analyzer.questions.ranks.links import OtherMachine
 from wavecast.analyzer.questions.ranks.page import describe_ranks
 from wavecast.analyzer.questions.ranks.report import RanksReport
@@ -105,7 +106,8 @@ def _trace(rank: int, events: list[dict[str, Any]], begin: int, world: int, *, c
 
 
 def compare(traces: list[Trace], **asked: Any) -> RanksReport:
-    return compare_ranks(traces, load_catalog(), **asked)
+    machines = asked.pop("machines", ())
+    return compare_ranks(traces, JobQuestion(catalog=load_catalog(), **asked), machines)
 
 
 def test_a_slow_rank_is_named_with_what_the_job_takes_without_it() -> None:
@@ -291,7 +293,7 @@ def test_two_real_ranks_replay_together(data_dir: Path) -> None:
 
 def test_activity_waits_for_whom_the_report_says_is_waited_for() -> None:
     job = build_job([[USUAL_US] * STEPS, [USUAL_US + 700] * STEPS, [USUAL_US] * STEPS], world=8)
-    report, activity = compare_ranks(job[::-1], load_catalog()), rank_activity(job[::-1])
+    report, activity = compare(job[::-1]), rank_activity(job[::-1])
     assert activity.ranks == tuple(row.rank for row in report.ranks) == (0, 1, 2)
     assert activity.iteration == report.iteration
     assert activity.waiting_ns.sum(axis=1) == pytest.approx([row.waiting_ns for row in report.ranks])
@@ -307,7 +309,7 @@ def test_activity_waits_for_whom_the_report_says_is_waited_for() -> None:
 
 def test_the_timeline_has_a_process_per_rank_and_arrows_from_the_last_one() -> None:
     job = build_job([[USUAL_US] * STEPS, [USUAL_US + 700] * STEPS, [USUAL_US] * STEPS])
-    report = compare_ranks(job, load_catalog())
+    report = compare(job)
     written = json.loads(encode_events(rank_events(rank_activity(job, waits=report.waits))))
     events = written["traceEvents"]
     assert [item["args"]["name"] for item in events if item["name"] == "process_name"] == ["rank 0", "rank 1", "rank 2"]

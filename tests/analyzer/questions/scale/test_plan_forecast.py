@@ -16,7 +16,8 @@ from wavecast.analyzer.questions.scale.anchor import PlanAnchor
 from wavecast.analyzer.questions.scale.forecast import PlanForecast, predict_plan
 from wavecast.analyzer.questions.scale.known_runs import anchor_at_step, anchor_at_trace, single_rank
 from wavecast.analyzer.questions.scale.parts import PlanPart, part_of_group
-from wavecast.analyzer.recorded.window import select_window
+from wavecast.analyzer.questions.scale.pieces import PlanGpus
+from wavecast.analyzer.recorded.recording import choose_recording, marked
 from wavecast.analyzer.replay.engine import replay
 from wavecast.analyzer.replay.forecast import target_timing
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
@@ -47,7 +48,7 @@ def library() -> Library:
 
 
 def forecast(trace: Trace, plan: ParallelPlan, gpus: list[Gpu], library: Library, count: int = 1) -> PlanForecast:
-    return predict_plan(derive_ranks(trace, plan), plan, gpus, library, micro_batches=count)
+    return predict_plan(derive_ranks(trace, plan), plan, PlanGpus(gpus=gpus, library=library), micro_batches=count)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_more_micro_batches_take_as_much_longer_as_each_of_them(
 
 def test_a_plan_of_one_gpu_takes_as_long_as_its_replay(trained: Trace, gpus: list[Gpu], library: Library) -> None:
     timed = synthesize_timeline(trained, load_host_costs())
-    graph, workload = build_graph(timed), shape_workload(timed, select_window(timed))
+    graph, workload = build_graph(timed), shape_workload(timed)
     timing = target_timing(graph, timed, workload, predict_shapes(workload, gpus, library), None)
     ends = replay(graph, timing)[graph.nodes.is_gpu].max(axis=0)
     np.testing.assert_allclose(forecast(trained, ParallelPlan(), gpus, library).step_ns, ends, rtol=1e-6)
@@ -91,10 +92,10 @@ def test_a_step_that_was_measured_is_predicted_of_its_own_plan(
 ) -> None:
     plan = ParallelPlan(dp=8)
     ranks = derive_ranks(trained, plan)
-    blind = predict_plan(ranks, plan, gpus[:1], library, micro_batches=4)
+    blind = predict_plan(ranks, plan, PlanGpus(gpus=gpus[:1], library=library), micro_batches=4)
     measured_ns = 1.3 * float(blind.step_ns[0])
-    anchor = anchor_at_step(measured_ns, ranks, plan, gpus[0], library, micro_batches=4)
-    found = predict_plan(ranks, plan, gpus, library, micro_batches=4, anchor=anchor)
+    anchor = anchor_at_step(measured_ns, ranks, plan, PlanGpus(gpus=gpus[:1], library=library), micro_batches=4)
+    found = predict_plan(ranks, plan, PlanGpus(gpus=gpus, library=library, anchor=anchor), micro_batches=4)
     assert found.step_ns[0] == pytest.approx(measured_ns, rel=1e-3)
     assert np.all(found.high_ns / found.step_ns < blind.high_ns / blind.step_ns)
 
@@ -102,13 +103,13 @@ def test_a_step_that_was_measured_is_predicted_of_its_own_plan(
 def test_a_step_that_no_speed_of_kernels_explains_is_refused(trained: Trace, gpus: list[Gpu], library: Library) -> None:
     ranks = derive_ranks(trained, ParallelPlan())
     with pytest.raises(InputError, match="check measured_step"):
-        anchor_at_step(1.0, ranks, ParallelPlan(), gpus[0], library, micro_batches=1)
+        anchor_at_step(1.0, ranks, ParallelPlan(), PlanGpus(gpus=gpus[:1], library=library), micro_batches=1)
 
 
 def as_measured(trace: Trace, gpu: Gpu, library: Library, *, slower: float) -> Trace:
     """Return what a profiler would have recorded on a GPU `slower` than predicted, with a host as fast as ours."""
     timed = synthesize_timeline(trace, load_host_costs())
-    graph, workload = build_graph(timed), shape_workload(timed, select_window(timed))
+    graph, workload = build_graph(timed), shape_workload(timed)
     timing = target_timing(graph, timed, workload, predict_shapes(workload, [gpu], library), None)
     timing = replace(timing, factor=timing.factor * slower)
     end = replay(graph, timing)[:, 0]
@@ -141,8 +142,10 @@ def test_a_measured_recording_is_predicted_of_its_own_gpu(
     trained: Trace, gpus: list[Gpu], library: Library, slower: float
 ) -> None:
     measured = as_measured(trained, gpus[0], library, slower=slower)
-    anchor = anchor_at_trace(measured, gpus[0], gpus, library)
-    found = predict_plan([single_rank(trained)], ParallelPlan(), gpus, library, micro_batches=1, anchor=anchor)
+    anchor = anchor_at_trace(marked(choose_recording(measured)), gpus[0], gpus, library)
+    found = predict_plan(
+        [single_rank(trained)], ParallelPlan(), PlanGpus(gpus=gpus, library=library, anchor=anchor), micro_batches=1
+    )
     assert found.step_ns[0] == pytest.approx(float(measured.iterations.end_ns[0]), rel=1e-3)
     assert anchor.host_ratio == pytest.approx(1.0, rel=0.1)
 
@@ -151,7 +154,7 @@ def test_an_anchor_leaves_collectives_alone(trained: Trace, gpus: list[Gpu], lib
     plan = ParallelPlan(dp=8)
     ranks = derive_ranks(trained, plan)
     plain, slow = (
-        predict_plan(ranks, plan, gpus, library, micro_batches=1, anchor=anchor)
+        predict_plan(ranks, plan, PlanGpus(gpus=gpus, library=library, anchor=anchor), micro_batches=1)
         for anchor in (None, PlanAnchor(compute_factor=np.full(1, 4.0)))
     )
     assert np.all(slow.parts[PlanPart.COMPUTE] > 2 * plain.parts[PlanPart.COMPUTE])
@@ -164,7 +167,9 @@ def test_a_tensor_parallel_collective_hides_beside_its_product_but_for_a_part(
     plain = ParallelPlan(tp=2)
     ranks = derive_ranks(trained, plain, shard=shard_tensors)
     shown, hidden = (
-        predict_plan(ranks, replace(plain, overlap_tensor=hides), gpus, library, micro_batches=1).parts[PlanPart.TENSOR]
+        predict_plan(
+            ranks, replace(plain, overlap_tensor=hides), PlanGpus(gpus=gpus, library=library), micro_batches=1
+        ).parts[PlanPart.TENSOR]
         for hides in (False, True)
     )
     assert np.all((shown / 2 <= hidden * 1.01) & (hidden < shown))
@@ -179,4 +184,4 @@ def test_groups_tell_their_axis(name: str, part: PlanPart) -> None:
 
 def test_a_pipeline_with_a_piece_missing_is_refused(trained: Trace, gpus: list[Gpu], library: Library) -> None:
     with pytest.raises(InputError, match="no rank runs piece 1 of 2"):
-        predict_plan([single_rank(trained)], ParallelPlan(pp=2), gpus, library, micro_batches=2)
+        predict_plan([single_rank(trained)], ParallelPlan(pp=2), PlanGpus(gpus=gpus, library=library), micro_batches=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.scale.forecast import schedule_pieces
+from wavecast.analyzer.questions.scale.pieces import PlanGpus
 from wavecast.analyzer.questions.score.distributed import few_layers
 from wavecast.analyzer.questions.score.distributed.few_layers import replay_layers
 from wavecast.analyzer.questions.score.distributed.sizes import Kernels, TransformerSizes
@@ -22,11 +23,11 @@ SIZES = TransformerSizes(
 def test_line_through_few_layers_is_the_replay_of_all(plan: ParallelPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step that is drawn from few layers is that of all layers."""
     gpu = find_gpu(load_catalog(), "H100 SXM5 80GB")
-    library, node = load_library(), usual_node(gpu)
+    place = PlanGpus(gpus=[gpu], library=load_library(), nodes=[usual_node(gpu)])
 
     def step() -> float:
-        pipeline = replay_layers((SIZES, Kernels(), 4, 2048), plan, (gpu, node), library, {})
-        found = schedule_pieces(pipeline, plan, [gpu], library, micro_batches=4, nodes=[node])
+        pipeline = replay_layers((SIZES, Kernels(), 4, 2048), plan, place, {})
+        found = schedule_pieces(pipeline, plan, place, micro_batches=4)
         return float(found.step_ns[0])
 
     drawn = step()

@@ -25,7 +25,7 @@ from wavecast.analyzer.questions.score.distributed.rows import IterationRow, ker
 from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
 from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
-from wavecast.analyzer.questions.score.page.json import draw_score_json, read_score_json
+from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
 from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch

@@ -22,8 +22,8 @@ from wavecast.analyzer.questions.score.distributed.recommenders import (
     sizes_of,
     training_of,
 )
-from wavecast.analyzer.questions.score.page.json import draw_score_json, read_score_json
-from wavecast.analyzer.questions.score.page.recommenders import recommender_sheet
+from wavecast.analyzer.questions.score.page.iterations import recommender_sheet
+from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
 from wavecast.analyzer.questions.score.report import Score
 from wavecast.analyzer.questions.score.weights import choose_weights
 from wavecast.specs.catalog import load_catalog

@@ -15,9 +15,9 @@ from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.score.baselines import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from wavecast.analyzer.questions.score.ledger import score_rows, throughput_entries
 from wavecast.analyzer.questions.score.page.accuracy import describe_accuracy
-from wavecast.analyzer.questions.score.page.json import draw_score_json, read_score_json
+from wavecast.analyzer.questions.score.page.iterations import WORST_MODELS, family_sheet, worst_model_sheet
 from wavecast.analyzer.questions.score.page.page import describe_score
-from wavecast.analyzer.questions.score.page.throughput import WORST_MODELS, family_sheet, worst_model_sheet
+from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
 from wavecast.analyzer.questions.score.recordings import (
     ARCHIVE,
     EARLIER_ARCHIVE,

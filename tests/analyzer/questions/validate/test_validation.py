@@ -11,7 +11,7 @@ import pytest
 from wavecast.analyzer.prediction.prediction import Method
 from wavecast.analyzer.questions.validate.report import Validation
 from wavecast.analyzer.questions.validate.validation import validate_traces
-from wavecast.analyzer.recorded.untimed import without_times
+from wavecast.analyzer.recorded.recording import without_times
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError, UnknownGpuError

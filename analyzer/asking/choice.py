@@ -1,0 +1,131 @@
+"""Which GPUs are asked about, in which order, and for what run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from ...errors import InputError, parameter
+from ..iteration.decision.goal import Goal
+from ..iteration.decision.selection import SHOWN_ROWS, SORTS, Selection
+from .answer import as_names
+from .completion import complete_gpu_names, complete_vendors
+from .declared import HelpPart, option
+
+ALL_ROWS: Final = "all"
+_MOST_DIGITS: Final = 9
+_BETWEEN_NAMES: Final = re.compile(r",(?![^(]*\))")
+"""A comma between names, and none of `B200 SXM (HGX, 180GB)`."""
+
+
+def read_gpu_names(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of GPUs, each given once or in a list with commas; those in brackets belong to a name."""
+    found = (_BETWEEN_NAMES.split(text.strip().strip(",")) for text in texts)
+    return tuple(dict.fromkeys(word.strip() for words in found for word in words))
+
+
+GPU_NAME: Final[dict[str, Any]] = {"metavar": "GPU", "shell_complete": complete_gpu_names}
+GPU_NAMES: Final[dict[str, Any]] = GPU_NAME | {"metavar": "GPU,…", "multiple": True, "callback": read_gpu_names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSelection:
+    """Say which GPUs a table is of, and what it is sorted by."""
+
+    sort: str | None = option(
+        HelpPart.GPUS,
+        "What stands first: the shortest iteration (default), the cheapest, the most samples per second, the least "
+        "energy.",
+        type=click.Choice(list(SORTS)),
+    )
+    fits: bool = option(HelpPart.GPUS, "Only GPUs whose memory the iteration fits.", default=False)
+    priced: bool = option(HelpPart.GPUS, "Only GPUs whose price is known.", default=False)
+    vendor: str | Sequence[str] = option(
+        HelpPart.GPUS,
+        "Only GPUs of this vendor; repeat for several.",
+        metavar="NAME",
+        multiple=True,
+        shell_complete=complete_vendors,
+    )
+    min_memory: str | float | None = option(
+        HelpPart.GPUS, "Only GPUs with at least this much memory (40GB, 40GiB).", metavar="SIZE"
+    )
+    only: str | Sequence[str] = option(
+        HelpPart.GPUS,
+        "Only GPUs whose name has this part or is this pattern ('*SXM*'); repeat for several.",
+        metavar="PATTERN",
+        multiple=True,
+    )
+    rows: int | str | None = option(
+        HelpPart.OUTPUT,
+        f"Rows of the table; 0 or all: all. Default: the best {SHOWN_ROWS}, the source and the cheapest that fits, of "
+        "GPUs that tie a few. JSON and CSV hold all.",
+        metavar="N|all",
+    )
+
+    def selection(self) -> Selection:
+        """Return which GPUs are asked about. Raises InputError for what cannot be asked.
+
+        >>> GpuSelection(vendor="nvidia", rows="all").selection().rows
+        0
+        """
+        return Selection(
+            sort=self.sort,
+            vendors=as_names(self.vendor, "vendor"),
+            min_memory=self.min_memory,
+            priced=self.priced,
+            fits=self.fits,
+            only=as_names(self.only, "only"),
+            rows=_row_count(self.rows) if isinstance(self.rows, str) else self.rows,
+        )
+
+
+def _row_count(text: str) -> int:
+    """Return how many rows are asked for, 0 for all."""
+    if text.strip().casefold() == ALL_ROWS:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"{parameter('rows', text)}: expected a number of rows, or {ALL_ROWS}")
+    return int(text[:_MOST_DIGITS])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goals:
+    """Say what is to be run in all, and what it may cost."""
+
+    goal: str | None = option(
+        HelpPart.MONEY,
+        "The whole run, for its time and cost: '90000 iterations', '3 epochs of 1281167 samples', '2e9 tokens'.",
+        "--for",
+        metavar="RUN",
+    )
+    budget: str | None = option(HelpPart.MONEY, "Say which GPUs the run costs no more on.", metavar="USD")
+    deadline: str | None = option(
+        HelpPart.MONEY, "Say on which GPUs the run finishes within 90min, 24h, 3d.", metavar="TIME"
+    )
+    allowance: str | None = option(
+        HelpPart.MONEY,
+        "What the run takes beside its iterations (loading, evaluation, checkpoints), on top of them. Default: 0%.",
+        metavar="PERCENT",
+    )
+
+    def run(self) -> Goal | None:
+        """Return what is to be run; None where nothing is. Raises InputError for limits of no run.
+
+        >>> Goals(goal="90000 iterations").run().count
+        90000.0
+        """
+        limits = {"allowance": self.allowance, "budget": self.budget, "deadline": self.deadline}
+        if self.goal is not None:
+            return Goal.read(self.goal, **limits)
+        alone = next((name for name, value in limits.items() if value is not None), None)
+        if alone is not None:
+            raise InputError(
+                f"{parameter(alone)} is of a whole run: say which, such as {parameter('for')} "
+                '"3 epochs of 1281167 samples"'
+            )
+        return None
