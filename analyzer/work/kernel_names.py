@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ...formats.trace.tables import Meta
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Rate
 from .work import Family, Work
+
+if TYPE_CHECKING:
+    from ...formats.trace.tables import Meta
 
 FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
     (re.compile(pattern, re.IGNORECASE), family)

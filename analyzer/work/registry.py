@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...arrays import Mask
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import LackingArgumentError
 from .work import Family, Work
+
+if TYPE_CHECKING:
+    from ...arrays import Mask
 
 Formula = Callable[[Signature], Work]
 """A pure function from a call's signature to its work; raises LackingArgumentError where it would have to guess."""
@@ -105,6 +106,8 @@ def are_of_family(names: Sequence[str], family: Family) -> Mask:
     >>> are_of_family(["aten::mm", "aten::view", "none"], Family.MATMUL)
     array([ True, False, False])
     """
+    import numpy as np
+
     return np.array([family_of(name) is family for name in names], dtype=bool)
 
 
