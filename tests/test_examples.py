@@ -17,8 +17,8 @@ import pytest
 import wavecast
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.iteration.analyze import report_on, run_analysis
-from wavecast.analyzer.models.assignment import assign_models
 from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.models.registry import assign_models
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
 from wavecast.analyzer.recorded.recording import choose_recording
 from wavecast.formats.files.open import load_trace

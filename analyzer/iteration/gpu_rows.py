@@ -11,8 +11,7 @@ from ...arrays import Floats, none_for_nan
 from ...specs.generations import why_untested
 from ...specs.prices.age import warn_of_age
 from ..memory.fit import Fit, fit_on
-from ..prediction.method import Method
-from ..prediction.prediction import METHODS, Prediction
+from ..prediction.prediction import METHODS, Method, Prediction
 from ..replay.causes import CAUSES
 from ..whatif.axis.infer import find_tokens
 from .decision.electricity import PowerDraw

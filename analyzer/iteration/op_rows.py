@@ -11,8 +11,7 @@ from ...arrays import Floats, Rows, group_rows
 from ...formats.trace.signature import format_shapes
 from ...formats.trace.tables import Trace
 from ..prediction.bounds import limit_of
-from ..prediction.method import Method
-from ..prediction.prediction import METHODS, Prediction
+from ..prediction.prediction import METHODS, Method, Prediction
 from ..prediction.workload import GpuWorkload
 from .energy import OpPower
 from .report import OpPrediction

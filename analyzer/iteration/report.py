@@ -9,7 +9,7 @@ from typing import Final
 from ..graph.export.summary import PathSummary
 from ..measurements.correction import Correction, RateCorrection
 from ..memory.use import MemoryUse
-from ..prediction.method import Method
+from ..prediction.prediction import Method
 from ..recorded.compiled import CompiledCode
 from ..replay.causes import IdleCause
 from ..whatif.scenario import Scenario

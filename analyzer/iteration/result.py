@@ -21,9 +21,8 @@ from ..memory.use import MemoryMethod, MemoryUse
 from ..models.embedding.recorded import with_recorded
 from ..models.library import Library
 from ..prediction.attention import explain_attention
-from ..prediction.lookups import explain_lookups
+from ..prediction.lookups import explain_lookups, explain_tables
 from ..prediction.prediction import Prediction
-from ..prediction.unnamed_tables import explain_tables
 from ..prediction.workload import GpuWorkload
 from ..recorded.compiled import CompiledCode
 from ..recorded.recording import RecordedIteration

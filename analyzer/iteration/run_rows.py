@@ -14,9 +14,8 @@ from ...specs.gpu import Rate
 from ..graph.graph import Graph
 from ..models.library import Library
 from ..prediction.bounds import Bounds, bound_ops
-from ..prediction.generated import predict_works
-from ..prediction.method import Method
-from ..prediction.prediction import METHODS, Prediction
+from ..prediction.op_models import predict_works
+from ..prediction.prediction import METHODS, Method, Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.window import Window
 from ..replay.forecast import kernel_rows

@@ -11,8 +11,7 @@ from ...arrays import Floats, Mask, at_rows, share_busy_time
 from ...errors import parameter
 from ...formats.trace.column import MISSING
 from ...specs.gpu import Gpu
-from ..prediction.method import Method
-from ..prediction.prediction import METHODS
+from ..prediction.prediction import METHODS, Method
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.gaps import describe_gaps
 from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels

@@ -13,7 +13,7 @@ from ...arrays import Rows
 from ...errors import InputError, parameter
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
-from ..models.frame.gpu_factors import UNCHANGED
+from ..models.frame.parameters import UNCHANGED
 from ..models.frame.problems import take_problems
 from ..models.library import Library
 from .correction import Correction, RateCorrection

@@ -97,7 +97,22 @@ def load_clusters(data: Path, catalog: Catalog | None = None) -> list[ClusterSam
                 np.char.startswith(source, cluster.source) & (known["gpu"].astype(str) == cluster.gpu)
             )
             if len(rows):
-                found.append(_cluster(cluster, samples, known, rows, catalog))
+                gpu = find_gpu(catalog or load_catalog(), cluster.gpu)
+                usual = usual_node(gpu)
+                node = usual if not cluster.link else _described(cluster, usual)
+                if cluster.nic_bytes_per_s:
+                    node = replace(node, nic=cluster.nic, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
+                problems = take_problems(samples.problems, rows)
+                spans = problems.ranks > problems.run
+                found.append(
+                    ClusterSamples(
+                        name=cluster.name,
+                        problems=replace(problems, stride=np.where(spans, float(node.gpu_count), 1.0)),
+                        measured_ns=samples.measured_ns[rows],
+                        fleet=take_gpus(build_fleet([gpu], [node]), np.zeros(1, dtype=np.int64)),
+                        is_profiled=_is_profiled(known)[rows],
+                    )
+                )
     return found
 
 
@@ -288,29 +303,6 @@ def _shares_host(samples: Samples[CollectiveProblems]) -> Mask:
     p = samples.problems
     is_hosted = (build_fleet(samples.gpus).fabric.domain_gpu_count <= 1.0)[samples.gpu]
     return np.asarray(is_hosted & (p.message_bytes >= HOST_BYTES))
-
-
-def _cluster(
-    cluster: MeasuredCluster,
-    samples: Samples[CollectiveProblems],
-    table: MeasurementTable,
-    rows: Any,
-    catalog: Catalog | None,
-) -> ClusterSamples:
-    gpu = find_gpu(catalog or load_catalog(), cluster.gpu)
-    usual = usual_node(gpu)
-    node = usual if not cluster.link else _described(cluster, usual)
-    if cluster.nic_bytes_per_s:
-        node = replace(node, nic=cluster.nic, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
-    problems = take_problems(samples.problems, rows)
-    spans = problems.ranks > problems.run
-    return ClusterSamples(
-        name=cluster.name,
-        problems=replace(problems, stride=np.where(spans, float(node.gpu_count), 1.0)),
-        measured_ns=samples.measured_ns[rows],
-        fleet=take_gpus(build_fleet([gpu], [node]), np.zeros(1, dtype=np.int64)),
-        is_profiled=_is_profiled(table)[rows],
-    )
 
 
 def _described(cluster: MeasuredCluster, usual: Node) -> Node:

@@ -79,8 +79,12 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
     table = read_table(data / GENERAL_TABLE, columns, may_lack=("mode",))
     check_known(table.path, "dtype", table["dtype"], RATES)
     check_known(table.path, "direction", table["direction"], DIRECTIONS)
-    table = pick(table, _is_used(table))
-    family, share = _families(table), _share(table)
+    is_naive = np.array([value is True for value in table["is_naive"].tolist()])
+    is_hosted = table["source"] == "kernelbench"
+    is_compiled = is_hosted & (table["mode"] != "eager")
+    is_short = is_hosted & (table["latency_us"].astype(np.float64) < LEAST_HOST_TIMED_US)
+    table = pick(table, np.asarray(~is_naive & ~is_compiled & ~is_short, dtype=bool))
+    family, share = _families(table), shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
     cells = [table[name].astype(str) for name in ("gpu", "source", "direction", "dtype")]
     rows = _draw(family, cells, share, table["source"] == "alibaba_tinynas")
     table, family, share = pick(table, rows), family[rows], share[rows]
@@ -100,6 +104,22 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
         share=share,
         work=least_work(problems),
     )
+
+
+def _draw(
+    family: TableColumn, cells: list[TableColumn], share: Floats, is_fused: Mask
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the first rows of each cell by further digits of the share, which training does not look at."""
+    codes = np.zeros(len(share), dtype=np.int64)
+    for cell in (family.astype(str), *cells):
+        _, index = np.unique(cell, return_inverse=True)
+        codes = np.unique(codes * (index.max(initial=0) + 1) + index, return_inverse=True)[1]
+    digits = (share * 2.0**16) % 1.0
+    order = np.lexsort((digits, codes))
+    start = np.searchsorted(codes[order], np.arange(codes.max(initial=-1) + 1))
+    rank = np.arange(len(order)) - start[codes[order]]
+    most = np.where(is_fused, FUSED_CELL_ROWS, CELL_ROWS)[order]
+    return np.sort(order[rank < most])
 
 
 RATES: Final = {
@@ -132,14 +152,6 @@ FAMILIES: Final = {
 """The score's, of dense ones."""
 
 
-def _is_used(table: MeasurementTable) -> Mask:
-    is_naive = np.array([value is True for value in table["is_naive"].tolist()])
-    is_hosted = table["source"] == "kernelbench"
-    is_compiled = is_hosted & (table["mode"] != "eager")
-    is_short = is_hosted & (table["latency_us"].astype(np.float64) < LEAST_HOST_TIMED_US)
-    return np.asarray(~is_naive & ~is_compiled & ~is_short, dtype=bool)
-
-
 def _families(table: MeasurementTable) -> TableColumn:
     """Return the groups of the score."""
     groups = table["groups"].astype(np.int64)
@@ -152,27 +164,6 @@ def _families(table: MeasurementTable) -> TableColumn:
     family[(groups > 1) & (groups == table["c_in"].astype(np.int64))] = "depthwise convolution"
     family[table["algorithm"] == "transposed"] = "transposed convolution"
     return family
-
-
-def _share(table: MeasurementTable) -> Floats:
-    """Return the share of the shapes: the same in every format, layout and direction."""
-    return shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
-
-
-def _draw(
-    family: TableColumn, cells: list[TableColumn], share: Floats, is_fused: Mask
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the first rows of each cell by further digits of the share, which training does not look at."""
-    codes = np.zeros(len(share), dtype=np.int64)
-    for cell in (family.astype(str), *cells):
-        _, index = np.unique(cell, return_inverse=True)
-        codes = np.unique(codes * (index.max(initial=0) + 1) + index, return_inverse=True)[1]
-    digits = (share * 2.0**16) % 1.0
-    order = np.lexsort((digits, codes))
-    start = np.searchsorted(codes[order], np.arange(codes.max(initial=-1) + 1))
-    rank = np.arange(len(order)) - start[codes[order]]
-    most = np.where(is_fused, FUSED_CELL_ROWS, CELL_ROWS)[order]
-    return np.sort(order[rank < most])
 
 
 def _records(table: MeasurementTable) -> list[dict[str, object]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..models.frame.gpu_factors import GpuFactors
+from ..models.frame.parameters import GpuFactors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

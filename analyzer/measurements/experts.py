@@ -12,10 +12,10 @@ from ...arrays import Codes, Floats, Mask
 from ...specs.experts_kernels import ExpertsKernel
 from ...specs.fleet import build_fleet
 from ...specs.gpu import Catalog, Rate
-from ..models.experts.kernels import has_generated
+from ..models.experts.machine import has_generated
 from ..models.experts.problems import FORMAT_BYTES, ExpertsProblems, least_work, load_columns
 from ..models.experts.routing import rank_load
-from ..models.frame.units import rate_codes
+from ..models.frame.problems import rate_codes
 from ..work.work import ExpertsFormat
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 

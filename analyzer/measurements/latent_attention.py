@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays import Codes, Mask
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.units import RATES
+from ..models.frame.problems import RATES
 from ..models.latent_attention.problems import LatentAttentionProblems
 from ..models.matmul.problems import MatmulKernel, MatmulProblems
 from ..work.work import LatentKernel

@@ -11,8 +11,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...specs.gpu import Catalog
-from ..models.frame.problems import take_problems
-from ..models.frame.units import rate_codes
+from ..models.frame.problems import rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
 from .samples import Samples, TableColumn, gpus_of, pick, read_table, shape_share
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.units import RATES
+from ..models.frame.problems import RATES
 from ..models.matmul_simt.problems import MatmulSimtProblems
 from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
 
@@ -29,12 +29,8 @@ that saw its operands transposed, so that k is not contiguous. A family of their
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulSimtProblems]]:
     """Return all fp32 rows that are not suspect."""
-    return [_samples(_table(data), catalog)]
-
-
-def _table(data: Path) -> MeasurementTable:
     table = read_table(data / TABLE, COLUMNS)
-    return pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
+    return [_samples(pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool)), catalog)]
 
 
 def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples[MatmulSimtProblems]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...arrays import Floats, Rows
 from ...specs.fleet import Fleet, take_gpus
-from ..models.frame.gpu_factors import FACTOR_NAMES, GpuFactors, factors_of, scale_gpus
+from ..models.frame.parameters import FACTOR_NAMES, GpuFactors, factors_of, scale_gpus
 from ..models.frame.problems import take_problems
 from ..models.library import Fitted, corrected_ns, simulate
 
@@ -98,11 +98,7 @@ def solve_rates(slopes: Sequence[Slopes]) -> Floats:
 
 def take_slopes(slopes: Slopes, rows: Rows) -> Slopes:
     """Return the slopes of some measurements."""
-    return Slopes(
-        logs=slopes.logs,
-        residual=slopes.residual[rows],
-        jacobian=slopes.jacobian[rows],
-    )
+    return Slopes(logs=slopes.logs, residual=slopes.residual[rows], jacobian=slopes.jacobian[rows])
 
 
 def _slopes(item: GpuMeasurements, logs: Floats) -> Slopes:

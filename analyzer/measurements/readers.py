@@ -11,7 +11,7 @@ from ...errors import InputError
 from ...specs.gpu import Catalog
 from ..models.registry import OP_MODELS, OpModel
 from .networks import NODES
-from .nodes import load_samples as load_nodes
+from .networks import load_samples as load_nodes
 from .samples import Samples, table_row_count
 
 SampleReader = Callable[[Path, Catalog | None], Sequence[Samples[Any]]]

@@ -126,7 +126,10 @@ def inductor_of(item: Mapping[str, Any]) -> Launched | None:
     if op in SINGLE or op in COMPOSED:
         return _stream(call, 2.0, 1)
     if op.startswith(POOLING):
-        return _compiled_pool(call, op)
+        _, window = _window(call, op)
+        if window <= UNROLLED_WINDOW and not op.endswith("3D"):
+            return _pooled(call, op, RowKernel.COMPILED_POOL, index_bytes=0.0)
+        return _pooled(call, op, RowKernel.POOL, index_bytes=0.0) if op.startswith("Average") else None
     if op.endswith("_over_a_dimension"):
         return _reduced(call, RowKernel.COMPILED_REDUCE)
     if op in ("cumsum", "cumprod"):
@@ -144,12 +147,7 @@ def liger_of(item: Mapping[str, Any]) -> Launched | None:
     if key == ("tvd", "torch", "forward"):
         tensor = 4.0 * config["B"] * config["T"] * size
         return Launched.of(
-            RowKernel.REDUCE,
-            rows=1,
-            columns=tensor / 4.0,
-            walked_bytes=tensor,
-            streamed_bytes=7.0 * tensor,
-            launches=4,
+            RowKernel.REDUCE, rows=1, columns=tensor / 4.0, walked_bytes=tensor, streamed_bytes=7.0 * tensor, launches=4
         )
     if item["op"] not in ("layer_norm", "rms_norm"):
         return None
@@ -240,19 +238,8 @@ def _window(call: _Call, op: str) -> tuple[float, float]:
 def _pooled(call: _Call, op: str, kernel: RowKernel, index_bytes: float) -> Launched:
     count, window = _window(call, op)
     return Launched.of(
-        kernel,
-        rows=count,
-        columns=window,
-        flops=count * window,
-        walked_bytes=call.bytes + (4.0 + index_bytes) * count,
+        kernel, rows=count, columns=window, flops=count * window, walked_bytes=call.bytes + (4.0 + index_bytes) * count
     )
-
-
-def _compiled_pool(call: _Call, op: str) -> Launched | None:
-    _, window = _window(call, op)
-    if window <= UNROLLED_WINDOW and not op.endswith("3D"):
-        return _pooled(call, op, RowKernel.COMPILED_POOL, index_bytes=0.0)
-    return _pooled(call, op, RowKernel.POOL, index_bytes=0.0) if op.startswith("Average") else None
 
 
 def _batch_norm(call: _Call) -> Launched:

@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.units import RATES
+from ..models.frame.problems import RATES
 from ..models.state_space.problems import StateSpaceProblems
 from ..work.work import StateRule
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
@@ -53,7 +52,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Sta
 def _samples(data: Path, name: str, sizes: tuple[str, ...], catalog: Catalog | None) -> Samples[StateSpaceProblems]:
     table = read_table(data / name, (*COLUMNS, *sizes))
     check_known(table.path, "kernel_source", table["kernel_source"], KERNELS)
-    share = _share(table, sizes)
+    share = shape_share(*(table[key] for key in ("batch_size", "seq_len", *sizes)))
     table, share = (pick(table, share < KEPT_SHARE), share[share < KEPT_SHARE]) if name == TABLE else (table, share)
     gpus, gpu = gpus_of(table["gpu"], catalog)
     own = "Mamba-2 " if name == MAMBA_TABLE else ""
@@ -68,10 +67,6 @@ def _samples(data: Path, name: str, sizes: tuple[str, ...], catalog: Catalog | N
         dtype=np.full(len(gpu), "bf16", dtype=object),
         share=share,
     )
-
-
-def _share(table: MeasurementTable, sizes: tuple[str, ...]) -> Floats:
-    return shape_share(*(table[key] for key in ("batch_size", "seq_len", *sizes)))
 
 
 def _problems(table: MeasurementTable, sizes: tuple[str, ...]) -> StateSpaceProblems:

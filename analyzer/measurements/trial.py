@@ -11,8 +11,8 @@ import numpy as np
 from ...arrays import Codes, Floats, Rows
 from ...specs.fleet import Fleet
 from ..models.frame.correction import Calibration
-from ..models.frame.gpu_factors import UNCHANGED, GpuFactors, factors_of, scale_gpus
 from ..models.frame.model import kind_of
+from ..models.frame.parameters import UNCHANGED, GpuFactors, factors_of, scale_gpus
 from ..models.library import corrected_ns, simulate
 from ..models.registry import OP_MODELS
 from .correction import Correction, RateCorrection

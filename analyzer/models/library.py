@@ -13,14 +13,12 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ...errors import InputError
 from ...specs.fleet import Fleet, take_gpus
-from ..work.recorded_indices import Spread
-from .frame.correction import Calibration, correction_factor, descriptors
-from .frame.gpu_factors import GpuFactors, scale_gpus
+from ..work.indices import Spread
+from .frame.correction import Calibration, Network, correct, correction_factor, descriptors
 from .frame.gpu_physics import capped_stretch
 from .frame.intervals import GPU_CLASSES, IntervalTable, factor_of, half_width, width_factors
 from .frame.model import Estimate, Model, group_of, kind_of
-from .frame.network import Network, correct
-from .frame.parameters import Values, resolve, theta_size
+from .frame.parameters import GpuFactors, Values, resolve, scale_gpus, theta_size
 from .frame.problems import Problems
 from .registry import OP_MODELS, load_model
 from .store import StoredModel, has_model, load_stored

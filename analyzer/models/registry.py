@@ -3,19 +3,25 @@
 A family of models is one folder here: `problems.py` turns works into problems and says their least work, another module
 holds the `Model`. The rooms above have a module of the family's name: `measurements/` what reads its measurements,
 `mlp_weights/train/` how it is trained. A row names the parts; each room looks up its own when it is asked for.
+
+`assign_models` groups an iteration's works by these rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.communication import CollectiveDims
 from ..work.embedding_dims import EmbeddingDims
+from ..work.indices import Spread
 from ..work.table import WorkTable
 from ..work.work import (
     AttentionDims,
@@ -29,6 +35,7 @@ from ..work.work import (
     RowDims,
     StateSpaceDims,
 )
+from .embedding.problems import with_distinct, with_indices
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of
@@ -124,11 +131,7 @@ _ROWS: Final = (
         reader="load_prefill",
     ),
     OpModel(
-        name="attention_decode",
-        family="attention",
-        dims=AttentionDims,
-        model="decode.DECODE",
-        reader="load_decode",
+        name="attention_decode", family="attention", dims=AttentionDims, model="decode.DECODE", reader="load_decode"
     ),
     OpModel(name="reduction", family="reduction", dims=None, covers=_walks_over_rows),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
@@ -175,3 +178,48 @@ def least_work(row: OpModel, problems: Problems) -> WorkTable:
 
 def _problems_module(row: OpModel) -> Any:
     return import_module(f".{row.family}.problems", __package__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assignment:
+    """Hold the rows that one model predicts, as its problems: columns [n]."""
+
+    model: str
+    rows: npt.NDArray[np.int64]
+    problems: Problems
+
+
+def assign_models(
+    works: Sequence[Work | None],
+    rates: npt.NDArray[np.object_],
+    available: Container[str],
+    indices: Spread | None = None,
+) -> list[Assignment]:
+    """Group works by the model that covers them; works without a model, or whose model is not at hand, are left out.
+
+    `indices` says how lookups in embedding tables are spread over rows, where that is known.
+
+    >>> assigned = assign_models(workload.works, workload.work.rate, library.fitted)
+    >>> [(found.model, len(found.rows)) for found in assigned]
+    [('vector', 7), ('matmul', 5), ('attention_prefill', 1)]
+    """
+    works = [None if work is None else with_distinct(with_indices(work, indices), indices) for work in works]
+    rows_of: dict[str, list[int]] = {}
+    for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
+        model = None if work is None or _is_empty(work) else model_of(work, rate)
+        if model is not None and model.name in available:
+            rows_of.setdefault(model.name, []).append(row)
+    return [_assign(OP_MODELS[name], rows, works, rates) for name, rows in rows_of.items()]
+
+
+def _is_empty(work: Work) -> bool:
+    """Say whether some dimension is 0: such an op launches a kernel that does nothing, if any."""
+    return work.is_matrix and work.flops <= 0
+
+
+def _assign(
+    model: OpModel, rows: Sequence[int], works: Sequence[Work | None], rates: npt.NDArray[np.object_]
+) -> Assignment:
+    chosen = [work for row in rows if (work := works[row]) is not None]
+    problems = problems_of(model, chosen, [rates[row] for row in rows])
+    return Assignment(model=model.name, rows=np.array(rows, dtype=np.int64), problems=problems)

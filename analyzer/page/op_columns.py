@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ...formats.trace.printable import clean_text
-from ..prediction.method import Method
+from ..prediction.prediction import Method
 from .columns import number_column, text_column, time_column
 from .names import short_name
 from .quantity import ABSENT, TimeUnit, format_time_range

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats, Mask, Rows
+from ...arrays import Floats, Mask
 from ...formats.trace.tables import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
@@ -18,17 +17,16 @@ from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.generations import is_untested
 from ...specs.gpu import Gpu
 from ...specs.nodes import Node
-from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
+from ..models.registry import Assignment
 from ..recorded.waiting import waiting_by_row
 from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .better import hold_order
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
-from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
-from .prediction import METHODS, Prediction
+from .prediction import METHODS, Method, Prediction
 from .ratio_widths import cache_gap, may_be_cached, width_of
 from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths
@@ -113,52 +111,6 @@ def _add_waiting(time: Floats, width: Floats, waiting_ns: Floats) -> Floats:
     time += waiting_ns[:, None]
     share = np.divide(moved, time, out=np.ones_like(time), where=time > 0)
     return np.where(waiting_ns[:, None] > 0, np.log1p(np.expm1(width) * share), width)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BothWays:
-    """Hold what measured kernels take on m GPUs by their op's model, and by a plain ratio without it: arrays [rows, m].
-
-    Neither is held to the physical bound.
-    """
-
-    rows: Rows
-    """Of the workload: those that a model covers, [rows]."""
-    model_ns: Floats
-    model_width: Floats
-    """Half-widths of the 90 % intervals, natural log."""
-    ratio_ns: Floats
-    ratio_width: Floats
-    ratio_method: npt.NDArray[np.int8]
-    """Index into `METHODS`."""
-
-
-def predict_both_ways(
-    trace: Trace, workload: GpuWorkload, source: Gpu, targets: Sequence[Gpu], library: Library
-) -> BothWays:
-    """Move measured kernels that a model covers by the model, and as if there were none.
-
-    >>> both = predict_both_ways(measured, kernels, a100, [h100], library)
-    >>> both.rows, (both.model_ns / 1e3).round(-1).ravel(), (both.ratio_ns / 1e3).round(-1).ravel()  # µs
-    (array([0, 1]), array([170.,  10.]), array([150.,  20.]))
-    """
-    fleet, origin = build_fleet(targets), build_fleet([source])
-    count = len(workload.op)
-    assignments, recorded = _assign_both(workload, None, library)
-    modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
-    bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
-    ratios = move_by_ratios(move, np.zeros(count, dtype=bool))
-    ratio_ns = _scaled_ns(workload.duration_ns, ratios.factor, fleet, origin)
-    time, width = _anchored(workload, (assignments, recorded), modelled, fleet, origin, library)
-    return BothWays(
-        rows=np.flatnonzero(modelled),
-        model_ns=time,
-        model_width=with_overhead_spread(width, time),
-        ratio_ns=ratio_ns[modelled],
-        ratio_width=with_overhead_spread(ratios.half_width, ratio_ns)[modelled],
-        ratio_method=ratios.method[modelled],
-    )
 
 
 def _assign_both(

@@ -17,6 +17,7 @@ measured. Where all that a kernel moves may lie in a last-level cache, the bandw
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,9 +25,11 @@ import numpy as np
 from ...arrays import Floats, Mask
 from ...formats.files.constants import read_constants
 from ...specs.fleet import Fleet
+from ...specs.generations import is_before_volta
+from ..models.frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..models.frame.intervals import separations
+from ..models.frame.parameters import prior_values
 from ..work import Family
-from .memory_rates import memory_rates
 
 REFERENCE: Final = 2.0
 """The distance at which w is stated; V100 and T4 are 1.8 apart, H100 and L40S 1.7."""
@@ -87,3 +90,27 @@ def by_distance_or_cache(width: Floats, measured_ns: Floats, factor: Floats, fle
 def by_host_or_node(width: Floats, _measured_ns: Floats, factor: Floats, _fleet: Fleet, _origin: Fleet) -> Floats:
     """Return half widths that do not depend on the chips, and reach to the time that was measured."""
     return np.maximum(width[:, None], np.abs(np.log(factor)))
+
+
+EARLY_HBM_RATIO: Final = 0.8
+"""GP100's memory controllers reach 3/4 of the peak where Volta's reach more than 9/10 (NVIDIA, Tesla V100 GPU
+Architecture, 2017, STREAM figure)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryRates:
+    """Hold bytes per second of m GPUs, [m]."""
+
+    dram: Floats
+    l2: Floats
+
+
+def memory_rates(fleet: Fleet) -> MemoryRates:
+    """Return the rates that kernels reach.
+
+    >>> (memory_rates(fleet).dram / fleet.bandwidth_bytes_per_s).round(1)
+    array([0.9, 0.9])
+    """
+    values = prior_values((*DRAM_PARAMETERS, *L2_PARAMETERS), len(fleet.gpus))
+    dram = dram_bytes_per_s(fleet, values) * np.where(is_before_volta(fleet) & fleet.has_hbm, EARLY_HBM_RATIO, 1.0)
+    return MemoryRates(dram=dram, l2=l2_bytes_per_s(fleet, values))

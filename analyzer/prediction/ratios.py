@@ -16,10 +16,8 @@ from ...specs.fleet import Fleet
 from ...specs.occupancy import resident_blocks
 from ..work import Family
 from .bounds import Bounds, kernel_overhead_ns, rate_matrix
-from .memory_rates import memory_rates
-from .method import Method
-from .prediction import METHODS
-from .ratio_widths import HalfWidth, by_distance, by_distance_or_cache, by_host_or_node, width_of
+from .prediction import METHODS, Method
+from .ratio_widths import HalfWidth, by_distance, by_distance_or_cache, by_host_or_node, memory_rates, width_of
 from .wave import exact_wave_factor, large_wave_factor, reached_boundedness
 from .workload import GpuWorkload
 

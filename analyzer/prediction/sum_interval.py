@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats
 from ..work import Family
-from .method import Method
-from .prediction import METHODS, Prediction
+from .prediction import METHODS, Method, Prediction
 
 COMMON: Final = (Method.WAVE_SCALING, Method.BANDWIDTH_RATIO, Method.BOUND_RATIO)
 """Methods whose errors go together: between the same two GPUs, those of two families have a correlation of 0.7 to 0.9

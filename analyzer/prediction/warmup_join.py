@@ -98,22 +98,18 @@ def _find_warm_up(trace: Trace) -> _WarmUp | None:
     rows = np.flatnonzero(eager)
     rows = rows[np.lexsort((kernels.start_ns[rows], kernels.stream[rows], kernels.device[rows]))]
     step = np.searchsorted(trace.iterations.start_ns, kernels.start_ns[rows], side="right")
-    return _WarmUp(
-        kernels=rows,
-        lanes=group_rows([kernels.device[rows], kernels.stream[rows], step])[1],
-        content=group_rows([ops.name[kernels.op[rows]], signature[rows], _ranks(kernels.op[rows])])[1],
-        keys=group_rows([kernels.name, kernels.kind, kernels.size_bytes, *kernels.grid.T, *kernels.block.T])[1],
-    )
-
-
-def _ranks(op: Rows) -> Rows:
-    """Return the place of each kernel among those of its op."""
+    op = kernels.op[rows]
     order = np.argsort(op, kind="stable")
     at = np.arange(len(order))
     begins = np.append(True, np.diff(op[order]) != 0)[: len(order)]
     rank = np.empty(len(op), dtype=np.int64)
     rank[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
-    return rank
+    return _WarmUp(
+        kernels=rows,
+        lanes=group_rows([kernels.device[rows], kernels.stream[rows], step])[1],
+        content=group_rows([ops.name[kernels.op[rows]], signature[rows], rank])[1],
+        keys=group_rows([kernels.name, kernels.kind, kernels.size_bytes, *kernels.grid.T, *kernels.block.T])[1],
+    )
 
 
 def _match(trace: Trace, warm_up: _WarmUp, kernels: Rows) -> Rows:

@@ -19,9 +19,8 @@ from ..work import VARYING_FAMILIES, Family, Work
 from ..work.attention import with_kernel
 from ..work.collective import with_implementation
 from ..work.communication import CollectiveDims
-from ..work.kernel_names import family_of_kernel
+from ..work.kernel_names import family_of_kernel, rate_of_work
 from ..work.lookup import WorkLookup, choose_explained
-from ..work.rates import rate_of_work
 from ..work.table import WorkTable, tabulate
 from .reuse import median_by_group, moved_since
 

@@ -2,6 +2,9 @@
 
 FLOPs per element count the defining formula: each arithmetic operation, comparison or special function is 1
 (so a sigmoid 1/(1 + e^−x) is 4). Operands broadcast; an expanded one is read once per distinct element.
+
+Kernels that inductor generated are ops of their own in profiles, named by what they do: `poi` computes element by
+element, `red` and `per` reduce rows. Which of the call's tensors are read and which written, it does not say.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Final
 from ...formats.trace.signature import Signature, TensorSpec
 from .access import access_of
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
-from .registry import Formula, names, register
+from .registry import GENERATED_POINTWISE, GENERATED_REDUCTION, Formula, names, register
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
 from .work import Family, Work
 
@@ -225,3 +228,26 @@ def _formulas() -> dict[str, Formula]:
 
 for _name, _formula in _formulas().items():
     register(f"aten::{_name}", family=Family.ELEMENTWISE)(_formula)
+
+
+def _moves_all(family: Family) -> Formula:
+    """Return the formula of a kernel that moves each tensor of its call once and computes little."""
+
+    def formula(call: Signature) -> Work:
+        tensors: tuple[TensorSpec, ...] = call.tensors()
+        if not tensors:
+            raise LackingArgumentError("the tensors of a generated kernel")
+        *read, written = tensors
+        return Work(
+            family=family,
+            flops=float(max(tensor.element_count for tensor in tensors)),
+            read_bytes=sum(map(tensor_bytes, read)),
+            written_bytes=tensor_bytes(written),
+            dtype=max(tensors, key=tensor_bytes).dtype,
+        )
+
+    return formula
+
+
+register(GENERATED_POINTWISE, family=Family.ELEMENTWISE)(_moves_all(Family.ELEMENTWISE))
+register(GENERATED_REDUCTION, family=Family.REDUCTION)(_moves_all(Family.REDUCTION))

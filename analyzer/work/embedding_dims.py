@@ -1,4 +1,4 @@
-"""Sizes of lookups in embedding tables."""
+"""Sizes of lookups in embedding tables, and how often an iteration looked up their rows."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ class EmbeddingDims:
         """Return what a work counts of rows but the first of each table: lookups may all be of one."""
         distinct = min(self.lookups, self.tables * self.rows)
         return _PASSES.get(self.step, 0) * max(distinct - self.tables, 0.0) * self.row_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupCounts:
+    """Hold a histogram of tables of one size."""
+
+    tables: int
+    """That it counts together."""
+    classes: tuple[tuple[int, int, int], ...]
+    """Rows looked up so often at least, and less than twice as often; how many such rows; their lookups."""
+
+    @property
+    def distinct_rows(self) -> int:
+        """Return how many rows were looked up."""
+        return sum(distinct for _, distinct, _ in self.classes)
+
+    @property
+    def lookups(self) -> int:
+        """Return how many lookups were counted."""
+        return sum(lookups for _, _, lookups in self.classes)

@@ -72,16 +72,6 @@ def _distance(trace: Trace, row: int) -> int:
     return 1
 
 
-def equal_calls(trace: Trace) -> Codes:
-    """Return a number per row of a trace's collectives, the same for calls that move the same among ranks that stand
-    alike: the shortest kernel of them waited least for the others."""
-    if not row_count(trace.collectives):
-        return np.zeros(0, dtype=np.int64)
-    table, place = trace.collectives, place_collectives(trace)
-    columns = (table.name, table.dtype, table.in_element_count, table.out_element_count)
-    return np.asarray(group_rows([*columns, place.ranks, place.run, place.stride])[1], dtype=np.int64)
-
-
 def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
     """Return for each op which of the facts beside hold for it, -1 for ops that are no collectives, and the facts.
 
@@ -96,7 +86,8 @@ def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
     facts, own = _facts(trace)
     code[own >= 0] = own[own >= 0]
     default = len(facts)
-    facts.append(_unrecorded(trace))
+    world = trace.meta.world_size or MISSING
+    facts.append(CollectiveFacts(ranks=world, run=world, stride=1))
     parent = trace.ops.parent.tolist()
     known = {row: int(code[row]) for row in rows.tolist() if code[row] >= 0}
     for row, found in list(known.items()):
@@ -109,12 +100,6 @@ def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
             known[row] = known.get(parent[row], default)
     code[list(known)] = list(known.values())
     return code, facts
-
-
-def _unrecorded(trace: Trace) -> CollectiveFacts:
-    """Return what holds for a collective without a row: all ranks of the world, where that is known."""
-    world = trace.meta.world_size or MISSING
-    return CollectiveFacts(ranks=world, run=world, stride=1)
 
 
 def _facts(trace: Trace) -> tuple[list[CollectiveFacts], Codes]:

@@ -7,7 +7,7 @@ import json
 import tomllib
 from dataclasses import dataclass
 from io import StringIO
-from math import isfinite
+from math import isfinite, log
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,3 +136,31 @@ def _check_bin(path: Path, at: int, item: Any) -> tuple[float, float]:
     if not all(0 <= x <= MOST_COUNT and isfinite(x) for x in pair) or pair[0] < 1:
         raise InputError(f"{path}: bins[{at}]: expected at least one row and no fewer than 0 lookups, both finite")
     return float(pair[0]), float(pair[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedIndices:
+    """Hold distributions by the rows of the table, as an iteration's histograms tell them."""
+
+    tables: tuple[tuple[float, Indices], ...]
+    """Rows of a table, and how its lookups are spread; at least one."""
+    lookups: int
+    """That were counted, of all tables."""
+    left_out: int = 0
+    """Rows of the histograms that contradict themselves, or that belong to no lookup."""
+
+    def __str__(self) -> str:
+        return "recorded"
+
+    def of(self, rows: float) -> Indices:
+        """Return the distribution of a table of so many rows: of the recorded table nearest in size.
+
+        >>> found = RecordedIndices(tables=((1e3, Indices(exponent=1.2)), (1e6, Indices(exponent=0.8))), lookups=4096)
+        >>> str(found.of(1e6)), str(found.of(125.0))
+        ('zipf:0.8', 'zipf:1.2')
+        """
+        return min(self.tables, key=lambda item: abs(log(max(item[0], 1.0)) - log(max(rows, 1.0))))[1]
+
+
+Spread = Indices | RecordedIndices
+"""Either says with `of` how lookups in a table of so many rows are spread."""

@@ -11,14 +11,7 @@ from math import prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .arguments import (
-    LackingArgumentError,
-    argument_at,
-    result_at,
-    result_tensors,
-    tensor_at,
-    tensors_at,
-)
+from .arguments import LackingArgumentError, argument_at, result_at, result_tensors, tensor_at, tensors_at
 from .registry import register
 from .row_kernels import RowKernel
 from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
@@ -170,11 +163,7 @@ def _streamed(work: Work, count: int, launches: int) -> Work:
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return Work(
-        family=Family.LOSS,
-        flops=flops,
-        read_bytes=total_bytes(inputs),
-        written_bytes=written_bytes,
-        dtype=dtype,
+        family=Family.LOSS, flops=flops, read_bytes=total_bytes(inputs), written_bytes=written_bytes, dtype=dtype
     )
 
 

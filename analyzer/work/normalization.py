@@ -94,7 +94,7 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
     if not is_training:
         return work
-    work = _with_more_written(work, total_bytes(running))
+    work = _work(work.flops, work.read_bytes, work.written_bytes + total_bytes(running), work.dtype)
     if run_of(x) > 1:
         return by_channel(work, x, RowKernel.BATCH_NORM, walked_bytes=2.0 * x.size_bytes)
     return last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
@@ -241,12 +241,7 @@ def _forward(
 
 
 def _backward(
-    signature: Signature,
-    grad: TensorSpec,
-    x: TensorSpec,
-    saved: tuple[int, ...],
-    scale: int,
-    flags: tuple[bool, ...],
+    signature: Signature, grad: TensorSpec, x: TensorSpec, saved: tuple[int, ...], scale: int, flags: tuple[bool, ...]
 ) -> Work:
     weight = optional_tensor_at(signature, scale)
     per_element = flags[0] * _BACKWARD_INPUT_FLOPS + flags[1] * _BACKWARD_SCALE_FLOPS + flags[2] * _BACKWARD_SHIFT_FLOPS
@@ -290,10 +285,6 @@ def _row_count(x: TensorSpec, normalised_shape: Argument, scale: TensorSpec | No
 
 def _count(*parameters: TensorSpec | None) -> int:
     return sum(parameter is not None for parameter in parameters)
-
-
-def _with_more_written(work: Work, written_bytes: float) -> Work:
-    return _work(work.flops, work.read_bytes, work.written_bytes + written_bytes, work.dtype)
 
 
 def _with_flops(work: Work, flops: float) -> Work:

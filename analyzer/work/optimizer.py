@@ -10,14 +10,7 @@ from functools import partial
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .arguments import (
-    argument_at,
-    optional_tensor_list_at,
-    result_tensors,
-    tensor_at,
-    tensor_list_at,
-    tensors_at,
-)
+from .arguments import argument_at, optional_tensor_list_at, result_tensors, tensor_at, tensor_list_at, tensors_at
 from .elementwise import BINARY_FLOAT_FLOPS, BINARY_FLOPS, UNARY_FLOAT_FLOPS, UNARY_FLOPS
 from .registry import Formula, names, register
 from .traffic import bytes_of, total_bytes
@@ -156,11 +149,7 @@ def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return Work(
-        family=Family.OPTIMIZER,
-        flops=flops,
-        read_bytes=total_bytes(inputs),
-        written_bytes=written_bytes,
-        dtype=dtype,
+        family=Family.OPTIMIZER, flops=flops, read_bytes=total_bytes(inputs), written_bytes=written_bytes, dtype=dtype
     )
 
 

@@ -8,15 +8,7 @@ from math import ceil, prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .arguments import (
-    LackingArgumentError,
-    argument_at,
-    flags_at,
-    result_at,
-    sizes_at,
-    tensor_at,
-    tensors_at,
-)
+from .arguments import LackingArgumentError, argument_at, flags_at, result_at, sizes_at, tensor_at, tensors_at
 from .registry import Formula, register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes

@@ -1,14 +1,19 @@
 """Recurrent layers and cells. Every weight matrix multiplies every step of every sequence once.
 
 Gate arithmetic is not counted in whole layers (below 1 % of the products); fused cells are only gate arithmetic.
+
+Gated delta nets, Mamba-2, Mamba and the causal convolutions before them hold a state per sequence and head, counted
+token by token, which is the least: chunks save steps and memory traffic, not arithmetic.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from math import prod
+from typing import Final
 
-from ...formats.trace.signature import Signature, TensorSpec
+from ...formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,
@@ -21,7 +26,7 @@ from .arguments import (
 )
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
-from .work import Direction, Family, RecurrentDims, Work
+from .work import Direction, Family, RecurrentDims, StateRule, StateSpaceDims, Work
 
 # Per hidden unit. LSTM: 4 gates of 1 addition, 3 sigmoids of 4, 2 tanh, 4 to update cell and output.
 # GRU: 3 gates of 1 addition, 2 sigmoids of 4, 1 tanh, 5 for the reset and the blend. Biases: 2 additions per gate.
@@ -193,11 +198,7 @@ def _matrix_elements(weights: tuple[TensorSpec, ...]) -> int:
 
 def _gate_work(flops: int, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return Work(
-        family=Family.RECURRENT,
-        flops=flops,
-        read_bytes=total_bytes(inputs),
-        written_bytes=written_bytes,
-        dtype=dtype,
+        family=Family.RECURRENT, flops=flops, read_bytes=total_bytes(inputs), written_bytes=written_bytes, dtype=dtype
     )
 
 
@@ -207,3 +208,54 @@ register("aten::_thnn_fused_lstm_cell", family=Family.RECURRENT)(
 register("aten::_thnn_fused_gru_cell", family=Family.RECURRENT)(partial(fused_cell, flops_per_unit=_GRU_FLOPS, gates=3))
 register("aten::_cudnn_rnn_backward", family=Family.RECURRENT)(partial(rnn_backward, mask_position=21))
 register("aten::miopen_rnn_backward", family=Family.RECURRENT)(partial(rnn_backward, mask_position=20))
+
+
+DEFAULT_BYTES: Final = 2
+FLOPS_PER_STATE: Final[Mapping[StateRule, int]] = {
+    StateRule.CAUSAL_CONVOLUTION: 2,
+    StateRule.GATED_DELTA: 6,
+    StateRule.SCALAR_DECAY: 5,
+    StateRule.SELECTIVE_SCAN: 7,
+}
+"""Per token and element of the state. Delta: k S, + k vᵀ, q S (arXiv 2412.06464, equation 10; the decay is one more,
+folded into the gates in chunks). Mamba-2: a·h + B xᵀ 3, C h 2 (arXiv 2405.21060, equation 1). Mamba: also the
+exponential of dt·A, element by element."""
+GATES: Final[Mapping[StateRule, int]] = {
+    StateRule.CAUSAL_CONVOLUTION: 0,
+    StateRule.GATED_DELTA: 2,
+    StateRule.SCALAR_DECAY: 1,
+    StateRule.SELECTIVE_SCAN: 1,
+}
+"""Per token and head: decay and strength of the update, or the time step."""
+
+MATRIX_RULES: Final = (StateRule.GATED_DELTA, StateRule.SCALAR_DECAY)
+"""In chunks they are products of matrices."""
+
+
+def state_space_work(dims: StateSpaceDims, dtype: str) -> Work:
+    """Return the work of one layer's state, without projections, norms and the gate of its output.
+
+    Bytes: queries and keys (C and B) per group, values, gates and results once; the state written, in decoding also
+    read.
+
+    >>> decode = StateSpaceDims(rule=StateRule.GATED_DELTA, batch=64, steps=1, heads=32, head_dim=128, state_dim=128,
+    ...                         groups=16, is_update=True)
+    >>> state_space_work(decode, "bfloat16").written_bytes / 1e6
+    134.742016
+    """
+    width = DTYPE_BYTES.get(dtype, DEFAULT_BYTES)
+    tokens = dims.batch * dims.steps
+    state = dims.heads * dims.head_dim * dims.state_dim
+    values = tokens * dims.heads * dims.head_dim * width
+    state_bytes = dims.batch * state * dims.state_bytes
+    keys = 0 if dims.rule is StateRule.CAUSAL_CONVOLUTION else 2 * tokens * dims.groups * dims.state_dim * width
+    gates = tokens * dims.heads * GATES[dims.rule] * width
+    return Work(
+        family=Family.STATE_SPACE,
+        flops=FLOPS_PER_STATE[dims.rule] * tokens * state,
+        read_bytes=keys + values + gates + (state_bytes if dims.is_update else 0.0),
+        written_bytes=values + state_bytes,
+        dtype=dtype,
+        is_matrix=dims.rule in MATRIX_RULES and not dims.is_update,
+        dims=dims,
+    )

@@ -10,13 +10,7 @@ from functools import partial
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .arguments import (
-    LackingArgumentError,
-    argument_at,
-    dims_at,
-    result_tensors,
-    tensor_at,
-)
+from .arguments import LackingArgumentError, argument_at, dims_at, result_tensors, tensor_at
 from .elementwise import pointwise
 from .registry import Formula, register
 from .row_kernels import RowKernel

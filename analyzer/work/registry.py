@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...arrays import Mask
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import LackingArgumentError
 from .work import Family, Work
+
+if TYPE_CHECKING:
+    from ...arrays import Mask
 
 Formula = Callable[[Signature], Work]
 """A pure function from a call's signature to its work; raises LackingArgumentError where it would have to guess."""
@@ -72,7 +73,8 @@ def work_of(name: str, signature: Signature | None) -> Work | None:
         return None
     call = _NO_ARGUMENTS if signature is None else signature
     if is_in_place and not call.results and call.arguments:
-        call = _with_first_argument_as_result(call)
+        first = call.arguments[0]
+        call = Signature(call.arguments, (first,)) if isinstance(first, TensorSpec | tuple) else call
     formula = _FORMULAS[resolved][1]
     try:
         if all(tensor.stored is None for tensor in call.tensors()):
@@ -104,6 +106,8 @@ def are_of_family(names: Sequence[str], family: Family) -> Mask:
     >>> are_of_family(["aten::mm", "aten::view", "none"], Family.MATMUL)
     array([ True, False, False])
     """
+    import numpy as np
+
     return np.array([family_of(name) is family for name in names], dtype=bool)
 
 
@@ -161,9 +165,3 @@ def _stored_in(argument: Argument) -> Argument:
     if isinstance(argument, tuple):
         return tuple(_stored_in(item) if isinstance(item, TensorSpec) else item for item in argument)  # type: ignore[return-value]
     return argument
-
-
-def _with_first_argument_as_result(call: Signature) -> Signature:
-    """An in-place op returns its first argument, whose shape and dtype therefore win over inference."""
-    first = call.arguments[0]
-    return Signature(call.arguments, (first,)) if isinstance(first, TensorSpec | tuple) else call

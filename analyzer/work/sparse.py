@@ -93,11 +93,7 @@ def _rows(added: TensorSpec, step: EmbeddingStep, streamed_bytes: float) -> Embe
     if not is_table or not row_bytes or not added.shape[0]:
         return None
     return EmbeddingDims(
-        step=step,
-        rows=added.shape[0],
-        row_bytes=row_bytes,
-        lookups=_count(added),
-        streamed_bytes=streamed_bytes,
+        step=step, rows=added.shape[0], row_bytes=row_bytes, lookups=_count(added), streamed_bytes=streamed_bytes
     )
 
 

@@ -71,12 +71,7 @@ def update(signature: Signature, *, optimizer: str, placed: Placed, is_listed: b
     """Add up the gradients of each row and rewrite it: gradient of the results, flat weights, ..."""
     grad = tensor_at(signature, 0)
     call = read_call(
-        signature,
-        placed,
-        is_listed=is_listed,
-        gradient=grad,
-        is_rowwise=_is_rowwise(optimizer),
-        has_total=False,
+        signature, placed, is_listed=is_listed, gradient=grad, is_rowwise=_is_rowwise(optimizer), has_total=False
     )
     return _update(call, grad, optimizer)
 
@@ -322,9 +317,7 @@ register(*(f"torch::autograd::CppNode<{kind}>" for kind in autograd_nodes("Dense
 for _batch in _BATCHES:
     _stem = f"codegen_grad_indice_weights{_batch}"
     register(
-        f"fbgemm::split_embedding_{_stem}_cuda",
-        f"fbgemm::split_embedding_{_stem}_pt2_wrapper",
-        family=Family.EMBEDDING,
+        f"fbgemm::split_embedding_{_stem}_cuda", f"fbgemm::split_embedding_{_stem}_pt2_wrapper", family=Family.EMBEDDING
     )(partial(weight_gradient, placed=Placed.SPLIT))
     register(f"fbgemm::dense_embedding_{_stem}_cuda", family=Family.EMBEDDING)(
         partial(weight_gradient, placed=Placed.FLAT)

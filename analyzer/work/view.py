@@ -44,11 +44,7 @@ def no_work(signature: Signature) -> Work:
     """Return no FLOPs and no bytes, of the first tensor's dtype."""
     tensors = signature.tensors()
     return Work(
-        family=Family.VIEW,
-        flops=0,
-        read_bytes=0.0,
-        written_bytes=0.0,
-        dtype=tensors[0].dtype if tensors else "float32",
+        family=Family.VIEW, flops=0, read_bytes=0.0, written_bytes=0.0, dtype=tensors[0].dtype if tensors else "float32"
     )
 
 

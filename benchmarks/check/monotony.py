@@ -24,8 +24,7 @@ from wavecast import load_trace
 from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.registry import model_of
-from wavecast.analyzer.prediction.method import Method
-from wavecast.analyzer.prediction.prediction import METHODS
+from wavecast.analyzer.prediction.prediction import METHODS, Method
 from wavecast.errors import WavecastError
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from ...analyzer.measurements.readers import table_of
+from ...analyzer.models.frame.correction import correct
 from ...analyzer.models.frame.intervals import GPU_CLASSES, SIZE_EDGES_NS, gpu_positions
 from ...analyzer.models.frame.model import group_of
-from ...analyzer.models.frame.network import correct
 from ...analyzer.models.frame.parameters import resolve, theta_size
 from ...analyzer.models.frame.problems import Problems, problem_columns, take_problems
 from ...analyzer.models.registry import OP_MODELS, load_model

@@ -20,8 +20,14 @@ from ...analyzer.measurements.readers import load_tables
 from ...analyzer.measurements.samples import Samples, pick, read_table
 from ...analyzer.models.frame.intervals import separations
 from ...analyzer.prediction.bounds import bound_ops, kernel_overhead_ns, rate_matrix
-from ...analyzer.prediction.memory_rates import memory_rates
-from ...analyzer.prediction.ratio_widths import by_host_or_node, cache_gap, growth, may_be_cached, width_of
+from ...analyzer.prediction.ratio_widths import (
+    by_host_or_node,
+    cache_gap,
+    growth,
+    may_be_cached,
+    memory_rates,
+    width_of,
+)
 from ...analyzer.prediction.ratios import RULES
 from ...analyzer.prediction.wave import exact_wave_factor, large_wave_factor, reached_boundedness
 from ...analyzer.questions.score.least_work import least_work, take_work

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.measurements.samples import Samples
+from ...analyzer.models.frame.correction import CLIP, Network
 from ...analyzer.models.frame.model import Model
-from ...analyzer.models.frame.network import CLIP, Network
 from ...analyzer.models.frame.parameters import prior_scale, resolve, theta_size
 from ...analyzer.models.frame.problems import P, Problems, join_problems, take_problems
 from ...arrays import Codes, Floats, Mask

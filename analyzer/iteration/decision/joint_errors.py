@@ -21,8 +21,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask, Rows
 from ....formats.files.constants import read_constants
 from ....specs.gpu import Gpu, chip_of
-from ...prediction.method import Method
-from ...prediction.prediction import METHODS
+from ...prediction.prediction import METHODS, Method
 from ...prediction.sum_interval import RATIO, SHARED, error_groups
 from ..result import Analysis
 

@@ -35,20 +35,22 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
-from .kernels import PARAMETERS as KERNEL_PARAMETERS
-from .kernels import as_run, is_trtllm, speed_ratio
-from .limits import (
+from ..frame.parameters import Values, parameters
+from .kernels import (
     CLASS_NAMES,
     KILO,
     REFERENCE_DIM,
     US,
+    as_run,
     dram_bytes_per_s,
     floor_ns,
     gpu_class,
+    is_trtllm,
     lift,
     miss_ratio,
+    speed_ratio,
 )
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import SIZES, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of, visible_keys
 
 SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
@@ -70,47 +72,20 @@ FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=3.0, spread=0.3),
-    Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
-    Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
-    Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),
-    Parameter(name="single_key_cycles", prior=30.0, spread=0.5),
-    Parameter(name="single_occupancy", prior=3.0, spread=0.3),
-    Parameter(name="single_fp8_ratio", prior=0.9, spread=0.3),
-    Parameter(name="single_dim_share", prior=0.1, spread=0.5),
-    Parameter(name="group_fix_kcycles", prior=9.0, spread=0.5),
-    Parameter(name="group_key_cycles", prior=50.0, spread=0.5),
-    Parameter(name="group_occupancy", prior=1.0, spread=0.15),
-    Parameter(name="whole_key_cycles", prior=25.0, spread=0.4),
-    Parameter(name="whole_dim_share", prior=0.85, spread=0.1),
-    Parameter(name="whole_growth", prior=0.3, spread=0.3),
-    Parameter(name="slow_elements_per_cycle", prior=6.3, spread=0.1),
-    Parameter(name="slow_single_ratio", prior=3.2, spread=0.2),
-    Parameter(name="group_growth", prior=0.2, spread=0.5),
-    Parameter(name="group_dim_share", prior=0.13, spread=0.5),
-    Parameter(name="fused_fix_ratio", prior=1.0, spread=0.5),
-    Parameter(name="fused_key_ratio", prior=1.0, spread=0.5),
-    Parameter(name="fused_growth", prior=0.2, spread=0.5),
-    Parameter(name="flash_fix_kcycles", prior=9.0, spread=0.5, class_spread=0.2),
-    Parameter(name="flash_key_cycles", prior=10.0, spread=0.5, class_spread=0.2),
-    Parameter(name="flash_matrix_ratio", prior=1.2, spread=0.3),
-    Parameter(name="flash_split_ratio", prior=1.3, spread=0.3),
-    Parameter(name="flash_occupancy", prior=1.5, spread=0.3),
-    Parameter(name="flash_growth", prior=0.2, spread=0.5),
-    Parameter(name="l2_bytes_per_cycle", prior=25.0, spread=0.3, class_spread=0.2),
-    Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
-    Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
-    Parameter(name="ramp_us", prior=3.0, spread=0.7),
-    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.3),
-    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
-    Parameter(name="hbm_resident_sharpness", prior=5.0, spread=0.5),
-    Parameter(name="gddr_resident_sharpness", prior=15.0, spread=0.3),
-    Parameter(name="sharpness", prior=2.5, spread=0.3),
-    Parameter(name="combine_us", prior=2.0, spread=0.5),
-    Parameter(name="combine_kcycles", prior=2.0, spread=0.5),
-    Parameter(name="dispatch_cycles", prior=17.0, spread=0.2),
-    Parameter(name="exact_rounds_share", prior=0.5, spread=0.15),
-    Parameter(name="legacy_ratio", prior=4.0, spread=0.0),
+    *parameters(floor_us=(3.0, 0.3), flash_floor_us=(3.0, 0.3), floor_kcycles=(6.0, 0.3)),
+    *parameters(single_fix_kcycles=(9.0, 0.5), single_key_cycles=(30.0, 0.5), single_occupancy=(3.0, 0.3)),
+    *parameters(single_fp8_ratio=(0.9, 0.3), single_dim_share=(0.1, 0.5), group_fix_kcycles=(9.0, 0.5)),
+    *parameters(group_key_cycles=(50.0, 0.5), group_occupancy=(1.0, 0.15), whole_key_cycles=(25.0, 0.4)),
+    *parameters(whole_dim_share=(0.85, 0.1), whole_growth=(0.3, 0.3), slow_elements_per_cycle=(6.3, 0.1)),
+    *parameters(slow_single_ratio=(3.2, 0.2), group_growth=(0.2, 0.5), group_dim_share=(0.13, 0.5)),
+    *parameters(fused_fix_ratio=(1.0, 0.5), fused_key_ratio=(1.0, 0.5), fused_growth=(0.2, 0.5)),
+    *parameters(flash_fix_kcycles=(9.0, 0.5, 0.2), flash_key_cycles=(10.0, 0.5, 0.2), flash_matrix_ratio=(1.2, 0.3)),
+    *parameters(flash_split_ratio=(1.3, 0.3), flash_occupancy=(1.5, 0.3), flash_growth=(0.2, 0.5)),
+    *parameters(l2_bytes_per_cycle=(25.0, 0.3, 0.2), hbm_efficiency=(0.93, 0.03), gddr_efficiency=(0.85, 0.03)),
+    *parameters(ramp_us=(3.0, 0.7), hbm_resident_ratio=(0.6, 0.3), gddr_resident_ratio=(1.0, 0.05)),
+    *parameters(hbm_resident_sharpness=(5.0, 0.5), gddr_resident_sharpness=(15.0, 0.3), sharpness=(2.5, 0.3)),
+    *parameters(combine_us=(2.0, 0.5), combine_kcycles=(2.0, 0.5), dispatch_cycles=(17.0, 0.2)),
+    *parameters(exact_rounds_share=(0.5, 0.15), legacy_ratio=(4.0, 0.0)),
     *KERNEL_PARAMETERS,
 )
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability
@@ -163,11 +138,21 @@ class _Masks:
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the numbers of splits."""
     sizes, problems = sizes_of(problems), as_run(problems, fleet)
-    kernel, memory = _kernel(problems, fleet, values), _memory(problems, fleet, values)
+    dims = problems.query_dim + problems.value_dim
+    cache = problems.batch * problems.kv_heads * visible_keys(problems) * dims * problems.kv_bytes
+    moved = cache + problems.batch * problems.heads * problems.queries * dims * operand_bytes(problems)
+    miss = miss_ratio(moved * problems.copies, fleet, values)
+    dram = miss * (moved / dram_bytes_per_s(fleet, values) * 1e9 + values["ramp_us"] * US)
+    kernel, memory = _kernel(problems, fleet, values), _Memory(cache, dram, miss)
     clock = fleet.clock_hz / 1e9
     combine = values["combine_us"] * US + values["combine_kcycles"] * KILO / clock
     if choice is None:
-        choice = _best_split(problems, fleet, values, kernel, memory, combine)
+        lifted = _Kernel(*(lift(getattr(kernel, name)) for name in _Kernel.__slots__))
+        rounds, l2 = _parts_ns(problems, fleet, values, lifted, memory, SPLITS)
+        cost = np.sqrt(rounds**2 + np.maximum(l2, lift(memory.dram_ns)) ** 2) + np.where(SPLITS > 1, lift(combine), 0.0)
+        too_short = lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
+        cost = np.where((SPLITS > 1) & (too_short | ~lifted.may_split), np.inf, cost)
+        choice = np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
     splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
     rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
     floor = floor_ns(problems, fleet, values)
@@ -182,17 +167,6 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
         sizes=sizes,
         choice=choice,
     )
-
-
-def _best_split(
-    problems: AttentionProblems, fleet: Fleet, values: Values, kernel: _Kernel, memory: _Memory, combine: Floats
-) -> Codes:
-    lifted = _Kernel(*(lift(getattr(kernel, name)) for name in _Kernel.__slots__))
-    rounds, l2 = _parts_ns(problems, fleet, values, lifted, memory, SPLITS)
-    cost = np.sqrt(rounds**2 + np.maximum(l2, lift(memory.dram_ns)) ** 2) + np.where(SPLITS > 1, lift(combine), 0.0)
-    too_short = lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
-    cost = np.where((SPLITS > 1) & (too_short | ~lifted.may_split), np.inf, cost)
-    return np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
 
 
 def _parts_ns(
@@ -210,15 +184,6 @@ def _parts_ns(
     rate = expand(values["l2_bytes_per_cycle"]) * np.minimum(sms, ctas) * clock
     busy = np.maximum(rounds * cycles, ctas * expand(values["dispatch_cycles"]))
     return busy / clock, expand(memory.cache_bytes) * kernel.loads / rate
-
-
-def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
-    dims = p.query_dim + p.value_dim
-    cache = p.batch * p.kv_heads * visible_keys(p) * dims * p.kv_bytes
-    moved = cache + p.batch * p.heads * p.queries * dims * operand_bytes(p)
-    miss = miss_ratio(moved * p.copies, fleet, v)
-    dram = miss * (moved / dram_bytes_per_s(fleet, v) * 1e9 + v["ramp_us"] * US)
-    return _Memory(cache, dram, miss)
 
 
 def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:

@@ -1,18 +1,19 @@
-"""Which fused attention runs where: what was asked for, what exists there, and what PyTorch chooses by itself."""
+"""Which fused attention runs where, and what it meets there: matrix units, a floor, DRAM behind L2."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import has_attention, has_tensor_memory, has_tf32, is_amd, is_async, prefers_cudnn_attention
-from ..frame.gpu_physics import LAUNCH_PARAMETERS
-from ..frame.parameters import Parameter, Values
+from ..frame.gpu_physics import LAUNCH_PARAMETERS, launch_s
+from ..frame.parameters import Values, parameters
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch
 
 HALF_ONLY: Final = (AttentionKernel.FLASH2, AttentionKernel.FLASH3, AttentionKernel.CUDNN, AttentionKernel.CK)
@@ -23,13 +24,9 @@ HALF_BYTES: Final = 2.0
 MATH_LAUNCH_COUNT: Final = 4.0
 """Two products, the scaling and the softmax; a mask adds to the traffic only."""
 PARAMETERS: Final = (
-    Parameter(name="older_instructions_ratio", prior=0.52, spread=0.0),
-    Parameter(name="async_cudnn_ratio", prior=1.2, spread=0.05),
-    Parameter(name="efficient_ratio", prior=0.5, spread=0.0),
-    Parameter(name="triton_ratio", prior=0.85, spread=0.0),
-    Parameter(name="amd_triton_ratio", prior=0.36, spread=0.0),
-    Parameter(name="amd_triton_us", prior=20.0, spread=0.0),
-    Parameter(name="ck_ratio", prior=0.65, spread=0.0),
+    *parameters(older_instructions_ratio=(0.52, 0.0), async_cudnn_ratio=(1.2, 0.05), efficient_ratio=(0.5, 0.0)),
+    *parameters(triton_ratio=(0.85, 0.0), amd_triton_ratio=(0.36, 0.0), amd_triton_us=(20.0, 0.0)),
+    *parameters(ck_ratio=(0.65, 0.0)),
     *(replace(item, spread=0.0) for item in LAUNCH_PARAMETERS),
 )
 """Not fitted but cuDNN's: the tables of attention name TensorRT-LLM's, vLLM's and cuDNN's. FlashAttention-2 on H100
@@ -116,3 +113,49 @@ def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values, is
 def is_trtllm(p: AttentionProblems) -> Mask:
     """Say which kernels are TensorRT-LLM's."""
     return np.asarray(p.kernel == AttentionKernel.TENSORRT_LLM)
+
+
+CLASS_NAMES: Final = ("sync", "async")
+"""How matrix units are fed: by the warps' own registers, or asynchronously from shared memory (Hopper, Blackwell)."""
+REFERENCE_DIM: Final = 128.0
+MAX_RATIO: Final = 1e3
+"""Bytes over the useful L2 beyond which nothing is found there."""
+US: Final = 1e3
+KILO: Final = 1e3
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the index into `CLASS_NAMES` of each GPU."""
+    return is_async(fleet).astype(np.int64)
+
+
+def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
+    """Return what the shortest call takes: a serving library's with the kernels beside it, or one kernel's launch."""
+    served = np.where(is_trtllm(p), v["floor_us"], v["flash_floor_us"]) * US
+    served = fleet.launch_ratio * (served + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9))
+    launches = np.where(p.kernel == AttentionKernel.MATH, MATH_LAUNCH_COUNT, 1.0)
+    triton = np.where(is_amd(fleet) & (p.kernel == AttentionKernel.TRITON), v["amd_triton_us"], 0.0) * US
+    is_served = is_trtllm(p) | (p.kernel == AttentionKernel.PAGED)
+    return np.where(is_served, served, launches * launch_s(fleet, v) * 1e9 + triton)
+
+
+def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:
+    """Return the DRAM rate that kernels reach.
+
+    Own shares, by memory class alone: one query on a long cache reads 0.86 of the datasheet's bandwidth on L40S and
+    0.82 on RTX PRO 6000, whose memories correct errors in different ways; with the shared rule both came out worse.
+    """
+    return np.where(fleet.has_hbm, v["hbm_efficiency"], v["gddr_efficiency"]) * fleet.bandwidth_bytes_per_s
+
+
+def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
+    """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
+    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
+    sharpness = np.where(fleet.has_hbm, v["hbm_resident_sharpness"], v["gddr_resident_sharpness"])
+    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
+    return np.asarray(full / (1.0 + full))
+
+
+def lift(value: Any) -> npt.NDArray[Any]:
+    """Return the array with a last axis of one, along which candidates vary."""
+    return np.asarray(value)[..., None]

@@ -35,26 +35,25 @@ from ....specs.generations import (
     matrix_energy,
 )
 from ....specs.gpu import Rate
-from ..frame.gpu_physics import (
-    POWER_PARAMETERS,
-    boosted_flops_per_s,
-    matrix_joule_per_flop,
-    slow_down,
-)
+from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, slow_down
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
-from .kernels import PARAMETERS as KERNEL_PARAMETERS
-from .kernels import as_run, fed_flops_per_cycle, flash_efficiency, is_trtllm, speed_ratio
-from .limits import (
+from ..frame.parameters import Values, parameters
+from .kernels import (
     CLASS_NAMES,
     KILO,
     REFERENCE_DIM,
+    as_run,
     dram_bytes_per_s,
+    fed_flops_per_cycle,
+    flash_efficiency,
     floor_ns,
     gpu_class,
+    is_trtllm,
     lift,
     miss_ratio,
+    speed_ratio,
 )
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import SIZES, ArithmeticFormat, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
@@ -72,43 +71,20 @@ PyTorch computes them in FP32 whatever the inputs are (since 2.5)."""
 NARROW_DIM: Final = 64.0
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=3.0, spread=0.3),
-    Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
-    Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
-    Parameter(name="matrix_efficiency", prior=0.75, spread=0.2, class_spread=0.1),
-    Parameter(name="register_flash_efficiency", prior=0.92, spread=0.04),
-    Parameter(name="flash_matrix_ratio", prior=1.0, spread=0.1),
-    Parameter(name="fed_flops_per_cycle", prior=1450.0, spread=0.05),
-    Parameter(name="fp8_efficiency_ratio", prior=0.85, spread=0.15),
-    Parameter(name="fallback_ratio", prior=1.5, spread=0.3),
-    Parameter(name="fallback_dim_exponent", prior=0.2, spread=0.5),
-    Parameter(name="windowed_fp8_ratio", prior=1.5, spread=0.3),
-    Parameter(name="widened_fix_ratio", prior=1.5, spread=0.5),
-    Parameter(name="wide_head_fix_ratio", prior=1.0, spread=0.7),
-    Parameter(name="legacy_ratio", prior=4.0, spread=0.15),
-    Parameter(name="exponentials_per_cycle", prior=16.0, spread=0.2),
-    Parameter(name="emulated_exponentials_ratio", prior=1.5, spread=0.3),
-    Parameter(name="key_cycles", prior=4.0, spread=0.5, class_spread=0.2),
-    Parameter(name="fix_kcycles", prior=4.0, spread=0.5, class_spread=0.2),
-    Parameter(name="fix_row_share", prior=0.5, spread=0.2),
-    Parameter(name="small_tile_penalty", prior=0.2, spread=0.4),
-    Parameter(name="longest_ratio", prior=1.0, spread=0.2),
-    Parameter(name="dispatch_cycles", prior=17.0, spread=0.1),
-    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="energy_ratio", prior=1.2, spread=0.2),
-    Parameter(name="flash_energy_ratio", prior=1.0, spread=0.2),
+    *parameters(floor_us=(3.0, 0.3), flash_floor_us=(3.0, 0.3), floor_kcycles=(6.0, 0.3)),
+    *parameters(matrix_efficiency=(0.75, 0.2, 0.1), register_flash_efficiency=(0.92, 0.04)),
+    *parameters(flash_matrix_ratio=(1.0, 0.1), fed_flops_per_cycle=(1450.0, 0.05), fp8_efficiency_ratio=(0.85, 0.15)),
+    *parameters(fallback_ratio=(1.5, 0.3), fallback_dim_exponent=(0.2, 0.5), windowed_fp8_ratio=(1.5, 0.3)),
+    *parameters(widened_fix_ratio=(1.5, 0.5), wide_head_fix_ratio=(1.0, 0.7), legacy_ratio=(4.0, 0.15)),
+    *parameters(exponentials_per_cycle=(16.0, 0.2), emulated_exponentials_ratio=(1.5, 0.3), key_cycles=(4.0, 0.5, 0.2)),
+    *parameters(fix_kcycles=(4.0, 0.5, 0.2), fix_row_share=(0.5, 0.2), small_tile_penalty=(0.2, 0.4)),
+    *parameters(longest_ratio=(1.0, 0.2), dispatch_cycles=(17.0, 0.1), exact_rounds_share=(0.5, 0.2)),
+    *parameters(energy_ratio=(1.2, 0.2), flash_energy_ratio=(1.0, 0.2)),
     *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),
-    Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
-    Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
-    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.3),
-    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.2),
-    Parameter(name="hbm_resident_sharpness", prior=3.0, spread=0.5),
-    Parameter(name="gddr_resident_sharpness", prior=15.0, spread=0.3),
-    Parameter(name="extra_passes", prior=2.0, spread=0.4),
-    Parameter(name="paged_extra_passes", prior=1.0, spread=0.4),
-    Parameter(name="encoder_extra_ratio", prior=0.5, spread=0.4),
-    Parameter(name="extra_l2_ratio", prior=2.0, spread=0.4),
-    Parameter(name="sharpness", prior=3.0, spread=0.3),
+    *parameters(hbm_efficiency=(0.93, 0.03), gddr_efficiency=(0.85, 0.03), hbm_resident_ratio=(0.6, 0.3)),
+    *parameters(gddr_resident_ratio=(1.0, 0.2), hbm_resident_sharpness=(3.0, 0.5), gddr_resident_sharpness=(15.0, 0.3)),
+    *parameters(extra_passes=(2.0, 0.4), paged_extra_passes=(1.0, 0.4), encoder_extra_ratio=(0.5, 0.4)),
+    *parameters(extra_l2_ratio=(2.0, 0.4), sharpness=(3.0, 0.3)),
     *KERNEL_PARAMETERS,
 )
 """`register_flash_efficiency`: FlashAttention-2 on an RTX 5090, whose matrix units have half the rate, makes 187 of

@@ -16,7 +16,7 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import AttentionDims, Work, copies_between
-from ..frame.units import rates_of
+from ..frame.problems import dims_of, rates_of, shared_columns
 
 
 class Dispatch(IntEnum):
@@ -79,22 +79,10 @@ class AttentionProblems:
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProblems:
     """Return the problems of works with attention dims."""
-    dims = [_dims(work) for work in works]
-
-    def column(name: str) -> Floats:
-        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+    dims = dims_of(works, AttentionDims)
 
     return AttentionProblems(
-        batch=column("batch"),
-        heads=column("heads"),
-        kv_heads=column("kv_heads"),
-        queries=column("queries"),
-        keys=column("keys"),
-        query_dim=column("query_dim"),
-        value_dim=column("value_dim"),
-        window=column("window"),
-        is_causal=column("is_causal").astype(np.int64),
-        kernel=np.array([item.kernel for item in dims], dtype=np.int64),
+        **shared_columns(AttentionProblems, dims, AttentionDims),
         dispatch=np.array([_dispatch(item) for item in dims], dtype=np.int64),
         arithmetic=np.array([_arithmetic(rate) for rate in rates], dtype=np.int64),
         kv_bytes=np.array([DTYPE_BYTES.get(work.dtype, 2) for work in works], dtype=np.float64),
@@ -138,12 +126,6 @@ def least_work(problems: AttentionProblems) -> WorkTable:
         moved_bytes=queries * dims * operand_bytes(problems) + cached * dims * problems.kv_bytes,
         rate=rates_of(arithmetic, RATES),
     )
-
-
-def _dims(work: Work) -> AttentionDims:
-    if not isinstance(work.dims, AttentionDims):
-        raise TypeError(f"work of {work.family} has no attention dims")
-    return work.dims
 
 
 def _dispatch(dims: AttentionDims) -> Dispatch:

@@ -38,7 +38,7 @@ from ..frame.gpu_physics import (
     slow_down,
 )
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .problems import BackwardProblems, pair_flops
 
 BLOCK: Final = 128.0
@@ -51,28 +51,16 @@ SCORE_PASSES: Final = 8.0
 """Without a fused kernel: gradients of scores written, and read with the scores by the softmax's and two products."""
 
 PARAMETERS: Final = (
-    Parameter(name="matrix_efficiency", prior=0.75, spread=0.08),
-    Parameter(name="scores_per_cycle", prior=16.0, spread=0.2),
-    Parameter(name="wide_ratio", prior=0.85, spread=0.2),
-    Parameter(name="fp8_scores_per_cycle", prior=7.0, spread=0.3),
-    Parameter(name="older_fp8_scores_per_cycle", prior=3.5, spread=0.2),
-    Parameter(name="block_scaled_ratio", prior=0.8, spread=0.2),
-    Parameter(name="deterministic_ratio", prior=1.2, spread=0.1),
-    Parameter(name="fix_kcycles", prior=4.0, spread=0.5),
-    Parameter(name="longest_ratio", prior=1.0, spread=0.2),
-    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="energy_ratio", prior=1.2, spread=0.2),
-    Parameter(name="passes_ratio", prior=1.0, spread=0.3),
-    Parameter(name="sharpness", prior=3.0, spread=0.3),
+    *parameters(matrix_efficiency=(0.75, 0.08), scores_per_cycle=(16.0, 0.2), wide_ratio=(0.85, 0.2)),
+    *parameters(fp8_scores_per_cycle=(7.0, 0.3), older_fp8_scores_per_cycle=(3.5, 0.2), block_scaled_ratio=(0.8, 0.2)),
+    *parameters(deterministic_ratio=(1.2, 0.1), fix_kcycles=(4.0, 0.5), longest_ratio=(1.0, 0.2)),
+    *parameters(exact_rounds_share=(0.5, 0.2), energy_ratio=(1.2, 0.2), passes_ratio=(1.0, 0.3), sharpness=(3.0, 0.3)),
     *POWER_PARAMETERS,
     *DRAM_PARAMETERS,
     *LAUNCH_PARAMETERS,
     # Not fitted, nobody measured them.
-    Parameter(name="older_instructions_ratio", prior=0.61, spread=0.0),
-    Parameter(name="efficient_ratio", prior=0.5, spread=0.0),
-    Parameter(name="triton_ratio", prior=0.85, spread=0.0),
-    Parameter(name="amd_triton_ratio", prior=0.36, spread=0.0),
-    Parameter(name="ck_ratio", prior=0.65, spread=0.0),
+    *parameters(older_instructions_ratio=(0.61, 0.0), efficient_ratio=(0.5, 0.0), triton_ratio=(0.85, 0.0)),
+    *parameters(amd_triton_ratio=(0.36, 0.0), ck_ratio=(0.65, 0.0)),
 )
 """With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
@@ -85,11 +73,6 @@ formula gives there within 5 %: taken as equal. Memory-efficient, Triton, CK: th
 passes, since nobody states their backward's."""
 HOPPER_FLOPS_PER_CLOCK: Final = 4096.0
 """In half precision, of a multiprocessor."""
-
-
-def gpu_class(fleet: Fleet) -> Codes:
-    """Return the one class of all GPUs."""
-    return np.zeros(len(fleet.gpus), dtype=np.int64)
 
 
 def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
@@ -133,7 +116,16 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
     scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * np.where(is_wide, v["wide_ratio"], 1.0))
     row = BLOCK * (pair_flops(p) / per_cycle + 1.0 / scores)
-    row = row / _kernel_ratio(p, fleet, v)
+    efficient = p.kernel == AttentionKernel.EFFICIENT
+    per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
+    older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
+    is_older = is_async(fleet) & np.isin(p.kernel, OWN_INSTRUCTIONS)
+    ratio = np.where(is_older, older, 1.0) * np.where(efficient, v["efficient_ratio"], 1.0)
+    wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
+    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
+    ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
+    amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
+    row = row / np.asarray(np.where(is_amd(fleet), amd, ratio))
     ordered = (p.is_deterministic == 1) & ~is_fp8 & (p.query_dim <= NARROW_DIM)
     row = row * np.where(ordered, v["deterministic_ratio"], 1.0)
     rows, longest = _rows(p)
@@ -147,20 +139,6 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     flops = rounds * fleet.sm_count * rows * BLOCK * pair_flops(p)
     joule = flops * matrix_joule_per_flop(fleet, v, operand_bytes(p)) * v["energy_ratio"]
     return np.asarray(free_s * (1.0 + slow_down(joule, free_s, fleet, v)))
-
-
-def _kernel_ratio(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
-    """Return what share of cuDNN's rate each kernel reaches on a GPU."""
-    efficient = p.kernel == AttentionKernel.EFFICIENT
-    per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
-    older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
-    is_older = is_async(fleet) & np.isin(p.kernel, OWN_INSTRUCTIONS)
-    ratio = np.where(is_older, older, 1.0) * np.where(efficient, v["efficient_ratio"], 1.0)
-    wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
-    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
-    ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
-    amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
-    return np.asarray(np.where(is_amd(fleet), amd, ratio))
 
 
 def _memory_s(p: BackwardProblems, fleet: Fleet, v: Values) -> tuple[Floats, Floats]:
@@ -190,8 +168,6 @@ def group(problems: BackwardProblems) -> Codes:
 MODEL: Final = Model(
     name="attention_backward",
     parameters=PARAMETERS,
-    class_names=("all",),
-    gpu_class=gpu_class,
     simulate=simulate,
     group_names=GROUPS,
     group=group,

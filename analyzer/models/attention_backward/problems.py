@@ -13,8 +13,7 @@ from ...work.table import WorkTable
 from ...work.work import AttentionDims, Work
 from ..attention.problems import RATES, AttentionProblems, operand_bytes, seen_pairs
 from ..attention.problems import problems_of as forward_problems_of
-from ..frame.problems import problem_columns
-from ..frame.units import rates_of
+from ..frame.problems import dims_of, problem_columns, rates_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +28,7 @@ class BackwardProblems(AttentionProblems):
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> BackwardProblems:
     """Return the problems of works with attention dims."""
-    dims = [work.dims for work in works if isinstance(work.dims, AttentionDims)]
+    dims = dims_of(works, AttentionDims)
     return BackwardProblems(
         **problem_columns(forward_problems_of(works, rates)),
         is_deterministic=np.array([item.is_deterministic for item in dims], dtype=np.int64),

@@ -73,9 +73,3 @@ def with_ratios(fleet: Fleet, latency_ratio: float, bandwidth_ratio: float, *, b
     known = {f"{side}_latency_ratio": latency_ratio, f"{side}_bandwidth_ratio": bandwidth_ratio}
     full = {name: np.full(len(fleet.gpus), value) for name, value in known.items()}
     return replace(fleet, fabric=replace(fleet.fabric, **full))
-
-
-def anchor_rows(problems: CollectiveProblems) -> Floats:
-    """Return two rows of a set of measurements that calibrate best: of the smallest and of the largest messages."""
-    order = np.argsort(problems.message_bytes, kind="stable")
-    return np.array([order[0], order[-1]])

@@ -9,20 +9,14 @@ import numpy as np
 from ....arrays import Floats
 from ....specs.fabric import Fabric
 from ...work.communication import CollectiveKind, Implementation
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .problems import CollectiveProblems, is_kind
 
 PARAMETERS: Final = (
-    Parameter(name="dispatch_us", prior=26.0, spread=0.3),
-    Parameter(name="combine_us", prior=45.0, spread=0.3),
-    Parameter(name="dispatch_efficiency", prior=0.65, spread=0.2),
-    Parameter(name="combine_efficiency", prior=0.7, spread=0.2),
-    Parameter(name="low_latency_us", prior=12.0, spread=0.3),
-    Parameter(name="low_latency_efficiency", prior=0.5, spread=0.2),
-    Parameter(name="exchange_machine_us", prior=30.0, spread=0.4),
-    Parameter(name="low_latency_machine_us", prior=8.0, spread=0.4),
-    Parameter(name="exchange_nic_efficiency", prior=0.9, spread=0.1),
-    Parameter(name="machine_copies", prior=0.5, spread=0.3),
+    *parameters(dispatch_us=(26.0, 0.3), combine_us=(45.0, 0.3), dispatch_efficiency=(0.65, 0.2)),
+    *parameters(combine_efficiency=(0.7, 0.2), low_latency_us=(12.0, 0.3), low_latency_efficiency=(0.5, 0.2)),
+    *parameters(exchange_machine_us=(30.0, 0.4), low_latency_machine_us=(8.0, 0.4), exchange_nic_efficiency=(0.9, 0.1)),
+    *parameters(machine_copies=(0.5, 0.3)),
 )
 """`machine_copies`: between machines a token crosses once for each machine, not for each rank there; what share of the
 copies that leaves, from 2 to 8 machines."""

@@ -41,7 +41,7 @@ from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .experts import PARAMETERS as EXPERT_PARAMETERS
 from .experts import exchange_s, nic_bytes_per_s
 from .problems import GROUPS, CollectiveProblems, group, is_kind, neighbours, wire_bytes
@@ -68,64 +68,29 @@ that share it. Declared: pairs have 0.36 to 0.77 of PCIe's rate (RTX 6000 Ada, L
 
 PARAMETERS: Final = (
     # Within a machine, NVLink or xGMI.
-    Parameter(name="latency_us", prior=6.3, spread=0.3, class_spread=0.3),
-    Parameter(name="rank_us", prior=1.48, spread=0.3, class_spread=0.3),
-    Parameter(name="link_efficiency", prior=0.82, spread=0.06, class_spread=0.06),
-    Parameter(name="fill_ratio", prior=1.0, spread=0.01, class_spread=0.5),
-    Parameter(name="shift_latency_ratio", prior=0.98, spread=0.2),
-    Parameter(name="exchange_latency_ratio", prior=0.57, spread=0.2),
-    Parameter(name="shift_rank_ratio", prior=0.42, spread=0.3, class_spread=0.2),
-    Parameter(name="exchange_rank_ratio", prior=0.13, spread=0.3, class_spread=0.2),
-    Parameter(name="settled_ratio", prior=0.2, spread=0.5),
-    Parameter(name="settled_kb", prior=3.0, spread=0.5),
-    Parameter(name="simple_ratio", prior=0.8, spread=0.5, class_spread=0.2),
-    Parameter(name="simple_mb", prior=1.0, spread=0.4),
-    Parameter(name="shift_efficiency", prior=0.835, spread=0.08, class_spread=0.06),
-    Parameter(name="shift_pair_ratio", prior=0.9, spread=0.1),
-    Parameter(name="exchange_efficiency", prior=0.78, spread=0.08, class_spread=0.06),
-    Parameter(name="exchange_growth", prior=1.05, spread=0.1, class_spread=0.1),
-    Parameter(name="send_efficiency", prior=0.9, spread=0.1),
-    Parameter(name="send_fill_ratio", prior=10.0, spread=0.7),
-    Parameter(name="depth_exponent", prior=2.1, spread=0.1),
-    Parameter(name="ring_growth", prior=1.21, spread=0.05),
-    Parameter(name="ring_fill_kb", prior=48.0, spread=0.7),
-    Parameter(name="ring_fill_growth", prior=0.9, spread=0.2),
-    Parameter(name="exchange_fill_ratio", prior=30.0, spread=0.7),
-    Parameter(name="fill_sharpness", prior=5.7, spread=0.5),
-    Parameter(name="ring_norm", prior=0.59, spread=0.2),
-    Parameter(name="sum_norm", prior=0.9, spread=0.2),
-    Parameter(name="sum_fill_ratio", prior=3.0, spread=0.7),
+    *parameters(latency_us=(6.3, 0.3, 0.3), rank_us=(1.48, 0.3, 0.3), link_efficiency=(0.82, 0.06, 0.06)),
+    *parameters(fill_ratio=(1.0, 0.01, 0.5), shift_latency_ratio=(0.98, 0.2), exchange_latency_ratio=(0.57, 0.2)),
+    *parameters(shift_rank_ratio=(0.42, 0.3, 0.2), exchange_rank_ratio=(0.13, 0.3, 0.2), settled_ratio=(0.2, 0.5)),
+    *parameters(settled_kb=(3.0, 0.5), simple_ratio=(0.8, 0.5, 0.2), simple_mb=(1.0, 0.4)),
+    *parameters(shift_efficiency=(0.835, 0.08, 0.06), shift_pair_ratio=(0.9, 0.1)),
+    *parameters(exchange_efficiency=(0.78, 0.08, 0.06), exchange_growth=(1.05, 0.1, 0.1), send_efficiency=(0.9, 0.1)),
+    *parameters(send_fill_ratio=(10.0, 0.7), depth_exponent=(2.1, 0.1), ring_growth=(1.21, 0.05)),
+    *parameters(ring_fill_kb=(48.0, 0.7), ring_fill_growth=(0.9, 0.2), exchange_fill_ratio=(30.0, 0.7)),
+    *parameters(fill_sharpness=(5.7, 0.5), ring_norm=(0.59, 0.2), sum_norm=(0.9, 0.2), sum_fill_ratio=(3.0, 0.7)),
     # Inside the switches.
-    Parameter(name="switch_efficiency", prior=0.865, spread=0.08, class_spread=0.04),
-    Parameter(name="switch_growth", prior=0.94, spread=0.05),
-    Parameter(name="switch_fill_mb", prior=15.6, spread=0.7, class_spread=0.3),
-    Parameter(name="switch_fill_growth", prior=1.85, spread=0.2),
-    Parameter(name="switch_sharpness", prior=1.56, spread=0.5),
-    Parameter(name="switch_norm", prior=3.9, spread=0.3),
+    *parameters(switch_efficiency=(0.865, 0.08, 0.04), switch_growth=(0.94, 0.05), switch_fill_mb=(15.6, 0.7, 0.3)),
+    *parameters(switch_fill_growth=(1.85, 0.2), switch_sharpness=(1.56, 0.5), switch_norm=(3.9, 0.3)),
     # A framework's own all-reduce.
-    Parameter(name="own_latency_us", prior=4.0, spread=0.4, class_spread=0.3),
-    Parameter(name="own_rank_us", prior=0.5, spread=0.5, class_spread=0.3),
-    Parameter(name="own_read_efficiency", prior=0.5, spread=0.3),
-    Parameter(name="own_scatter_us", prior=3.0, spread=0.4),
-    Parameter(name="own_scatter_efficiency", prior=0.5, spread=0.3),
+    *parameters(own_latency_us=(4.0, 0.4, 0.3), own_rank_us=(0.5, 0.5, 0.3), own_read_efficiency=(0.5, 0.3)),
+    *parameters(own_scatter_us=(3.0, 0.4), own_scatter_efficiency=(0.5, 0.3)),
     # Through the host.
-    Parameter(name="host_latency_us", prior=8.0, spread=0.4),
-    Parameter(name="host_rank_us", prior=1.5, spread=0.4),
-    Parameter(name="host_efficiency", prior=HOST_EFFICIENCY, spread=0.003),
-    Parameter(name="host_sharing", prior=HOST_SHARING, spread=0.003),
-    Parameter(name="host_norm", prior=0.9, spread=0.05),
+    *parameters(host_latency_us=(8.0, 0.4), host_rank_us=(1.5, 0.4), host_efficiency=(HOST_EFFICIENCY, 0.003)),
+    *parameters(host_sharing=(HOST_SHARING, 0.003), host_norm=(0.9, 0.05)),
     # Between machines.
-    Parameter(name="nic_latency_us", prior=9.0, spread=0.3),
-    Parameter(name="nic_efficiency", prior=0.97, spread=0.02),
-    Parameter(name="nic_tree_efficiency", prior=0.9, spread=0.05),
-    Parameter(name="nic_exchange_efficiency", prior=0.92, spread=0.05),
-    Parameter(name="nic_link_efficiency", prior=0.8, spread=0.08),
-    Parameter(name="nic_step_us", prior=10.0, spread=0.3),
-    Parameter(name="link_step_us", prior=4.0, spread=0.3),
-    Parameter(name="tree_step_us", prior=150.0, spread=0.3),
-    Parameter(name="pair_ratio", prior=0.28, spread=0.15),
-    Parameter(name="nic_sharpness", prior=9.0, spread=0.3),
-    Parameter(name="nic_norm", prior=0.8, spread=0.2),
+    *parameters(nic_latency_us=(9.0, 0.3), nic_efficiency=(0.97, 0.02), nic_tree_efficiency=(0.9, 0.05)),
+    *parameters(nic_exchange_efficiency=(0.92, 0.05), nic_link_efficiency=(0.8, 0.08), nic_step_us=(10.0, 0.3)),
+    *parameters(link_step_us=(4.0, 0.3), tree_step_us=(150.0, 0.3), pair_ratio=(0.28, 0.15), nic_sharpness=(9.0, 0.3)),
+    *parameters(nic_norm=(0.8, 0.2)),
     *EXPERT_PARAMETERS,
 )
 """Within a machine the priors are those of a study of the same tables (nccl-tests on A100, H100, B200), so that node
@@ -181,7 +146,15 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     """Return times of a collective whose ranks all start at once, without waiting for the last of them."""
     p, v, fabric = problems, values, fleet.fabric
     place = _place(p, fabric)
-    fixed_s = _fixed_s(p, fabric, v, place)
+    levels = np.log2(np.maximum(place.here, 1.0))
+    known = np.minimum(levels, MEASURED_DEPTH)
+    depth = known ** v["depth_exponent"] * np.maximum(levels / MEASURED_DEPTH, 1.0)
+    start = v["latency_us"] * _by_kind(p, v["shift_latency_ratio"], v["exchange_latency_ratio"])
+    ranks = v["rank_us"] * _by_kind(p, v["shift_rank_ratio"], v["exchange_rank_ratio"]) * depth
+    settled = np.where(_is_exchange(p), 0.0, v["settled_ratio"])
+    step = 1e3 * v["settled_kb"] * place.here / np.maximum(p.message_bytes, 1.0)
+    settled = 1.0 + settled / (1.0 + step * step)
+    fixed_s = np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
     within_s = np.where(place.is_linked, _linked_s(p, fabric, v, place, fixed_s), _hosted_s(p, fabric, v, place))
     own_s = np.where(place.is_linked, _own_s(p, fabric, v, place), within_s)
     within_s = np.where(p.implementation == Implementation.FRAMEWORK, np.minimum(own_s, within_s), within_s)
@@ -221,23 +194,6 @@ def _by_kind(p: CollectiveProblems, shift: Floats, exchange: Floats) -> Floats:
     return np.where(_is_exchange(p), exchange, np.where(is_kind(p, CollectiveKind.ALL_REDUCE), 1.0, shift))
 
 
-def _levels(here: Floats) -> Floats:
-    return np.minimum(np.log2(np.maximum(here, 2.0)), MEASURED_DEPTH)
-
-
-def _fixed_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
-    """Return what a message of no bytes takes within a machine."""
-    levels = np.log2(np.maximum(place.here, 1.0))
-    known = np.minimum(levels, MEASURED_DEPTH)
-    depth = known ** v["depth_exponent"] * np.maximum(levels / MEASURED_DEPTH, 1.0)
-    start = v["latency_us"] * _by_kind(p, v["shift_latency_ratio"], v["exchange_latency_ratio"])
-    ranks = v["rank_us"] * _by_kind(p, v["shift_rank_ratio"], v["exchange_rank_ratio"]) * depth
-    settled = np.where(_is_exchange(p), 0.0, v["settled_ratio"])
-    step = 1e3 * v["settled_kb"] * place.here / np.maximum(p.message_bytes, 1.0)
-    settled = 1.0 + settled / (1.0 + step * step)
-    return np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
-
-
 def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
     """Return times by links within one domain: of a ring, or inside the switches where that is less."""
     # NCCL picks a ring or, where switches can add, the switches' own sums; the quicker one is taken. Every growth
@@ -245,7 +201,7 @@ def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, f
     # not fill the links: time is volume / rate times 1 + (fill / volume) ^ sharpness, where `fill` is the size at which
     # half of the rate is reached, scaled with the rate that is to be filled. The fixed part and the part by volume are
     # joined by a norm, as the first chunk's latency hides behind the rest.
-    levels, rate = _levels(place.here), place.link_bytes_per_s
+    levels, rate = np.minimum(np.log2(np.maximum(place.here, 2.0)), MEASURED_DEPTH), place.link_bytes_per_s
     per_reference = rate / REFERENCE_BYTES_PER_S
     volume = np.maximum(wire_bytes(p), 1.0)
     is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)

@@ -13,6 +13,7 @@ from ....specs.gpu import Rate
 from ...work import Work
 from ...work.communication import CollectiveDims, CollectiveKind, Implementation
 from ...work.table import WorkTable
+from ..frame.problems import dims_of, fp32_rates, shared_columns
 
 GROUPS: Final = (
     *("within a machine, below 1 MB", "within a machine, 1 to 16 MB", "within a machine, from 16 MB"),
@@ -42,7 +43,7 @@ class CollectiveProblems:
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> CollectiveProblems:  # noqa: ARG001
     """Return the problems of collectives; the unit that computes says nothing."""
-    return problems_of_dims([_dims(work) for work in works])
+    return problems_of_dims(dims_of(works, CollectiveDims))
 
 
 def problems_of_dims(dims: Sequence[CollectiveDims]) -> CollectiveProblems:
@@ -53,24 +54,7 @@ def problems_of_dims(dims: Sequence[CollectiveDims]) -> CollectiveProblems:
     array([2000000.])
     """
 
-    def column(name: str) -> Floats:
-        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
-
-    return CollectiveProblems(
-        kind=np.array([int(item.kind) for item in dims], dtype=np.int64),
-        implementation=np.array([int(item.implementation) for item in dims], dtype=np.int64),
-        message_bytes=column("message_bytes"),
-        ranks=column("ranks"),
-        run=column("run"),
-        stride=column("stride"),
-        element_bytes=column("element_bytes"),
-    )
-
-
-def _dims(work: Work) -> CollectiveDims:
-    if not isinstance(work.dims, CollectiveDims):
-        raise TypeError(f"a collective with the sizes of {type(work.dims).__name__}")
-    return work.dims
+    return CollectiveProblems(**shared_columns(CollectiveProblems, dims, CollectiveDims))
 
 
 def neighbours(problems: CollectiveProblems, domain: Floats) -> Floats:
@@ -108,9 +92,9 @@ def wire_bytes(problems: CollectiveProblems) -> Floats:
 def least_work(problems: CollectiveProblems) -> WorkTable:
     """Return what sums add up, each element once, and what the memory moves: a rank reads and writes its message."""
     p = problems
-    rate = np.empty(len(p.kind), dtype=object)
-    rate[:] = Rate.FP32
     sums = is_kind(p, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE)
     return WorkTable(
-        flops=np.where(sums, p.message_bytes / p.element_bytes, 0.0), moved_bytes=p.message_bytes * 2.0, rate=rate
+        flops=np.where(sums, p.message_bytes / p.element_bytes, 0.0),
+        moved_bytes=p.message_bytes * 2.0,
+        rate=fp32_rates(p),
     )

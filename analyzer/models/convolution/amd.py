@@ -11,7 +11,7 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
-from ..frame.units import peak_flops_per_s
+from ..frame.problems import peak_flops_per_s
 from .problems import ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
@@ -34,7 +34,13 @@ def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     deep = np.where(problems.element_bytes >= 4.0, implicit * values["amd_deep_cost"], NEVER_NS)
     time_ns = np.minimum(explicit, np.where(problems.spatial > 2, deep, implicit))
     if problems.tiles.any():
-        time_ns = np.minimum(time_ns, _winograd(problems, product, fleet, values))
+        peak = np.where(problems.element_bytes < 4, fleet.flops_per_s[Rate.FP16], fleet.flops_per_s[Rate.FP32])
+        flops = 2.0 * product.m * product.n * product.k / WINOGRAD_SAVING
+        compute_ns = flops / (peak * values["amd_winograd_efficiency"]) * 1e9
+        dram_ns = product.moved_bytes / _stream_bytes_per_s(fleet, values) * 1e9
+        applies = (problems.tiles > 0) & ~product.is_weights & (problems.spatial == 2)
+        start_ns = values["amd_start_cycles"] / fleet.clock_hz * 1e9
+        time_ns = np.minimum(time_ns, np.where(applies, np.sqrt(compute_ns**2 + dram_ns**2) + start_ns, NEVER_NS))
     if (problems.groups > 1).any():
         time_ns = np.minimum(time_ns, _direct(problems, product, fleet, values))
     return time_ns + 1e3 * values["amd_launch_us"], tile
@@ -63,22 +69,12 @@ def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     return np.asarray(1.0 / (1.0 / dram_bytes_per_s(fleet, values) + 1.0 / units))
 
 
-def _efficiency(product: Product, values: Values) -> Floats:
+def _implicit(product: Product, unit: Unit, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
+    """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
     ratio = np.where(
         product.is_weights, values["amd_weights_ratio"], np.where(product.is_data, values["amd_data_ratio"], 1.0)
     )
-    return np.asarray(values["amd_efficiency"] * ratio)
-
-
-def _implicit(
-    product: Product,
-    unit: Unit,
-    fleet: Fleet,
-    values: Values,
-    choice: Codes | None,
-) -> tuple[Floats, Codes]:
-    """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
-    efficiency = _efficiency(product, values)
+    efficiency = np.asarray(values["amd_efficiency"] * ratio)
     add_rate = dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
@@ -127,17 +123,6 @@ def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet
     patch_ns = patches / (dram_bytes_per_s(fleet, values) * values["amd_patch_ratio"]) * 1e9
     patch_ns = np.where(is_plain, 0.0, patch_ns + 1e3 * values["amd_patch_us"])
     return calls * (image_ns + patch_ns) + 1e3 * values["amd_explicit_us"]
-
-
-def _winograd(problems: ConvolutionProblems, product: Product, fleet: Fleet, values: Values) -> Floats:
-    """Return the fused Winograd kernels on vector units."""
-    peak = np.where(problems.element_bytes < 4, fleet.flops_per_s[Rate.FP16], fleet.flops_per_s[Rate.FP32])
-    flops = 2.0 * product.m * product.n * product.k / WINOGRAD_SAVING
-    compute_ns = flops / (peak * values["amd_winograd_efficiency"]) * 1e9
-    dram_ns = product.moved_bytes / _stream_bytes_per_s(fleet, values) * 1e9
-    applies = (problems.tiles > 0) & ~product.is_weights & (problems.spatial == 2)
-    start_ns = values["amd_start_cycles"] / fleet.clock_hz * 1e9
-    return np.where(applies, np.sqrt(compute_ns**2 + dram_ns**2) + start_ns, NEVER_NS)
 
 
 def _direct(problems: ConvolutionProblems, product: Product, fleet: Fleet, values: Values) -> Floats:

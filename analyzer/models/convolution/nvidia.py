@@ -15,7 +15,7 @@ from ....specs.gpu import Rate, is_matrix_rate
 from ...work.work import Direction
 from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
-from ..frame.units import RATES, peak_flops_per_s
+from ..frame.problems import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems, ConvolutionTiming, tensor_elements
 from .products import Product, Tile, Unit, best_tile, filled, product_of, resident_blocks, split_product, tile_time
 

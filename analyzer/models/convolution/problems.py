@@ -18,7 +18,7 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import ConvolutionDims, Direction, Work
-from ..frame.units import element_bytes, rate_codes, rates_of
+from ..frame.problems import dims_of, element_bytes, rate_codes, rates_of
 
 FUSED_BLOCKS: Final = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
 """Images x rows x columns of 2x2-pixel tiles that a block of cuDNN's fused Winograd kernels covers (`tile148`, ...)."""
@@ -71,7 +71,7 @@ class ConvolutionProblems:
     """`Direction`."""
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     fused_blocks: Floats
     """Blocks of the (1, 4, 8) fused Winograd kernel per 32 output channels; 0 where Winograd does not apply."""
     least_fused_blocks: Floats
@@ -84,7 +84,7 @@ class ConvolutionProblems:
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ConvolutionProblems:
     """Return the problems of convolutions whose time is the kernels' own."""
-    return problems_of_dims([_dims(work) for work in works], rates)
+    return problems_of_dims(dims_of(works, ConvolutionDims), rates)
 
 
 def problems_of_dims(dims: Sequence[ConvolutionDims], rates: Sequence[Rate]) -> ConvolutionProblems:
@@ -136,16 +136,7 @@ SIZE_NAMES: Final = (
     *("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride"),
     *("is_dilated", "spatial", "is_channels_last", "copied_elements", "added_tensors"),
 )
-MIRRORED: Final = {
-    Direction.FORWARD: Direction.INPUT_GRADIENT,
-    Direction.INPUT_GRADIENT: Direction.FORWARD,
-}
-
-
-def _dims(work: Work) -> ConvolutionDims:
-    if not isinstance(work.dims, ConvolutionDims):
-        raise TypeError(f"dims are {type(work.dims).__name__}, ConvolutionDims expected")
-    return work.dims
+MIRRORED: Final = {Direction.FORWARD: Direction.INPUT_GRADIENT, Direction.INPUT_GRADIENT: Direction.FORWARD}
 
 
 def _transpose(rows: Sequence[Sequence[float]], width: int) -> Floats:

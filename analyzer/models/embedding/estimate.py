@@ -26,12 +26,10 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask
+from ...work.embedding_dims import LookupCounts
 from ...work.indices import DEFAULT_EXPONENT, Indices
-from ...work.lookup_counts import LookupCounts
 from .spread import power_law
 
-EXACT_COUNTS: Final = 4
-"""0, 1, 2, 3: a class of two and three looks up as many rows as it has of each."""
 HEAD_COUNT: Final = 16
 """Rows counted so often are taken at their count: it is within a quarter of lambda."""
 CELL_RATIO: Final = 1.25
@@ -150,18 +148,15 @@ def _grid(*axes: Floats) -> Floats:
 
 def _best(grid: Floats, counts: LookupCounts, total: float, seen: Floats) -> Floats:
     grid = grid[np.log(total) >= grid[:, 1]]
-    return np.asarray(grid[int(_scores(grid, counts, total, seen).argmax())])
-
-
-def _scores(grid: Floats, counts: LookupCounts, total: float, seen: Floats) -> Floats:
-    """Return the log likelihood of laws, and of what is known without a sample, [laws]."""
     sizes, rates = _law(grid, counts, total)
     used = seen > 0
     expected = np.einsum("b,lbc->lc", sizes, _shares_at(rates, used))
     likelihood = np.log(np.maximum(expected, 1e-300) / total) @ seen[used]
     centre, width = np.array(_PRIOR).T
     plainer = 0.5 * np.log(1.0 + counts.distinct_rows) * (grid[:, 1:] > 0).sum(axis=1)
-    return np.asarray(likelihood - 0.5 * (((grid - centre) / width) ** 2).sum(axis=1) - plainer)
+    return np.asarray(
+        grid[int(np.asarray(likelihood - 0.5 * (((grid - centre) / width) ** 2).sum(axis=1) - plainer).argmax())]
+    )
 
 
 def _law(grid: Floats, counts: LookupCounts, total: float) -> tuple[Floats, Floats]:

@@ -31,7 +31,7 @@ from ..frame.gpu_physics import (
     launch_s,
 )
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .hits import characteristic_time, cold_misses, steady_misses, touched_rows
 from .problems import GROUPS, EmbeddingProblems, group, spreads_of
 
@@ -52,11 +52,8 @@ PARAMETERS: Final = (
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
     *LAUNCH_PARAMETERS,
-    Parameter(name="whole_l2_ratio", prior=1.04, spread=0.05),
-    Parameter(name="halved_l2_ratio", prior=0.75, spread=0.08),
-    Parameter(name="row_read_ratio", prior=0.92, spread=0.1),
-    Parameter(name="rewrite_ratio", prior=0.5, spread=0.2),
-    Parameter(name="sort_pass_launches", prior=3.0, spread=0.3),
+    *parameters(whole_l2_ratio=(1.04, 0.05), halved_l2_ratio=(0.75, 0.08), row_read_ratio=(0.92, 0.1)),
+    *parameters(rewrite_ratio=(0.5, 0.2), sort_pass_launches=(3.0, 0.3)),
 )
 """`whole_l2_ratio` and `halved_l2_ratio` (A100 on): what L2 holds over its size, as the vector model was fitted;
 membench's dependent loads on V100 take half as long again at 1.04 times its L2. `row_read_ratio`: what membench's
@@ -70,7 +67,6 @@ BLOCKS_PER_SM: Final = 3.0
 WAVE_CYCLES: Final = 2800.0
 """What a wave of FBGEMM's blocks takes however little its bags hold. Two calls on a recorded A100 set it, of 6.3 and
 37.9 waves; a V100's two of one wave check it (fbgemm_recordings.py at f56f3bcf)."""
-CLASS_NAMES: Final = ("all",)
 
 
 def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
@@ -138,16 +134,9 @@ def _cold_share(p: EmbeddingProblems, held_bytes: Floats, table_bytes: Floats) -
     return np.asarray(pressure / (1.0 + pressure))
 
 
-def gpu_class(fleet: Fleet) -> Codes:
-    """Return the index into `CLASS_NAMES` of each GPU."""
-    return np.zeros(len(fleet.gpus), dtype=np.int64)
-
-
 MODEL: Final = Model(
     name="embedding",
     parameters=PARAMETERS,
-    class_names=CLASS_NAMES,
-    gpu_class=gpu_class,
     simulate=simulate,
     group_names=GROUPS,
     group=group,

@@ -11,9 +11,9 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
-from ...work.indices import USUAL, Indices
-from ...work.recorded_indices import Spread
+from ...work.indices import USUAL, Indices, Spread
 from ...work.work import Family, RowDims, Work
+from ..frame.problems import dims_of
 from .hits import touched_rows
 from .spread import spread_of
 
@@ -45,24 +45,17 @@ class EmbeddingProblems:
     knows, as in an iteration that moves far more than a cache holds."""
 
 
+_SIZES: Final = ("tables", "rows", "row_bytes", "lookups", "streamed_bytes", "state_bytes", "blocks", "unstated")
+
+
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> EmbeddingProblems:  # noqa: ARG001
     """Return the problems of lookups; the unit that computes says nothing."""
-    dims = [_dims(work) for work in works]
-
-    def column(name: str) -> Floats:
-        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+    dims = dims_of(works, EmbeddingDims)
 
     since = [np.inf if work.moved_since_bytes is None else work.moved_since_bytes for work in works]
     return EmbeddingProblems(
         step=np.array([int(item.step) for item in dims], dtype=np.int64),
-        tables=column("tables"),
-        rows=column("rows"),
-        row_bytes=column("row_bytes"),
-        lookups=column("lookups"),
-        streamed_bytes=column("streamed_bytes"),
-        state_bytes=column("state_bytes"),
-        blocks=column("blocks"),
-        unstated=column("unstated"),
+        **{name: np.array([getattr(item, name) for item in dims], dtype=np.float64) for name in _SIZES},
         indices=np.array([_code(item.indices or USUAL) for item in dims], dtype=np.int64),
         moved_since_bytes=np.array(since, dtype=np.float64),
     )
@@ -152,12 +145,6 @@ def table_rows(work: Work) -> tuple[float, float]:
 def group(problems: EmbeddingProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
     return np.minimum(problems.step, EmbeddingStep.UPDATE)
-
-
-def _dims(work: Work) -> EmbeddingDims:
-    if not isinstance(work.dims, EmbeddingDims):
-        raise TypeError(f"dims are {type(work.dims).__name__}, EmbeddingDims expected")
-    return work.dims
 
 
 def _code(indices: Indices) -> int:

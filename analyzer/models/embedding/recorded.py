@@ -10,9 +10,9 @@ import numpy as np
 from ....arrays import Mask, Rows
 from ....formats.trace.column import row_count
 from ....formats.trace.tables import Trace
+from ...work.embedding_dims import LookupCounts
+from ...work.indices import RecordedIndices
 from ...work.lookup import WorkLookup
-from ...work.lookup_counts import LookupCounts
-from ...work.recorded_indices import RecordedIndices
 from ..library import Library
 from .estimate import estimate_indices
 from .problems import table_rows

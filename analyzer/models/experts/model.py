@@ -20,14 +20,14 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, is_async
 from ...work.work import ExpertsFormat
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .machine import kernel_parameters, machine_of
 from .problems import ExpertsProblems
 from .products import TILES, passes_s, product_of, product_s
@@ -59,21 +59,11 @@ PARAMETERS: Final = (
     *(replace(item, spread=0.05) for item in POWER_PARAMETERS),
     *(replace(item, spread=0.1) for item in LAUNCH_PARAMETERS),
     *kernel_parameters(),
-    Parameter(name="class_efficiency", prior=1.0, spread=0.0, class_spread=0.1),
-    Parameter(name="fp8_efficiency", prior=0.8, spread=0.2),
-    Parameter(name="fp8_block_efficiency", prior=0.7, spread=0.2),
-    Parameter(name="fp4_efficiency", prior=0.5, spread=0.3),
-    Parameter(name="weight_only_efficiency", prior=0.85, spread=0.2),
-    Parameter(name="legacy_flops_per_clock", prior=2400.0, spread=0.15),
-    Parameter(name="sharpness", prior=3.0, spread=0.15, class_spread=0.15),
-    Parameter(name="tail", prior=0.4, spread=0.3),
-    Parameter(name="epilogue_cycles", prior=2500.0, spread=0.3),
-    Parameter(name="async_l2_ratio", prior=1.5, spread=0.1),
-    Parameter(name="cluster_traffic", prior=0.7, spread=0.15),
-    Parameter(name="port_bytes_per_clock", prior=64.0, spread=0.3),
-    Parameter(name="start_us", prior=2.0, spread=0.5),
-    Parameter(name="l2_share", prior=1.0, spread=0.05),
-    Parameter(name="half_l2_share", prior=0.53, spread=0.15),
+    *parameters(class_efficiency=(1.0, 0.0, 0.1), fp8_efficiency=(0.8, 0.2), fp8_block_efficiency=(0.7, 0.2)),
+    *parameters(fp4_efficiency=(0.5, 0.3), weight_only_efficiency=(0.85, 0.2), legacy_flops_per_clock=(2400.0, 0.15)),
+    *parameters(sharpness=(3.0, 0.15, 0.15), tail=(0.4, 0.3), epilogue_cycles=(2500.0, 0.3), async_l2_ratio=(1.5, 0.1)),
+    *parameters(cluster_traffic=(0.7, 0.15), port_bytes_per_clock=(64.0, 0.3), start_us=(2.0, 0.5)),
+    *parameters(l2_share=(1.0, 0.05), half_l2_share=(0.53, 0.15)),
 )
 """Shared ones start where matrix products have them. `legacy_flops_per_clock`: the instruction that Marlin's kernels
 are written with, by which A100 reaches its rate (2048) and later GPUs a part of theirs (Marlin's rows on B200 in
@@ -93,23 +83,18 @@ def simulate(problems: ExpertsProblems, fleet: Fleet, values: Values, choice: Co
     starts = np.where(is_layer, 2.0, 1.0) * values["start_us"] * 1e-6
     overhead = starts + machine.expert_s * p.local_experts + machine.launches * machine.launch_s
     total = products + passes + overhead
-    return Estimate(
-        time_ns=total * 1e9,
-        features=np.stack(np.broadcast_arrays(products / total, passes / total), axis=-1),
-        sizes=_size_columns(p),
-        choice=np.broadcast_to(first_tile + len(TILES) * second_tile, total.shape),
-    )
-
-
-def _size_columns(p: ExpertsProblems) -> Floats:
-    """Return what the correction sees: the sizes, the format and whose kernels are asked for."""
     mean = p.rows / np.maximum(p.busy, 1.0)
     uneven = p.most / np.maximum(mean, 1e-9)
     logs = (mean, p.busy, p.tokens, p.hidden, p.columns, p.intermediate, p.local_experts, uneven)
     columns = [np.log2(np.maximum(item, 0.5)) for item in logs]
     columns += [(group(p) == item) * 1.0 for item in (1, 2)]
     columns += [(p.kernel == item) * 1.0 for item in NAMED_KERNELS]
-    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+    return Estimate(
+        time_ns=total * 1e9,
+        features=np.stack(np.broadcast_arrays(products / total, passes / total), axis=-1),
+        sizes=np.stack(np.broadcast_arrays(*columns), axis=-1),
+        choice=np.broadcast_to(first_tile + len(TILES) * second_tile, total.shape),
+    )
 
 
 def group(problems: ExpertsProblems) -> Codes:

@@ -13,7 +13,7 @@ from ....specs.experts_kernels import ExpertsKernel
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import ExpertsDims, ExpertsFormat, GroupedDims, RaggedSide, Work, copies_between
-from ..frame.units import element_bytes, rate_codes, rates_of
+from ..frame.problems import element_bytes, rate_codes, rates_of
 from .routing import HEIGHTS, UNKNOWN, RankLoad, load_of, rank_load
 
 ANY_KERNEL: Final = -1
@@ -77,7 +77,7 @@ class ExpertsProblems:
     """Per element, with scales."""
     weight_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     format: Codes
     """`ExpertsFormat`."""
     kernel: Codes

@@ -16,21 +16,17 @@ from ....arrays import Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
-from .parameters import Parameter, Values
+from .parameters import Values, parameters
 
 DRAM_PARAMETERS: Final = (
-    Parameter(name="hbm_efficiency", prior=0.9, spread=0.04),
-    Parameter(name="gddr_efficiency", prior=0.94, spread=0.03),
-    Parameter(name="inline_ecc_ratio", prior=0.84, spread=0.04),
+    *parameters(hbm_efficiency=(0.9, 0.04), gddr_efficiency=(0.94, 0.03), inline_ecc_ratio=(0.84, 0.04)),
 )
 """Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
 PCIe), 0.98 (L40, error correction off). GDDR cards read 92-97 % of the datasheet's bandwidth without correction inside
 their memory and 75-82 % with it (the data's README), so 0.84 of it."""
 
 L2_PARAMETERS: Final = (
-    Parameter(name="l2_bytes_per_clock", prior=40.0, spread=0.1),
-    Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.2),
-    Parameter(name="gddr_l2_ratio", prior=5.8, spread=0.12),
+    *parameters(l2_bytes_per_clock=(40.0, 0.1), amd_l2_bytes_per_clock=(24.0, 0.2), gddr_l2_ratio=(5.8, 0.12)),
 )
 """membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, three quarters of what the white papers say
 (products ask for a little less than is counted: 40, raised with A100's left-out products in sight); 22 on V100 and 15
@@ -38,26 +34,16 @@ on MI100, where `l2_width` makes 22 and 15 of them; and 6.1-6.6 times the DRAM's
 with the memory's channels."""
 
 POWER_PARAMETERS: Final = (
-    Parameter(name="picojoule_per_flop", prior=0.8, spread=0.15),
-    Parameter(name="process_exponent", prior=0.45, spread=0.15),
-    Parameter(name="energy_exponent", prior=0.37, spread=0.1),
-    Parameter(name="format_exponent", prior=0.6, spread=0.2),
-    Parameter(name="picojoule_per_byte", prior=110.0, spread=0.2),
-    Parameter(name="idle_share", prior=0.16, spread=0.1),
-    Parameter(name="gddr_idle_share", prior=0.28, spread=0.1),
-    Parameter(name="throttle_exponent", prior=0.9, spread=0.1),
-    Parameter(name="throttle_us", prior=400.0, spread=0.4),
+    *parameters(picojoule_per_flop=(0.8, 0.15), process_exponent=(0.45, 0.15), energy_exponent=(0.37, 0.1)),
+    *parameters(format_exponent=(0.6, 0.2), picojoule_per_byte=(110.0, 0.2), idle_share=(0.16, 0.1)),
+    *parameters(gddr_idle_share=(0.28, 0.1), throttle_exponent=(0.9, 0.1), throttle_us=(400.0, 0.4)),
 )
 """`picojoule_per_flop` and its exponents: what the longest products of A100, H100, B200, L40S, V100 and RTX A6000 leave
 of their boards' power (named: chosen with these in sight). `picojoule_per_byte` and idle: clock_power's curves, 121 pJ
 and 64 W of 400 on A100 40GB, about 100 W of 300 on L40. `throttle_exponent`: between 1 (the voltage is at its least)
 and 0.5, what L40's vector units show from 2.5 down to 1.8 GHz."""
 
-LAUNCH_PARAMETERS: Final = (
-    Parameter(name="launch_us", prior=1.0, spread=0.3),
-    Parameter(name="amd_launch_us", prior=1.0, spread=0.3),
-    Parameter(name="launch_cycles", prior=3500.0, spread=0.3),
-)
+LAUNCH_PARAMETERS: Final = (*parameters(launch_us=(1.0, 0.3), amd_launch_us=(1.0, 0.3), launch_cycles=(3500.0, 0.3)),)
 """What a kernel takes beside its work in a stream of others; AMD's was lowered with MI355X's left-out bias
 in sight."""
 
@@ -251,3 +237,17 @@ def launch_s(fleet: Fleet, values: Values) -> Floats:
     """Return the seconds of a kernel beside its work, by vendor and clock."""
     fixed = np.where(is_amd(fleet), values["amd_launch_us"], values["launch_us"]) * 1e-6
     return np.asarray(fleet.launch_ratio * (fixed + values["launch_cycles"] / fleet.clock_hz))
+
+
+EVENT_SHARPNESS = 8.0
+"""Exponent q of the soft maximum; 6 to 9 fit single launches between CUDA events alike."""
+
+
+def event_time_ns(kernel_ns: Floats, host_floor_ns: Floats | float, overlap_ratio: Floats | float = 0.6) -> Floats:
+    """Return what CUDA events around one launch read: (F^q + (r*F + t)^q)^(1/q).
+
+    F is the host's floor, what an empty launch reads (15-60 us by host); r is its part that adds to a long kernel.
+    """
+    q = EVENT_SHARPNESS
+    long = overlap_ratio * host_floor_ns + kernel_ns
+    return np.asarray((host_floor_ns**q + long**q) ** (1 / q))

@@ -42,6 +42,11 @@ Problems are columns, [n, 1] against a fleet of m GPUs, or [n] against a fleet o
 """
 
 
+def one_class(fleet: Fleet) -> Codes:
+    """Return the same class for every GPU."""
+    return np.zeros(len(fleet.gpus), dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model(Generic[P]):
     """Describe an op model: its simulator and what is fitted in it."""
@@ -49,9 +54,9 @@ class Model(Generic[P]):
     name: str
     """Also the name of its weights file."""
     parameters: tuple[Parameter, ...]
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] = ("all",)
     """Classes of GPU that may differ by an offset, e.g. how their matrix units are fed."""
-    gpu_class: Callable[[Fleet], Codes]
+    gpu_class: Callable[[Fleet], Codes] = one_class
     """Index into `class_names` per GPU."""
     simulate: Simulate[P]
     feature_names: Sequence[str] = ()

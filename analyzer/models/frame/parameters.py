@@ -1,14 +1,15 @@
-"""The few fitted numbers of a simulator: positive, shared by all GPUs, with small offsets per class of GPU."""
+"""The few fitted numbers of a simulator, with small offsets per class of GPU; factors on a GPU's rates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats
+from ....specs.fleet import Fleet, scale_rates
 
 Values = Mapping[str, Floats]
 """A simulator's parameters by name, each with one element per GPU of the fleet."""
@@ -25,6 +26,18 @@ class Parameter:
     """Standard deviation of the prior, in natural-log units; 0 fixes the parameter."""
     class_spread: float = 0.0
     """Standard deviation of a class's offset from the shared value; 0: the same for every class."""
+
+
+def parameters(**rows: tuple[float, ...]) -> tuple[Parameter, ...]:
+    """Return parameters by name, each given as its prior, spread and, where classes differ, their spread.
+
+    >>> parameters(floor_us=(3.0, 0.3), growth=(0.2, 0.5, 0.1))[1].class_spread
+    0.1
+    """
+    return tuple(
+        Parameter(name=name, prior=prior, spread=spread, class_spread=more[0] if more else 0.0)
+        for name, (prior, spread, *more) in rows.items()
+    )
 
 
 def theta_size(parameters: Sequence[Parameter], class_count: int) -> int:
@@ -62,3 +75,39 @@ def resolve(
 def prior_values(parameters: Sequence[Parameter], gpu_count: int) -> Values:
     """Return each parameter's prior per GPU: what holds where no model has fitted it."""
     return {item.name: np.full(gpu_count, item.prior) for item in parameters}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFactors:
+    """Hold the factors on a GPU's rates, all models' alike; 1: as the datasheet and the models have it."""
+
+    clock: float = 1.0
+    """The clock that arithmetic sustains, and all that goes with it."""
+    bandwidth: float = 1.0
+    """DRAM's; beside GDDR the second-level cache's as well, whose slices come with the memory's channels."""
+    l2: float = 1.0
+    """The second-level cache's rate, beyond what follows from the two."""
+    launch: float = 1.0
+    """The time that a kernel takes beside its work."""
+
+
+FACTOR_NAMES = tuple(item.name for item in fields(GpuFactors))
+UNCHANGED = GpuFactors()
+
+
+def factors_of(logs: Floats) -> GpuFactors:
+    """Return the factors whose natural logarithms these are, in the order of `FACTOR_NAMES`."""
+    return GpuFactors(**dict(zip(FACTOR_NAMES, np.exp(logs).tolist(), strict=True)))
+
+
+def scale_gpus(fleet: Fleet, known: Mapping[str, GpuFactors]) -> Fleet:
+    """Return the fleet with the rates of the GPUs that are known by name; the same one where none is.
+
+    >>> slow = scale_gpus(fleet, {"A100 SXM4 80GB": GpuFactors(bandwidth=0.5)})
+    >>> (slow.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s).tolist()
+    [1.0, 0.5]
+    """
+    if not any(gpu.name in known for gpu in fleet.gpus):
+        return fleet
+    found = np.array([astuple(known.get(gpu.name, UNCHANGED)) for gpu in fleet.gpus])
+    return scale_rates(fleet, *found.T)

@@ -1,13 +1,18 @@
-"""Problems of an op model: a frozen dataclass of equally long arrays, one element per problem."""
+"""Problems of an op model: a frozen dataclass of equally long arrays; which unit computes them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
+from ....specs.gpu import Rate
+from ...work.work import Work
 
 
 class Problems(Protocol):
@@ -17,6 +22,7 @@ class Problems(Protocol):
 
 
 P = TypeVar("P", bound=Problems)
+D = TypeVar("D", bound=Problems)
 
 
 def problem_columns(problems: Problems) -> dict[str, npt.NDArray[Any]]:
@@ -56,7 +62,70 @@ def as_columns(problems: P) -> P:
     return type(problems)(**{name: column[:, None] for name, column in problem_columns(problems).items()})
 
 
+def dims_of(works: Sequence[Work], kind: type[D]) -> list[D]:
+    """Return the sizes of works; raises TypeError where one has sizes of another kind."""
+    dims: list[D] = [work.dims for work in works if isinstance(work.dims, kind)]
+    if len(dims) != len(works):
+        others = {type(work.dims).__name__ for work in works} - {kind.__name__}
+        raise TypeError(f"dims are {', '.join(sorted(others))}, {kind.__name__} expected")
+    return dims
+
+
+def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns that problems and sizes of works name alike: codes as integers, all others as floats."""
+    names = kind.__dataclass_fields__.keys()
+    return {
+        item.name: np.array(
+            [getattr(size, item.name) for size in dims], dtype=np.int64 if item.type == "Codes" else np.float64
+        )
+        for item in fields(problems)
+        if item.name in names
+    }
+
+
 def join_problems(parts: Sequence[P]) -> P:
     """Return problems of one kind as one."""
     columns = [problem_columns(part) for part in parts]
     return type(parts[0])(**{name: np.concatenate([part[name] for part in columns]) for name in columns[0]})
+
+
+RATES: Final = tuple(Rate)
+ELEMENT_BYTES: Final[Mapping[Rate, float]] = {
+    Rate.FP64: 8.0,
+    Rate.MATRIX_FP64: 8.0,
+    Rate.FP16: 2.0,
+    Rate.MATRIX_FP16: 2.0,
+    Rate.MATRIX_FP16_ACCUMULATE_FP16: 2.0,
+    Rate.MATRIX_BF16: 2.0,
+    Rate.MATRIX_FP8: 1.0,
+    Rate.MATRIX_INT8: 1.0,
+}
+"""Other rates work on 4 bytes."""
+
+
+def rate_codes(rates: Sequence[Rate]) -> Codes:
+    """Return the index into `RATES` of each rate."""
+    return np.array([RATES.index(rate) for rate in rates], dtype=np.int64)
+
+
+def element_bytes(rates: Sequence[Rate]) -> Floats:
+    """Return the bytes of an element that each unit works on."""
+    return np.array([ELEMENT_BYTES.get(rate, 4.0) for rate in rates], dtype=np.float64)
+
+
+def rates_of(codes: Codes, among: Sequence[Rate] = RATES) -> npt.NDArray[np.object_]:
+    """Return the rate of each index, as a column of work has it."""
+    table = np.empty(len(among), dtype=object)
+    table[:] = among
+    return np.asarray(table[codes])
+
+
+def fp32_rates(problems: Problems) -> npt.NDArray[np.object_]:
+    """Return fp32's vector lanes as the unit of each problem."""
+    return rates_of(np.zeros(problem_count(problems), dtype=np.int64), (Rate.FP32,))
+
+
+def peak_flops_per_s(codes: Codes, fleet: Fleet) -> Floats:
+    """Return the peak rate of each problem's unit on each GPU."""
+    table = np.stack([fleet.flops_per_s[rate] for rate in RATES])
+    return np.asarray(table[codes, np.arange(table.shape[1])])

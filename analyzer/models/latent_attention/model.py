@@ -25,8 +25,8 @@ from ....specs.generations import has_tensor_memory, is_async
 from ...work.work import LatentKernel
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
-from ..frame.units import peak_flops_per_s
+from ..frame.parameters import Values, parameters
+from ..frame.problems import peak_flops_per_s
 from .problems import FP8_RATE, LatentAttentionProblems, cached_elements
 
 TRITON_SPLITS: Final = 4.0
@@ -49,35 +49,16 @@ EXPONENTIALS_PER_CYCLE: Final = 16.0
 MAX_RATIO: Final = 1e3
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=5.0, spread=0.3, class_spread=0.2),
-    Parameter(name="floor_kcycles", prior=10.0, spread=0.3, class_spread=0.2),
-    Parameter(name="fp8_floor_us", prior=3.0, spread=0.5),
-    Parameter(name="decode_ratio", prior=1.1, spread=0.2),
-    Parameter(name="decode_key_cycles", prior=8.0, spread=0.5),
-    Parameter(name="decode_fix_kcycles", prior=4.0, spread=0.3),
-    Parameter(name="prefill_ratio", prior=1.3, spread=0.3),
-    Parameter(name="prefill_fix_kcycles", prior=6.0, spread=0.2),
-    Parameter(name="sync_prefill_fix_kcycles", prior=3.0, spread=0.3),
-    Parameter(name="fp8_prefill_ratio", prior=0.9, spread=0.15),
-    Parameter(name="sync_prefill_ratio", prior=1.7, spread=0.3),
-    Parameter(name="absorbed_prefill_ratio", prior=1.5, spread=0.2),
-    Parameter(name="triton_ratio", prior=3.0, spread=0.15),
-    Parameter(name="triton_key_cycles", prior=110.0, spread=0.15),
-    Parameter(name="triton_prefill_ratio", prior=4.0, spread=0.3),
-    Parameter(name="unsplit_ratio", prior=0.5, spread=0.3),
-    Parameter(name="unsplit_key_cycles", prior=130.0, spread=0.3),
-    Parameter(name="unsplit_overlap", prior=0.75, spread=0.1),
-    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.2),
-    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
-    Parameter(name="sharpness", prior=2.0, spread=0.2),
-    Parameter(name="partial_passes", prior=1.6, spread=0.3),
-    Parameter(name="combine_us", prior=3.0, spread=0.5),
-    Parameter(name="combine_kcycles", prior=5.0, spread=0.5),
-    Parameter(name="longest_key_cycles", prior=10.0, spread=0.4),
-    Parameter(name="pass_bytes_per_clock", prior=8.0, spread=0.4),
-    Parameter(name="decode_passes", prior=2.0, spread=0.4),
-    Parameter(name="prefill_passes", prior=1.0, spread=0.4),
-    Parameter(name="fp8_passes", prior=1.0, spread=0.5),
+    *parameters(floor_us=(5.0, 0.3, 0.2), floor_kcycles=(10.0, 0.3, 0.2), fp8_floor_us=(3.0, 0.5)),
+    *parameters(decode_ratio=(1.1, 0.2), decode_key_cycles=(8.0, 0.5), decode_fix_kcycles=(4.0, 0.3)),
+    *parameters(prefill_ratio=(1.3, 0.3), prefill_fix_kcycles=(6.0, 0.2), sync_prefill_fix_kcycles=(3.0, 0.3)),
+    *parameters(fp8_prefill_ratio=(0.9, 0.15), sync_prefill_ratio=(1.7, 0.3), absorbed_prefill_ratio=(1.5, 0.2)),
+    *parameters(triton_ratio=(3.0, 0.15), triton_key_cycles=(110.0, 0.15), triton_prefill_ratio=(4.0, 0.3)),
+    *parameters(unsplit_ratio=(0.5, 0.3), unsplit_key_cycles=(130.0, 0.3), unsplit_overlap=(0.75, 0.1)),
+    *parameters(hbm_resident_ratio=(0.6, 0.2), gddr_resident_ratio=(1.0, 0.05), sharpness=(2.0, 0.2)),
+    *parameters(partial_passes=(1.6, 0.3), combine_us=(3.0, 0.5), combine_kcycles=(5.0, 0.5)),
+    *parameters(longest_key_cycles=(10.0, 0.4), pass_bytes_per_clock=(8.0, 0.4), decode_passes=(2.0, 0.4)),
+    *parameters(prefill_passes=(1.0, 0.4), fp8_passes=(1.0, 0.5)),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
 )

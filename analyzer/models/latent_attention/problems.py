@@ -12,7 +12,7 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import LatentAttentionDims, Work, copies_between
-from ..frame.units import RATES, element_bytes, rate_codes, rates_of
+from ..frame.problems import RATES, dims_of, element_bytes, rate_codes, rates_of, shared_columns
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one, as for attention: in a step the rest of the model lies between."""
@@ -35,7 +35,7 @@ class LatentAttentionProblems:
     kernel: Codes
     """`LatentKernel`."""
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     element_bytes: Floats
     cache_bytes: Floats
     """Per element of the latent, or of keys and values."""
@@ -45,24 +45,12 @@ class LatentAttentionProblems:
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> LatentAttentionProblems:
     """Return the problems of works with the sizes of latent attention, on the units of `rates`."""
-    dims = [_dims(work) for work in works]
-
-    def column(name: str) -> Floats:
-        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+    dims = dims_of(works, LatentAttentionDims)
 
     return LatentAttentionProblems(
-        batch=column("batch"),
-        heads=column("heads"),
-        queries=column("queries"),
-        keys=column("keys"),
-        query_dim=column("query_dim"),
-        value_dim=column("value_dim"),
-        is_absorbed=column("is_absorbed").astype(np.int64),
-        is_causal=column("is_causal").astype(np.int64),
-        kernel=column("kernel").astype(np.int64),
+        **shared_columns(LatentAttentionProblems, dims, LatentAttentionDims),
         rate=rate_codes(rates),
         element_bytes=element_bytes(rates),
-        cache_bytes=column("cache_bytes"),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works], dtype=np.float64),
     )
 
@@ -87,9 +75,3 @@ def least_work(p: LatentAttentionProblems) -> WorkTable:
         moved_bytes=rows * dims * np.minimum(p.element_bytes, p.cache_bytes) + cached_elements(p) * p.cache_bytes,
         rate=rates_of(np.where(p.cache_bytes == 1.0, FP8_RATE, p.rate)),
     )
-
-
-def _dims(work: Work) -> LatentAttentionDims:
-    if not isinstance(work.dims, LatentAttentionDims):
-        raise TypeError(f"dims are {type(work.dims).__name__}, LatentAttentionDims expected")
-    return work.dims

@@ -14,16 +14,9 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask, Rows, Singles
 from ..frame.parameters import Values
-from .limits import (
-    L1_BYTES_PER_CLOCK,
-    REDUCTION_BYTES_PER_CLOCK,
-    Machine,
-    cache_traffic,
-    tile_cycles,
-    traffic_of,
-)
+from .limits import L1_BYTES_PER_CLOCK, REDUCTION_BYTES_PER_CLOCK, Machine, cache_traffic, tile_cycles, traffic_of
+from .menus import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 from .problems import MatmulProblems
-from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
 
 def _single(values: Any) -> Singles:

@@ -22,9 +22,9 @@ from ..frame.gpu_physics import (
     stretch,
 )
 from ..frame.parameters import Values
-from ..frame.units import peak_flops_per_s
+from ..frame.problems import peak_flops_per_s
+from .menus import MatmulLaunch
 from .problems import MatmulProblems
-from .tiles import MatmulLaunch
 
 STEP_BYTES: Final = 128.0
 """Bytes of k that one step of the main loop covers: a row of shared memory's banks."""

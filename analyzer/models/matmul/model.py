@@ -17,35 +17,19 @@ from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, is_async
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Values, parameters
 from .choice import choose_launch
 from .limits import Machine, ResourceTimes, limits_of, machine_of, slow_down, unthrottled_s
-from .menus import RuledTiles
+from .menus import MatmulLaunch, RuledTiles, launch_of
 from .problems import MatmulProblems
-from .tiles import MatmulLaunch, launch_of
 
 PARAMETERS: Final = (
-    Parameter(name="mma_efficiency", prior=0.92, spread=0.04, class_spread=0.03),
-    Parameter(name="shared_load", prior=0.5, spread=0.05),
-    Parameter(name="step_ns", prior=165.0, spread=0.3, class_spread=0.4),
-    Parameter(name="epilogue_cycles", prior=2500.0, spread=0.2, class_spread=0.4),
-    Parameter(name="stage_overlap", prior=0.25, spread=0.2, class_spread=0.5),
-    Parameter(name="wave_overlap", prior=0.3, spread=0.4, class_spread=0.4),
-    Parameter(name="tensor_memory_epilogue", prior=0.5, spread=0.2),
-    Parameter(name="async_rounding", prior=0.3, spread=0.3),
-    Parameter(name="sync_rounding", prior=0.9, spread=0.1),
-    Parameter(name="sm_bytes_per_clock", prior=60.0, spread=0.3),
-    Parameter(name="ramp_us", prior=1.0, spread=0.4),
-    Parameter(name="cluster_traffic", prior=0.5, spread=0.1),
-    Parameter(name="l2_share", prior=1.05, spread=0.1),
-    Parameter(name="half_l2_share", prior=0.5, spread=0.15),
-    Parameter(name="out_pressure", prior=1.0, spread=0.2),
-    Parameter(name="reread", prior=1.0, spread=0.1),
-    Parameter(name="reread_l2_share", prior=0.5, spread=0.3),
-    Parameter(name="sharpness", prior=3.4, spread=0.1, class_spread=0.12),
-    Parameter(name="split_us", prior=2.7, spread=0.3),
-    Parameter(name="reduction", prior=2.5, spread=0.4, class_spread=0.4),
-    Parameter(name="early_launch_us", prior=0.5, spread=0.2),
+    *parameters(mma_efficiency=(0.92, 0.04, 0.03), shared_load=(0.5, 0.05), step_ns=(165.0, 0.3, 0.4)),
+    *parameters(epilogue_cycles=(2500.0, 0.2, 0.4), stage_overlap=(0.25, 0.2, 0.5), wave_overlap=(0.3, 0.4, 0.4)),
+    *parameters(tensor_memory_epilogue=(0.5, 0.2), async_rounding=(0.3, 0.3), sync_rounding=(0.9, 0.1)),
+    *parameters(sm_bytes_per_clock=(60.0, 0.3), ramp_us=(1.0, 0.4), cluster_traffic=(0.5, 0.1), l2_share=(1.05, 0.1)),
+    *parameters(half_l2_share=(0.5, 0.15), out_pressure=(1.0, 0.2), reread=(1.0, 0.1), reread_l2_share=(0.5, 0.3)),
+    *parameters(sharpness=(3.4, 0.1, 0.12), split_us=(2.7, 0.3), reduction=(2.5, 0.4, 0.4), early_launch_us=(0.5, 0.2)),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
     *POWER_PARAMETERS,
@@ -115,20 +99,15 @@ def simulate_on(
     slow = slow_down(p, limits, machine, values, full_s)
     launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
     total_s = full_s * (1.0 + slow) + launch_s
-    return Estimate(
-        time_ns=total_s * 1e9,
-        features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),
-        sizes=_sizes(p),
-        choice=candidate,
-    )
-
-
-def _sizes(p: MatmulProblems) -> Floats:
-    """Return what the correction sees: the sizes, and what tiles of usual sides compute for nothing."""
     columns = [np.log2(size) for size in (p.m, p.n, p.k, p.batch)]
     for side in TILE_SIDES:
         columns += [np.minimum(np.ceil(size / side) * side / size - 1.0, MOST_PADDING) for size in (p.m, p.n)]
-    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+    return Estimate(
+        time_ns=total_s * 1e9,
+        features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),
+        sizes=np.stack(np.broadcast_arrays(*columns), axis=-1),
+        choice=candidate,
+    )
 
 
 def compact(problems: MatmulProblems) -> MatmulProblems:

@@ -15,7 +15,7 @@ from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work, copies_between
-from ..frame.units import rate_codes, rates_of
+from ..frame.problems import dims_of, rate_codes, rates_of
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one. The measurements rotate six; in a step the rest of the model lies
@@ -58,7 +58,7 @@ class MatmulProblems:
     right_bytes: Floats
     out_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units: the unit that computes."""
+    """Index into `RATES` of frame/problems: the unit that computes."""
     kind: Codes
     """A `MatmulKernel`."""
     quantized: Codes
@@ -101,9 +101,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     """Build problems of works that hold `MatmulDims`; operands come quantised, as torch's ops take them."""
-    dims = [work.dims for work in works if isinstance(work.dims, MatmulDims)]
-    if len(dims) != len(works):
-        raise TypeError("matrix products without MatmulDims")
+    dims = dims_of(works, MatmulDims)
     sizes = {name: np.array([float(getattr(item, name)) for item in dims]) for name in ("batch", "m", "n", "k")}
     width = np.array([_width(work) for work in works])
     weight = np.array([_weight_bytes(work, item) for work, item in zip(works, dims, strict=True)])

@@ -50,7 +50,9 @@ def run_of(p: SimtPairs, launch: SimtLaunch) -> SimtRun:
         blocks=blocks, occupancy=np.maximum(np.floor(held), 1.0), waves=np.asarray(np.ceil(blocks / p.sm_count))
     )
     compute_s = _compute(p, launch, grid)
-    translation_s = _translation(p, launch, grid)
+    covered = square((np.minimum(grid.occupancy, grid.waves) * launch.width + launch.height) * p.page_reach)
+    missed = covered / (covered + 1.0)
+    translation_s = np.asarray((p.left_walk_s * launch.columns + p.right_walk_s * launch.rows) * missed)
     written_s = p.result_s * launch.written
     memory_s = _operands(p, launch, grid, compute_s) + written_s
     arithmetic, others = cube(compute_s), cube(memory_s) + cube(translation_s)
@@ -97,13 +99,6 @@ def _operands(p: SimtPairs, launch: SimtLaunch, grid: _Grid, compute_s: Reals) -
     paced = square(spread * (compute_s / np.maximum(compute_s, shared_s)))
     waiting_s = np.cbrt(apart_s * square(spread * compute_s))
     return np.asarray(shared_s + np.minimum(apart_s * (paced / (1.0 + paced)), waiting_s))
-
-
-def _translation(p: SimtPairs, launch: SimtLaunch, grid: _Grid) -> Reals:
-    """Return seconds of address translation: every piece misses where a multiprocessor's rows cover too many pages."""
-    covered = square((np.minimum(grid.occupancy, grid.waves) * launch.width + launch.height) * p.page_reach)
-    missed = covered / (covered + 1.0)
-    return np.asarray((p.left_walk_s * launch.columns + p.right_walk_s * launch.rows) * missed)
 
 
 def _slow_down(p: SimtPairs, launch: SimtLaunch, *, compute_s: Reals, full_s: Reals) -> Reals:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta, is_nvidia
-from ..frame.event_timing import event_time_ns
+from ....specs.generations import is_before_volta, is_nvidia, sgemm_kernels
+from ....specs.product_kernels import SgemmKernels
+from ..frame.gpu_physics import event_time_ns
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
-from ..frame.units import peak_flops_per_s
-from .choice import choose_tile
+from ..frame.parameters import Values, parameters
+from ..frame.problems import peak_flops_per_s
 from .limits import SimtRun, run_of
-from .pairs import pairs_of
+from .pairs import SimtPairs, pairs_of, stack_pairs, take_pairs
 from .problems import MatmulSimtProblems
-from .tiles import SimtLaunch, launch_of
+from .tiles import LAYOUTS, MENUS, TILE_NAMES, SimtLaunch, launch_of, may_split
 
 FEATURES: Final = (
     "log time / bound",
@@ -38,30 +39,15 @@ FEATURES: Final = (
 
 
 PARAMETERS: Final = (
-    Parameter(name="fma_efficiency", prior=0.96, spread=0.05, class_spread=0.05),
-    Parameter(name="shared_memory_load", prior=0.85, spread=0.3, class_spread=0.15),
-    Parameter(name="other_instructions", prior=1.0, spread=0.15),
-    Parameter(name="matrix_load", prior=0.2, spread=0.3),
-    Parameter(name="exposed_write", prior=0.7, spread=0.4, class_spread=0.3),
-    Parameter(name="stall_cycles", prior=400.0, class_spread=0.3),
-    Parameter(name="epilogue_depth", prior=14.0, class_spread=0.3),
-    Parameter(name="epilogue_cycles", prior=1300.0, class_spread=0.3),
-    Parameter(name="bandwidth_efficiency", prior=0.75, spread=0.15, class_spread=0.1),
-    Parameter(name="strided_efficiency", prior=0.45, spread=0.3, class_spread=0.3),
-    Parameter(name="gddr_strided_ratio", prior=0.7, spread=0.3),
-    Parameter(name="stride_bytes", prior=1000.0),
-    Parameter(name="drift_bytes", prior=200.0, spread=0.8, class_spread=0.5),
-    Parameter(name="l2_share", prior=0.8, spread=0.3, class_spread=0.3),
-    Parameter(name="translation_mib", prior=14.0, spread=0.5, class_spread=0.5),
-    Parameter(name="translation_bytes_per_clock", prior=4.0, spread=0.5, class_spread=0.3),
-    Parameter(name="picojoule_per_flop", prior=20.0, spread=0.1),
-    Parameter(name="operand_energy", prior=22.0, spread=0.15),
-    Parameter(name="throttle_exponent", prior=0.9, spread=0.1),
-    Parameter(name="throttle_us", prior=600.0, spread=0.3),
-    Parameter(name="launch_us", prior=1.5),
-    Parameter(name="split_us", prior=6.0),
-    Parameter(name="host_floor_us", prior=33.0),
-    Parameter(name="host_overlap", prior=0.83, spread=0.15),
+    *parameters(fma_efficiency=(0.96, 0.05, 0.05), shared_memory_load=(0.85, 0.3, 0.15)),
+    *parameters(other_instructions=(1.0, 0.15), matrix_load=(0.2, 0.3), exposed_write=(0.7, 0.4, 0.3)),
+    *parameters(stall_cycles=(400.0, 0.5, 0.3), epilogue_depth=(14.0, 0.5, 0.3), epilogue_cycles=(1300.0, 0.5, 0.3)),
+    *parameters(bandwidth_efficiency=(0.75, 0.15, 0.1), strided_efficiency=(0.45, 0.3, 0.3)),
+    *parameters(gddr_strided_ratio=(0.7, 0.3), stride_bytes=(1000.0, 0.5), drift_bytes=(200.0, 0.8, 0.5)),
+    *parameters(l2_share=(0.8, 0.3, 0.3), translation_mib=(14.0, 0.5, 0.5)),
+    *parameters(translation_bytes_per_clock=(4.0, 0.5, 0.3), picojoule_per_flop=(20.0, 0.1)),
+    *parameters(operand_energy=(22.0, 0.15), throttle_exponent=(0.9, 0.1), throttle_us=(600.0, 0.3)),
+    *parameters(launch_us=(1.5, 0.5), split_us=(6.0, 0.5), host_floor_us=(33.0, 0.5), host_overlap=(0.83, 0.15)),
 )
 """`other_instructions` 1 follows from counting, before any fit. That 128 lanes wait for issue slots and that writes are
 not hidden was chosen with H100's rows in sight, `gddr_strided_ratio` with P4's. `matrix_load` is what MI100's kernels
@@ -137,3 +123,60 @@ MODEL: Final = Model(
     group_names=("batched", "linear"),
     group=group,
 )
+
+
+PAIRS_AT_ONCE: Final = 2048
+"""Products on GPUs whose candidates stay in the processor's cache."""
+
+
+def _numbered_menus() -> tuple[list[tuple[Codes, bool]], Codes]:
+    """Return the different menus, each of tiles [t, 1] and whether k can be split, and the number of each library's."""
+    numbers: dict[tuple[tuple[str, ...], bool], int] = {}
+    table = np.zeros((len(SgemmKernels), len(LAYOUTS)), dtype=np.int64)
+    for library, layouts in MENUS.items():
+        for row, names in enumerate(layouts):
+            table[library, row] = numbers.setdefault((names, row > 0), len(numbers))
+    tiles = [(np.array([[TILE_NAMES.index(name)] for name in names]), can_split) for names, can_split in numbers]
+    return tiles, table
+
+
+_MENUS, _NUMBERS = _numbered_menus()
+
+
+def choose_tile(problems: MatmulSimtProblems, fleet: Fleet, pairs: SimtPairs) -> Codes:
+    """Return the choice of least time on each GPU's menu, [n, m], or [n] on a paired fleet; `launch_of` reads it.
+
+    A GPU that is better in some figure is not slower by its choice: what it chooses costs no more than what the other
+    one chose. A single product's k may be split or not. Times are compared in single precision.
+    """
+    layout = np.where(problems.batch > 1, 0, 1 + problems.contiguous)
+    number = _NUMBERS[sgemm_kernels(fleet), layout]
+    table = stack_pairs(pairs, number.shape)
+    found = np.empty(number.size, dtype=np.int64)
+    for menu, (tiles, can_split) in enumerate(_MENUS):
+        asked = np.flatnonzero(number == menu)
+        for start in range(0, len(asked), PAIRS_AT_ONCE):
+            chosen = asked[start : start + PAIRS_AT_ONCE]
+            found[chosen] = _least(table, chosen, tiles, can_split=can_split)
+    return found.reshape(number.shape)
+
+
+def _least(table: Singles, chosen: npt.NDArray[np.int64], tiles: Codes, *, can_split: bool) -> Codes:
+    """Return the choice of least time of some pairs: k in one piece unless its parts are faster."""
+    whole = tiles + len(TILE_NAMES)
+    if len(tiles) == 1 and not can_split:
+        return np.full(len(chosen), whole[0, 0])
+    pairs = take_pairs(table, chosen)
+    best, least = _fastest(pairs, whole)
+    idle = np.flatnonzero(may_split(pairs)) if can_split else chosen[:0]
+    if len(idle):
+        split, time_s = _fastest(take_pairs(table, chosen[idle]), tiles)
+        best[idle] = np.where(time_s < least[idle], split, best[idle])
+    return best
+
+
+def _fastest(pairs: SimtPairs, choices: Codes) -> tuple[Codes, Singles]:
+    """Return the fastest of the choices [t, 1] of each pair, and its time."""
+    time_s = np.asarray(run_of(pairs, launch_of(pairs, choices)).kernel_s, dtype=np.float32)
+    row = np.argmin(time_s, axis=0)
+    return choices[row, 0], np.take_along_axis(time_s, row[None], axis=0)[0]

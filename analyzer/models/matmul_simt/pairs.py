@@ -12,7 +12,7 @@ from ....arrays import Floats, Rows, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, process_energy
 from ..frame.parameters import Values
-from ..frame.units import peak_flops_per_s
+from ..frame.problems import peak_flops_per_s
 from .problems import MatmulSimtProblems
 
 Reals = npt.NDArray[np.floating[Any]]

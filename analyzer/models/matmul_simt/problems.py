@@ -12,7 +12,7 @@ from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work
-from ..frame.units import rate_codes, rates_of
+from ..frame.problems import dims_of, rate_codes, rates_of, shared_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class MatmulSimtProblems:
     k: Floats
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units: the unit that computes."""
+    """Index into `RATES` of frame/problems: the unit that computes."""
     contiguous: Codes
     """1 where k is contiguous in both operands (x @ weight.T), 0 where n is in the second one."""
     host_floor_ns: Floats
@@ -36,17 +36,9 @@ class MatmulSimtProblems:
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProblems:
     """Build problems of works that hold `MatmulDims`; without strides a single product counts as a linear layer."""
-    dims = [work.dims for work in works if isinstance(work.dims, MatmulDims)]
-    if len(dims) != len(works):
-        raise TypeError("matrix products without MatmulDims")
-    batch, m, n, k = (
-        np.array([float(getattr(item, name)) for item in dims]).reshape(-1) for name in ("batch", "m", "n", "k")
-    )
+    dims = dims_of(works, MatmulDims)
     return MatmulSimtProblems(
-        batch=batch,
-        m=m,
-        n=n,
-        k=k,
+        **shared_columns(MatmulSimtProblems, dims, MatmulDims),
         element_bytes=np.array([float(DTYPE_BYTES.get(work.dtype, 4)) for work in works]),
         rate=rate_codes(rates),
         contiguous=np.array([_is_contiguous(item) for item in dims], dtype=np.int64),

@@ -33,44 +33,28 @@ from ....specs.generations import has_persistent_layers, is_before_volta
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
-from ..frame.units import RATES, peak_flops_per_s
+from ..frame.parameters import Values, parameters
+from ..frame.problems import RATES, peak_flops_per_s
 from .problems import GROUPS, RecurrentProblems, group, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (
-    Parameter(name="large_efficiency", prior=0.8, spread=0.2),
-    Parameter(name="matrix_large_efficiency", prior=0.75, spread=0.2),
-    Parameter(name="weight_passes", prior=3.0, spread=0.3),
-    Parameter(name="math_efficiency", prior=0.9, spread=0.05),
-    Parameter(name="old_math_ratio", prior=0.7, spread=0.2),
-    Parameter(name="matrix_efficiency", prior=0.5, spread=0.3),
-    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="wait_us", prior=10.0, spread=0.4),
-    Parameter(name="tile_us", prior=5.0, spread=0.4),
-    Parameter(name="chain_cycles", prior=20.0, spread=0.4),
-    Parameter(name="gradient_exponent", prior=0.5, spread=0.3),
-    Parameter(name="read_ratio", prior=0.9, spread=0.1),
-    Parameter(name="resident_ratio", prior=0.8, spread=0.2),
-    Parameter(name="gates_ratio", prior=0.5, spread=0.4),
-    Parameter(name="narrow_ratio", prior=0.5, spread=0.4),
-    Parameter(name="narrow_efficiency", prior=0.12, spread=0.3),
-    Parameter(name="slow_chain_cycles", prior=180.0, spread=0.3),
+    *parameters(large_efficiency=(0.8, 0.2), matrix_large_efficiency=(0.75, 0.2), weight_passes=(3.0, 0.3)),
+    *parameters(math_efficiency=(0.9, 0.05), old_math_ratio=(0.7, 0.2), matrix_efficiency=(0.5, 0.3)),
+    *parameters(exact_rounds_share=(0.5, 0.2), wait_us=(10.0, 0.4), tile_us=(5.0, 0.4), chain_cycles=(20.0, 0.4)),
+    *parameters(gradient_exponent=(0.5, 0.3), read_ratio=(0.9, 0.1), resident_ratio=(0.8, 0.2), gates_ratio=(0.5, 0.4)),
+    *parameters(narrow_ratio=(0.5, 0.4), narrow_efficiency=(0.12, 0.3), slow_chain_cycles=(180.0, 0.3)),
     # What the measured calls add to their kernels.
-    Parameter(name="call_us", prior=60.0, spread=0.5),
-    Parameter(name="early_us", prior=15.0, spread=0.4),
+    *parameters(call_us=(60.0, 0.5), early_us=(15.0, 0.4)),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
     # No measurement here covers what follows: priors, not fitted.
-    Parameter(name="sequential_share", prior=0.5, spread=0.0),
-    Parameter(name="launch_us", prior=3.0, spread=0.0),
-    Parameter(name="barrier_us", prior=3.0, spread=0.0),
-    Parameter(name="persistent_efficiency", prior=0.3, spread=0.0),
+    *parameters(sequential_share=(0.5, 0.0), launch_us=(3.0, 0.0), barrier_us=(3.0, 0.0)),
+    *parameters(persistent_efficiency=(0.3, 0.0)),
 )
 """Three chips are few: the kinds of kernel, their limits in sequences, and the priors of `weight_passes`, `early_us`,
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while
 reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a
 grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2."""
-SHARPNESS: Final = 3.0
 TILE: Final = 64.0
 TILE_ROWS: Final = 16.0
 """Sequences that the narrowest product computes together."""
@@ -88,11 +72,6 @@ LONGEST_PERSISTENT: Final = 1024
 PERSISTENT_STEP: Final = 128
 MOST_PERSISTENT_BATCH: Final = 128
 LEAST_PERSISTENT_STEPS: Final = 20
-
-
-def gpu_class(fleet: Fleet) -> Codes:
-    """Return the one class of all GPUs."""
-    return np.zeros(len(fleet.gpus), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +94,26 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     chains = 1.0 + (together - 1.0) * v["sequential_share"]
     early_us = np.where(p.is_host_timed > 0, v["early_us"] * np.minimum(1.0, EARLY_STEPS / p.steps), 0.0)
     wait_us = v["wait_us"] * fleet.launch_ratio + np.where(kind.is_vector, 0.0, v["tile_us"] + early_us)
-    step_s = wait_us * 1e-6 * chains + together * _step_s(p, fleet, v, kind, peak)
+    is_backward, cycles = p.is_backward > 0, 1.0 / fleet.clock_hz
+    depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
+    whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
+    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * v["chain_cycles"]) * cycles
+    across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
+    rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
+    exact = v["exact_rounds_share"]
+    rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
+    efficiency = np.where(kind.is_matrix, v["matrix_efficiency"], v["math_efficiency"])
+    efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
+    tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
+    rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
+    narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
+    product = _norm(
+        chain, _read_s(p, fleet, v, kind), np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
+    )
+    gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
+    step_s = wait_us * 1e-6 * chains + together * np.asarray(
+        product + gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"])
+    )
     held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
     step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
     call_us = np.where(p.is_host_timed > 0, v["call_us"], p.layers * v["launch_us"] * fleet.launch_ratio)
@@ -152,37 +150,12 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
     return np.asarray(product + p.weight_gradients * v["weight_passes"] * weights / dram)
 
 
-def _step_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
-    """Return a step's product and its gates' arithmetic, of one layer in one direction."""
-    is_backward, cycles = p.is_backward > 0, 1.0 / fleet.clock_hz
-    depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
-    whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
-    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * v["chain_cycles"]) * cycles
-    product = _norm(chain, _read_s(p, fleet, v, kind), _math_s(p, fleet, v, kind, peak))
-    gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
-    return np.asarray(product + gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"]))
-
-
 def _read_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind) -> Floats:
     size = state_weights(p) * p.element_bytes
     held = v["resident_ratio"] * fleet.l2_cache_bytes / size
     missed = 1.0 / (1.0 + held * held * held)
     ratio = v["read_ratio"] * np.where(kind.is_narrow, v["narrow_ratio"] / np.ceil(p.batch / NARROW_STEP), 1.0)
     return size * (missed / (dram_bytes_per_s(fleet, v) * ratio) + 1.0 / l2_bytes_per_s(fleet, v))
-
-
-def _math_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
-    """Return the time of all rounds of tiles."""
-    across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
-    rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
-    exact = v["exact_rounds_share"]
-    rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
-    efficiency = np.where(kind.is_matrix, v["matrix_efficiency"], v["math_efficiency"])
-    efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
-    tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
-    rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
-    narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
-    return np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
 
 
 def _norm(*parts: Floats) -> Floats:
@@ -206,8 +179,6 @@ def _is_persistent(p: RecurrentProblems, fleet: Fleet) -> Mask:
 MODEL: Final = Model(
     name="recurrent",
     parameters=PARAMETERS,
-    class_names=("all",),
-    gpu_class=gpu_class,
     simulate=simulate,
     group_names=GROUPS,
     group=group,

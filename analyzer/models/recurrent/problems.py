@@ -12,7 +12,7 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import Direction, RecurrentDims, Work
-from ..frame.units import element_bytes, rate_codes, rates_of
+from ..frame.problems import dims_of, element_bytes, rate_codes, rates_of, shared_columns
 
 GROUPS: Final = ("forward", "data gradient", "weight gradient")
 """Both gradients at once count as the second: the steps are most of their time."""
@@ -32,7 +32,7 @@ class RecurrentProblems:
     hidden_size: Floats
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     walks: Floats
     """How often the steps are walked one by one: 0 for weight gradients alone."""
     weight_gradients: Floats
@@ -45,24 +45,15 @@ class RecurrentProblems:
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> RecurrentProblems:
     """Return the problems of recurrent layers on the units of `rates`."""
-    return problems_of_dims([_dims(work) for work in works], rates)
+    return problems_of_dims(dims_of(works, RecurrentDims), rates)
 
 
 def problems_of_dims(dims: Sequence[RecurrentDims], rates: Sequence[Rate]) -> RecurrentProblems:
     """Return recurrent layers on the units of `rates`, in kernels' own time."""
 
-    def column(name: str) -> Floats:
-        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
-
     directions = [item.direction for item in dims]
     return RecurrentProblems(
-        gates=column("gates"),
-        layers=column("layers"),
-        directions=column("directions"),
-        steps=column("steps"),
-        batch=column("batch"),
-        input_size=column("input_size"),
-        hidden_size=column("hidden_size"),
+        **shared_columns(RecurrentProblems, dims, RecurrentDims),
         element_bytes=element_bytes(rates),
         rate=rate_codes(rates),
         walks=np.array([float(item is not Direction.WEIGHT_GRADIENT) for item in directions]),
@@ -115,9 +106,3 @@ def group(problems: RecurrentProblems) -> Codes:
 def kernel_kind(problems: RecurrentProblems) -> Codes:
     """Return a code of direction and unit: each has kernels of its own."""
     return np.asarray(problems.rate * len(GROUPS) + group(problems))
-
-
-def _dims(work: Work) -> RecurrentDims:
-    if not isinstance(work.dims, RecurrentDims):
-        raise TypeError(f"dims are {type(work.dims).__name__}, RecurrentDims expected")
-    return work.dims

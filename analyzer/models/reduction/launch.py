@@ -174,12 +174,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD), _whole),
     ((RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD), _row),
     (
-        (
-            RowKernel.FUSED_FORWARD,
-            RowKernel.FUSED_BACKWARD,
-            RowKernel.COMPILED_FORWARD,
-            RowKernel.COMPILED_BACKWARD,
-        ),
+        (RowKernel.FUSED_FORWARD, RowKernel.FUSED_BACKWARD, RowKernel.COMPILED_FORWARD, RowKernel.COMPILED_BACKWARD),
         _fused,
     ),
     ((RowKernel.REDUCE, RowKernel.COMPILED_REDUCE), _reduce),

@@ -20,17 +20,17 @@ from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, is_since_volta
 from ...work.row_kernels import RowKernel
-from ..frame.event_timing import event_time_ns
 from ..frame.gpu_physics import (
     DRAM_PARAMETERS,
     L2_PARAMETERS,
     LAUNCH_PARAMETERS,
     dram_bytes_per_s,
+    event_time_ns,
     l2_bytes_per_s,
     launch_s,
 )
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Parameter, Values, parameters
 from .launch import RowWalk, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
 
@@ -74,12 +74,7 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
 }
 _FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM, RowKernel.INTERPOLATE})
 """Nothing was measured of them alone."""
-_FIXED_CHAINS: Final = _FIXED | {
-    RowKernel.REDUCE,
-    RowKernel.POOL,
-    RowKernel.COMPILED_REDUCE,
-    RowKernel.COMPILED_POOL,
-}
+_FIXED_CHAINS: Final = _FIXED | {RowKernel.REDUCE, RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL}
 """Their blocks are many and short: the chain never counts."""
 _COUNTED: Final = frozenset({RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS})
 """Their loops' instructions per element are few: V100's volumes in fp16 come at DRAM's rate (chosen with these in
@@ -107,16 +102,10 @@ PARAMETERS: Final = (
     *_DRAM,
     *L2_PARAMETERS,
     *LAUNCH_PARAMETERS,
-    Parameter(name="amd_dram_ratio", prior=0.87, spread=0.05),
-    Parameter(name="fp32_share", prior=0.3, spread=0.2),
-    Parameter(name="rounding", prior=0.6, spread=0.3),
-    Parameter(name="hot_step_ratio", prior=0.5, spread=0.2),
-    Parameter(name="reread_step_us", prior=2.0, spread=0.4),
-    Parameter(name="moments_merge_instructions", prior=500.0, spread=0.5),
-    Parameter(name="sums_merge_instructions", prior=150.0, spread=0.5),
-    Parameter(name="pool_tap_instructions", prior=30.0, spread=0.4),
-    Parameter(name="compiled_tap_instructions", prior=12.0, spread=0.4),
-    Parameter(name="host_overlap", prior=0.5, spread=0.2),
+    *parameters(amd_dram_ratio=(0.87, 0.05), fp32_share=(0.3, 0.2), rounding=(0.6, 0.3), hot_step_ratio=(0.5, 0.2)),
+    *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
+    *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
+    *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
     *_kernel_parameters(),
 )
 REREAD: Final[Mapping[RowKernel, float]] = {

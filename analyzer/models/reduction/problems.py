@@ -13,6 +13,7 @@ from ....specs.gpu import Rate
 from ...work.row_kernels import RowKernel
 from ...work.table import WorkTable
 from ...work.work import RowDims, Work
+from ..frame.problems import fp32_rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,9 +108,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ReductionProble
 
 def least_work(problems: ReductionProblems) -> WorkTable:
     """Return one operation per element, and the bytes that the op must move."""
-    rate = np.empty(len(problems.elements), dtype=object)
-    rate[:] = Rate.FP32
-    return WorkTable(flops=problems.elements, moved_bytes=problems.least_bytes, rate=rate)
+    return WorkTable(flops=problems.elements, moved_bytes=problems.least_bytes, rate=fp32_rates(problems))
 
 
 def _is_by_window(kernel: Codes) -> Codes:

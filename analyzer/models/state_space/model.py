@@ -29,8 +29,8 @@ from ..frame.gpu_physics import (
     launch_s,
 )
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
-from ..frame.units import peak_flops_per_s
+from ..frame.parameters import Values, parameters
+from ..frame.problems import peak_flops_per_s
 from .problems import FLOPS, StateSpaceProblems, states, token_bytes
 
 CHUNK: Final = 64.0
@@ -44,32 +44,15 @@ GDDR_SHARPNESS: Final = 15.0
 """How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
 
 PARAMETERS: Final = (
-    Parameter(name="chunk_floor_us", prior=10.0, spread=0.3),
-    Parameter(name="chunk_floor_kcycles", prior=15.0, spread=0.3),
-    Parameter(name="start_kcycles", prior=18.0, spread=0.4, class_spread=0.4),
-    Parameter(name="chain_kcycles", prior=5.0, spread=0.3),
-    Parameter(name="chunk_kcycles", prior=30.0, spread=0.4),
-    Parameter(name="short_chunk_share", prior=0.5, spread=0.3),
-    Parameter(name="step_kcycles", prior=4.5, spread=0.3),
-    Parameter(name="chunk_passes", prior=25.0, spread=0.3),
-    Parameter(name="update_states_per_clock", prior=3.0, spread=0.3),
-    Parameter(name="update_floor_us", prior=1.0, spread=0.3),
-    Parameter(name="convolution_elements_per_clock", prior=2.2, spread=0.3),
-    Parameter(name="convolution_wait_us", prior=2.0, spread=0.4),
-    Parameter(name="block_cycles", prior=280.0, spread=0.3),
-    Parameter(name="ragged_ratio", prior=1.25, spread=0.1),
-    Parameter(name="shift_elements_per_clock", prior=1.0, spread=0.3),
-    Parameter(name="fused_wait_us", prior=3.0, spread=0.4),
-    Parameter(name="l2_share", prior=0.8, spread=0.15),
-    Parameter(name="old_block_ratio", prior=1.6, spread=0.1),
-    Parameter(name="sharpness", prior=2.0, spread=0.2),
-    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.2),
-    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
-    Parameter(name="triton_launch_ratio", prior=0.6, spread=0.4),
-    Parameter(name="live_share", prior=0.35, spread=0.4),
-    Parameter(name="chunk_wait_us", prior=8.0, spread=0.4),
-    Parameter(name="scalar_chunk_ratio", prior=0.5, spread=0.0),
-    Parameter(name="scan_states_per_clock", prior=8.0, spread=0.0),
+    *parameters(chunk_floor_us=(10.0, 0.3), chunk_floor_kcycles=(15.0, 0.3), start_kcycles=(18.0, 0.4, 0.4)),
+    *parameters(chain_kcycles=(5.0, 0.3), chunk_kcycles=(30.0, 0.4), short_chunk_share=(0.5, 0.3)),
+    *parameters(step_kcycles=(4.5, 0.3), chunk_passes=(25.0, 0.3), update_states_per_clock=(3.0, 0.3)),
+    *parameters(update_floor_us=(1.0, 0.3), convolution_elements_per_clock=(2.2, 0.3), convolution_wait_us=(2.0, 0.4)),
+    *parameters(block_cycles=(280.0, 0.3), ragged_ratio=(1.25, 0.1), shift_elements_per_clock=(1.0, 0.3)),
+    *parameters(fused_wait_us=(3.0, 0.4), l2_share=(0.8, 0.15), old_block_ratio=(1.6, 0.1), sharpness=(2.0, 0.2)),
+    *parameters(hbm_resident_ratio=(0.6, 0.2), gddr_resident_ratio=(1.0, 0.05), triton_launch_ratio=(0.6, 0.4)),
+    *parameters(live_share=(0.35, 0.4), chunk_wait_us=(8.0, 0.4), scalar_chunk_ratio=(0.5, 0.0)),
+    *parameters(scan_states_per_clock=(8.0, 0.0)),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
     *LAUNCH_PARAMETERS,

@@ -10,10 +10,10 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
-from ...work.state_space import FLOPS_PER_STATE
+from ...work.recurrent import FLOPS_PER_STATE
 from ...work.table import WorkTable
 from ...work.work import StateRule, StateSpaceDims, Work, copies_between
-from ..frame.units import element_bytes, rate_codes, rates_of
+from ..frame.problems import dims_of, element_bytes, rate_codes, rates_of, shared_columns
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one: in a step the rest of the model lies between."""
@@ -40,29 +40,17 @@ class StateSpaceProblems:
     """Per element of the state."""
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES` of frame/units."""
+    """Index into `RATES` of frame/problems."""
     copies: Floats
     """Working sets of this size between two uses of the same one; 1: the same tensors again and again."""
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> StateSpaceProblems:
     """Return the problems of works with the sizes of state spaces, on the units of `rates`."""
-    dims = [_dims(work) for work in works]
-
-    def column(name: str) -> Floats:
-        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+    dims = dims_of(works, StateSpaceDims)
 
     return StateSpaceProblems(
-        rule=column("rule").astype(np.int64),
-        batch=column("batch"),
-        steps=column("steps"),
-        heads=column("heads"),
-        head_dim=column("head_dim"),
-        state_dim=column("state_dim"),
-        groups=column("groups"),
-        is_update=column("is_update").astype(np.int64),
-        is_fused=column("is_fused").astype(np.int64),
-        state_bytes=column("state_bytes"),
+        **shared_columns(StateSpaceProblems, dims, StateSpaceDims),
         element_bytes=element_bytes(rates),
         rate=rate_codes(rates),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works], dtype=np.float64),
@@ -87,9 +75,3 @@ def least_work(p: StateSpaceProblems) -> WorkTable:
     per_token = np.where((p.is_update == 1) | (p.rule == 0), state, np.minimum(state, pairs))
     flops = p.batch * p.steps * p.heads * per_token
     return WorkTable(flops=flops, moved_bytes=token_bytes(p) + updated, rate=rates_of(p.rate))
-
-
-def _dims(work: Work) -> StateSpaceDims:
-    if not isinstance(work.dims, StateSpaceDims):
-        raise TypeError(f"dims are {type(work.dims).__name__}, StateSpaceDims expected")
-    return work.dims

@@ -21,10 +21,9 @@ import numpy as np
 from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, is_since_volta
-from ..frame.event_timing import event_time_ns
-from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s
+from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s, event_time_ns
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values
+from ..frame.parameters import Parameter, Values, parameters
 from .launch import launch_of
 from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
 
@@ -88,33 +87,17 @@ _DRAM: Final = tuple(
 """Correction costs copies more than reads: cards with it move 75-82 % of the datasheet, without it 92-97 %."""
 PARAMETERS: Final = (
     *_DRAM,
-    Parameter(name="early_hbm_ratio", prior=0.82, spread=0.06),
-    Parameter(name="amd_dram_ratio", prior=0.87, spread=0.05),
-    Parameter(name="l2_bytes_per_cycle_per_sm", prior=16.0, spread=0.3, class_spread=0.1),
-    Parameter(name="l2_over_dram_ratio", prior=1.8, spread=0.1),
-    Parameter(name="whole_l2_ratio", prior=1.0, spread=0.08),
-    Parameter(name="halved_l2_ratio", prior=0.8, spread=0.08),
-    Parameter(name="first_level_ratio", prior=0.9, spread=0.12),
-    Parameter(name="row_step_us", prior=4.0, spread=0.3),
-    Parameter(name="floor_us", prior=0.45, spread=0.05),
-    Parameter(name="floor_cycles", prior=1550.0, spread=0.05),
-    Parameter(name="amd_floor_us", prior=0.8, spread=0.1),
-    Parameter(name="quantize_floor_us", prior=0.2, spread=0.7),
-    Parameter(name="fp32_share", prior=0.22, spread=0.1),
-    Parameter(name="flop_instructions", prior=1.5, spread=0.15, class_spread=0.1),
-    Parameter(name="index_instructions", prior=2.0, spread=0.0),
-    Parameter(name="amd_flop_ratio", prior=2.5, spread=0.2),
-    Parameter(name="row_norm_start_cycles", prior=4000.0, spread=0.5),
-    Parameter(name="row_norm_row_instructions", prior=40000.0, spread=0.5),
-    Parameter(name="ragged_row_instructions", prior=30000.0, spread=1.0),
-    Parameter(name="warp_softmax_latency_cycles", prior=1500.0, spread=0.7),
-    Parameter(name="warp_softmax_step_cycles", prior=30.0, spread=0.7),
-    Parameter(name="warp_softmax_instructions", prior=30.0, spread=0.5),
-    Parameter(name="softmax_tail_ratio", prior=1.5, spread=0.4),
-    Parameter(name="quantize_dynamic_launches", prior=5.0, spread=0.5),
-    Parameter(name="host_floor_us", prior=29.0, spread=0.0),
-    Parameter(name="amd_host_floor_us", prior=15.0, spread=0.0),
-    Parameter(name="host_overlap", prior=0.57, spread=0.2),
+    *parameters(early_hbm_ratio=(0.82, 0.06), amd_dram_ratio=(0.87, 0.05), l2_bytes_per_cycle_per_sm=(16.0, 0.3, 0.1)),
+    *parameters(l2_over_dram_ratio=(1.8, 0.1), whole_l2_ratio=(1.0, 0.08), halved_l2_ratio=(0.8, 0.08)),
+    *parameters(first_level_ratio=(0.9, 0.12), row_step_us=(4.0, 0.3), floor_us=(0.45, 0.05)),
+    *parameters(floor_cycles=(1550.0, 0.05), amd_floor_us=(0.8, 0.1), quantize_floor_us=(0.2, 0.7)),
+    *parameters(fp32_share=(0.22, 0.1), flop_instructions=(1.5, 0.15, 0.1), index_instructions=(2.0, 0.0)),
+    *parameters(amd_flop_ratio=(2.5, 0.2), row_norm_start_cycles=(4000.0, 0.5)),
+    *parameters(row_norm_row_instructions=(40000.0, 0.5), ragged_row_instructions=(30000.0, 1.0)),
+    *parameters(warp_softmax_latency_cycles=(1500.0, 0.7), warp_softmax_step_cycles=(30.0, 0.7)),
+    *parameters(warp_softmax_instructions=(30.0, 0.5), softmax_tail_ratio=(1.5, 0.4)),
+    *parameters(quantize_dynamic_launches=(5.0, 0.5), host_floor_us=(29.0, 0.0), amd_host_floor_us=(15.0, 0.0)),
+    *parameters(host_overlap=(0.57, 0.2)),
     *_kind_parameters(),
 )
 """Chosen with a chip in sight, beside what functions say of theirs: the floors of small kernels (the shortest in traces

@@ -15,6 +15,7 @@ from ....specs.gpu import Rate
 from ...work.access import Access
 from ...work.table import WorkTable
 from ...work.work import Family, RowDims, Work
+from ..frame.problems import fp32_rates
 
 _PLAIN: Final = Access()
 
@@ -155,10 +156,8 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
 
 def least_work(problems: VectorProblems) -> WorkTable:
     """Return one operation per element, with each tensor moved once by each kernel."""
-    rate = np.empty(len(problems.elements), dtype=object)
-    rate[:] = Rate.FP32
     moved = problems.launches * (problems.read_bytes + problems.written_bytes)
-    return WorkTable(flops=problems.launches * problems.elements, moved_bytes=moved, rate=rate)
+    return WorkTable(flops=problems.launches * problems.elements, moved_bytes=moved, rate=fp32_rates(problems))
 
 
 def _is_stand_in(work: Work) -> bool:

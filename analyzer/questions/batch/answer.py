@@ -9,7 +9,7 @@ from ...iteration.gpu_rows import rank_gpus
 from ...iteration.report import GpuPrediction
 from ...iteration.result import Analysis
 from ...iteration.warnings import warn
-from ...prediction.method import Method
+from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
 from ...whatif.axis.infer import infer_sequence_length
 from .columns import PREDICTION_FIELDS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ...prediction.method import Method
+from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
 
 

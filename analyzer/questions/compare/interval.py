@@ -18,8 +18,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ...iteration.result import Analysis
-from ...prediction.method import Method
-from ...prediction.prediction import METHODS
+from ...prediction.prediction import METHODS, Method
 from ...prediction.sum_interval import COMMON, FAMILY_SHARE, UNKNOWN_SHARE
 from ...replay.forecast import iteration_lengths
 

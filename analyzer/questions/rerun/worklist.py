@@ -15,8 +15,7 @@ from ....specs.gpu import Catalog, Gpu
 from ...iteration.analyze import run_analysis
 from ...iteration.result import Analysis
 from ...iteration.warnings import warn
-from ...prediction.method import Method
-from ...prediction.prediction import METHODS
+from ...prediction.prediction import METHODS, Method
 from ...prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ...recorded.devices import first_known_gpu
 from ...recorded.recording import choose_recording

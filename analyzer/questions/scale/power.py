@@ -13,8 +13,7 @@ from ....specs.fleet import Fleet
 from ...iteration.decision.electricity import PowerDraw
 from ...iteration.energy import power_half_width
 from ...models.library import Library
-from ...prediction.energy import board_power_of, kernel_joules
-from ...prediction.link_energy import LINK_HALF_WIDTH, network_w, sending_joules, sent_by
+from ...prediction.energy import LINK_HALF_WIDTH, board_power_of, kernel_joules, network_w, sending_joules, sent_by
 from ...prediction.prediction import Prediction
 from ...prediction.workload import GpuWorkload
 from ...whatif.parallel.plan import ParallelPlan

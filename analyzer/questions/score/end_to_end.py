@@ -23,7 +23,7 @@ from ...measurements.fx_graph import calls_of
 from ...measurements.networks import KEY, NODES, NS_PER_MS, PEERS, FxNetwork, TableRow, key_of, read_nodes, rows_of
 from ...measurements.samples import read_table
 from ...models.library import Library
-from ...prediction.method import Method
+from ...prediction.prediction import Method
 from .baselines import ROOFLINE
 from .report import NetworkRow, Split
 from .weights import Weights

@@ -8,7 +8,7 @@ from ....arrays import Floats
 from ....specs.fabric import Fabric
 from ...iteration.decision.electricity import Electricity, PowerDraw
 from ...iteration.decision.job_energy import JobEnergy, whole_machines
-from ...prediction.link_energy import LINK_HALF_WIDTH, network_w, sending_joules
+from ...prediction.energy import LINK_HALF_WIDTH, network_w, sending_joules
 from ...work.communication import CollectiveDims, CollectiveKind
 from .problem import Load, ShardingProblem, TableExchange
 from .search import FoundPlan

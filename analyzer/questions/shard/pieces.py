@@ -21,8 +21,7 @@ from ...prediction.predict import predict_shapes
 from ...prediction.workload import shape_workload
 from ...work import Work
 from ...work.embedding_dims import EmbeddingDims
-from ...work.indices import USUAL, Indices
-from ...work.recorded_indices import Spread
+from ...work.indices import USUAL, Indices, Spread
 from .tables import EmbeddingTable, TableStep
 
 _INDEX: Final = "int64"

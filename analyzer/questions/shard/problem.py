@@ -5,7 +5,7 @@ An iteration, phase after phase, each as long as its slowest rank:
     t = dense + indices + max lookups + outputs + partial sums + max updates + their gradients + all-reduce
 
 Rows of a row-wise table are hashed to its ranks: the one with the hottest rows has more lookups than the mean, which
-are of rows that its cache holds (`models/embedding/hashed.py`). Of several such tables these ranks differ.
+are of rows that its cache holds (`models/embedding/spread.py`). Of several such tables these ranks differ.
 
 indices, outputs: all-to-all of as much as the rank sends or receives that sends or receives most; partial sums: the
 reduce-scatter of row-wise tables, whose backward is an all-gather; all-reduce: of the dense part and of replicated
@@ -25,7 +25,7 @@ import numpy as np
 from ....arrays import Floats
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
-from ...models.embedding.hashed import fullest_part
+from ...models.embedding.spread import fullest_part
 from ...models.library import Library
 from ...work.communication import CollectiveKind
 from ...work.indices import USUAL

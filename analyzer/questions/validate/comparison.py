@@ -14,8 +14,7 @@ from ....formats.trace.tables import Trace
 from ...iteration.result import Analysis
 from ...measurements.metrics import error_figures
 from ...prediction.bounds import limit_of
-from ...prediction.method import Method
-from ...prediction.prediction import METHODS
+from ...prediction.prediction import METHODS, Method
 from .alignment import Alignment, MatchRule
 from .calls import OpCalls
 from .report import Coverage, FamilyComparison, OpComparison, Unmatched

@@ -33,7 +33,7 @@ from ...page.quantity import (
     format_time_range,
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
-from ...prediction.method import Method
+from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
 from ...work.work import Family
 from .report import Coverage, FamilyComparison, IterationComparison, OpComparison, Side, Validation

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...measurements.metrics import Figures
-from ...prediction.method import Method
+from ...prediction.prediction import Method
 from ...replay.causes import IdleCause
 from ...whatif.scenario import Scenario
 

@@ -9,7 +9,7 @@ import numpy as np
 from ....arrays import Rows
 from ....specs.fleet import Fleet
 from ...models.library import Library
-from ...prediction.generated import predict_works
+from ...prediction.op_models import predict_works
 from ...replay.engine import Timing
 from ...work import Work
 

@@ -11,8 +11,8 @@ from ....arrays import Floats, group_rows
 from ....formats.trace.signature import Signature, TensorSpec
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
-from ...models.assignment import assign_models
 from ...models.library import Library
+from ...models.registry import assign_models
 from ...prediction.bounds import bound_ops
 from ...prediction.op_models import model_times
 from ...work import Work, work_of

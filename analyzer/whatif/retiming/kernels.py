@@ -24,9 +24,8 @@ from ....specs.gpu import Gpu, Rate
 from ...models.library import Library
 from ...prediction.bounds import KERNEL_OVERHEAD_NS
 from ...work import VARYING_FAMILIES, Family, Work
-from ...work.kernel_names import family_of_kernel
+from ...work.kernel_names import family_of_kernel, rate_of_work
 from ...work.lookup import WorkLookup
-from ...work.rates import rate_of_work
 from ..calls import short_name
 from ..change import Casts, Whatif
 from .casts import cast_times_ns, op_times_ns

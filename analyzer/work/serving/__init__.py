@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from . import attention, cache, experts, layers, products, quantization, rows, state_space
+from . import attention, cache, experts, layers, products, quantization, rows, state_space  # noqa: F401
 from .library_op import LIBRARY_OPS, LibraryOp
 
-__all__ = [
-    "LIBRARY_OPS",
-    "LibraryOp",
-    "attention",
-    "cache",
-    "experts",
-    "layers",
-    "products",
-    "quantization",
-    "rows",
-    "state_space",
-]
+__all__ = ["LIBRARY_OPS", "LibraryOp"]

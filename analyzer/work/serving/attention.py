@@ -12,7 +12,7 @@ from ....specs.attention_kernels import AttentionKernel
 from ..arguments import LackingArgumentError, argument_at, optional_tensor_at, size_at, tensor_at
 from ..traffic import STATISTICS_DTYPE, bytes_of, total_bytes
 from ..work import AttentionDims, Direction, Family, Work
-from .library_op import declare, declare_family
+from .library_op import declare_all
 
 _VLLM, _SGLANG, _AITER = "vLLM", "SGLang", "AITER"
 _BINDINGS, _EXTENSION = "csrc/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
@@ -47,8 +47,12 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
     is_backward = layout.grad is not None
     out = bytes_of(prod(query.shape[:-1]) * value_dim, query.dtype if is_backward else _out_dtype(query))
     statistics = bytes_of(prod(query.shape[:-1]), STATISTICS_DTYPE)
-    read = _operand_bytes(query, key, value, batch * keys)
+    most_keys = batch * keys
+    used = [min(item.element_count, most_keys * prod(item.shape[-2:])) for item in (key, value)]
+    sizes = (bytes_of(count, item.dtype) for count, item in zip(used, (key, value), strict=True))
+    read = total_bytes((query,)) + sum(sizes)
     per_score = 3 * dim + 2 * value_dim if is_backward else dim + value_dim
+    found = None if layout.causal is None else argument_at(signature, layout.causal)
     return Work(
         family=Family.ATTENTION,
         flops=2 * batch * heads * queries * keys * per_score,
@@ -64,7 +68,7 @@ def flash(signature: Signature, *, layout: FlashLayout) -> Work:
             keys=keys,
             query_dim=dim,
             value_dim=value_dim,
-            is_causal=_is_set(signature, layout.causal),
+            is_causal=isinstance(found, bool | int) and bool(found),
             window=window + 1 if isinstance(window, int) and window > 0 else 0,
             direction=Direction.BOTH_GRADIENTS if is_backward else Direction.FORWARD,
             kernel=layout.kernel,
@@ -129,90 +133,61 @@ def _lengths(signature: Signature, layout: FlashLayout, query: TensorSpec, key: 
     return max(offsets.element_count - 1, 1), size_at(signature, longest_query), keys
 
 
-def _operand_bytes(query: TensorSpec, key: TensorSpec, value: TensorSpec, most_keys: int) -> float:
-    """Return what is read, of a cache no more than the sequences' keys."""
-    used = [min(item.element_count, most_keys * prod(item.shape[-2:])) for item in (key, value)]
-    sizes = (bytes_of(count, item.dtype) for count, item in zip(used, (key, value), strict=True))
-    return total_bytes((query,)) + sum(sizes)
-
-
 def _out_dtype(query: TensorSpec) -> str:
     return "bfloat16" if query.dtype.startswith("float8") else query.dtype
-
-
-def _is_set(signature: Signature, position: int | None) -> bool:
-    found = None if position is None else argument_at(signature, position)
-    return isinstance(found, bool | int) and bool(found)
 
 
 _THREE = FlashLayout(offsets=7, longest=(12, 13), pages=14, causal=24, window=25, kernel=_FLASH3)
 _WITH_LENGTHS = "queries, keys, values, cumulative lengths, longest ones, mask, window"
 _CK = AttentionKernel.CK
-for _library, _names, _taken, _source, _layout in (
-    ("flash-attn", "flash_attn::_flash_attn_varlen_forward", _WITH_LENGTHS, "flash_attn/flash_attn_interface.py",
-     FlashLayout(offsets=3, longest=(5, 6), causal=9, window=10)),
-    ("flash-attn", "FlashAttnVarlenFunc", _WITH_LENGTHS, "flash_attn/flash_attn_interface.py",
-     FlashLayout(offsets=3, longest=(5, 6), causal=9)),
-    ("flash-attn", "flash_attn_3::fwd flash_attn_3::_flash_attn_forward", _WITH_LENGTHS, "hopper/flash_api.cpp",
-     _THREE),
-    (_VLLM, "_vllm_fa3_C::fwd", _WITH_LENGTHS, "vllm-flash-attn: hopper/flash_api_torch_lib.cpp", _THREE),
-    (_VLLM, "_vllm_fa2_C::varlen_fwd", _WITH_LENGTHS, "vllm-flash-attn: csrc/flash_attn/flash_api_torch_lib.cpp",
-     FlashLayout(offsets=4, longest=(10, 11), pages=8, causal=15, window=16)),
-    (_SGLANG, "sgl_kernel::fwd", _WITH_LENGTHS, "sgl-kernel/csrc/flash_extension.cc", _THREE),
-    ("xFormers", "xformers_flash::flash_fwd", _WITH_LENGTHS, "xformers/ops/fmha/flash.py",
-     FlashLayout(offsets=3, longest=(6, 7), pages=14, causal=10, window=11)),
-    (_AITER, "aiter::mha_fwd aiter::fmha_v3_fwd", "queries, keys, values, mask, window", "aiter/ops/mha.py",
-     FlashLayout(causal=5, window=6, kernel=_CK)),
-    (_AITER, "aiter::mha_varlen_fwd aiter::fmha_v3_varlen_fwd", _WITH_LENGTHS, "aiter/ops/mha.py",
-     FlashLayout(offsets=3, longest=(5, 6), causal=12, window=13, kernel=_CK)),
-):  # fmt: skip
-    declare(_library, _names, family=Family.ATTENTION, what="attention", taken=_taken, source=_source)(
-        partial(flash, layout=_layout)
-    )
-declare(
-    "flash-attn",
-    "FlashAttnQKVPackedFunc",
-    family=Family.ATTENTION,
-    what="attention",
-    taken="queries, keys and values in one, mask",
-    source="flash_attn/flash_attn_interface.py",
-)(partial(packed_flash, causal=3))
-for _names, _query, _sizes, _source in (
-    ("_C::paged_attention_v1", 1, 9, _BINDINGS),
-    ("_C::paged_attention_v2", 4, 12, _BINDINGS),
-):
-    declare(
-        _VLLM,
-        _names,
-        family=Family.ATTENTION,
-        what="attention of one query per sequence",
-        taken="query, caches' dtype, heads of keys, longest sequence",
-        source=_source,
-    )(partial(paged_decode, query=_query, sizes=_sizes))
-for _library, _names, _source in (
-    (
-        _VLLM,
-        "vllm::unified_attention vllm::unified_attention_with_output vllm::unified_mla_attention "
-        "vllm::unified_mla_attention_with_output",
-        "vllm/model_executor/layers/attention/attention.py",
-    ),
-    (_VLLM, "_C::sm100_cutlass_mla_decode _rocm_C::paged_attention _vllm_fa2_C::fwd_kvcache", _BINDINGS),
-    (_VLLM, "_flashmla_C::fwd_kvcache_mla _flashmla_C::sparse_decode_fwd", "csrc/torch_bindings.cpp of FlashMLA"),
-    (_SGLANG, "sgl_kernel::cutlass_mla_decode sgl_kernel::lightning_attention_decode", _EXTENSION),
-    (_SGLANG, "sglang::unified_attention_with_output", "python/sglang/srt/layers/radix_attention.py"),
-    (
-        "TensorRT-LLM",
-        "trtllm::attention trtllm::attention_inplace trtllm::attn_custom_op_inplace trtllm::mla_custom_op_inplace",
-        "cpp/tensorrt_llm/thop/attentionOp.cpp",
-    ),
-    (_AITER, "aiter::paged_attention_ragged aiter::paged_attention_rocm aiter::pa_fwd_asm", "aiter/ops/attention.py"),
-    (_AITER, "aiter::mla_decode_stage1_asm_fwd aiter::mla_prefill_asm_fwd", "aiter/ops/attention.py"),
-    (
-        "Transformer Engine",
-        "FusedAttnFunc FusedAttnFuncBackward",
-        "transformer_engine/pytorch/attention/dot_product_attention/backends.py",
-    ),
-):
-    declare_family(
-        _library, _names, family=Family.ATTENTION, what="attention, whose lengths or mask are values", source=_source
-    )
+declare_all(
+    ("flash-attn", "flash_attn::_flash_attn_varlen_forward", Family.ATTENTION, "attention", _WITH_LENGTHS,
+     "flash_attn/flash_attn_interface.py",
+     partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=9, window=10))),
+    ("flash-attn", "FlashAttnVarlenFunc", Family.ATTENTION, "attention", _WITH_LENGTHS,
+     "flash_attn/flash_attn_interface.py", partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=9))),
+    ("flash-attn", "flash_attn_3::fwd flash_attn_3::_flash_attn_forward", Family.ATTENTION, "attention", _WITH_LENGTHS,
+     "hopper/flash_api.cpp", partial(flash, layout=_THREE)),
+    (_VLLM, "_vllm_fa3_C::fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
+     "vllm-flash-attn: hopper/flash_api_torch_lib.cpp", partial(flash, layout=_THREE)),
+    (_VLLM, "_vllm_fa2_C::varlen_fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
+     "vllm-flash-attn: csrc/flash_attn/flash_api_torch_lib.cpp",
+     partial(flash, layout=FlashLayout(offsets=4, longest=(10, 11), pages=8, causal=15, window=16))),
+    (_SGLANG, "sgl_kernel::fwd", Family.ATTENTION, "attention", _WITH_LENGTHS, "sgl-kernel/csrc/flash_extension.cc",
+     partial(flash, layout=_THREE)),
+    ("xFormers", "xformers_flash::flash_fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
+     "xformers/ops/fmha/flash.py",
+     partial(flash, layout=FlashLayout(offsets=3, longest=(6, 7), pages=14, causal=10, window=11))),
+    (_AITER, "aiter::mha_fwd aiter::fmha_v3_fwd", Family.ATTENTION, "attention", "queries, keys, values, mask, window",
+     "aiter/ops/mha.py", partial(flash, layout=FlashLayout(causal=5, window=6, kernel=_CK))),
+    (_AITER, "aiter::mha_varlen_fwd aiter::fmha_v3_varlen_fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
+     "aiter/ops/mha.py",
+     partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=12, window=13, kernel=_CK))),
+    ("flash-attn", "FlashAttnQKVPackedFunc", Family.ATTENTION, "attention", "queries, keys and values in one, mask",
+     "flash_attn/flash_attn_interface.py", partial(packed_flash, causal=3)),
+    (_VLLM, "_C::paged_attention_v1", Family.ATTENTION, "attention of one query per sequence",
+     "query, caches' dtype, heads of keys, longest sequence", _BINDINGS, partial(paged_decode, query=1, sizes=9)),
+    (_VLLM, "_C::paged_attention_v2", Family.ATTENTION, "attention of one query per sequence",
+     "query, caches' dtype, heads of keys, longest sequence", _BINDINGS, partial(paged_decode, query=4, sizes=12)),
+    (_VLLM, "vllm::unified_attention vllm::unified_attention_with_output vllm::unified_mla_attention "
+     "vllm::unified_mla_attention_with_output", Family.ATTENTION, "attention, whose lengths or mask are values",
+     "vllm/model_executor/layers/attention/attention.py"),
+    (_VLLM, "_C::sm100_cutlass_mla_decode _rocm_C::paged_attention _vllm_fa2_C::fwd_kvcache", Family.ATTENTION,
+     "attention, whose lengths or mask are values", _BINDINGS),
+    (_VLLM, "_flashmla_C::fwd_kvcache_mla _flashmla_C::sparse_decode_fwd", Family.ATTENTION,
+     "attention, whose lengths or mask are values", "csrc/torch_bindings.cpp of FlashMLA"),
+    (_SGLANG, "sgl_kernel::cutlass_mla_decode sgl_kernel::lightning_attention_decode", Family.ATTENTION,
+     "attention, whose lengths or mask are values", _EXTENSION),
+    (_SGLANG, "sglang::unified_attention_with_output", Family.ATTENTION, "attention, whose lengths or mask are values",
+     "python/sglang/srt/layers/radix_attention.py"),
+    ("TensorRT-LLM",
+     "trtllm::attention trtllm::attention_inplace trtllm::attn_custom_op_inplace trtllm::mla_custom_op_inplace",
+     Family.ATTENTION, "attention, whose lengths or mask are values", "cpp/tensorrt_llm/thop/attentionOp.cpp"),
+    (_AITER, "aiter::paged_attention_ragged aiter::paged_attention_rocm aiter::pa_fwd_asm", Family.ATTENTION,
+     "attention, whose lengths or mask are values", "aiter/ops/attention.py"),
+    (_AITER, "aiter::mla_decode_stage1_asm_fwd aiter::mla_prefill_asm_fwd", Family.ATTENTION,
+     "attention, whose lengths or mask are values", "aiter/ops/attention.py"),
+    ("Transformer Engine", "FusedAttnFunc FusedAttnFuncBackward", Family.ATTENTION,
+     "attention, whose lengths or mask are values",
+     "transformer_engine/pytorch/attention/dot_product_attention/backends.py"),
+)  # fmt: skip

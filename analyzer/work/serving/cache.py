@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import optional_tensor_at, tensor_at, tensors_at
 from ..work import Family, Work
-from .library_op import declare, declare_family, pass_over
+from .library_op import declare_all, pass_over
 
 # Two weights, two products and a sum per element.
 MERGE_FLOPS = 4
@@ -59,71 +59,26 @@ def join_queries(signature: Signature) -> Work:
     return pass_over(Family.COPY, 0, parts or (out,), (out,))
 
 
-for _library, _names, _source in (
-    (_VLLM, "_C_cache_ops::reshape_and_cache_flash _C_cache_ops::reshape_and_cache", _BINDINGS),
-    (_SGLANG, "sglang::store_cache sgl_kernel::store_cache", "python/sglang/jit_kernel/kvcache.py"),
-    (_AITER, "aiter::reshape_and_cache aiter::reshape_and_cache_flash", "aiter/ops/cache.py"),
-):
-    declare(
-        _library,
-        _names,
-        family=Family.INDEXING,
-        what="keys and values to the cache",
-        taken="keys, values, the cache's dtype, slots",
-        source=_source,
-    )(write_cache)
-declare(
-    _VLLM,
-    "_C_cache_ops::concat_and_cache_mla",
-    family=Family.INDEXING,
-    what="latent and rotated key to the cache",
-    taken="latent, key, the cache's dtype, slots",
-    source=_BINDINGS,
-)(write_latent_cache)
-declare(
-    _VLLM,
-    "_C_cache_ops::gather_and_maybe_dequant_cache _C_cache_ops::cp_gather_cache _C_cache_ops::gather_cache "
-    "_C_cache_ops::cp_gather_and_upconvert_fp8_kv_cache",
-    family=Family.INDEXING,
-    what="blocks of the cache to a tensor",
-    taken="the cache's dtype, result",
-    source=_BINDINGS,
-)(gather_cache)
-declare(
-    _VLLM,
-    "_C_cache_ops::concat_mla_q",
-    family=Family.COPY,
-    what="queries of latent attention joined",
-    taken="parts, result",
-    source=_BINDINGS,
-)(join_queries)
-declare(
-    _VLLM,
-    "_C::merge_attn_states",
-    family=Family.ELEMENTWISE,
-    what="two parts of an attention added",
-    taken="results, both parts",
-    source=_BINDINGS,
-)(merge_states)
-declare(
-    _SGLANG,
-    "sgl_kernel::merge_state sgl_kernel::merge_state_v2",
-    family=Family.ELEMENTWISE,
-    what="two parts of an attention added",
-    taken="both parts, results",
-    source=_EXTENSION,
-)(merge_states_into)
-declare_family(
-    _VLLM,
-    "_C_cache_ops::swap_blocks _C_cache_ops::copy_blocks",
-    family=Family.COPY,
-    what="blocks of the cache moved; how many, values say",
-    source=_BINDINGS,
-)
-declare_family(
-    _SGLANG,
-    "sgl_kernel::transfer_kv_per_layer sgl_kernel::transfer_kv_all_layer",
-    family=Family.COPY,
-    what="cache moved between host and GPU",
-    source=_EXTENSION,
-)
+declare_all(
+    (_VLLM, "_C_cache_ops::reshape_and_cache_flash _C_cache_ops::reshape_and_cache", Family.INDEXING,
+     "keys and values to the cache", "keys, values, the cache's dtype, slots", _BINDINGS, write_cache),
+    (_SGLANG, "sglang::store_cache sgl_kernel::store_cache", Family.INDEXING, "keys and values to the cache",
+     "keys, values, the cache's dtype, slots", "python/sglang/jit_kernel/kvcache.py", write_cache),
+    (_AITER, "aiter::reshape_and_cache aiter::reshape_and_cache_flash", Family.INDEXING, "keys and values to the cache",
+     "keys, values, the cache's dtype, slots", "aiter/ops/cache.py", write_cache),
+    (_VLLM, "_C_cache_ops::concat_and_cache_mla", Family.INDEXING, "latent and rotated key to the cache",
+     "latent, key, the cache's dtype, slots", _BINDINGS, write_latent_cache),
+    (_VLLM, "_C_cache_ops::gather_and_maybe_dequant_cache _C_cache_ops::cp_gather_cache _C_cache_ops::gather_cache "
+     "_C_cache_ops::cp_gather_and_upconvert_fp8_kv_cache", Family.INDEXING, "blocks of the cache to a tensor",
+     "the cache's dtype, result", _BINDINGS, gather_cache),
+    (_VLLM, "_C_cache_ops::concat_mla_q", Family.COPY, "queries of latent attention joined", "parts, result", _BINDINGS,
+     join_queries),
+    (_VLLM, "_C::merge_attn_states", Family.ELEMENTWISE, "two parts of an attention added", "results, both parts",
+     _BINDINGS, merge_states),
+    (_SGLANG, "sgl_kernel::merge_state sgl_kernel::merge_state_v2", Family.ELEMENTWISE,
+     "two parts of an attention added", "both parts, results", _EXTENSION, merge_states_into),
+    (_VLLM, "_C_cache_ops::swap_blocks _C_cache_ops::copy_blocks", Family.COPY,
+     "blocks of the cache moved; how many, values say", _BINDINGS),
+    (_SGLANG, "sgl_kernel::transfer_kv_per_layer sgl_kernel::transfer_kv_all_layer", Family.COPY,
+     "cache moved between host and GPU", _EXTENSION),
+)  # fmt: skip

@@ -8,7 +8,7 @@ from ....formats.trace.signature import Signature
 from ..arguments import size_at, tensor_at
 from ..collective import functional_gather, in_place, out_of_place
 from ..work import Family, RowDims, Work
-from .library_op import declare, declare_family, pass_over
+from .library_op import declare_all, pass_over
 
 # Softmax, its logarithm, and the gradient beside it.
 LOSS_FLOPS = 9
@@ -34,36 +34,23 @@ def gather_along(signature: Signature) -> Work:
     return functional_gather(Signature((tensor_at(signature, 0), size_at(signature, 2))))
 
 
-declare(
-    "Liger",
-    "LigerCrossEntropyFunction",
-    family=Family.LOSS,
-    what="cross-entropy with its gradient",
-    taken="scores",
-    source="src/liger_kernel/ops/cross_entropy.py",
-)(loss_with_gradient)
-declare_family(
-    "Liger",
-    "LigerFusedLinearCrossEntropyFunction LigerFusedLinearCrossEntropyFunctionBackward",
-    family=Family.LOSS,
-    what="linear layer and cross-entropy in pieces; its products are recorded inside",
-    source="src/liger_kernel/ops/fused_linear_cross_entropy.py",
-)
+declare_all(
+    ("Liger", "LigerCrossEntropyFunction", Family.LOSS, "cross-entropy with its gradient", "scores",
+     "src/liger_kernel/ops/cross_entropy.py", loss_with_gradient),
+    ("Liger", "LigerFusedLinearCrossEntropyFunction LigerFusedLinearCrossEntropyFunctionBackward", Family.LOSS,
+     "linear layer and cross-entropy in pieces; its products are recorded inside",
+     "src/liger_kernel/ops/fused_linear_cross_entropy.py"),
+)  # fmt: skip
 _REDUCE = partial(in_place, flops=1)
-for _library, _names, _what, _taken, _source, _formula in (
-    (_VLLM, "vllm::all_reduce", "all-reduce", "tensor", "vllm/distributed/parallel_state.py", _REDUCE),
-    (_VLLM, "_C_custom_ar::all_reduce", "all-reduce", "input, result", "csrc/torch_bindings.cpp",
+declare_all(
+    (_VLLM, "vllm::all_reduce", Family.COLLECTIVE, "all-reduce", "tensor", "vllm/distributed/parallel_state.py",
+     _REDUCE),
+    (_VLLM, "_C_custom_ar::all_reduce", Family.COLLECTIVE, "all-reduce", "input, result", "csrc/torch_bindings.cpp",
      reduce_into),
-    (_SGLANG, "sglang::inplace_all_reduce sglang::outplace_all_reduce", "all-reduce", "tensor",
+    (_SGLANG, "sglang::inplace_all_reduce sglang::outplace_all_reduce", Family.COLLECTIVE, "all-reduce", "tensor",
      "python/sglang/srt/distributed/parallel_state.py", _REDUCE),
-    ("TensorRT-LLM", "trtllm::allreduce", "all-reduce", "tensor", "cpp/tensorrt_llm/thop/allreduceOp.cpp", _REDUCE),
-):  # fmt: skip
-    declare(_library, _names, family=Family.COLLECTIVE, what=_what, taken=_taken, source=_source)(_formula)
-declare(
-    _VLLM,
-    "vllm::all_gather",
-    family=Family.COLLECTIVE,
-    what="all-gather",
-    taken="tensor, ranks",
-    source="vllm/distributed/parallel_state.py",
-)(gather_along)
+    ("TensorRT-LLM", "trtllm::allreduce", Family.COLLECTIVE, "all-reduce", "tensor",
+     "cpp/tensorrt_llm/thop/allreduceOp.cpp", _REDUCE),
+    (_VLLM, "vllm::all_gather", Family.COLLECTIVE, "all-gather", "tensor, ranks", "vllm/distributed/parallel_state.py",
+     gather_along),
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,31 +29,27 @@ class LibraryOp:
 LIBRARY_OPS: Final[list[LibraryOp]] = []
 """In the order of the page that lists them within a library."""
 
+_Known = tuple[str, str, Family, str, str, str, Formula]
+_Unknown = tuple[str, str, Family, str, str]
 KERNELS_ONLY: Final = ""
 """What is taken of a signature that tells too little: the rest is left to the kernels' names and launches."""
 
 
-def declare(
-    library: str, names: str, *, family: Family, what: str, taken: str, source: str
-) -> Callable[[Formula], Formula]:
-    """List ops, their names separated by spaces, and register their formula.
+def declare_all(*rows: _Known | _Unknown) -> None:
+    """List ops and register their formulas, in rows: library, names (separated by spaces), family, what it is, what of
+    the signature is read, source, formula; of ops whose signature does not tell their work all but what is read and the
+    formula: their kernels are explained by their own names.
 
     Raises ValueError where a name has a formula already.
     """
-    separate = tuple(names.split())
-
-    def add(formula: Formula) -> Formula:
+    for row in rows:
+        library, names, family, what = row[:4]
+        taken, source, formula = (KERNELS_ONLY, row[4], _tell_too_little) if len(row) == 5 else row[4:]
+        separate = tuple(names.split())
         LIBRARY_OPS.append(
             LibraryOp(library=library, names=separate, what=what, family=family, taken=taken, source=source)
         )
-        return register(*separate, family=family)(formula)
-
-    return add
-
-
-def declare_family(library: str, names: str, *, family: Family, what: str, source: str) -> None:
-    """List ops whose signature does not tell their work: their kernels are explained by their own names."""
-    declare(library, names, family=family, what=what, taken=KERNELS_ONLY, source=source)(_tell_too_little)
+        register(*separate, family=family)(formula)
 
 
 def _tell_too_little(signature: Signature) -> Work:

@@ -8,7 +8,7 @@ from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, argument_at, result_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, Work
-from .library_op import declare, declare_family, pass_over
+from .library_op import declare_all, pass_over
 
 # Scale, round and clamp.
 QUANTISE_FLOPS = 3
@@ -112,91 +112,55 @@ def _widening(signature: Signature, read: tuple[TensorSpec, ...], count: int, dt
     return pass_over(_QUANTISING, DEQUANTISE_FLOPS * count, read, (TensorSpec("uint8", (int(written),)),))
 
 
-def _declare_quantising() -> None:
-    static, dynamic = "quantisation by a given scale", "quantisation with its scales"
-    for library, names, source in (
-        (_VLLM, "_C::static_scaled_fp8_quant _C::static_scaled_int8_quant", _BINDINGS),
-        (_AITER, "aiter::static_per_tensor_quant", "aiter/ops/quant.py"),
-    ):
-        declare(library, names, family=_QUANTISING, what=static, taken="result, input, scale", source=source)(
-            quantise_statically
-        )
-    for library, names, source in (
-        (
-            _VLLM,
-            "_C::dynamic_scaled_fp8_quant _C::dynamic_per_token_scaled_fp8_quant _C::dynamic_scaled_int8_quant",
-            _BINDINGS,
-        ),
-        (_VLLM, "_C::scaled_fp4_quant", _BINDINGS),
-        (_SGLANG, "sgl_kernel::scaled_fp4_quant", _EXTENSION),
-        (_AITER, "aiter::dynamic_per_tensor_quant aiter::dynamic_per_token_scaled_quant", "aiter/ops/quant.py"),
-    ):
-        declare(library, names, family=_QUANTISING, what=dynamic, taken="result, input, scale", source=source)(
-            quantise_dynamically
-        )
-    for library, names, source in (
-        (_VLLM, "_C::per_token_group_fp8_quant _C::per_token_group_quant_int8", "csrc/quantization/torch_bindings"),
-        (
-            _SGLANG,
-            "sgl_kernel::sgl_per_token_group_quant_fp8 sgl_kernel::sgl_per_token_group_quant_int8 "
-            "sgl_kernel::sgl_per_token_group_quant_8bit sgl_kernel::sgl_per_tensor_quant_fp8 "
-            "sgl_kernel::sgl_per_token_quant_fp8",
-            _EXTENSION,
-        ),
-    ):
-        declare(library, names, family=_QUANTISING, what=dynamic, taken="input, result, scale", source=source)(
-            partial(quantise_dynamically, x=0, out=1)
-        )
-    fp8 = partial(quantise_to_new, element_bytes=1.0, block=FP8_BLOCK)
-    fp4 = partial(quantise_to_new, element_bytes=0.5, block=FP4_BLOCK)
-    for names, what, formula in (
-        ("trtllm::fp8_quantize_1x128", "quantisation to fp8 with scales of blocks", fp8),
-        ("tensorrt_llm::quantize_e4m3_per_tensor tensorrt_llm::quantize_e4m3_activation", "quantisation to fp8", fp8),
-        ("tensorrt_llm::static_quantize_e4m3_per_tensor", "quantisation to fp8", fp8),
-        ("trtllm::fp4_quantize trtllm::tunable_fp4_quantize", "quantisation to nvfp4", fp4),
-    ):
-        declare(_TRTLLM, names, family=_QUANTISING, what=what, taken="input", source="cpp/tensorrt_llm/thop")(formula)
-    declare(
-        "torchao",
-        "torchao::quantize_affine torchao::quantize_affine_float8",
-        family=_QUANTISING,
-        what=dynamic,
-        taken="input, recorded result",
-        source="torchao/quantization/quant_primitives.py",
-    )(quantise_as_recorded)
-    declare_family(
-        "torchao",
-        "torchao::choose_qparams_affine torchao::choose_scale_float8",
-        family=Family.REDUCTION,
-        what="scales of blocks; its inner ops are recorded",
-        source="torchao/quantization/quant_primitives.py",
-    )
-
-
-def _declare_bitsandbytes() -> None:
-    for names, what, taken, formula in (
-        ("quantize_4bit", "quantisation to 4 bits", "input", quantise_4_bits),
-        ("quantize_blockwise", "quantisation to 8 bits", "input", quantise_blocks),
-        ("int8_vectorwise_quant int8_double_quant", "quantisation of rows to int8", "input", quantise_rows),
-        ("dequantize_4bit", "widening of 4 bits", "codes, scales, shape", widen_4_bits),
-        ("dequantize_blockwise", "widening of 8 bits", "codes, scales", widen_blocks),
-        ("int8_mm_dequant", "widening of a product", "product, scales", widen_product),
-    ):
-        full = " ".join(f"bitsandbytes::{name}" for name in names.split())
-        declare(_BNB, full, family=_QUANTISING, what=what, taken=taken, source="bitsandbytes/_ops.py")(formula)
-    for library, names, source in (
-        (_VLLM, "_C::awq_dequantize", _BINDINGS),
-        (_SGLANG, "sgl_kernel::awq_dequantize", _EXTENSION),
-    ):
-        declare(
-            library,
-            names,
-            family=_QUANTISING,
-            what="widening of AWQ weights",
-            taken="packed weights, scales, zeros",
-            source=source,
-        )(widen_packed)
-
-
-_declare_quantising()
-_declare_bitsandbytes()
+_STATIC, _DYNAMIC = "quantisation by a given scale", "quantisation with its scales"
+declare_all(
+    (_VLLM, "_C::static_scaled_fp8_quant _C::static_scaled_int8_quant", _QUANTISING, _STATIC, "result, input, scale",
+     _BINDINGS, quantise_statically),
+    (_AITER, "aiter::static_per_tensor_quant", _QUANTISING, _STATIC, "result, input, scale", "aiter/ops/quant.py",
+     quantise_statically),
+    (_VLLM, "_C::dynamic_scaled_fp8_quant _C::dynamic_per_token_scaled_fp8_quant _C::dynamic_scaled_int8_quant",
+     _QUANTISING, _DYNAMIC, "result, input, scale", _BINDINGS, quantise_dynamically),
+    (_VLLM, "_C::scaled_fp4_quant", _QUANTISING, _DYNAMIC, "result, input, scale", _BINDINGS, quantise_dynamically),
+    (_SGLANG, "sgl_kernel::scaled_fp4_quant", _QUANTISING, _DYNAMIC, "result, input, scale", _EXTENSION,
+     quantise_dynamically),
+    (_AITER, "aiter::dynamic_per_tensor_quant aiter::dynamic_per_token_scaled_quant", _QUANTISING, _DYNAMIC,
+     "result, input, scale", "aiter/ops/quant.py", quantise_dynamically),
+    (_VLLM, "_C::per_token_group_fp8_quant _C::per_token_group_quant_int8", _QUANTISING, _DYNAMIC,
+     "input, result, scale", "csrc/quantization/torch_bindings", partial(quantise_dynamically, x=0, out=1)),
+    (_SGLANG, "sgl_kernel::sgl_per_token_group_quant_fp8 sgl_kernel::sgl_per_token_group_quant_int8 "
+     "sgl_kernel::sgl_per_token_group_quant_8bit sgl_kernel::sgl_per_tensor_quant_fp8 "
+     "sgl_kernel::sgl_per_token_quant_fp8", _QUANTISING, _DYNAMIC, "input, result, scale", _EXTENSION,
+     partial(quantise_dynamically, x=0, out=1)),
+)  # fmt: skip
+_TO_FP8 = partial(quantise_to_new, element_bytes=1.0, block=FP8_BLOCK)
+_TO_FP4 = partial(quantise_to_new, element_bytes=0.5, block=FP4_BLOCK)
+declare_all(
+    (_TRTLLM, "trtllm::fp8_quantize_1x128", _QUANTISING, "quantisation to fp8 with scales of blocks", "input",
+     "cpp/tensorrt_llm/thop", _TO_FP8),
+    (_TRTLLM, "tensorrt_llm::quantize_e4m3_per_tensor tensorrt_llm::quantize_e4m3_activation", _QUANTISING,
+     "quantisation to fp8", "input", "cpp/tensorrt_llm/thop", _TO_FP8),
+    (_TRTLLM, "tensorrt_llm::static_quantize_e4m3_per_tensor", _QUANTISING, "quantisation to fp8", "input",
+     "cpp/tensorrt_llm/thop", _TO_FP8),
+    (_TRTLLM, "trtllm::fp4_quantize trtllm::tunable_fp4_quantize", _QUANTISING, "quantisation to nvfp4", "input",
+     "cpp/tensorrt_llm/thop", _TO_FP4),
+    ("torchao", "torchao::quantize_affine torchao::quantize_affine_float8", _QUANTISING, _DYNAMIC,
+     "input, recorded result", "torchao/quantization/quant_primitives.py", quantise_as_recorded),
+    ("torchao", "torchao::choose_qparams_affine torchao::choose_scale_float8", Family.REDUCTION,
+     "scales of blocks; its inner ops are recorded", "torchao/quantization/quant_primitives.py"),
+    (_BNB, "bitsandbytes::quantize_4bit", _QUANTISING, "quantisation to 4 bits", "input", "bitsandbytes/_ops.py",
+     quantise_4_bits),
+    (_BNB, "bitsandbytes::quantize_blockwise", _QUANTISING, "quantisation to 8 bits", "input", "bitsandbytes/_ops.py",
+     quantise_blocks),
+    (_BNB, "bitsandbytes::int8_vectorwise_quant bitsandbytes::int8_double_quant", _QUANTISING,
+     "quantisation of rows to int8", "input", "bitsandbytes/_ops.py", quantise_rows),
+    (_BNB, "bitsandbytes::dequantize_4bit", _QUANTISING, "widening of 4 bits", "codes, scales, shape",
+     "bitsandbytes/_ops.py", widen_4_bits),
+    (_BNB, "bitsandbytes::dequantize_blockwise", _QUANTISING, "widening of 8 bits", "codes, scales",
+     "bitsandbytes/_ops.py", widen_blocks),
+    (_BNB, "bitsandbytes::int8_mm_dequant", _QUANTISING, "widening of a product", "product, scales",
+     "bitsandbytes/_ops.py", widen_product),
+    (_VLLM, "_C::awq_dequantize", _QUANTISING, "widening of AWQ weights", "packed weights, scales, zeros", _BINDINGS,
+     widen_packed),
+    (_SGLANG, "sgl_kernel::awq_dequantize", _QUANTISING, "widening of AWQ weights", "packed weights, scales, zeros",
+     _EXTENSION, widen_packed),
+)  # fmt: skip

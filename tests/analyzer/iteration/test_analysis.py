@@ -12,7 +12,7 @@ from wavecast.analyzer.iteration import op_rows
 from wavecast.analyzer.iteration.analyze import analyze_trace
 from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction, OpPrediction
 from wavecast.analyzer.models.library import Library
-from wavecast.analyzer.prediction.method import Method
+from wavecast.analyzer.prediction.prediction import Method
 from wavecast.errors import InputError, UnknownGpuError
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.gpu import Catalog, Gpu, Rate

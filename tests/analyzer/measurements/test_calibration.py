@@ -16,7 +16,7 @@ from wavecast.analyzer.measurements.matmul import load_training_samples
 from wavecast.analyzer.measurements.rates import GpuMeasurements
 from wavecast.analyzer.measurements.trial import FOLDS, learn_rates
 from wavecast.analyzer.measurements.vector import load_samples as load_vector_samples
-from wavecast.analyzer.models.frame.gpu_factors import GpuFactors, scale_gpus
+from wavecast.analyzer.models.frame.parameters import GpuFactors, scale_gpus
 from wavecast.analyzer.models.frame.problems import as_columns, take_problems
 from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
 from wavecast.analyzer.models.vector.problems import VectorKernel, VectorProblems

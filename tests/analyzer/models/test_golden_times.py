@@ -19,8 +19,7 @@ from wavecast.analyzer.models.attention_backward.problems import BackwardProblem
 from wavecast.analyzer.models.convolution.problems import problems_of_dims
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import prior_scale, resolve, theta_size
-from wavecast.analyzer.models.frame.problems import as_columns, problem_columns
-from wavecast.analyzer.models.frame.units import RATES
+from wavecast.analyzer.models.frame.problems import RATES, as_columns, problem_columns
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems
 from wavecast.analyzer.models.recurrent.problems import RecurrentProblems

@@ -12,7 +12,7 @@ from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.models.latent_attention.model import MODEL, kernel_on
 from wavecast.analyzer.models.latent_attention.problems import least_work, problems_of
-from wavecast.analyzer.work.latent_attention import latent_attention_work
+from wavecast.analyzer.work.attention import latent_attention_work
 from wavecast.analyzer.work.work import LatentAttentionDims, LatentKernel
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog

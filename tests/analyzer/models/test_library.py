@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.models.assignment import assign_models
 from wavecast.analyzer.models.frame.correction import Calibration
-from wavecast.analyzer.models.frame.gpu_factors import GpuFactors
 from wavecast.analyzer.models.frame.intervals import distances, gpu_positions, separations
+from wavecast.analyzer.models.frame.parameters import GpuFactors
 from wavecast.analyzer.models.frame.problems import problem_count
 from wavecast.analyzer.models.library import Library, carried_factor, load_library
+from wavecast.analyzer.models.registry import assign_models
 from wavecast.analyzer.work.work import (
     AttentionDims,
     ConvolutionDims,

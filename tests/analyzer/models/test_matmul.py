@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.frame.units import RATES
+from wavecast.analyzer.models.frame.problems import RATES
 from wavecast.analyzer.models.matmul.limits import REDUCTION_BYTES_PER_CLOCK, limits_of, machine_of
+from wavecast.analyzer.models.matmul.menus import MOST_SPLITS, TILES, launch_of
 from wavecast.analyzer.models.matmul.model import MODEL
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, least_work, problems_of
 from wavecast.analyzer.models.matmul.quantized import QUANTIZED
-from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
 from wavecast.analyzer.work.registry import work_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Codes, Floats

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.frame.problems import as_columns
-from wavecast.analyzer.models.frame.units import rate_codes
+from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
 from wavecast.analyzer.models.matmul.menus import RULES, ruled_tiles
 from wavecast.analyzer.models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
 from wavecast.analyzer.models.matmul.quantized import QUANTIZED

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import prior_values, resolve, theta_size
-from wavecast.analyzer.models.frame.units import RATES
+from wavecast.analyzer.models.frame.problems import RATES
 from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, simulate
 from wavecast.analyzer.models.matmul_simt.pairs import pairs_of
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems, problems_of

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.measurements.gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
-from wavecast.analyzer.models.frame.event_timing import event_time_ns
+from wavecast.analyzer.models.frame.correction import Network, correct
+from wavecast.analyzer.models.frame.gpu_physics import event_time_ns
 from wavecast.analyzer.models.frame.intervals import (
     IntervalTable,
     distances,
@@ -20,7 +21,6 @@ from wavecast.analyzer.models.frame.intervals import (
     width_factors,
 )
 from wavecast.analyzer.models.frame.model import Estimate, Model
-from wavecast.analyzer.models.frame.network import Network, correct
 from wavecast.analyzer.models.frame.parameters import Parameter, Values, prior_scale, resolve, theta_size
 from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.library import Fitted, corrected_ns, predict_fitted, simulate

@@ -16,9 +16,8 @@ from wavecast.analyzer.models.embedding.hits import characteristic_time, steady_
 from wavecast.analyzer.models.embedding.recorded import MOST_SIZES, read_lookups, with_recorded
 from wavecast.analyzer.models.embedding.spread import spread_of
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.work.indices import UNIFORM, USUAL, Indices
-from wavecast.analyzer.work.lookup_counts import LookupCounts
-from wavecast.analyzer.work.recorded_indices import RecordedIndices
+from wavecast.analyzer.work.embedding_dims import LookupCounts
+from wavecast.analyzer.work.indices import UNIFORM, USUAL, Indices, RecordedIndices
 from wavecast.arrays import Floats
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 from wavecast.analyzer import models
 from wavecast.analyzer.measurements.readers import MEASURED, TABLES, find_reader, table_of
-from wavecast.analyzer.models.assignment import assign_models
 from wavecast.analyzer.models.frame.model import Model, group_of, kind_of
 from wavecast.analyzer.models.frame.problems import as_columns, join_problems, problem_columns, problem_count
-from wavecast.analyzer.models.registry import OP_MODELS, OpModel, least_work, load_model, model_of, problems_of
+from wavecast.analyzer.models.registry import (
+    OP_MODELS,
+    OpModel,
+    assign_models,
+    least_work,
+    load_model,
+    model_of,
+    problems_of,
+)
 from wavecast.analyzer.models.store import read_manifest
 from wavecast.analyzer.work import Family, Work
 from wavecast.analyzer.work.communication import CollectiveDims, CollectiveKind

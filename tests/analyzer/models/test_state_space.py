@@ -12,7 +12,7 @@ from wavecast.analyzer.models.frame.parameters import prior_values
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.models.state_space.model import MODEL, runs_fused
 from wavecast.analyzer.models.state_space.problems import StateSpaceProblems, least_work, problems_of
-from wavecast.analyzer.work.state_space import state_space_work
+from wavecast.analyzer.work.recurrent import state_space_work
 from wavecast.analyzer.work.work import StateRule, StateSpaceDims
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog

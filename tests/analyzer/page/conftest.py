@@ -21,7 +21,7 @@ from wavecast.analyzer.page import formats
 from wavecast.analyzer.page.page import Page, Passage
 from wavecast.analyzer.page.sheet import Sheet
 from wavecast.analyzer.page.terminal import Screen
-from wavecast.analyzer.prediction.method import Method
+from wavecast.analyzer.prediction.prediction import Method
 from wavecast.analyzer.replay.causes import IdleCause
 from wavecast.errors import spelling_options
 

@@ -11,12 +11,12 @@ from io import StringIO
 import pytest
 from wavecast.analyzer.iteration.report import AnalysisReport, OpPrediction
 from wavecast.analyzer.measurements.correction import Correction, RateCorrection
-from wavecast.analyzer.models.frame.gpu_factors import GpuFactors
+from wavecast.analyzer.models.frame.parameters import GpuFactors
 from wavecast.analyzer.page.formats import PAGE_FORMATS, PageFormat
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Page, Passage
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.prediction.method import Method
+from wavecast.analyzer.prediction.prediction import Method
 from wavecast.analyzer.questions.analyze.page.page import describe_report
 from wavecast.analyzer.questions.analyze.page.records import draw_report_json, gpu_table, op_table
 

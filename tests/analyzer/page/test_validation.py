@@ -9,7 +9,7 @@ from wavecast.analyzer.measurements.metrics import Figures
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.prediction.method import Method
+from wavecast.analyzer.prediction.prediction import Method
 from wavecast.analyzer.questions.validate.page import describe_validation, explain
 from wavecast.analyzer.questions.validate.records import compared_op_table, draw_validation_json
 from wavecast.analyzer.questions.validate.report import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.prediction.link_energy import (
+from wavecast.analyzer.prediction.energy import (
     LANE_PICOJOULE_PER_BIT,
     NETWORK_PICOJOULE_PER_BIT,
     SWITCHED_HOPS,

@@ -16,8 +16,8 @@ from wavecast.analyzer.iteration.op_rows import list_ops
 from wavecast.analyzer.iteration.report import OpPrediction
 from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library
-from wavecast.analyzer.prediction.memory_rates import memory_rates
-from wavecast.analyzer.prediction.method import Method
+from wavecast.analyzer.prediction.prediction import Method
+from wavecast.analyzer.prediction.ratio_widths import memory_rates
 from wavecast.analyzer.prediction.ratios import RULE_OF, ratio_half_widths
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
 from wavecast.analyzer.work import Family

@@ -12,9 +12,9 @@ from wavecast import load_trace
 from wavecast.analyzer.iteration.analyze import run_analysis
 from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.work.coalesced import rows_drawn
 from wavecast.analyzer.work.embedding_dims import DrawnRows
 from wavecast.analyzer.work.indices import UNIFORM, Indices
+from wavecast.analyzer.work.lookup import rows_drawn
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import OpTable, Trace

@@ -8,7 +8,7 @@ import pytest
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.work.communication import CollectiveDims, CollectiveKind, Implementation
-from wavecast.analyzer.work.groups import equal_calls, place_collectives
+from wavecast.analyzer.work.groups import place_collectives
 from wavecast.analyzer.work.lookup import WorkLookup
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec
@@ -120,4 +120,3 @@ def test_equal_calls_of_other_groups_stay_apart() -> None:
     workload = shape_workload(trace, select_window(trace))
     assert sorted(workload.count.tolist()) == [1, 2]
     assert sorted(work.dims.ranks for work in workload.works if work) == [2, 8]  # type: ignore[union-attr]
-    assert len(set(equal_calls(trace).tolist())) == 2

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from wavecast.analyzer.work import Family
-from wavecast.analyzer.work.latent_attention import latent_attention_work
-from wavecast.analyzer.work.state_space import state_space_work
+from wavecast.analyzer.work.attention import latent_attention_work
+from wavecast.analyzer.work.recurrent import state_space_work
 from wavecast.analyzer.work.work import LatentAttentionDims, StateRule, StateSpaceDims
 
 DECODE = LatentAttentionDims(batch=2, heads=16, queries=1, keys=100)

@@ -27,7 +27,7 @@ from ....page.quantity import (
     format_share,
 )
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
-from ....prediction.method import Method
+from ....prediction.prediction import Method
 from .chances import chance_columns
 from .energy import energy_columns
 

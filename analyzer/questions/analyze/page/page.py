@@ -15,7 +15,7 @@ from ....page.page import Page, build_page, notes, opening, passage, warnings
 from ....page.prices import describe_prices
 from ....page.quantity import TimeUnit, common_time_unit, format_count, format_factor, format_number, format_share
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
-from ....prediction.method import Method
+from ....prediction.prediction import Method
 from .answer import answer_lines, hidden_line, run_line
 from .chances import chance_sentences
 from .energy import asks_for_energy, energy_notes

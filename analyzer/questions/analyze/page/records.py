@@ -21,7 +21,7 @@ from ....iteration.report import (
 from ....measurements.correction import RateCorrection
 from ....page.encoding import attributes, encode_json
 from ....page.table import Field, FieldTable, join_tables, table_of, table_of_keys
-from ....prediction.method import Method
+from ....prediction.prediction import Method
 from ....replay.causes import CAUSES
 
 _TIMES: Final = (

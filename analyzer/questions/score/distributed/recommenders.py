@@ -20,7 +20,7 @@ from .....specs.match import find_gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
 from ....models.library import Library
-from ....prediction.method import Method
+from ....prediction.prediction import Method
 from ....work.indices import UNIFORM, USUAL, Indices
 from ...recommender.forecast import RecommenderForecast, RecommenderPart, forecast_recommender
 from ...recommender.placement import GB

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .....specs.catalog import load_catalog
 from .....specs.match import find_gpu
-from ....prediction.method import Method
+from ....prediction.prediction import Method
 from ..end_to_end import split_of
 from ..report import IterationScore
 from ..weights import Weights

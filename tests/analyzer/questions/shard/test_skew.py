@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from wavecast.analyzer.models.embedding.hashed import fullest_part
+from wavecast.analyzer.models.embedding.spread import fullest_part
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.shard.plan import TableSharding
 from wavecast.analyzer.questions.shard.problem import (
@@ -18,8 +18,7 @@ from wavecast.analyzer.questions.shard.problem import (
     skew_power,
 )
 from wavecast.analyzer.questions.shard.tables import EmbeddingTable
-from wavecast.analyzer.work.indices import UNIFORM, Indices
-from wavecast.analyzer.work.recorded_indices import RecordedIndices, Spread
+from wavecast.analyzer.work.indices import UNIFORM, Indices, RecordedIndices, Spread
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.cluster import USUAL

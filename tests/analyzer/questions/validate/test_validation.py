@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavecast.analyzer.prediction.method import Method
+from wavecast.analyzer.prediction.prediction import Method
 from wavecast.analyzer.questions.validate.report import Validation
 from wavecast.analyzer.questions.validate.validation import validate_traces
 from wavecast.analyzer.recorded.recording import without_times
