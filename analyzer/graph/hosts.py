@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, at_rows
-from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.column import MAX_INTEGER, MISSING, row_count
 from ...formats.trace.iterations import host_steps
-from ...formats.trace.limits import MAX_INTEGER
 from ...formats.trace.tables import KernelKind, Trace
 from .graph import NodeKind
 from .roles import Role, call_roles

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ...formats.files.constants import read_constants
-from ...formats.measured.host_speed import REFERENCE_HOST
+from ...formats.measured.host_file import REFERENCE_HOST
 from ...formats.trace.meta import HostTimes
 from ...specs.hosts import Processor, find_processor, load_processors
 from .costs import CONSTANTS, SPEEDS, unknown_host_half_width

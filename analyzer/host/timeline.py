@@ -9,8 +9,7 @@ import numpy as np
 
 from ...arrays import Floats, Mask, Rows, at_rows, group_rows
 from ...errors import InputError
-from ...formats.trace.column import MISSING, build_table, columns, row_count
-from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.column import MAX_INTEGER, MISSING, build_table, columns, row_count
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import (
     CallTable,

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...arrays import Floats, none_for_nan
 from ...errors import InputError, parameter
-from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.column import MAX_INTEGER
 from ..memory.fit import Fit, fit_on
 from ..whatif.axis.change import FAR_RATIO
 from ..whatif.axis.infer import infer_batch_size

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
-from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.column import MAX_INTEGER
 from ..graph.critical import CriticalPath
 from ..prediction.workload import measured_workload
 from ..replay.binding import durations_ns

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.column import MAX_INTEGER
 
 MAX_SIZE: Final = 2**40
 """Of one dimension: more elements than any GPU holds."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
-from ...formats.trace.column import row_count
-from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.column import MAX_INTEGER, row_count
 from ...formats.trace.signature import DTYPE_BYTES, TensorSpec, flatten_tensors
 from ...formats.trace.tables import Trace
 from ...specs.catalog import load_catalog

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
-from ...formats.recording.added import add_ops
+from ...formats.recording.assemble import add_ops
 from ...formats.trace.column import MISSING, Column, build_table, row_count, take_rows
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import OpTable, Trace

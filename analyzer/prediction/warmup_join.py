@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows, at_rows, group_rows
-from ...formats.recording.added import add_ops
+from ...formats.recording.assemble import add_ops
 from ...formats.trace.column import MISSING, build_table, row_count
 from ...formats.trace.tables import KernelKind, OpTable, Trace
 from ..recorded.graphs import graph_kernels, named_graph_kernels, unexplained_graph_kernels

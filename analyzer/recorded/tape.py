@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
-from ...formats.trace.column import MISSING, build_table
-from ...formats.trace.interner import Interner
+from ...formats.trace.column import MISSING, Interner, build_table
 from ...formats.trace.signature import Argument, Signature, TensorSpec
 from ...formats.trace.tables import (
     CollectiveTable,

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 
 from ...errors import InputError
-from ...formats.trace.column import row_count
-from ...formats.trace.limits import MAX_INTEGER
+from ...formats.trace.column import MAX_INTEGER, row_count
 from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph

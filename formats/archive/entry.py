@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import msgspec
 
 from ...errors import InputError
-from ..trace.limits import MAX_INTEGER
+from ..trace.column import MAX_INTEGER
 
 ID_LENGTH: Final = 64
 SHORT_ID_LENGTH: Final = 12

@@ -16,13 +16,11 @@ from ...errors import TraceError
 from ..execution_trace.groups import KnownGroups, list_groups
 from ..execution_trace.importer import SignatureTable, with_tensors
 from ..execution_trace.nodes import EtNode, NodeSide
-from ..files.garbage import collection_paused
-from ..files.importers import Progress
+from ..files.importers import Progress, collection_paused
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
-from ..recording.builder import RecordingBuilder
-from ..recording.groups import GroupReport
-from ..recording.rows import CallRows, CollectiveRows, KernelRows, OpRows
+from ..recording.builder import GroupReport, RecordingBuilder
+from ..recording.rows import CallRows, CollectiveRows, KernelRows, OpRows, make_rows
 from ..recording.settle import finish
 from ..trace.column import MISSING
 from ..trace.tables import KernelKind, Trace
@@ -86,14 +84,17 @@ def _build(document: ChakraDocument) -> Trace:
             "or give the PyTorch execution trace that it was made from"
         )
     with collection_paused():
-        layout = lay_out(nodes, [_lane(node) for node in nodes])
+        lanes = [("host", node.integer("tid", 0)) if node.is_host else ("gpu", _stream(node)) for node in nodes]
+        layout = lay_out(nodes, lanes)
         return _assemble(document, nodes, layout)
 
 
 def _assemble(document: ChakraDocument, nodes: list[ChakraNode], layout: Layout) -> Trace:
     builder, signatures = RecordingBuilder(), SignatureTable()
     builder.is_whole_microseconds = not any("duration_ns" in node.attributes for node in nodes)
-    known = _read_groups(document.nodes)
+    # Metadata nodes list groups as torch's process groups write them in a Python list.
+    listed = [node.inputs[0] for node in document.nodes if node.kind == ChakraType.METADATA and node.inputs]
+    known = list_groups([value.decode(errors="replace")[2:-2] for value in listed])
     ops = _find_ops(nodes, layout)
     sides = _SideReader()
     et_nodes = [_as_et_node(op.node, sides) for op in ops]
@@ -123,10 +124,6 @@ def _check_ids(nodes: Sequence[ChakraNode]) -> None:
         if node.number in seen:
             raise TraceError(f"two nodes have the id {node.number}; expected each its own")
         seen.add(node.number)
-
-
-def _lane(node: ChakraNode) -> Hashable:
-    return ("host", node.integer("tid", 0)) if node.is_host else ("gpu", _stream(node))
 
 
 def _stream(node: ChakraNode) -> int:
@@ -159,15 +156,17 @@ def _add_ops(builder: RecordingBuilder, ops: list[_Op], signature: list[int]) ->
     numbers = np.array(signature, dtype=np.int64)
     start = np.array([op.start_ns for op in ops], dtype=np.int64)
     builder.add(
-        OpRows(
+        make_rows(
+            OpRows,
+            len(ops),
             name=builder.names.number([_PART.sub("", op.node.name) for op in ops]),
             thread=builder.threads.number([op.thread for op in ops]),
             start_ns=start,
             duration_ns=np.array([op.end_ns for op in ops], dtype=np.int64) - start,
-            sequence=np.array([op.node.integer("seq_id") for op in ops], dtype=np.int64),
-            forward_thread=np.array([op.node.integer("fw_tid") for op in ops], dtype=np.int64),
+            sequence=[op.node.integer("seq_id") for op in ops],
+            forward_thread=[op.node.integer("fw_tid") for op in ops],
             signature=np.where(numbers == MISSING, numbers.max(initial=MISSING) + 1, numbers),
-            external_id=np.array([op.node.integer("rf_id") for op in ops], dtype=np.int64),
+            external_id=[op.node.integer("rf_id") for op in ops],
         )
     )
 
@@ -180,38 +179,33 @@ def _add_kernels(builder: RecordingBuilder, nodes: list[ChakraNode], rows: Rows,
     launched = np.flatnonzero(launcher != MISSING)
     at = launcher[launched]
     before = np.minimum(layout.end_ns[at] - 1, layout.start_ns[rows[launched]])
-    none, triple = np.full(count, MISSING, dtype=np.int64), np.zeros((count, 3), dtype=np.int64)
     builder.add(
-        CallRows(
+        make_rows(
+            CallRows,
+            len(launched),
             name=builder.names.number([_LAUNCH_NAME] * len(launched)),
             thread=builder.threads.number([nodes[row].integer("tid", 0) for row in at.tolist()]),
             start_ns=np.maximum(before, layout.start_ns[at]),
-            duration_ns=np.zeros(len(launched), dtype=np.int64),
+            duration_ns=0,
             correlation=launched + 1,
-            kernel=none[: len(launched)],
-            grid=triple[: len(launched)],
-            block=triple[: len(launched)],
-            shared_memory_bytes=none[: len(launched)],
         )
     )
+    kinds = [_kernel_kind(node) for node in gpu]
     builder.add(
-        KernelRows(
+        make_rows(
+            KernelRows,
+            count,
             name=builder.names.number([node.name for node in gpu]),
-            kind=np.array([_kernel_kind(node) for node in gpu], dtype=np.int64),
+            kind=kinds,
             start_ns=layout.start_ns[rows],
             duration_ns=layout.end_ns[rows] - layout.start_ns[rows],
             correlation=np.where(launcher != MISSING, np.arange(count) + 1, MISSING),
-            device=np.zeros(count, dtype=np.int64),
-            stream=np.array([_stream(node) for node in gpu], dtype=np.int64),
-            grid=triple,
-            block=triple,
-            registers=none,
-            shared_memory_bytes=none,
-            size_bytes=np.array(
-                [node.integer("tensor_size") if _kernel_kind(node) == KernelKind.MEMCPY else MISSING for node in gpu],
-                dtype=np.int64,
-            ),
-            occupancy=none,
+            device=0,
+            stream=[_stream(node) for node in gpu],
+            size_bytes=[
+                node.integer("tensor_size") if kind == KernelKind.MEMCPY else MISSING
+                for node, kind in zip(gpu, kinds, strict=True)
+            ],
         )
     )
 
@@ -224,12 +218,6 @@ def _kernel_kind(node: ChakraNode) -> KernelKind:
     return KernelKind.MEMSET if node.name.startswith("Memset") else KernelKind.KERNEL
 
 
-def _read_groups(nodes: Sequence[ChakraNode]) -> KnownGroups:
-    """Return the groups that metadata nodes list, as torch's process groups write them in a Python list."""
-    values = [node.inputs[0] for node in nodes if node.kind == ChakraType.METADATA and node.inputs]
-    return list_groups([value.decode(errors="replace")[2:-2] for value in values])
-
-
 def _add_collectives(builder: RecordingBuilder, gpu: list[ChakraNode], known: KnownGroups) -> None:
     rows = [row for row, node in enumerate(gpu) if node.kind in _COMMUNICATION]
     builder.groups.update(known.reports)
@@ -238,7 +226,6 @@ def _add_collectives(builder: RecordingBuilder, gpu: list[ChakraNode], known: Kn
         if name and name not in builder.groups:
             builder.groups[name] = GroupReport(name=name, size=MISSING, description="", ranks=())
     numbers = {name: number for number, name in enumerate(builder.groups)}
-    sizes = [max(gpu[row].integer("comm_size"), MISSING) for row in rows]
     count = len(rows)
     peers = [
         gpu[row].integer("comm_dst" if gpu[row].kind == ChakraType.COMM_SEND else "comm_src")
@@ -247,21 +234,19 @@ def _add_collectives(builder: RecordingBuilder, gpu: list[ChakraNode], known: Kn
         for row in rows
     ]
     builder.add(
-        CollectiveRows(
-            is_kernel=np.ones(count, dtype=bool),
-            row=np.array(rows, dtype=np.int64),
+        make_rows(
+            CollectiveRows,
+            count,
+            is_kernel=1,
+            row=rows,
             name=builder.collective_texts.number([_collective_name(gpu[row]) for row in rows]),
             # Chakra has bytes alone: they count as elements of one byte.
             dtype=builder.collective_texts.number(["Byte"] * count),
-            in_elements=np.array(sizes, dtype=np.int64),
-            out_elements=np.full(count, MISSING, dtype=np.int64),
-            group_size=np.array(
-                [builder.groups[name].size if name in builder.groups else MISSING for name in names], dtype=np.int64
-            ),
-            group=np.array([numbers.get(name, MISSING) for name in names], dtype=np.int64),
-            sequence=np.full(count, MISSING, dtype=np.int64),
-            is_async=np.zeros(count, dtype=bool),
-            peer=np.array([peer if 0 <= peer < 2**31 else MISSING for peer in peers], dtype=np.int64),
+            in_elements=[max(gpu[row].integer("comm_size"), MISSING) for row in rows],
+            group_size=[builder.groups[name].size if name in builder.groups else MISSING for name in names],
+            group=[numbers.get(name, MISSING) for name in names],
+            is_async=0,
+            peer=[peer if 0 <= peer < 2**31 else MISSING for peer in peers],
         )
     )
 

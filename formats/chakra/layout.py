@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ class Layout:
     lost_count: int
 
 
-def lay_out(nodes: list[ChakraNode], lanes: list[Hashable]) -> Layout:
+def lay_out(nodes: list[ChakraNode], lanes: Sequence[Hashable]) -> Layout:
     """Return when the nodes run, each on its lane one after the other, in the order of their dependencies.
 
     A dependency on what is not in the file, on itself or against a circle's order is lost. Where the file has starts

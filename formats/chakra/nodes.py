@@ -1,18 +1,20 @@
-"""Reads the nodes of a Chakra trace: protocol buffers one after the other, or JSON with a `workload_graph`."""
+"""Reads the nodes of a Chakra trace, protocol buffers or JSON, and writes them as ASTRA-sim and others read them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
+from io import BytesIO
 from typing import Any, Final
 
 import msgspec
 
 from ...errors import TraceError, parameter
 from ..files.importers import Progress
-from ..files.protobuf import VARINT, Value, as_numbers, as_signed, as_zigzag, iterate_fields, read_varint
+from ..files.protobuf import as_text, declare, parse
 from ..trace.column import MISSING
 
 _MOST_US: Final = 2**41
@@ -20,8 +22,28 @@ _MOST_US: Final = 2**41
 _MAX_ID: Final = 2**63 - 1
 _CACHED_BYTES: Final = 64
 _REPORT_EVERY: Final = 1 << 12
+_MOST_LENGTH_BYTES: Final = 10
 _DOUBLED: Final = re.compile(r"\bvoId\b|anonymous Namespace|StrIde")
 """What Chakra's own tool makes of kernel names when it renames the keys `id` and `name`."""
+_TYPES: Final = {
+    "is_cpu_op": "bool", "num_ops": "int64", "tensor_size": "uint64", "comm_type": "int64", "comm_size": "int64",
+    "comm_src": "int32", "comm_dst": "int32", "comm_tag": "int32", "pg_name": "string", "stream": "int64",
+    "tid": "int64", "start_ns": "int64", "duration_ns": "int64",
+}  # fmt: skip
+"""The types that Chakra's feeder expects; it keeps the last four for whoever asks."""
+
+
+@cache
+def chakra_messages() -> dict[str, Any]:
+    """Return the classes of Chakra's messages, by the names and numbers of its `et_def.proto`."""
+    return declare("chakra", {
+        "GlobalMetadata": "1 version bytes, 2 attr* bytes",
+        "Node": "1 id uint64, 2 name bytes, 3 type int64, 4 ctrl_deps* uint64, 5 data_deps* uint64, "
+        "6 start_time_micros uint64, 7 duration_micros uint64, 8 inputs IOInfo, 9 outputs IOInfo, 10 attr* bytes",
+        "IOInfo": "1 values bytes, 2 shapes bytes, 3 types bytes",
+        "AttributeProto": "1 name bytes, 7 int32 int32, 9 int64 int64, 11 uint32 uint32, 13 uint64 uint64, "
+        "15 sint32 sint32, 17 sint64 sint64, 27 bool bool, 29 string bytes",
+    })  # fmt: skip
 
 
 class ChakraType(IntEnum):
@@ -83,18 +105,18 @@ def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None
     """
     nodes: list[ChakraNode] = []
     known: dict[bytes, tuple[str, Any]] = {}
-    content, at, index = memoryview(data), 0, -1
+    at, index = 0, -1
     try:
         while at < len(data):
-            length, begin = read_varint(content, at, "length")
+            length, begin = read_length(data, at)
             if length > len(data) - begin:
                 raise TraceError(f"{length} bytes are announced, {len(data) - begin} are there")
             if index >= 0:
-                nodes.append(_read_node(content[begin : begin + length], known))
+                nodes.append(_read_node(data[begin : begin + length], known))
             at, index = begin + length, index + 1
             if progress is not None and index % _REPORT_EVERY == 0:
                 progress(at, len(data))
-    except (TraceError, UnicodeDecodeError) as error:
+    except TraceError as error:
         if not recover or not nodes:
             advice = (
                 f"; {len(nodes)} nodes before it are readable: import it with {parameter('recover')}" if nodes else ""
@@ -106,40 +128,44 @@ def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None
     return ChakraDocument(nodes=nodes)
 
 
-def _read_node(data: memoryview, known: dict[bytes, tuple[str, Any]]) -> ChakraNode:
-    node = ChakraNode()
-    for number, kind, value in iterate_fields(data, "node"):
-        if isinstance(value, int):
-            if kind == VARINT:
-                _set_number(node, number, value)
-        elif number == 2:
-            node.name = str(value, "utf-8", "replace")
-        elif number in (4, 5):
-            (node.ctrl_deps if number == 4 else node.data_deps).extend(as_numbers(value, "dependencies"))
-        elif number == 8:
-            node.inputs = _read_side(value)
-        elif number == 9:
-            node.outputs = _read_side(value)
-        elif number == 10:
-            text = bytes(value)
-            name, item = known.get(text) or _read_attribute(value)
-            if len(text) <= _CACHED_BYTES:
-                known[text] = name, item
-            node.attributes[name] = item
+def read_length(content: bytes, at: int) -> tuple[int, int]:
+    """Return the number of bytes that a message's length announces, and where the message begins.
+
+    >>> read_length(bytes([0xAC, 0x02]), 0)
+    (300, 2)
+    """
+    length = 0
+    for place, byte in enumerate(content[at : at + _MOST_LENGTH_BYTES]):
+        length |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return length, at + place + 1
+    raise TraceError("found a length without an end")
+
+
+def _read_node(data: bytes, known: dict[bytes, tuple[str, Any]]) -> ChakraNode:
+    kinds = chakra_messages()
+    found = parse(kinds["Node"], data, "Node")
+    node = ChakraNode(
+        number=_bounded(found.id, _MAX_ID, "an id"),
+        name=as_text(found.name),
+        kind=found.type,
+        ctrl_deps=list(found.ctrl_deps),
+        data_deps=list(found.data_deps),
+        start_us=_bounded(found.start_time_micros, 2**62 // 1000, "a start"),
+        duration_us=_bounded(found.duration_micros, _MOST_US, "a duration"),
+        inputs=_side(found.inputs) if found.HasField("inputs") else None,
+        outputs=_side(found.outputs) if found.HasField("outputs") else None,
+    )
+    for content in found.attr:
+        if (attribute := known.get(content)) is None:
+            told = parse(kinds["AttributeProto"], content, "AttributeProto")
+            values = [value for field, value in told.ListFields() if field.number > 1]
+            value = values[-1] if values else None
+            attribute = as_text(told.name), as_text(value) if isinstance(value, bytes) else value
+            if len(content) <= _CACHED_BYTES:
+                known[content] = attribute
+        node.attributes[attribute[0]] = attribute[1]
     return node
-
-
-def _set_number(node: ChakraNode, number: int, value: int) -> None:
-    if number == 1:
-        node.number = _bounded(value, _MAX_ID, "an id")
-    elif number == 3:
-        node.kind = value
-    elif number in (4, 5):
-        (node.ctrl_deps if number == 4 else node.data_deps).append(value)
-    elif number == 6:
-        node.start_us = _bounded(value, 2**62 // 1000, "a start")
-    elif number == 7:
-        node.duration_us = _bounded(value, _MOST_US, "a duration")
 
 
 def _bounded(value: int, most: int, what: str) -> int:
@@ -148,29 +174,8 @@ def _bounded(value: int, most: int, what: str) -> int:
     return value
 
 
-def _read_side(data: memoryview) -> tuple[bytes, bytes, bytes]:
-    fields = iterate_fields(data, "values")
-    parts = {number: bytes(value) for number, _, value in fields if not isinstance(value, int)}
-    return parts.get(1, b""), parts.get(2, b""), parts.get(3, b"")
-
-
-def _read_attribute(data: memoryview) -> tuple[str, Any]:
-    """Return name and value: numbers, truths and texts; what is of another type is None."""
-    name, found = "", None
-    for number, kind, value in iterate_fields(data, "attribute"):
-        if number == 1 and not isinstance(value, int):
-            name = str(value, "utf-8", "replace")
-        elif number > 2:
-            found = _value(number, kind, value)
-    return name, found
-
-
-def _value(number: int, kind: int, value: Value) -> Any:
-    if kind == VARINT and isinstance(value, int):
-        if number in (15, 17):
-            return as_zigzag(value)
-        return bool(value) if number == 27 else as_signed(value) if number in (7, 9) else value
-    return str(value, "utf-8", "replace") if number == 29 and not isinstance(value, int) else None
+def _side(found: Any) -> tuple[bytes, bytes, bytes]:
+    return found.values, found.shapes, found.types
 
 
 def read_json(data: bytes) -> ChakraDocument:
@@ -214,3 +219,41 @@ def _count(item: Mapping[str, Any], key: str, path: str, most: int) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise TraceError(f"{path}.{key}: expected an integer from 0 to {most}")
     return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenNode:
+    """Hold a node to be written; ids begin with 1, because 0 looks like none."""
+
+    number: int
+    name: str
+    kind: ChakraType
+    duration_us: int
+    data_deps: Sequence[int] = ()
+    values: str = ""
+    attributes: Mapping[str, int | str] = field(default_factory=dict)
+
+
+def encode_chakra(nodes: Iterable[WrittenNode]) -> bytes:
+    """Return a `.et` file's bytes: a GlobalMetadata, then each node, all behind their lengths."""
+    from google.protobuf.proto import serialize_length_prefixed
+
+    kinds, stream = chakra_messages(), BytesIO()
+    head = kinds["GlobalMetadata"](version=b"0.0.4", attr=[_attribute("schema", "string", "wavecast")])
+    serialize_length_prefixed(head, stream)
+    for node in nodes:
+        told = [_attribute(name, _TYPES[name], value) for name, value in node.attributes.items()]
+        made = kinds["Node"](
+            id=node.number, name=node.name.encode(), type=node.kind, data_deps=node.data_deps,
+            duration_micros=node.duration_us or None, attr=told,
+        )  # fmt: skip
+        if node.values:
+            made.inputs.values = node.values.encode()
+        serialize_length_prefixed(made, stream)
+    return stream.getvalue()
+
+
+def _attribute(name: str, kind: str, value: int | str) -> bytes:
+    content = value.encode() if isinstance(value, str) else value
+    encoded: bytes = chakra_messages()["AttributeProto"](name=name.encode(), **{kind: content}).SerializeToString()
+    return encoded

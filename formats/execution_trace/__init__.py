@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .importer import read_execution_trace
-from .join import load_joined
+from .importer import load_joined, read_execution_trace
 
 __all__ = ["load_joined", "read_execution_trace"]

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import msgspec
-import numpy as np
 
-from ..recording.builder import RecordingBuilder
-from ..recording.groups import GroupReport
-from ..recording.rows import CollectiveRows
+from ..recording.builder import GroupReport, RecordingBuilder
+from ..recording.rows import CollectiveRows, make_rows
 from ..trace.column import MISSING
 from .nodes import EtNode
 from .values import find_tensors
@@ -31,19 +29,8 @@ _DTYPES: Final = {
 """What process groups call torch's dtypes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """Hold one collective as the observer wrote it; numbers are -1 where it does not say."""
-
-    row: int
-    name: str
-    dtype: str
-    in_elements: int
-    out_elements: int
-    group: str
-    group_size: int
-    sequence: int
-    peer: int
+_Call = dict[str, Any]
+"""One collective as the observer wrote it, by the names of CollectiveRows; numbers are -1 where it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,26 +82,16 @@ def add_collectives(builder: RecordingBuilder, ops: Sequence[EtNode], known: Kno
     calls = [call for row, node in enumerate(ops) if node.name == COLLECTIVE_NAME and (call := _read(row, node, known))]
     builder.groups.update(known.reports)
     for call in calls:
-        if call.group and call.group not in builder.groups:
-            builder.groups[call.group] = GroupReport(name=call.group, size=call.group_size, description="", ranks=())
+        if (name := call["group"]) and name not in builder.groups:
+            builder.groups[name] = GroupReport(name=name, size=call["group_size"], description="", ranks=())
     numbers = {name: number for number, name in enumerate(builder.groups)}
     if not calls:
         return
-    builder.add(
-        CollectiveRows(
-            is_kernel=np.zeros(len(calls), dtype=bool),
-            row=np.array([call.row for call in calls], dtype=np.int64),
-            name=builder.collective_texts.number([call.name for call in calls]),
-            dtype=builder.collective_texts.number([_DTYPES.get(call.dtype, "") for call in calls]),
-            in_elements=np.array([call.in_elements for call in calls], dtype=np.int64),
-            out_elements=np.array([call.out_elements for call in calls], dtype=np.int64),
-            group_size=np.array([call.group_size for call in calls], dtype=np.int64),
-            group=np.array([numbers.get(call.group, MISSING) for call in calls], dtype=np.int64),
-            sequence=np.array([call.sequence for call in calls], dtype=np.int64),
-            is_async=np.zeros(len(calls), dtype=bool),
-            peer=np.array([call.peer for call in calls], dtype=np.int64),
-        )
-    )
+    columns: dict[str, Any] = {key: [call[key] for call in calls] for key in calls[0]}
+    columns["name"] = builder.collective_texts.number(columns["name"])
+    columns["dtype"] = builder.collective_texts.number([_DTYPES.get(dtype, "") for dtype in columns["dtype"]])
+    columns["group"] = [numbers.get(name, MISSING) for name in columns["group"]]
+    builder.add(make_rows(CollectiveRows, len(calls), is_kernel=0, is_async=0, **columns))
 
 
 def _read(row: int, node: EtNode, known: KnownGroups) -> _Call | None:
@@ -136,17 +113,17 @@ def _read(row: int, node: EtNode, known: KnownGroups) -> _Call | None:
     elements = [sum(tensor.element_count for tensor in tensors) for tensors in (sent, returned)]
     told = [more.get(key) for key in ("in_msg_nelems", "out_msg_nelems")]
     counts = [int(item) if _is_count(item, 2**53) else count for item, count in zip(told, elements, strict=True)]
-    return _Call(
-        row=row,
-        name=name,
-        dtype=next((tensor.dtype for tensor in (*sent, *returned)), ""),
-        in_elements=counts[0],
-        out_elements=counts[1],
-        group=named,
-        group_size=int(size) if _is_count(size, _MAX_INT32) and size else (report.size if report else MISSING),
-        sequence=sequence,
-        peer=peer if name.startswith(_SENDS) else MISSING,
-    )
+    return {
+        "row": row,
+        "name": name,
+        "dtype": next((tensor.dtype for tensor in (*sent, *returned)), ""),
+        "in_elements": counts[0],
+        "out_elements": counts[1],
+        "group": named,
+        "group_size": int(size) if _is_count(size, _MAX_INT32) and size else (report.size if report else MISSING),
+        "sequence": sequence,
+        "peer": peer if name.startswith(_SENDS) else MISSING,
+    }
 
 
 def _issued_by(values: list[Any]) -> tuple[Any, int, int]:

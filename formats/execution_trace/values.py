@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from ..kineto.signatures import is_shape_list, kept_text, tensor_dtype
-from ..trace.column import MISSING
-from ..trace.limits import MAX_INTEGER, MAX_SCALAR, MIN_SCALAR
+from ..trace.column import MAX_INTEGER, MAX_SCALAR, MIN_SCALAR, MISSING
 from ..trace.signature import UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 from .nodes import EtNode, NodeSide
 

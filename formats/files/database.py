@@ -42,7 +42,7 @@ class Database:
         self._connection = connection
         self._most_rows = size_bytes // _SMALLEST_ROW_BYTES + 16
         self._instructions_left = _FEWEST_INSTRUCTIONS + _INSTRUCTIONS_PER_BYTE * size_bytes
-        connection.text_factory = _decode
+        connection.text_factory = lambda text: text.decode(errors="replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
@@ -70,8 +70,8 @@ class Database:
         if table not in self.tables:
             return
         known = self.columns(table)
-        chosen = [_integer(name) if name in known else str(NULL) for name in integers]
-        chosen += [_text(name) if name in known else "NULL" for name in texts]
+        chosen = [_typed(name, "integer", f"ELSE {NULL}") if name in known else str(NULL) for name in integers]
+        chosen += [_typed(name, "text") if name in known else "NULL" for name in texts]
         cursor = self._connection.execute(f"SELECT {', '.join(chosen)} FROM {_quote(table)}")  # noqa: S608 - quoted
         row_count = 0
         while rows := cursor.fetchmany(_BATCH_ROWS):
@@ -138,18 +138,9 @@ def _explain(error: sqlite3.Error) -> str:
     return f"the SQLite database cannot be read: {text}"
 
 
-def _decode(text: bytes) -> str:
-    return text.decode(errors="replace")
-
-
-def _integer(column: str) -> str:
+def _typed(column: str, kind: str, other: str = "") -> str:
     name = _quote(column)
-    return f"CASE typeof({name}) WHEN 'integer' THEN {name} ELSE {NULL} END"
-
-
-def _text(column: str) -> str:
-    name = _quote(column)
-    return f"CASE typeof({name}) WHEN 'text' THEN {name} END"
+    return f"CASE typeof({name}) WHEN '{kind}' THEN {name} {other} END"
 
 
 def _quote(name: str) -> str:

@@ -21,11 +21,8 @@ SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"PK\x03\x04", "a zip archive (a model or checkpoint saved by torch.save looks like this, too)"),
     (0, b"\x7fELF", "an ELF program or library"),
     (0, b"SQLite format 3\x00", "an SQLite database"),
-    (
-        0,
-        b"NVIDIA Tegra Profiler Report",
-        "a report of Nsight Systems: export it with `nsys export --type sqlite FILE.nsys-rep` and give that file",
-    ),
+    (0, b"NVIDIA Tegra Profiler Report", "a report of Nsight Systems: export it with `nsys export --type sqlite "
+     "FILE.nsys-rep` and give that file"),
     (0, b"PAR1", "a Parquet table"),
     (0, b"\x28\xb5\x2f\xfd", "zstd-compressed data"),
     (0, b"\xfd7zXZ\x00", "xz-compressed data"),
@@ -41,7 +38,7 @@ SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"\xff\xfe", "UTF-16 text (save it as UTF-8)"),
     (0, b"\xfe\xff", "UTF-16 text (save it as UTF-8)"),
     (0, b"MZ", "a Windows program"),
-)
+)  # fmt: skip
 """Offset, bytes and name of what people are likely to pass by mistake."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"

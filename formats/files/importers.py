@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -53,83 +55,57 @@ class Importer:
         return build
 
 
+def _importer(name: str, place: str, pattern: bytes, *, is_json: bool = True, can_recover: bool = False) -> Importer:
+    module, function = place.split(":")
+    found = re.compile(pattern, re.DOTALL)
+    return Importer(
+        name=name, pattern=found, module=module, function=function, is_json=is_json, can_recover=can_recover
+    )
+
+
 IMPORTERS: Final = (
-    Importer(
-        name="a wavecast trace",
-        pattern=re.compile(rb'"format"\s*:\s*"wavecast\.trace"'),
-        module="..trace.codec",
-        function="read_trace",
-    ),
-    Importer(
-        name="an XLA trace",
-        pattern=re.compile(rb'"name"\s*:\s*"/(?:device|host):[^"]{1,60}"'),
-        module="..xla",
-        function="read_xla",
-    ),
-    Importer(
-        name="an XLA profile (XPlane)",
-        pattern=re.compile(rb"\A.{0,18}?\x12.(?:/device:|/host:|Task Environment)", re.DOTALL),
-        module="..xla",
-        function="read_xla",
+    _importer("a wavecast trace", "..trace.codec:read_trace", rb'"format"\s*:\s*"wavecast\.trace"'),
+    _importer("an XLA trace", "..xla:read_xla", rb'"name"\s*:\s*"/(?:device|host):[^"]{1,60}"'),
+    _importer(
+        "an XLA profile (XPlane)",
+        "..xla:read_xla",
+        rb"\A.{0,18}?\x12.(?:/device:|/host:|Task Environment)",
         is_json=False,
     ),
-    Importer(
-        name="a Perfetto trace",
-        pattern=re.compile(rb"\A.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)", re.DOTALL),
-        module="..perfetto",
-        function="read_perfetto",
+    _importer(
+        "a Perfetto trace",
+        "..perfetto:read_perfetto",
+        rb"\A.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)",
         is_json=False,
     ),
-    Importer(
-        name="a PyTorch profiler trace",
-        pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
-        module="..kineto",
-        function="read_kineto",
+    _importer(
+        "a PyTorch profiler trace",
+        "..kineto:read_kineto",
+        rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:',
         can_recover=True,
     ),
-    Importer(
-        name="an SQLite export of Nsight Systems or rocprofv3",
-        pattern=re.compile(rb"\ASQLite format 3\0"),
-        module="..nsys",
-        function="read_sqlite",
+    _importer(
+        "an SQLite export of Nsight Systems or rocprofv3", "..nsys:read_sqlite", rb"\ASQLite format 3\0", is_json=False
+    ),
+    _importer("rocprofv3's JSON", "..rocprof:read_json", rb'"rocprofiler-sdk-tool"\s*:'),
+    _importer(
+        "rocprofv3's CSV",
+        "..rocprof:read_csv",
+        rb'\A"?(?:Kind"?,"?(?:Agent_Id|Direction)|Domain"?,"?Function|Node_Id"?,"?Logical_Node_Id)',
         is_json=False,
     ),
-    Importer(
-        name="rocprofv3's JSON",
-        pattern=re.compile(rb'"rocprofiler-sdk-tool"\s*:'),
-        module="..rocprof",
-        function="read_json",
-    ),
-    Importer(
-        name="rocprofv3's CSV",
-        pattern=re.compile(rb'\A"?(?:Kind"?,"?(?:Agent_Id|Direction)|Domain"?,"?Function|Node_Id"?,"?Logical_Node_Id)'),
-        module="..rocprof",
-        function="read_csv",
-        is_json=False,
-    ),
-    Importer(
-        name="a PyTorch execution trace",
-        pattern=re.compile(rb'"nodes"\s*:\s*\[\s*(?:\]|\{[^{}]*"(?:ctrl_deps|rf_id)"\s*:)'),
-        module="..execution_trace",
-        function="read_execution_trace",
+    _importer(
+        "a PyTorch execution trace",
+        "..execution_trace:read_execution_trace",
+        rb'"nodes"\s*:\s*\[\s*(?:\]|\{[^{}]*"(?:ctrl_deps|rf_id)"\s*:)',
         can_recover=True,
     ),
-    Importer(
-        name="a Chakra trace",
-        pattern=re.compile(rb'"workload_graph"\s*:'),
-        module="..chakra",
-        function="read_chakra_json",
-        can_recover=True,
-    ),
-    Importer(
-        name="a Chakra trace (.et)",
-        pattern=re.compile(
-            rb"\A.{0,4}[\n\x12].{1,3}\n\x06schema\xea\x01"
-            rb"|\n(?:\tis_cpu_op\xd8\x01|\tcomm_size[Hh]|\tcomm_type[Hh]|\x07num_ops[Hh]|\x0btensor_size[Hh])",
-            re.DOTALL,
-        ),
-        module="..chakra",
-        function="read_chakra",
+    _importer("a Chakra trace", "..chakra:read_chakra_json", rb'"workload_graph"\s*:', can_recover=True),
+    _importer(
+        "a Chakra trace (.et)",
+        "..chakra:read_chakra",
+        rb"\A.{0,4}[\n\x12].{1,3}\n\x06schema\xea\x01"
+        rb"|\n(?:\tis_cpu_op\xd8\x01|\tcomm_size[Hh]|\tcomm_type[Hh]|\x07num_ops[Hh]|\x0btensor_size[Hh])",
         is_json=False,
         can_recover=True,
     ),
@@ -150,3 +126,21 @@ def find_importer(data: bytes) -> Importer | None:
     candidates = [item for item in IMPORTERS if item.is_json is is_json]
     parts = (head, data) if is_json else (head,)
     return next((item for part in parts for item in candidates if item.pattern.search(part)), None)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Keep the cyclic garbage collector from walking millions of fresh values without cycles, or into what is timed.
+
+    >>> import gc
+    >>> with collection_paused():
+    ...     gc.isenabled()
+    False
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

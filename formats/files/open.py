@@ -33,12 +33,10 @@ MEMORY_PER_BYTE: Final = 4
 this where their rows are long, and hostile ones of nothing but short rows more."""
 STANDARD_STREAM: Final = "-"
 _DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(\d+)|stdout|(stderr))|/proc/self/fd/(\d+)")
-_BAD_PLACE: Final = frozenset(
-    {
-        errno.EACCES, errno.EBADF, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
-        errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EPERM, errno.EROFS, errno.ETXTBSY,
-    }
-)  # fmt: skip
+_BAD_PLACE: Final = frozenset({
+    errno.EACCES, errno.EBADF, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
+    errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EPERM, errno.EROFS, errno.ETXTBSY,
+})  # fmt: skip
 """What another destination helps against; all else (a full disk, a quota, a broken device) is no fault of the user."""
 _GZIP_LEVEL: Final = 6
 

@@ -1,200 +1,65 @@
-"""Reads and writes the wire format of Protocol Buffers, without believing what a message claims of its length.
-
-Nothing is copied and nothing is allocated by a claimed size: a field is a slice of the file, and a length that goes
-beyond its message is an error that says where. Which field means what is the caller's matter.
-"""
+"""Reads Protocol Buffers with Google's library, whose messages are declared here by tables of their fields."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator
-from typing import Final, NoReturn
+from collections.abc import Mapping
+from typing import Any
 
 from ...errors import TraceError
 
-VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
-"""Wire types; 3 and 4, the groups of the first version, are refused."""
-_MOST_VARINT_BYTES: Final = 10
-_MASK_64: Final = 2**64 - 1
 
-Value = int | memoryview
-"""Of a varint or a fixed field the unsigned bits; of a length-delimited one its content."""
-Field = tuple[int, int, Value]
-"""Number, wire type, value."""
+def declare(package: str, messages: Mapping[str, str]) -> dict[str, Any]:
+    """Return the classes of messages; a field is its number, its name (`*`: repeated) and its type.
 
+    Fields that are not declared are skipped. Texts are declared as bytes, since a file may hold what is no UTF-8.
 
-def iterate_fields(message: memoryview, where: str = "$") -> Iterator[Field]:
-    """Yield the fields of a message in the order of the file; `where` names the message in errors.
-
-    Raises TraceError where a field goes beyond the message, or is of a form that the wire format does not have.
-
-    >>> list(iterate_fields(memoryview(bytes([8, 150, 1]))))
-    [(1, 0, 150)]
+    >>> kinds = declare("drawing", {"Point": "1 x int64", "Line": "1 points* Point, 2 label bytes"})
+    >>> line = parse(kinds["Line"], b"\\x0a\\x03\\x08\\x96\\x01\\x12\\x01A", "line")
+    >>> line.points[0].x, line.label
+    (150, b'A')
     """
-    at, end = 0, len(message)
-    while at < end:
-        start = at
-        key = message[at]
-        at += 1
-        if key > 0x7F:
-            key, at = read_varint(message, start, where)
-        number, wire_type = key >> 3, key & 7
-        if not number:
-            _refuse(where, start, "field number 0")
-        if wire_type == VARINT:
-            value: Value = message[at] if at < end else 0x80
-            if value < 0x80:  # type: ignore[operator]
-                at += 1
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # loaded by the few files of the kind
+
+    form = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name=f"wavecast/{package}.proto", package=package, syntax="proto2")
+    for message, fields in messages.items():
+        declared = file.message_type.add(name=message)
+        for text in fields.split(","):
+            number, name, kind = text.split()
+            field = declared.field.add(name=name.removesuffix("*"), number=int(number))
+            field.label = form.LABEL_REPEATED if name.endswith("*") else form.LABEL_OPTIONAL
+            if kind in messages:
+                field.type, field.type_name = form.TYPE_MESSAGE, f".{package}.{kind}"
             else:
-                value, at = read_varint(message, at, where)
-        elif wire_type == LENGTH_DELIMITED:
-            length, at = read_varint(message, at, where)
-            if length > end - at:
-                _refuse(where, start, f"a field of {length} bytes with {end - at} left in its message")
-            value = message[at : at + length]
-            at += length
-        elif wire_type in (FIXED64, FIXED32):
-            size = 8 if wire_type == FIXED64 else 4
-            if size > end - at:
-                _refuse(where, start, f"a number of {size} bytes with {end - at} left in its message")
-            value = int.from_bytes(message[at : at + size], "little")
-            at += size
-        else:
-            _refuse(where, start, f"wire type {wire_type}")
-        yield number, wire_type, value
+                field.type = getattr(form, f"TYPE_{kind.upper()}")
+                field.options.packed = name.endswith("*") and kind != "bytes"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}
 
 
-def iterate_delimited(data: memoryview, where: str = "$") -> Iterator[memoryview]:
-    """Yield the messages of a file in which each follows its length, a varint.
+def parse(kind: Any, data: bytes, where: str) -> Any:
+    """Return the message that bytes hold; `where` names it in errors.
 
-    >>> [bytes(message) for message in iterate_delimited(memoryview(bytes([1, 65, 2, 66, 67])))]
-    [b'A', b'BC']
+    Nothing is allocated by a length that is only claimed. Raises TraceError where the bytes are no such message.
+
+    >>> parse(declare("drawing", {"Point": "1 x int64"})["Point"], b"\\x08\\x05", "point").x
+    5
     """
-    at = 0
-    while at < len(data):
-        start = at
-        length, at = read_varint(data, at, where)
-        if length > len(data) - at:
-            _refuse(where, start, f"a message of {length} bytes with {len(data) - at} left in the file")
-        yield data[at : at + length]
-        at += length
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise TraceError(
+            f"{where}: found {len(data)} bytes that are no such Protocol Buffers message: the file is damaged or cut"
+        ) from None
 
 
-def as_bytes(value: Value, where: str = "$") -> memoryview:
-    """Return the content of a field that must be length-delimited: a message, a text or bytes.
+def as_text(value: bytes) -> str:
+    """Return a field's text; bytes that are not UTF-8 become replacement characters.
 
-    Raises TraceError where it is a number.
+    >>> as_text(b"stream 7")
+    'stream 7'
     """
-    if isinstance(value, int):
-        raise TraceError(f"{where}: found a number, expected a message or a text")
-    return value
-
-
-def as_text(value: Value, where: str = "$") -> str:
-    """Return the text of a field; bytes that are not UTF-8 become replacement characters."""
-    return str(as_bytes(value, where), "utf-8", "replace")
-
-
-def as_unsigned(value: Value, where: str = "$") -> int:
-    """Return the number of an unsigned field, or of one that cannot be negative.
-
-    Raises TraceError where it is a message or a text.
-    """
-    if not isinstance(value, int):
-        raise TraceError(f"{where}: found {len(value)} bytes, expected a number")
-    return value
-
-
-def as_signed(value: Value, where: str = "$") -> int:
-    """Return the number of an int32 or int64 field, whose sign is the highest of 64 bits.
-
-    >>> as_signed(2**64 - 1)
-    -1
-    """
-    number = as_unsigned(value, where) & _MASK_64
-    return number - (1 << 64) if number >> 63 else number
-
-
-def as_zigzag(value: Value, where: str = "$") -> int:
-    """Return the number of a sint32 or sint64 field, whose sign is its lowest bit.
-
-    >>> as_zigzag(3)
-    -2
-    """
-    number = as_unsigned(value, where)
-    return (number >> 1) ^ -(number & 1)
-
-
-def as_double(value: Value, where: str = "$") -> float:
-    """Return the number of a double field, NaN and infinities as they are.
-
-    >>> as_double(0x3FF0000000000000)
-    1.0
-    """
-    return float(struct.unpack("<d", as_unsigned(value, where).to_bytes(8, "little"))[0])
-
-
-def as_numbers(
-    value: Value, where: str = "$", convert: Callable[[Value, str], int] = as_unsigned, wire_type: int = VARINT
-) -> list[int]:
-    """Return the numbers of a repeated field: one, or several packed into a length-delimited value.
-
-    >>> as_numbers(memoryview(bytes([3, 142, 2]))), as_numbers(7)
-    ([3, 270], [7])
-    """
-    if isinstance(value, int):
-        return [convert(value, where)]
-    if wire_type in (FIXED64, FIXED32):
-        size = 8 if wire_type == FIXED64 else 4
-        if len(value) % size:
-            _refuse(where, 0, f"{len(value)} bytes of packed numbers of {size} bytes each")
-        starts = range(0, len(value), size)
-        return [convert(int.from_bytes(value[at : at + size], "little"), where) for at in starts]
-    numbers, at = [], 0
-    while at < len(value):
-        number, at = read_varint(value, at, where)
-        numbers.append(convert(number, where))
-    return numbers
-
-
-def read_varint(message: memoryview, at: int, where: str) -> tuple[int, int]:
-    """Return the number at a place and where it ends.
-
-    >>> read_varint(memoryview(bytes([0xAC, 0x02])), 0, "$")
-    (300, 2)
-    """
-    number = 0
-    for place, byte in enumerate(message[at : at + _MOST_VARINT_BYTES]):
-        number |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return number & _MASK_64, at + place + 1
-    return _refuse(where, at, "a number without an end")
-
-
-def pack_varint(value: int) -> bytes:
-    """Return the bytes of a number; of a negative one those of its 64 bits.
-
-    >>> pack_varint(300).hex()
-    'ac02'
-    """
-    value &= _MASK_64
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def pack_field(number: int, value: int | bytes | str) -> bytes:
-    """Return a field: a number, or bytes or a text with its length."""
-    if isinstance(value, int):
-        return pack_varint(number << 3 | VARINT) + pack_varint(value)
-    content = value.encode() if isinstance(value, str) else value
-    return pack_varint(number << 3 | LENGTH_DELIMITED) + pack_varint(len(content)) + content
-
-
-def _refuse(where: str, at: int, found: str) -> NoReturn:
-    raise TraceError(
-        f"{where}: at its byte {at} found {found}: the file is cut off or no such Protocol Buffers message"
-    )
+    return value.decode(errors="replace")

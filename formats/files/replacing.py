@@ -16,10 +16,16 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
-from .locks import Lock, fcntl, take_lock
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None
 
 _TEMPORARY: Final = re.compile(r"\.wavecast-[0-9a-f]{16}\.tmp")
 _LONG_S: Final = 86_400
@@ -123,3 +129,32 @@ def _take_over(descriptor: int, old: os.stat_result) -> None:
         os.fchown(descriptor, old.st_uid, old.st_gid)
     with suppress(OSError):
         os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+class Lock(Enum):
+    """Say what became of an attempt to lock a file."""
+
+    TAKEN = "taken"
+    HELD = "held by another process"
+    UNKNOWN = "unknown: there are no locks here"
+
+
+def take_lock(descriptor: int) -> Lock:
+    """Lock an open, writable file without waiting; closing it, or the end of the process, gives it free.
+
+    Unlike a process's number in a name, this holds across containers and hosts that share a file system, and no
+    other process can come to hold it by chance.
+
+    >>> with (folder / "lock").open("w") as stream:
+    ...     take_lock(stream.fileno())
+    <Lock.TAKEN: 'taken'>
+    """
+    if fcntl is None:
+        return Lock.UNKNOWN
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Lock.HELD
+    except OSError:  # some network file systems are mounted without locks
+        return Lock.UNKNOWN
+    return Lock.TAKEN

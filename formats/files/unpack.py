@@ -88,16 +88,12 @@ def _zstd_module() -> Any:
     )
 
 
-def _begin_zstd() -> Any:
-    return _zstd_module().ZstdDecompressor()
-
-
 PACKINGS: Final = (
     Packing(name="gzip", magic=re.compile(rb"\x1f\x8b"), begin=_Gzip, failures=lambda: (zlib.error,)),
     Packing(
         name="zstd",
         magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
-        begin=_begin_zstd,
+        begin=lambda: _zstd_module().ZstdDecompressor(),
         failures=lambda: (_zstd_module().ZstdError, EOFError),
     ),
     Packing(
@@ -193,7 +189,8 @@ class _Unpacking:
         while chunk:
             found = unpacker.decompress(chunk, _STEP_BYTES)
             while True:
-                self._count(len(found))
+                self.unpacked_bytes += len(found)
+                check_ratio(self.unpacked_bytes, self.packed_bytes, self.packing.name)
                 if found:
                     yield found
                 if unpacker.eof or unpacker.needs_input:
@@ -234,10 +231,6 @@ class _Unpacking:
         chunk = next(self.source, b"")
         self.packed_bytes += len(chunk)
         return chunk
-
-    def _count(self, size: int) -> None:
-        self.unpacked_bytes += size
-        check_ratio(self.unpacked_bytes, self.packed_bytes, self.packing.name)
 
 
 def check_ratio(unpacked_bytes: int, packed_bytes: int, name: str) -> None:

@@ -1,16 +1,17 @@
-"""Says which accelerator a file names: one whose kernels are missing is no recording of a CPU."""
+"""Gathers what tells which accelerator a file is of: one whose kernels are missing is no recording of a CPU."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from ..recording.settle import Recording
-from .collect import Collector
-from .events import DeviceProperties, Header
+from .events import DeviceProperties, Event, Header, LightEvent
+from .values import Integers
 
 CUDA: Final = "cuda"
 HIP: Final = "hip"
@@ -39,14 +40,18 @@ _GPU_OP: Final = re.compile(
 """Ops that PyTorch has for GPUs alone: their libraries, streams, pinned memory and fused kernels."""
 _DEVICE_ARGUMENT: Final = re.compile(rb'"(cuda|hip|xpu|mtia|hpu|npu|mps|xla)(?::\d+)?"')
 """A device among the inputs of an op."""
+_NCCL_PREFIX: Final = "nccl:"
+"""Begins the names of torch's own annotations around collectives of GPUs."""
+_MAX_CATEGORIES: Final = 1000
+"""Profilers have some thirty; only a broken file has more, and they are not counted."""
 
 
-def find_platform(collector: Collector, header: Header, recording: Recording) -> str | None:
+def find_platform(evidence: Evidence, inputs: Iterable[bytes], header: Header, recording: Recording) -> str | None:
     """Return the platform of the accelerator that a file names, in its header or by what was run; None for a CPU's.
 
     What was run decides over what is listed: a machine may hold devices that the recording did not use.
     """
-    found = next((name for name in _names(collector, header, recording) if name is not None), None)
+    found = next((name for name in _names(evidence, inputs, header, recording) if name is not None), None)
     if found not in (CUDA, EITHER):
         return found
     if _is_rocm(header, recording):
@@ -54,15 +59,14 @@ def find_platform(collector: Collector, header: Header, recording: Recording) ->
     return CUDA if found == EITHER and _is_cuda(header) else found
 
 
-def count_unread(collector: Collector) -> int:
+def count_unread(evidence: Evidence) -> int:
     """Count the events of devices in categories that are not read."""
-    unread = collector.evidence.unread_counts
-    return sum(count for name, count in unread.items() if _platform(name) and not name.endswith(_CALL_SUFFIXES))
+    unread = evidence.unread_counts.items()
+    return sum(count for name, count in unread if _platform(name) and not name.endswith(_CALL_SUFFIXES))
 
 
-def _names(collector: Collector, header: Header, recording: Recording) -> Iterator[str | None]:
+def _names(evidence: Evidence, inputs: Iterable[bytes], header: Header, recording: Recording) -> Iterator[str | None]:
     """Yield what each kind of evidence says, the surest first."""
-    evidence = collector.evidence
     categories = list(evidence.category_counts)
     yield from map(_platform, categories)
     yield from (_DEVICE_TYPES.get(number) for number in sorted(evidence.device_types))
@@ -73,7 +77,7 @@ def _names(collector: Collector, header: Header, recording: Recording) -> Iterat
     names = [recording.names.texts[name] for name in np.unique(recording.ops.name).tolist()]
     if any(_GPU_OP.match(name) for name in names):
         yield EITHER
-    for text in collector.inputs:
+    for text in inputs:
         if match := _DEVICE_ARGUMENT.search(text):
             yield EITHER if match[1] == b"cuda" else match[1].decode()
     yield from map(_platform_of_device, header.devices or ())
@@ -110,3 +114,34 @@ def _is_rocm(header: Header, recording: Recording) -> bool:
         return True
     calls = np.unique(recording.calls.name).tolist()
     return any(recording.names.texts[name].startswith("hip") for name in calls)
+
+
+class Evidence:
+    """Own what was seen of devices while a file is read."""
+
+    def __init__(self) -> None:
+        self.category_counts = Counter[str]()
+        self.unread_counts = Counter[str]()
+        """Of the categories that no reader takes."""
+        self.device_types: set[int] = set()
+        self.has_nccl = False
+
+    def note_categories(self, groups: Mapping[str | None, Sequence[Event]], read: Container[str | None]) -> None:
+        """Count the events of each category; `read` holds those that are read."""
+        self.note_counts({category: len(events) for category, events in groups.items()}, read)
+
+    def note_counts(self, counts: Mapping[str | None, int], read: Container[str | None]) -> None:
+        """Add how many events there are of each category; `read` holds those that are read."""
+        for category, count in counts.items():
+            name = category or ""
+            if name in self.category_counts or len(self.category_counts) < _MAX_CATEGORIES:
+                self.category_counts[name] += count
+                self.unread_counts[name] += 0 if category in read else count
+
+    def note_annotations(self, events: Sequence[Event | LightEvent]) -> None:
+        """Look for collectives of GPUs among annotations."""
+        self.has_nccl = self.has_nccl or any((event.name or "").startswith(_NCCL_PREFIX) for event in events)
+
+    def note_device_types(self, numbers: Integers) -> None:
+        """Keep the types of devices that memory was allocated on, as torch numbers them."""
+        self.device_types.update(np.unique(numbers).tolist())

@@ -25,23 +25,14 @@ from ..recording.rows import (
     OpRows,
     SyncRows,
 )
-from ..trace.column import MISSING, Column
-from ..trace.interner import Interner
+from ..trace.column import MISSING, Column, Interner
 from ..trace.tables import KernelKind, SyncKind
-from .clock import read_microseconds
+from .accelerator import Evidence
 from .communication import read_collectives
-from .events import Arguments, Event
-from .evidence import Evidence
+from .events import MEMORY_NAME, Arguments, Event, LightEvent, group_events
 from .graph_annotations import GraphNotes
-from .old_names import MEMORY_NAME, group_events
 from .signatures import SEPARATOR
-from .values import (
-    Integers,
-    check_range,
-    read_floats,
-    read_integers,
-    read_triples,
-)
+from .values import Integers, check_range, read_floats, read_integers, read_microseconds, read_triples
 
 NO_ARGUMENTS: Final = Arguments()
 MODULE_SPAN_PREFIX: Final = "wavecast.module: "
@@ -56,30 +47,18 @@ MARKS: Final = {
 }
 _HOST_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 """Begin the names of torch's own annotations around collectives that threads of the host run."""
-_KERNEL_KINDS: Final = {
-    "kernel": KernelKind.KERNEL,
-    "gpu_memcpy": KernelKind.MEMCPY,
-    "gpu_memset": KernelKind.MEMSET,
-}
+_KERNEL_KINDS: Final = {"kernel": KernelKind.KERNEL, "gpu_memcpy": KernelKind.MEMCPY, "gpu_memset": KernelKind.MEMSET}
 _SYNC_KINDS: Final = {
-    "Event Sync": SyncKind.EVENT,
-    "Event Synchronize": SyncKind.EVENT,
-    "Stream Wait Event": SyncKind.STREAM_WAIT_EVENT,
-    "Stream Sync": SyncKind.STREAM,
-    "Stream Synchronize": SyncKind.STREAM,
-    "Context Sync": SyncKind.DEVICE,
-    "Context Synchronize": SyncKind.DEVICE,
-    "Device Sync": SyncKind.DEVICE,
-    "Device Synchronize": SyncKind.DEVICE,
-    "HOST_EVENT": SyncKind.EVENT,
-    "HOST_FENCE": SyncKind.STREAM,
-    "HOST_COMMAND_QUEUE": SyncKind.STREAM,
-    "HOST_COMMAND_LIST": SyncKind.STREAM,
-}
+    "Event Sync": SyncKind.EVENT, "Event Synchronize": SyncKind.EVENT,
+    "Stream Wait Event": SyncKind.STREAM_WAIT_EVENT, "Stream Sync": SyncKind.STREAM,
+    "Stream Synchronize": SyncKind.STREAM, "Context Sync": SyncKind.DEVICE, "Context Synchronize": SyncKind.DEVICE,
+    "Device Sync": SyncKind.DEVICE, "Device Synchronize": SyncKind.DEVICE, "HOST_EVENT": SyncKind.EVENT,
+    "HOST_FENCE": SyncKind.STREAM, "HOST_COMMAND_QUEUE": SyncKind.STREAM, "HOST_COMMAND_LIST": SyncKind.STREAM,
+}  # fmt: skip
 """The last ones are Level Zero's, of Intel's GPUs."""
 _GPU_BARRIERS: Final = ("GPU_BARRIER_EXECUTION", "GPU_BARRIER_MEMORY")
 """What Level Zero records beside them: nothing on the host waits for a barrier in a queue."""
-METRICS_PREFIX: Final = "metrics: "
+_METRICS_PREFIX: Final = "metrics: "
 """Begins the name of a second event per kernel, with counters, where an XPU was sampled."""
 _HOST_DEVICE_TYPE: Final = 0
 _COLLECTIVE_NAME: Final = ("nccl", "rccl", "void nccl", "void rccl")
@@ -214,10 +193,10 @@ def _kernel_names(collector: Collector, arguments: Sequence[Arguments]) -> Integ
 
 
 def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
-    metrics = [event for event in events if _is_metrics(event)]
+    metrics = [event for event in events if is_counter(event)]
     if metrics:
         collector.evidence.unread_counts["xpu_scope_profiler"] += len(metrics)
-        events = [event for event in events if not _is_metrics(event)]
+        events = [event for event in events if not is_counter(event)]
     events, start, duration = collector.timed(events)
     arguments = _arguments(events)
     _read_collectives(collector, arguments, is_kernel=True, first=collector.length(KernelRows))
@@ -243,8 +222,10 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
     )
 
 
-def _is_metrics(event: Event) -> bool:
-    return (event.name or "").startswith(METRICS_PREFIX) and (event.args is None or event.args.correlation is None)
+def is_counter(event: Event | LightEvent) -> bool:
+    """Say whether an event of a kernel's category holds counters of one."""
+    is_named = (event.name or "").startswith(_METRICS_PREFIX)
+    return is_named and (event.args is None or event.args.correlation is None)
 
 
 def _stream(item: Arguments) -> object:
@@ -307,10 +288,7 @@ def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
     prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
     name = np.array([MARKS[prefix] for prefix in prefixes], dtype=np.int64)
     collector.add(MarkRows(name=name, **collector.host(marks, start, duration)))
-    _read_host_collectives(collector, [event for event in events if (event.name or "").startswith(_HOST_BACKENDS)])
-
-
-def _read_host_collectives(collector: Collector, events: Sequence[Event]) -> None:
+    events = [event for event in events if (event.name or "").startswith(_HOST_BACKENDS)]
     if events:
         events, start, duration = collector.timed(events)
         name = collector.collective_texts.number([event.name or "" for event in events])
@@ -367,21 +345,10 @@ def _read_flows(collector: Collector, events: Sequence[Event]) -> None:
 
 
 READERS: Final[dict[str | None, Callable[[Collector, Sequence[Event]], None]]] = {
-    "cpu_op": _read_ops,
-    "cuda_runtime": _read_calls,
-    "cuda_driver": _read_calls,
-    "hip_runtime": _read_calls,
-    "hip_driver": _read_calls,
-    "xpu_runtime": _read_calls,
-    "xpu_driver": _read_calls,
-    "kernel": _read_kernels,
-    "gpu_memcpy": _read_kernels,
-    "gpu_memset": _read_kernels,
-    "cuda_sync": _read_syncs,
-    "xpu_sync": _read_syncs,
-    "user_annotation": _read_marks,
-    "python_function": _read_modules,
-    "cpu_instant_event": _read_memory,
+    "cpu_op": _read_ops, "cuda_runtime": _read_calls, "cuda_driver": _read_calls, "hip_runtime": _read_calls,
+    "hip_driver": _read_calls, "xpu_runtime": _read_calls, "xpu_driver": _read_calls, "kernel": _read_kernels,
+    "gpu_memcpy": _read_kernels, "gpu_memset": _read_kernels, "cuda_sync": _read_syncs, "xpu_sync": _read_syncs,
+    "user_annotation": _read_marks, "python_function": _read_modules, "cpu_instant_event": _read_memory,
     "fwdbwd": _read_flows,
-}
+}  # fmt: skip
 """How the events of each category become columns; all other categories are ignored."""

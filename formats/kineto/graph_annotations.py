@@ -16,10 +16,9 @@ import msgspec
 import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
-from ..recording.added import add_ops
-from ..recording.names import Names
-from ..trace.column import MISSING, build_table, row_count, take_rows
-from ..trace.interner import Interner
+from ..recording.assemble import add_ops
+from ..recording.builder import Names
+from ..trace.column import MISSING, Interner, build_table, row_count, take_rows
 from ..trace.tables import CollectiveTable, OpTable, Phase, Trace
 from .events import Arguments
 

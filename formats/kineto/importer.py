@@ -1,33 +1,41 @@
-"""Imports the PyTorch profiler's JSON (Kineto) as a Trace. See docs/kineto.md."""
+"""Imports the PyTorch profiler's JSON (Kineto) as a Trace, with what its header tells. See docs/kineto.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
 from ...errors import TraceError
-from ..files.garbage import collection_paused
+from ..files.importers import collection_paused
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.settle import Recording, finish
 from ..trace.column import MISSING, Column, row_count
 from ..trace.cut import find_window, nothing_in_window
-from ..trace.tables import Meta, Precision, Trace
+from ..trace.privacy import hide_private
+from ..trace.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ..trace.tables import Device, Meta, OpTable, Precision, Trace
 from .accelerator import count_unread, find_platform
-from .autocast import find_autocast_dtype
 from .collect import Collector
-from .communication import listed_groups
-from .events import drop_impossible
-from .header import cuda_version, hip_version, plain_version, read_devices
-from .host_collectives import time_host_collectives
+from .communication import build_group_collectives, listed_groups, time_host_collectives
+from .events import DeviceProperties, Header, drop_impossible
 from .part import PartRead, read_part
-from .process_groups import build_group_collectives
 from .read import Document, read_document
 from .signatures import read_signatures
-from .sparse import fill_stored
+
+_WIDE: Final = "float32"
+_LOWER: Final = frozenset({"bfloat16", "float16"})
+_VERSION: Final = re.compile(r"\d+(?:\.\d+){0,3}")
+_MAKER: Final = "aten::_sparse_coo_tensor_with_dims_and_tensors"
+_SIZES, _VALUES = 2, 4
+"""Where its arguments are."""
+_Key = tuple[str, tuple[int, ...]]
 
 
 def import_kineto(data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None) -> Trace:
@@ -94,11 +102,8 @@ def import_numbered(data: bytes) -> tuple[Trace, Column]:
 
     The numbers lead to what the running profiler still knows of its ops; a trace does not keep them.
     """
-    with collection_paused():
-        collector = Collector()
-        document = read_document(data, collector.consume, recover=False, progress=None)
-        recording = finish(collector)
-        return _assemble(collector, document, recording), recording.ops.external_id
+    trace, numbers, _ = import_joinable(data)
+    return trace, numbers
 
 
 def import_joinable(
@@ -147,7 +152,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
         collectives=collectives,
         quality=replace(
             trace.quality,
-            device_events_unread=count_unread(collector),
+            device_events_unread=count_unread(collector.evidence),
             characters_repaired=document.characters_repaired,
             bytes_lost=document.bytes_lost,
             bytes_read=document.bytes_read if document.bytes_lost else 0,
@@ -157,7 +162,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
 
 def _meta(found: Meta, collector: Collector, document: Document, recording: Recording) -> Meta:
     header, group = document.header, document.header.distributed
-    platform = find_platform(collector, header, recording)
+    platform = find_platform(collector.evidence, collector.inputs, header, recording)
     without_kernels = "cpu" if platform is None else "host"
     return replace(
         found,
@@ -172,3 +177,118 @@ def _meta(found: Meta, collector: Collector, document: Document, recording: Reco
         rank=group.rank if group else None,
         world_size=group.world_size if group else None,
     )
+
+
+def find_autocast_dtype(ops: OpTable, signatures: Sequence[Signature]) -> str | None:
+    """Return the dtype that ops were cast to; None where none was, or several, or the file has no shapes.
+
+    Autocast shows as an op right inside an op of the same name whose float32 tensors have become half ones of the same
+    shape. Ops whose inputs were in half precision already tell nothing.
+    """
+    inner = np.flatnonzero(ops.parent != MISSING)
+    outer = ops.parent[inner]
+    before, after = ops.signature[outer], ops.signature[inner]
+    again = (ops.name[outer] == ops.name[inner]) & (before != after) & (before != MISSING) & (after != MISSING)
+    pairs = np.unique(np.stack([before[again], after[again]], axis=1), axis=0)
+    found = {_cast(signatures[left], signatures[right]) for left, right in pairs.tolist()} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _cast(before: Signature, after: Signature) -> str | None:
+    """Return the dtype that some tensors of a call were cast to while nothing else changed."""
+    left, right = flatten_tensors(before.arguments), flatten_tensors(after.arguments)
+    if [item.shape for item in left] != [item.shape for item in right]:
+        return None
+    changed = {(old.dtype, new.dtype) for old, new in zip(left, right, strict=True) if old.dtype != new.dtype}
+    if len(changed) != 1:
+        return None
+    ((old, new),) = changed
+    return new if old == _WIDE and new in _LOWER else None
+
+
+def read_devices(header: Header, used: Sequence[int]) -> tuple[Device, ...]:
+    """Return the devices that ran kernels, or the first one listed.
+
+    A file may list the one visible device as number 0 while kernels carry its physical number: then that one is meant.
+    """
+    listed = header.devices or []
+    found = [_device(item, item.index) for item in listed if item.index in used]
+    if found or not listed:
+        return tuple(found)
+    return (_device(listed[0], used[0] if len(used) == 1 else listed[0].index),)
+
+
+def _device(item: DeviceProperties, index: int) -> Device:
+    capability = None
+    if item.compute_major is not None and item.compute_minor is not None:
+        capability = f"{item.compute_major}.{item.compute_minor}"
+    return Device(
+        index=index,
+        name=hide_private(item.name),
+        compute_capability=capability,
+        sm_count=item.sm_count,
+        memory_bytes=item.memory_bytes,
+        warp_size=item.warp_size,
+        max_threads_per_block=item.max_threads_per_block or item.max_work_group_size,
+        max_threads_per_sm=item.max_threads_per_sm,
+        registers_per_sm=item.registers_per_sm or item.registers_per_block,
+        shared_memory_per_sm_bytes=item.shared_memory_per_sm or item.shared_memory_per_cu,
+        shared_memory_per_block_bytes=(
+            item.shared_memory_per_block_optin or item.shared_memory_per_block or item.local_memory
+        ),
+    )
+
+
+def cuda_version(number: int | None) -> str | None:
+    """Return `12.4` for 12040, as CUDA numbers its runtime and driver."""
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def hip_version(number: int | None) -> str | None:
+    """Return `6.4` for 60443483, as HIP numbers itself (major · 10⁷ + minor · 10⁵ + patch)."""
+    return None if number is None else f"{number // 10_000_000}.{number % 10_000_000 // 100_000}"
+
+
+def plain_version(text: str | None) -> str | None:
+    """Return `text` if it is nothing but a version number."""
+    return text if text is not None and _VERSION.fullmatch(text) else None
+
+
+def fill_stored(ops: OpTable, signatures: tuple[Signature, ...], names: Sequence[str]) -> tuple[Signature, ...]:
+    """Return the signatures with what their sparse tensors store.
+
+    Of several tensors of the same sizes and dtype, which one an op is given is not known: each stores as many values
+    as they do on average.
+    """
+    if _MAKER not in names or not any(
+        tensor.shape and tensor.strides is not None for item in signatures for tensor in item.tensors()
+    ):
+        return signatures
+    rows = np.flatnonzero(ops.name == names.index(_MAKER))
+    numbers = [number for number in ops.signature[rows].tolist() if number >= 0]
+    stored = _stored_by_key(signatures[number] for number in numbers)
+    return tuple(
+        Signature(*(tuple(_fill(one, stored) for one in side) for side in (item.arguments, item.results)))
+        for item in signatures
+    )
+
+
+def _stored_by_key(makers: Iterable[Signature]) -> Mapping[_Key, tuple[int, ...]]:
+    found: defaultdict[_Key, list[tuple[int, ...]]] = defaultdict(list)
+    for maker in makers:
+        sizes, values = (maker.arguments[at] if at < len(maker.arguments) else None for at in (_SIZES, _VALUES))
+        if isinstance(sizes, tuple) and isinstance(values, TensorSpec) and values.shape:
+            found[values.dtype, tuple(int(size) for size in sizes if isinstance(size, int))].append(values.shape)
+    return {
+        key: (round(sum(shape[0] for shape in shapes) / len(shapes)), *shapes[0][1:]) for key, shapes in found.items()
+    }
+
+
+def _fill(argument: Argument, stored: Mapping[_Key, tuple[int, ...]]) -> Argument:
+    if isinstance(argument, TensorSpec):
+        if not argument.shape or argument.strides is not None:
+            return argument
+        return replace(argument, stored=stored.get((argument.dtype, argument.shape)))
+    if isinstance(argument, tuple) and argument and isinstance(argument[0], TensorSpec):
+        return tuple(_fill(item, stored) for item in argument)  # type: ignore[return-value]
+    return argument

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -15,11 +15,10 @@ from ..files.source import ImportSource, ReadOptions, RecordingPart
 from ..files.unpack import too_large
 from ..trace.cut import ALL, window_bounds
 from .collect import Collector
-from .events import Event
-from .read import Document
+from .events import Event, Header, LightEvent
+from .read import MALFORMED, Document, Position, decode_chunk, open_events, read_rest
 from .scan import Chunk, Scan, ScanResult
 from .sorting import read_spans, sort_events
-from .stream import EventStream, UnreadableStreamError, piece_text, wrong_place
 
 PART_BYTES: Final = 64 << 20
 """Unpacked; what is smaller is read whole and then cut."""
@@ -28,6 +27,10 @@ _BLANK: Final = Event()
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 
 Report = Callable[[int, int], None]
+_STEP_BYTES: Final = 8 << 20
+_MOST_BYTES: Final = 64 << 20
+"""Of text between two places where it can be cut: no event is as large."""
+_LIGHT_EVENTS: Final = msgspec.json.Decoder(list[LightEvent])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +55,13 @@ def read_part(source: ImportSource, options: ReadOptions, progress: Report | Non
         return None
     if is_too_large and options.iteration == ALL:
         raise too_large(f"holds about {source.likely_bytes} bytes, too many to read all iterations of")
-    report = _Report(source, progress)
+    progress = progress if source.packed_size else None  # of a pipe only its end tells
     scan = Scan()
     try:
         stream = EventStream(source.chunks())
         for piece in stream.pieces():
             _add(scan, piece.events, piece.begin, piece.end, piece.first, stream.path)
-            report.first_pass()
+            _tell(source, progress, 0, source.packed_position)
         first = stream.event_count - len(stream.tail)
         _add(scan, stream.tail, 0, 0, first, stream.path)
     except UnreadableStreamError:
@@ -78,7 +81,7 @@ def read_part(source: ImportSource, options: ReadOptions, progress: Report | Non
             "say which part to read, for example with wavecast convert --window 2s..3s"
         )
     is_window = options.window_ns is not None
-    collector = _collect(source, stream, scan, found, part, is_window=is_window, report=report)
+    collector = _collect(source, stream, scan, found, part, is_window=is_window, progress=progress)
     document = Document(header=stream.header, event_count=stream.event_count)
     return PartRead(collector=collector, document=document, scan=found, part=part)
 
@@ -105,7 +108,7 @@ def _collect(
     part: RecordingPart,
     *,
     is_window: bool,
-    report: _Report,
+    progress: Report | None,
 ) -> Collector:
     """Read the chunks that hold a part, and of them what belongs to it."""
     kernels, syncs = found.select(part, is_window=is_window)
@@ -119,13 +122,17 @@ def _collect(
         (chunk, kernels[chunk.kernel : end[0]], syncs[chunk.sync : end[1]])
         for chunk, end in zip(chunks, ends, strict=True)
     ]
-    chosen = [item for item in chosen if _holds(item[0], around) or item[1].any() or item[2].any()]
+    chosen = [
+        item
+        for item in chosen
+        if (item[0].low_ns <= around[1] and item[0].high_ns >= around[0]) or item[1].any() or item[2].any()
+    ]
     for (chunk, runs, waits), events in zip(chosen, _decoded(source, [item[0] for item in chosen]), strict=True):
         collector.consume(_keep(events, host, around, (runs, waits)), stream.path, chunk.first)
-        report.second_pass()
+        _tell(source, progress, 1, source.packed_position)
     tail = _keep(stream.tail, host, around, (kernels[last.kernel :], syncs[last.sync :]))
     collector.consume(tail, stream.path, last.first)
-    report.done()
+    _tell(source, progress, 2)
     collector.origin_ns = found.origin_ns
     collector.evidence.category_counts = scan.evidence.category_counts
     collector.evidence.unread_counts = scan.evidence.unread_counts
@@ -141,10 +148,6 @@ def _decoded(source: ImportSource, chunks: Sequence[Chunk]) -> Iterator[list[Eve
             yield _EVENTS.decode(piece_text(text))
         except (msgspec.DecodeError, RecursionError) as error:
             raise wrong_place(chunk.first, TraceError(f"not a PyTorch-profiler trace: {error}")) from error
-
-
-def _holds(chunk: Chunk, around: tuple[int, int]) -> bool:
-    return chunk.low_ns <= around[1] and chunk.high_ns >= around[0]
 
 
 def _keep(
@@ -173,23 +176,98 @@ def _keep(
     return found
 
 
-class _Report:
-    """Tells how far two passes over a file came, in bytes of it as it lies there."""
+def _tell(source: ImportSource, progress: Report | None, passes: int, position: int = 0) -> None:
+    """Tell how far two passes over a file came, in bytes of it as it lies there."""
+    size = source.packed_size
+    if progress is not None:
+        progress(passes * size + min(position, size), 2 * size)
 
-    def __init__(self, source: ImportSource, progress: Report | None) -> None:
-        self._source = source
-        self._progress = progress if source.packed_size else None
 
-    def first_pass(self) -> None:
-        self._tell(min(self._source.packed_position, self._source.packed_size))
+class UnreadableStreamError(Exception):
+    """Raised for a file that is damaged, or in an order that only reading it whole can cope with."""
 
-    def second_pass(self) -> None:
-        size = self._source.packed_size
-        self._tell(size + min(self._source.packed_position, size))
 
-    def done(self) -> None:
-        self._tell(2 * self._source.packed_size)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventChunk:
+    """Hold the events of one chunk: `begin` to `end` are its bytes in the file, `first` is the first one's number."""
 
-    def _tell(self, done: int) -> None:
-        if self._progress is not None:
-            self._progress(done, 2 * self._source.packed_size)
+    begin: int
+    end: int
+    first: int
+    events: list[Any]
+
+
+class EventStream:
+    """Own the place in a file up to which its events are read; `header` and `tail` are known at its end."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self.header = Header()
+        self.tail: list[Event] = []
+        """The file's last events, in full: they lie in one chunk with what follows them."""
+        first = self._take()
+        self._at: Position = open_events(first)
+        self._at.passed = len(first) - len(self._at.text)
+        self._at.decoder = _LIGHT_EVENTS
+        if not self._at.opening:
+            raise UnreadableStreamError
+
+    @property
+    def path(self) -> str:
+        """Return where the events lie in the document."""
+        return self._at.path
+
+    @property
+    def event_count(self) -> int:
+        """Return how many events were read so far."""
+        return self._at.event_count
+
+    def pieces(self) -> Iterator[EventChunk]:
+        """Yield all chunks but the last one, whose events are `tail` then; each is a list of its own."""
+        at = self._at
+        while True:
+            if not at.has_chunk and self._fill():
+                continue
+            begin = at.passed + at.start
+            cut = decode_chunk(at) if at.has_chunk else None
+            if cut is None:
+                if self._fill():
+                    continue
+                break
+            events, at.start = cut
+            first, at.event_count = at.event_count, at.event_count + len(events)
+            yield EventChunk(begin=begin, end=at.passed + at.start, first=first, events=events)
+        try:
+            self.header = read_rest(at, lambda events, _path, _first: self.tail.extend(events))
+        except MALFORMED as error:
+            raise UnreadableStreamError from error
+
+    def _take(self) -> bytes:
+        parts, size = [], 0
+        while size < _STEP_BYTES:
+            part = next(self._chunks, b"")
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def _fill(self) -> bool:
+        """Read on; say whether there was more."""
+        at = self._at
+        more = self._take()
+        if more and len(at.text) - at.start > _MOST_BYTES:
+            raise UnreadableStreamError
+        at.passed += at.start
+        at.text, at.start = at.text[at.start :] + more, 0
+        return bool(more)
+
+
+def piece_text(text: bytes) -> bytes:
+    """Return the bytes of a piece as a list of its own; the comma after it is left out."""
+    return b"".join((b"[", text.rstrip().rstrip(b",").rstrip(), b"]"))
+
+
+def wrong_place(piece_first: int, error: TraceError) -> TraceError:
+    """Return an error of a piece with where that begins."""
+    return TraceError(f"{error}, in event {piece_first} or a later one")

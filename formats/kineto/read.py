@@ -1,4 +1,4 @@
-"""Reads a profiler file chunk by chunk, so that memory stays low, and says how far a broken one can be read."""
+"""Reads a profiler file in chunks, so that memory stays low; mends a broken one, or says how far it can be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import msgspec
 from ...errors import TraceError, parameter
 from ..files.importers import Progress
 from .events import Event, Header, merge_headers
-from .repair import repair
 
 CHUNK_BYTES: Final = 2 << 20
 """Bytes decoded at a time: large enough to amortise the columns' fixed cost, small enough to reuse memory."""
@@ -36,6 +35,12 @@ MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 Consumer = Callable[[list[Event], str, int], None]
 """Takes the decoded events, the path of their list and the number of the first of them."""
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?\b(?:nan|inf(?:inity)?)\b', flags=re.DOTALL | re.IGNORECASE)
+_CONTROL: Final = bytes(range(32))
+_BLANKED: Final = bytes(32 if code < 32 else code for code in range(256))
+_LONE_SURROGATE: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,3 +268,39 @@ def _wrong_type(error: msgspec.ValidationError, at: Position) -> TraceError:
 
 def _too_deep(at: Position) -> TraceError:
     return TraceError(f"{at.path}: found values nested too deeply to read, in event {at.event_count} or a later one")
+
+
+def repair(text: bytes) -> tuple[bytes, int]:
+    """Return `text` readable by a strict parser, and how many characters inside strings were replaced.
+
+    Control characters inside strings become spaces, broken UTF-8 and lone surrogates U+FFFD; bare NaN and
+    infinities become null. `text` must start outside a string.
+    """
+    replaced = 0
+
+    def mend(match: re.Match[bytes]) -> bytes:
+        nonlocal replaced
+        token = match[0]
+        if not token.startswith(b'"'):
+            return b"null"
+        blank = len(token) - len(token.translate(None, _CONTROL))
+        if blank:
+            token = token.translate(_BLANKED)
+        if b"\\ud" in token or b"\\uD" in token:
+            token, lone = _LONE_SURROGATE.subn(rb"\\ufffd", token)
+            blank += lone
+        replaced += blank
+        return token
+
+    valid, broken = _as_utf8(text)
+    mended = _TOKENS.sub(mend, valid)
+    return mended, replaced + broken
+
+
+def _as_utf8(text: bytes) -> tuple[bytes, int]:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        decoded = text.decode(errors="replace")
+        return decoded.encode(), decoded.count("\ufffd") - text.count("\ufffd".encode())
+    return text, 0

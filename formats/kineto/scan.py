@@ -13,14 +13,13 @@ from ..files.source import RecordingPart
 from ..recording.assemble import settle_steps
 from ..recording.gpu import LAUNCH_WORDS
 from ..recording.rows import MARK_STEP, MarkRows
+from ..trace.column import Interner
 from ..trace.cut import choose_part
-from ..trace.interner import Interner
 from ..trace.iterations import NEVER_NS, host_steps, iteration_table, locate_iterations, work_by_iteration
-from ..trace.tables import IterationTable
-from .collect import MARKS, READERS
+from .accelerator import Evidence
+from .collect import MARKS, READERS, is_counter
 from .events import Event, LightEvent
-from .evidence import Evidence
-from .sorting import Spans, is_counter, read_spans, sort_events
+from .sorting import Spans, read_spans, sort_events
 from .values import Integers, read_integers
 
 _LONGEST_NS: Final = 2**51
@@ -88,7 +87,10 @@ class Scan:
     def add(self, events: Sequence[Event | LightEvent], *, begin: int, end: int, first: int) -> None:
         """Note what the events of one chunk tell."""
         places = sort_events(events)
-        self._note_kinds(places.counts, [events[place] for place in (*places.marks, *places.around)])
+        self.evidence.note_counts(places.counts, READERS)
+        annotations = [events[place] for place in (*places.marks, *places.around)]
+        self.evidence.note_annotations([event for event in annotations if event.cat != "python_function"])
+        self.has_stacks |= "python_function" in places.counts
         self.has_memory |= bool(places.memory)
         kernels, syncs = self._kernels.count, self._syncs.count
         ops = self._spans(events, places.ops)
@@ -131,11 +133,6 @@ class Scan:
             ops_ns=np.concatenate([*self._ops, np.zeros(0, dtype=np.int64)]) - origin,
         )
 
-    def _note_kinds(self, counts: dict[str | None, int], annotations: Sequence[Event | LightEvent]) -> None:
-        self.evidence.note_counts(counts, READERS)
-        self.evidence.note_annotations([event for event in annotations if event.cat != "python_function"])
-        self.has_stacks |= "python_function" in counts
-
     def _spans(self, events: Sequence[Event | LightEvent], places: Sequence[int]) -> Spans:
         spans = read_spans([events[place] for place in places])
         if self.is_whole_microseconds:
@@ -152,7 +149,8 @@ class Scan:
 
     def _add_calls(self, calls: Sequence[Event | LightEvent], spans: Spans) -> None:
         correlation = _correlations(calls)
-        launches = np.array([_is_launch(event.name or "") for event in calls], dtype=bool)
+        names = [(event.name or "").lower() for event in calls]
+        launches = np.array([any(word in name for word in LAUNCH_WORDS) for name in names], dtype=bool)
         kept = spans.is_valid & (correlation > 0)
         self._calls.start.append(spans.start_ns[kept])
         self._calls.correlation.append(correlation[kept])
@@ -228,7 +226,8 @@ class ScanResult:
         if len(start):
             work = work_by_iteration(table, launch_ns=launch, start_ns=start, duration_ns=duration)
         else:
-            work = self._op_counts(table)
+            at = locate_iterations(host_steps(table), self.ops_ns)
+            work = np.bincount(at[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
         return choose_part(table, work, asked, launch_ns=launch, start_ns=start)
 
     def select(self, part: RecordingPart, *, is_window: bool) -> tuple[Mask, Mask]:
@@ -273,10 +272,6 @@ class ScanResult:
         found[~hit] = NEVER_NS
         return found
 
-    def _op_counts(self, table: IterationTable) -> np.ndarray[Any, np.dtype[np.float64]]:
-        at = locate_iterations(host_steps(table), self.ops_ns)
-        return np.bincount(at[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
-
 
 def _settle(activity: _Activity, origin: int) -> tuple[Integers, Integers, Integers]:
     start, duration, correlation = _joined(activity.start), _joined(activity.duration), _joined(activity.correlation)
@@ -312,11 +307,6 @@ def _known_calls(calls: _Calls, origin: int, used: Integers) -> tuple[Integers, 
 
 def _correlations(events: Sequence[Event | LightEvent]) -> Integers:
     return read_integers([None if event.args is None else event.args.correlation for event in events], "correlation")
-
-
-def _is_launch(name: str) -> bool:
-    name = name.lower()
-    return any(word in name for word in LAUNCH_WORDS)
 
 
 def _head(spans: Spans, count: int) -> Spans:

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeGuard
 import msgspec
 import numpy as np
 
-from ..trace.column import MISSING
-from ..trace.limits import MAX_SCALAR, is_countable
+from ..trace.column import MAX_SCALAR, MISSING, is_countable
 from ..trace.signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 from .values import Integers
 
@@ -76,7 +75,10 @@ def read_signatures(texts: Sequence[bytes], uses: Sequence[int]) -> tuple[tuple[
         if inputs is None:
             rows.append(MISSING)
             continue
-        signature = _build(inputs, usual, tensors)
+        dtypes = [tensor_dtype(kind) for kind in inputs.types]
+        element = next((dtype for dtype in dtypes if dtype is not None), usual)
+        arguments = (_argument(inputs, at, dtype, element, tensors) for at, dtype in enumerate(dtypes))
+        signature = Signature(tuple(arguments))
         # By text: True, 1 and 1.0 are equal, but not the same.
         digest = blake2b(repr(signature).encode(), digest_size=16).digest()
         if digest not in known:
@@ -150,12 +152,6 @@ def tensor_dtype(kind: object) -> str | None:
     return _DTYPES.get(name) or (name if name in DTYPE_BYTES else None)
 
 
-def _build(inputs: _Inputs, usual: str, tensors: _Tensors) -> Signature:
-    dtypes = [tensor_dtype(kind) for kind in inputs.types]
-    element = next((dtype for dtype in dtypes if dtype is not None), usual)
-    return Signature(tuple(_argument(inputs, at, dtype, element, tensors) for at, dtype in enumerate(dtypes)))
-
-
 def _argument(inputs: _Inputs, at: int, dtype: str | None, element: str, tensors: _Tensors) -> Argument:
     """Return argument number `at`, of `dtype` if it is a tensor, its elements of `element` if it is a list of them."""
     kind, dims = inputs.types[at], inputs.dims[at]
@@ -182,7 +178,9 @@ def _tensor(dtype: str, dims: list[Any], strides: object, tensors: _Tensors) -> 
 
 def _known_tensor(dtype: str, dims: list[Any], strides: object, tensors: _Tensors) -> TensorSpec:
     """Return the tensor; equal ones are one object, as many as a file may hold."""
-    key = (dtype, tuple(dims), _strides(strides, len(dims)))
+    is_known = isinstance(strides, list) and len(strides) == len(dims) and _are_sizes(strides)
+    steps: Any = strides if is_known else None
+    key = (dtype, tuple(dims), None if steps is None else tuple(steps))
     return tensors.setdefault(key, TensorSpec(*key))
 
 
@@ -195,12 +193,6 @@ def _tensor_list(kind: object, dims: list[Any], strides: object, element: str, t
     return tuple(
         _known_tensor(dtype, sizes, step, tensors) for dtype, sizes, step in zip(dtypes, dims, steps, strict=True)
     )
-
-
-def _strides(strides: object, rank: int) -> tuple[int, ...] | None:
-    if isinstance(strides, list) and len(strides) == rank and _are_sizes(strides):
-        return tuple(strides)
-    return None
 
 
 def _parse_value(text: str) -> Argument:

@@ -10,20 +10,18 @@ import numpy as np
 from msgspec import Raw
 
 from ...arrays import Mask
-from .clock import read_microseconds
-from .collect import MARKS, METRICS_PREFIX, MODULE_SPAN_PREFIX
-from .events import Event, LightEvent
-from .old_names import MEMORY_NAME, current_category
-from .values import Integers
+from .collect import MARKS, MODULE_SPAN_PREFIX
+from .events import MEMORY_NAME, Event, LightEvent, current_category
+from .values import Integers, read_microseconds
 
 _NO_TIME: Final = Raw(b"0")
-_CALLS: Final = frozenset({
-    "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver",
-})  # fmt: skip
-_KERNELS: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_SYNCS: Final = frozenset({"cuda_sync", "xpu_sync"})
-_AROUND: Final = frozenset({"python_function", "fwdbwd"})
-"""Read, but not what a recording begins with."""
+_PLACES: Final = {
+    "cuda_runtime": "calls", "cuda_driver": "calls", "hip_runtime": "calls", "hip_driver": "calls",
+    "xpu_runtime": "calls", "xpu_driver": "calls", "kernel": "kernels", "gpu_memcpy": "kernels",
+    "gpu_memset": "kernels", "cuda_sync": "syncs", "xpu_sync": "syncs", "python_function": "around",
+    "fwdbwd": "around",
+}  # fmt: skip
+"""Where events of a category go, whatever their name; `around` is read, but not what a recording begins with."""
 _MARK_PREFIXES: Final = tuple(MARKS)
 
 
@@ -65,14 +63,8 @@ def sort_events(events: Sequence[Event | LightEvent]) -> EventPlaces:
         if category == "cpu_op":
             is_module = event.name is not None and event.name.startswith(MODULE_SPAN_PREFIX)
             (places.around if is_module else places.ops).append(place)
-        elif category in _CALLS:
-            places.calls.append(place)
-        elif category in _KERNELS:
-            places.kernels.append(place)
-        elif category in _SYNCS:
-            places.syncs.append(place)
-        elif category in _AROUND:
-            places.around.append(place)
+        elif category in _PLACES:
+            getattr(places, _PLACES[category]).append(place)
         elif category == "user_annotation":
             is_mark = event.name is not None and event.name.startswith(_MARK_PREFIXES)
             (places.marks if is_mark else places.around).append(place)
@@ -89,9 +81,3 @@ def read_spans(events: Sequence[Event | LightEvent], *, lasting: bool = True) ->
     if lasting:
         is_valid = is_valid & np.array([event.ph == "X" for event in events], dtype=bool)
     return Spans(start_ns=start.ns, duration_ns=duration.ns, is_valid=is_valid)
-
-
-def is_counter(event: Event | LightEvent) -> bool:
-    """Say whether an event of a kernel's category holds counters of one."""
-    name = event.name or ""
-    return name.startswith(METRICS_PREFIX) and (event.args is None or event.args.correlation is None)

@@ -1,4 +1,4 @@
-"""Reads what GPUs did: kernels, copies, fills, and graphs of which no single kernel was recorded."""
+"""Reads what GPUs did: kernels, copies, fills, and graphs of which no single kernel was recorded; and texts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 
 from ...arrays import Mask, Rows
 from ..files.database import NULL, Database
-from ..recording.activity import copy_name, fill_name, is_collective, plain_template
 from ..recording.builder import RecordingBuilder
-from ..recording.rows import KernelRows
-from ..trace.column import MISSING
-from ..trace.limits import MAX_INTEGER
+from ..recording.kernel_names import copy_name, fill_name, is_collective, plain_template
+from ..recording.rows import MAX_INT32, KernelRows, can_be_times, join_triples, make_rows, up_to
+from ..trace.column import MAX_INTEGER, MISSING
 from ..trace.tables import KernelKind
-from .strings import Strings
 
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -41,8 +39,7 @@ _MEMORIES: Final = (
     "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown"
 )  # fmt: skip
 """By `srcKind`, `dstKind` and `memKind` (ENUM_CUDA_MEM_KIND)."""
-_LATEST_NS: Final = 2**61
-_MAX_DEVICE, _MAX_INT32 = 2**15 - 1, 2**31 - 1
+_MAX_DEVICE: Final = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +60,12 @@ def process_of(identifier: Rows) -> Rows:
 
 def read_activities(database: Database) -> Activities:
     """Read the tables of all that GPUs did."""
-    return Activities(
-        tables={name: database.read_integers(name, (*_COMMON, *own)) for name, own in _OWN.items()},
-    )
+    return Activities(tables={name: database.read_integers(name, (*_COMMON, *own)) for name, own in _OWN.items()})
 
 
 def usable(columns: dict[str, Rows]) -> Mask:
     """Say which rows have a start and an end that can be."""
-    start, end = columns["start"], columns["end"]
-    return (start > -_LATEST_NS) & (end < _LATEST_NS) & (end >= start)
+    return can_be_times(columns["start"], columns["end"])
 
 
 def take(columns: dict[str, Rows], chosen: Mask) -> dict[str, Rows]:
@@ -91,29 +85,22 @@ def add_activities(
             builder.add(_READERS[table](builder, rows, strings))
 
 
-def _common(rows: dict[str, Rows]) -> dict[str, Rows]:
-    stream = rows["streamId"]
-    return {
-        "start_ns": rows["start"],
-        "duration_ns": rows["end"] - rows["start"],
-        "correlation": rows["correlationId"],
-        "device": np.maximum(rows["deviceId"], 0),
-        "stream": np.where((stream >= 0) & (stream < _MAX_INT32), stream, MISSING),
-    }
-
-
-def _without_launch(count: int) -> dict[str, Rows]:
-    """Return the columns that kernels alone have."""
-    missing = np.full(count, MISSING, dtype=np.int64)
-    nothing = np.zeros((count, 3), dtype=np.int64)
-    return {
-        "grid": nothing,
-        "block": nothing,
-        "registers": missing,
-        "shared_memory_bytes": missing,
-        "size_bytes": missing,
-        "occupancy": missing,
-    }
+def _rows(
+    builder: RecordingBuilder, rows: dict[str, Rows], texts: Sequence[str], which: Rows, kind: object, **more: Rows
+) -> KernelRows:
+    """Return activities named by the texts of their numbers in `which`."""
+    return make_rows(
+        KernelRows,
+        len(which),
+        name=builder.names.number(texts)[which],
+        kind=kind,
+        start_ns=rows["start"],
+        duration_ns=rows["end"] - rows["start"],
+        correlation=rows["correlationId"],
+        device=np.maximum(rows["deviceId"], 0),
+        stream=up_to(rows["streamId"], MAX_INT32 - 1),
+        **more,
+    )
 
 
 def _kernels(builder: RecordingBuilder, rows: dict[str, Rows], strings: Strings) -> KernelRows:
@@ -124,14 +111,17 @@ def _kernels(builder: RecordingBuilder, rows: dict[str, Rows], strings: Strings)
     kinds = np.array([KernelKind.COLLECTIVE if is_collective(item) else KernelKind.KERNEL for item in texts])
     parts = [np.maximum(rows[name], 0) for name in ("staticSharedMemory", "dynamicSharedMemory")]
     is_told = (rows["staticSharedMemory"] != NULL) | (rows["dynamicSharedMemory"] != NULL)
-    columns = _without_launch(len(which))
-    columns |= {
-        "grid": _triples(rows, "grid"),
-        "block": _triples(rows, "block"),
-        "registers": _small(rows["registersPerThread"]),
-        "shared_memory_bytes": np.where(is_told, _small(np.minimum(parts[0], _MAX_INT32) + parts[1]), MISSING),
-    }
-    return KernelRows(name=builder.names.number(texts)[which], kind=kinds[which], **_common(rows), **columns)
+    return _rows(
+        builder,
+        rows,
+        texts,
+        which,
+        kinds[which],
+        grid=join_triples(rows, ("gridX", "gridY", "gridZ")),
+        block=join_triples(rows, ("blockX", "blockY", "blockZ")),
+        registers=up_to(rows["registersPerThread"]),
+        shared_memory_bytes=np.where(is_told, up_to(np.minimum(parts[0], MAX_INT32) + parts[1]), MISSING),
+    )
 
 
 def _copies(builder: RecordingBuilder, rows: dict[str, Rows], _: Strings) -> KernelRows:
@@ -140,29 +130,21 @@ def _copies(builder: RecordingBuilder, rows: dict[str, Rows], _: Strings) -> Ker
     )
     kinds, which = np.unique(codes, axis=1, return_inverse=True)
     texts = [copy_name(_DIRECTIONS[kind], _MEMORIES[left], _MEMORIES[right]) for kind, left, right in kinds.T.tolist()]
-    return _transfers(builder, rows, texts, which.reshape(-1), KernelKind.MEMCPY)
+    size = up_to(rows["bytes"], MAX_INTEGER)
+    return _rows(builder, rows, texts, which.reshape(-1), KernelKind.MEMCPY, size_bytes=size)
 
 
 def _fills(builder: RecordingBuilder, rows: dict[str, Rows], _: Strings) -> KernelRows:
     kinds, which = np.unique(_code(rows["memKind"], _MEMORIES), return_inverse=True)
     texts = [fill_name(_MEMORIES[kind]) for kind in kinds.tolist()]
-    return _transfers(builder, rows, texts, which, KernelKind.MEMSET)
-
-
-def _transfers(
-    builder: RecordingBuilder, rows: dict[str, Rows], texts: Sequence[str], which: Rows, kind: KernelKind
-) -> KernelRows:
-    columns = _without_launch(len(which)) | {"size_bytes": _sizes(rows["bytes"])}
-    kinds = np.full(len(which), int(kind), dtype=np.int64)
-    return KernelRows(name=builder.names.number(texts)[which], kind=kinds, **_common(rows), **columns)
+    size = up_to(rows["bytes"], MAX_INTEGER)
+    return _rows(builder, rows, texts, which, KernelKind.MEMSET, size_bytes=size)
 
 
 def _graphs(builder: RecordingBuilder, rows: dict[str, Rows], _: Strings) -> KernelRows:
     graphs, which = np.unique(np.maximum(rows["graphId"], 0), return_inverse=True)
     texts = [f"CUDA graph {graph}" for graph in graphs.tolist()]
-    kinds = np.full(len(which), int(KernelKind.KERNEL), dtype=np.int64)
-    columns = _without_launch(len(which))
-    return KernelRows(name=builder.names.number(texts)[which], kind=kinds, **_common(rows), **columns)
+    return _rows(builder, rows, texts, which, KernelKind.KERNEL)
 
 
 def _code(values: Rows, names: Sequence[str]) -> Rows:
@@ -170,20 +152,15 @@ def _code(values: Rows, names: Sequence[str]) -> Rows:
     return np.where((values >= 0) & (values < len(names)), values, names.index("Unknown"))
 
 
-def _triples(rows: dict[str, Rows], name: str) -> Rows:
-    """Return three counts per row, zeros where one is missing or cannot be."""
-    triples = np.stack([rows[f"{name}{axis}"] for axis in "XYZ"], axis=1)
-    is_good = np.all((triples >= 0) & (triples <= _MAX_INT32), axis=1)
-    return np.where(is_good[:, None], triples, 0)
-
-
-def _sizes(values: Rows) -> Rows:
-    """Return sizes in bytes, those that no trace can hold as missing."""
-    return np.where((values >= 0) & (values <= MAX_INTEGER), values, MISSING)
-
-
-def _small(values: Rows) -> Rows:
-    return np.where((values >= 0) & (values <= _MAX_INT32), values, MISSING)
-
-
 _READERS: Final = {KERNELS: _kernels, COPIES: _copies, FILLS: _fills, GRAPHS: _graphs}
+
+
+class Strings:
+    """Own the texts of some ids."""
+
+    def __init__(self, database: Database, *wanted: Rows) -> None:
+        self._texts = database.read_texts("StringIds", "id", "value", np.concatenate(wanted)) if wanted else {}
+
+    def get(self, number: int) -> str:
+        """Return the text of an id, an empty one where there is none."""
+        return self._texts.get(number, "")

@@ -13,11 +13,10 @@ from ..files.database import NULL, Batch, Database
 from ..recording.builder import RecordingBuilder
 from ..recording.nesting import last_before
 from ..recording.ranges import RangeCollector
-from ..recording.rows import CallRows, SpanRows, SyncRows
+from ..recording.rows import MAX_INT32, CallRows, SpanRows, SyncRows, make_rows, up_to
 from ..trace.column import MISSING
 from ..trace.tables import SyncKind
-from .gpu import process_of, take, usable
-from .strings import Strings
+from .gpu import Strings, process_of, take, usable
 
 CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 WAITS: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
@@ -42,7 +41,6 @@ _LIBRARIES: Final = re.compile(
     re.IGNORECASE,
 )
 """Domains of libraries: their ranges lie inside ops and are no modules."""
-_MAX_INT32: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +67,16 @@ def add_calls(builder: RecordingBuilder, calls: RecordedCalls, chosen: Mask, str
     good = usable(calls.columns)
     builder.events_dropped += int(np.sum(chosen & ~good))
     rows = take(calls.columns, chosen & good)
-    count = len(rows["start"])
     numbers, which = np.unique(rows["nameId"], return_inverse=True)
     texts = [_VERSION.sub("", strings.get(number)) or "unknown call" for number in numbers.tolist()]
-    missing = np.full(count, MISSING, dtype=np.int64)
-    found = CallRows(
+    found = make_rows(
+        CallRows,
+        len(which),
         name=builder.names.number(texts)[which],
         thread=number_threads(builder, rows["globalTid"]),
         start_ns=rows["start"],
         duration_ns=rows["end"] - rows["start"],
         correlation=rows["correlationId"],
-        kernel=missing,
-        grid=np.zeros((count, 3), dtype=np.int64),
-        block=np.zeros((count, 3), dtype=np.int64),
-        shared_memory_bytes=missing,
     )
     builder.add(found)
     return found
@@ -111,8 +105,8 @@ def add_waits(builder: RecordingBuilder, database: Database, process: int) -> No
             start_ns=rows["start"],
             duration_ns=rows["end"] - rows["start"],
             correlation=rows["correlationId"],
-            stream=_small(rows["streamId"]),
-            waited_stream=_small(waited_stream),
+            stream=up_to(rows["streamId"], MAX_INT32 - 1),
+            waited_stream=up_to(waited_stream, MAX_INT32 - 1),
             record_correlation=recorded_by,
         )
     )
@@ -184,7 +178,3 @@ def _library_domains(database: Database, process: int) -> frozenset[int]:
 def _of_process(identifier: Rows, process: int) -> Mask:
     chosen: Mask = (identifier == NULL) | (process_of(identifier) == process)
     return chosen
-
-
-def _small(values: Rows) -> Rows:
-    return np.where((values >= 0) & (values < _MAX_INT32), values, MISSING)

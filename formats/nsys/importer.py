@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,30 +12,23 @@ from ...arrays import Mask, Rows
 from ...errors import TraceError
 from ..files.database import NULL, Database, open_database
 from ..files.source import ImportSource, ReadOptions
-from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
-from ..recording.dtypes import infer_dtypes
-from ..recording.rows import CallRows, SpanRows, row_count
-from ..recording.settle import Recording, finish
-from ..recording.sizes import read_sizes
+from ..recording.dtypes import assemble_ranges
+from ..recording.rows import launching_calls
+from ..trace.privacy import hide_private
 from ..trace.tables import Device, Trace
-from .devices import read_devices
-from .gpu import GRAPHS, KERNELS, Activities, add_activities, process_of, read_activities
+from .gpu import GRAPHS, KERNELS, Activities, Strings, add_activities, process_of, read_activities
 from .host import CALLS, RANGES, RecordedCalls, add_calls, add_ranges, add_waits, read_calls
-from .strings import Strings
 
 _OWN_TABLES: Final = frozenset({KERNELS, GRAPHS, RANGES, *CALLS, "CUPTI_ACTIVITY_KIND_MEMCPY", "TARGET_INFO_GPU"})
 _MOST_LISTED: Final = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """Hold what was read of a file."""
-
-    builder: RecordingBuilder
-    devices: tuple[Device, ...]
-    graph_count: int
-    processes_left_out: int
+TABLE: Final = "TARGET_INFO_GPU"
+_COLUMNS: Final = (
+    "id", "cuDevice", "totalMemory", "clockRate", "smCount", "maxShmemPerBlock", "maxShmemPerBlockOptin",
+    "maxShmemPerSm", "maxRegistersPerSm", "threadsPerWarp", "maxWarpsPerSm", "maxThreadsPerBlock", "computeMajor",
+    "computeMinor",
+)  # fmt: skip
+_LARGEST: Final = 2**53
 
 
 def read_sqlite(
@@ -69,15 +62,6 @@ def _describe_others(database: Database) -> str:
 
 
 def _read_nsys(database: Database) -> Callable[[], Trace]:
-    found = _collect(database)
-
-    def build() -> Trace:
-        return _assemble(found, finish(found.builder))
-
-    return build
-
-
-def _collect(database: Database) -> _Found:
     builder = RecordingBuilder()
     activities, calls = read_activities(database), read_calls(database)
     process, other_count = _choose_process(activities, calls, database)
@@ -89,23 +73,30 @@ def _collect(database: Database) -> _Found:
     add_activities(builder, activities, chosen, strings)
     rows = add_calls(builder, calls, chosen_calls, strings)
     add_waits(builder, database, process)
-    add_ranges(builder, database, process, _launches(rows, activities, chosen))
-    used = frozenset(int(number) for table in chosen for number in _devices_of(activities, table, chosen[table]))
-    return _Found(
-        builder=builder,
-        devices=read_devices(database, used),
-        graph_count=int(np.sum(chosen[GRAPHS])),
-        processes_left_out=other_count,
-    )
+    launching = [columns["correlationId"][chosen[table]] for table, columns in activities.tables.items()]
+    add_ranges(builder, database, process, launching_calls(rows, np.concatenate(launching)))
+    used = [activities.tables[table]["deviceId"][rows] for table, rows in chosen.items()]
+    devices = read_devices(database, frozenset(np.maximum(np.concatenate(used), 0).tolist()))
+    graph_count = int(np.sum(chosen[GRAPHS]))
+
+    def build() -> Trace:
+        trace = assemble_ranges(
+            builder,
+            nothing="found an Nsight Systems export without a usable kernel, CUDA call or op; record with "
+            "`nsys profile --trace=cuda,nvtx`",
+            producer="Nsight Systems",
+            source_format="nsys",
+            accelerator="cuda",
+        )
+        quality = replace(trace.quality, graphs_without_kernels=graph_count, processes_left_out=other_count)
+        return replace(trace, devices=devices, quality=quality)
+
+    return build
 
 
 def _is_of(processes: Rows, process: int) -> Mask:
     chosen: Mask = (processes == process) | (processes == NULL)
     return chosen
-
-
-def _devices_of(activities: Activities, table: str, chosen: Mask) -> Rows:
-    return np.maximum(np.unique(activities.tables[table]["deviceId"][chosen]), 0)
 
 
 def _choose_process(activities: Activities, calls: RecordedCalls, database: Database) -> tuple[int, int]:
@@ -131,40 +122,45 @@ def _choose_process(activities: Activities, calls: RecordedCalls, database: Data
     return (int(distinct[counts.argmax()]) if len(distinct) else 0), 0
 
 
-def _launches(calls: CallRows, activities: Activities, chosen: dict[str, Mask]) -> SpanRows:
-    """Return the calls that made a GPU work."""
-    numbers = [columns["correlationId"][chosen[table]] for table, columns in activities.tables.items()]
-    index = np.flatnonzero(np.isin(calls.correlation, np.unique(np.concatenate(numbers))) & (calls.correlation > 0))
-    return SpanRows(
-        name=calls.name[index],
-        thread=calls.thread[index],
-        start_ns=calls.start_ns[index],
-        duration_ns=calls.duration_ns[index],
-    )
+def read_devices(database: Database, used: frozenset[int]) -> tuple[Device, ...]:
+    """Return the GPUs that ran something, by the number that CUDA gives them; the only one listed where none did.
+
+    Kernels carry CUDA's number (`cuDevice`), which differs from the tool's own (`id`) where devices were chosen.
+    """
+    rows: list[dict[str, int | None]] = []
+    names: list[str] = []
+    for batch in database.read(TABLE, _COLUMNS, ("name",)):
+        for row, name in enumerate(batch.texts["name"]):
+            rows.append({column: _known(int(batch.integers[column][row])) for column in _COLUMNS})
+            names.append(hide_private(name or "unknown GPU"))
+    numbers = [row["cuDevice"] for row in rows]
+    key = "cuDevice" if None not in numbers and len(set(numbers)) == len(numbers) else "id"
+    found = {row[key]: _device(row, name, row[key] or 0) for row, name in zip(rows, names, strict=True)}
+    chosen = [found[number] for number in sorted(used) if number in found]
+    if not chosen and len(found) == 1:
+        number = min(used, default=0) if len(used) == 1 else rows[0][key] or 0
+        return (_device(rows[0], names[0], number),)
+    return tuple(chosen)
 
 
-def _assemble(found: _Found, recording: Recording) -> Trace:
-    if not any(map(row_count, (recording.ops, recording.calls, recording.kernels))):
-        raise TraceError(
-            "found an Nsight Systems export without a usable kernel, CUDA call or op; record with "
-            "`nsys profile --trace=cuda,nvtx`"
-        )
-    signatures, signature_of = read_sizes(tuple(found.builder.inputs))
-    trace = assemble(recording, signatures=signatures, signature_of=signature_of)
-    trace = infer_dtypes(replace(trace, strings=tuple(recording.names.texts)))
-    return replace(
-        trace,
-        meta=replace(
-            trace.meta,
-            producer="Nsight Systems",
-            source_format="nsys",
-            capture="measured" if row_count(recording.kernels) else "host",
-            accelerator="cuda",
-        ),
-        devices=found.devices,
-        quality=replace(
-            trace.quality,
-            graphs_without_kernels=found.graph_count,
-            processes_left_out=found.processes_left_out,
-        ),
+def _known(value: int) -> int | None:
+    return None if value == NULL or not 0 <= value <= _LARGEST else value
+
+
+def _device(row: dict[str, int | None], name: str, index: int) -> Device:
+    major, minor = row["computeMajor"], row["computeMinor"]
+    warps, width = row["maxWarpsPerSm"], row["threadsPerWarp"]
+    return Device(
+        index=index,
+        name=name,
+        compute_capability=None if major is None or minor is None else f"{major}.{minor}",
+        sm_count=row["smCount"] or None,
+        memory_bytes=row["totalMemory"] or None,
+        warp_size=width or None,
+        max_threads_per_block=row["maxThreadsPerBlock"] or None,
+        max_threads_per_sm=_known(warps * width) if warps and width else None,
+        registers_per_sm=row["maxRegistersPerSm"] or None,
+        shared_memory_per_sm_bytes=row["maxShmemPerSm"] or None,
+        shared_memory_per_block_bytes=row["maxShmemPerBlockOptin"] or row["maxShmemPerBlock"] or None,
+        sm_clock_hz=float(row["clockRate"]) if row["clockRate"] else None,
     )

@@ -1,18 +1,31 @@
-"""Puts the tables of a trace together from the rows of a recording: the last step of every profiler's importer."""
+"""Puts the tables of a trace together from the rows of a recording, and adds ops to a whole trace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows, at_rows
-from ..trace.column import MISSING, Column
+from ..trace.column import MISSING, Column, build_table, renumber, row_count
+from ..trace.column import take_rows as take_table_rows
 from ..trace.iterations import NEVER_NS, covered_within, iteration_table, whole_iteration
 from ..trace.signature import Signature
-from ..trace.tables import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Quality, Trace, Workload
+from ..trace.tables import (
+    TABLES,
+    CallTable,
+    IterationTable,
+    KernelTable,
+    Meta,
+    OpTable,
+    Phase,
+    Quality,
+    Trace,
+    Workload,
+)
+from .builder import build_groups
 from .gpu import (
     build_calls,
     build_collectives,
@@ -22,7 +35,6 @@ from .gpu import (
     count_launches_without_kernel,
     keep_unrun_kernels,
 )
-from .groups import build_groups
 from .ops import build_ops
 from .rows import MARK_LOADING, MARK_STEP, MarkRows, take_rows
 from .settle import Recording
@@ -43,7 +55,9 @@ def assemble(
     no op's inputs are. `group_ranks` has the ranks of process groups that a file tells elsewhere, by name. Importers
     `replace` the rest: producer, source format, platform, versions, devices.
     """
-    ops = build_ops(recording, _nothing_known(recording) if signature_of is None else signature_of)
+    if signature_of is None:
+        signature_of = np.full(int(recording.ops.signature.max(initial=0)) + 1, MISSING, dtype=np.int64)
+    ops = build_ops(recording, signature_of)
     calls = build_calls(recording, ops)
     kernels = build_kernels(recording, calls)
     calls = keep_unrun_kernels(calls, recording, kernels)
@@ -72,10 +86,6 @@ def assemble(
             events_dropped=recording.events_dropped + recording.far_count,
         ),
     )
-
-
-def _nothing_known(recording: Recording) -> Rows:
-    return np.full(int(recording.ops.signature.max(initial=0)) + 1, MISSING, dtype=np.int64)
 
 
 def _meta(recording: Recording, ops: OpTable) -> Meta:
@@ -114,3 +124,29 @@ def settle_steps(marks: MarkRows) -> tuple[Rows, Column]:
     steps = take_rows(steps, np.flatnonzero(np.append(True, steps.end_ns[1:] > latest[:-1])[: len(latest)]))
     until_next = np.append(steps.start_ns[1:], steps.end_ns[-1:])
     return steps.start_ns, np.minimum(steps.end_ns, until_next)
+
+
+def add_ops(trace: Trace, added: Sequence[OpTable], op: Column) -> Trace:
+    """Return the trace with ops added in order of start, and all that refers to ops renumbered.
+
+    `added`: tables whose rows follow each other, numbered from the trace's number of ops on, also where they name each
+    other. `op`: of every kernel, in the same numbers, -1 for none. Strings and signatures are the caller's matter.
+    """
+    tables = [trace.ops, *added]
+    count = sum(row_count(table) for table in tables)
+    columns = {item.name: np.concatenate([getattr(table, item.name) for table in tables]) for item in fields(OpTable)}
+    ops = build_table(OpTable, count, **columns)
+    order = np.argsort(ops.start_ns, kind="stable")
+    number: Rows = np.empty(count, dtype=np.int64)
+    number[order] = np.arange(count)
+    kernels = replace(trace.kernels, op=np.asarray(op).astype(trace.kernels.op.dtype))
+    whole = replace(trace, ops=take_table_rows(ops, order), kernels=kernels)
+    moved = replace(whole, **{name: renumber(getattr(whole, name), "ops", number) for name in TABLES})
+    without_op = (moved.kernels.call != MISSING) & (moved.kernels.op == MISSING)
+    quality = replace(
+        trace.quality,
+        kernels_without_op=int(without_op.sum()),
+        ops_without_shapes=int((moved.ops.signature == MISSING).sum()),
+    )
+    meta = replace(trace.meta, has_shapes=bool((moved.ops.signature != MISSING).any()))
+    return replace(moved, meta=meta, quality=quality)

@@ -1,19 +1,23 @@
-"""Gathers rows of every kind, part after part, while a file is read."""
+"""Gathers rows of every kind, part after part, while a file is read; numbers names and keeps what groups report."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
-from typing import TypeVar
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import numpy as np
 
-from ..trace.interner import Interner
-from .groups import GroupReport
-from .names import Names
+from ..trace.column import MISSING, Interner, build_table
+from ..trace.privacy import hide_private
+from ..trace.tables import GroupTable, MemberTable
 from .rows import EventRows, empty_rows, join_rows, row_count
 
 RowsT = TypeVar("RowsT", bound=EventRows)
+_UNNAMED: Final = frozenset({"", "None", "undefined", "default_pg"})
+_MESH_PREFIX: Final = "mesh_"
+"""What torch's DeviceMesh puts before the name of a dimension when it describes its groups."""
 
 
 class RecordingBuilder:
@@ -60,3 +64,55 @@ class RecordingBuilder:
         """Notice times that are no whole microseconds, where all were so far."""
         if self.is_whole_microseconds:
             self.is_whole_microseconds = not np.any(times_ns % 1000)
+
+
+class Names(Interner[str]):
+    """Number names; `texts` holds them without what tells of a person or a machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._known: dict[str, int] = {}
+
+    def __missing__(self, key: str) -> int:
+        text = hide_private(key)
+        self[key] = number = self._known.setdefault(text, len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """Hold what the first event of a process group says of it; ranks are empty where they are cut short."""
+
+    name: str
+    size: int
+    description: str
+    ranks: tuple[int, ...]
+
+
+def build_groups(
+    reports: Mapping[str, GroupReport], listed: Mapping[str, tuple[int, ...]], names: Names
+) -> tuple[GroupTable, MemberTable]:
+    """Return the groups that events named, in the order of their numbers, and the ranks of those that are known.
+
+    `listed` has the ranks that a file tells elsewhere, by the group's name. A group without a size counts its ranks.
+    """
+    found = [(report, report.ranks or listed.get(report.name, ())) for report in reports.values()]
+    if any(report.size < 1 and not ranks for report, ranks in found):
+        return build_table(GroupTable, 0), build_table(MemberTable, 0)
+    members = [(number, rank) for number, (report, ranks) in enumerate(found) for rank in ranks]
+    groups = build_table(
+        GroupTable,
+        len(found),
+        size=[max(report.size, len(ranks)) for report, ranks in found],
+        name=[
+            MISSING if report.description in _UNNAMED else names[report.description.removeprefix(_MESH_PREFIX)]
+            for report, _ in found
+        ],
+    )
+    table = build_table(
+        MemberTable, len(members), group=[number for number, _ in members], rank=[rank for _, rank in members]
+    )
+    return groups, table

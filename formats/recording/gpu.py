@@ -9,10 +9,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
-from ..trace.column import MISSING, Column, build_table
-from ..trace.interner import Interner
+from ..trace.column import MISSING, Column, Interner, build_table
 from ..trace.tables import CallTable, CollectiveTable, KernelKind, KernelTable, MemoryTable, SyncTable
-from .names import Names
+from .builder import Names
 from .nesting import enclosing_rows
 from .ops import Ops
 from .rows import CallRows, CollectiveRows, take_rows

@@ -92,9 +92,7 @@ def _find_phases(rows: OpRows, is_backward: Column, nesting: Nesting, marks: Mar
     in_clear = enclosing_rows(nest(clears), rows.thread, rows.start_ns, rows.end_ns) != MISSING
     is_step = (step != MISSING) & (~is_backward | in_hook[step]) | _named(rows, names, _OPTIMIZER_OPS)
     return np.select(
-        [is_step, is_backward, in_clear],
-        [Phase.OPTIMIZER, Phase.BACKWARD, Phase.OTHER],
-        default=Phase.FORWARD,
+        [is_step, is_backward, in_clear], [Phase.OPTIMIZER, Phase.BACKWARD, Phase.OTHER], default=Phase.FORWARD
     )
 
 

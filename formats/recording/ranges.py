@@ -12,9 +12,21 @@ import numpy as np
 from ...arrays import Mask, Rows, at_rows
 from ..trace.column import MISSING, Column
 from .builder import RecordingBuilder
+from .dtypes import SEPARATOR
 from .nesting import enclosing_rows, nest, parent_rows
-from .rows import MARK_OPTIMIZER, MARK_STEP, MARK_ZERO_GRAD, MarkRows, ModuleRows, OpRows, SpanRows, take_rows
-from .sizes import SEPARATOR
+from .rows import (
+    MARK_OPTIMIZER,
+    MARK_STEP,
+    MARK_ZERO_GRAD,
+    MarkRows,
+    ModuleRows,
+    OpRows,
+    SpanRows,
+    join_rows,
+    make_rows,
+    take_as,
+    take_rows,
+)
 
 _OP, _MODULE, _MARK, _NOTHING = range(4)
 _SUFFIX_STARTS: Final = (", seq = ", ", stashed seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")
@@ -69,10 +81,7 @@ class RangeCollector:
             start_ns=start_ns,
             duration_ns=duration_ns,
         )
-        marks = take_rows(rows, np.flatnonzero(rows.kind == _MARK))
-        self._builder.add(
-            MarkRows(name=marks.name, thread=marks.thread, start_ns=marks.start_ns, duration_ns=marks.duration_ns)
-        )
+        self._builder.add(take_as(MarkRows, rows, np.flatnonzero(rows.kind == _MARK)))
         self._parts.append(take_rows(rows, np.flatnonzero(rows.kind < _MARK)))
 
     def _read(self, text: str) -> tuple[int, int, int, int, int]:
@@ -104,8 +113,7 @@ class RangeCollector:
         """
         if not self._parts:
             return
-        parts = [np.concatenate([getattr(part, name) for part in self._parts]) for name in _COLUMNS]
-        rows = _RangeRows(**dict(zip(_COLUMNS, parts, strict=True)))
+        rows = join_rows(self._parts)
         rows = take_rows(rows, np.lexsort((np.arange(len(rows.name)), -rows.duration_ns, rows.start_ns)))
         nesting = nest(rows)
         parent = parent_rows(nesting)
@@ -113,23 +121,17 @@ class RangeCollector:
         launching = np.zeros(len(rows.name) + 1, dtype=bool)
         launching[innermost] = True
         is_op = rows.kind == _OP
-        self._add_modules(rows, ~is_op)
+        self._builder.add(take_as(ModuleRows, rows, ~is_op))
         self._add_ops(rows, is_op, parent)
         self._add_launching(rows, ~is_op & launching[:-1])
-
-    def _add_modules(self, rows: _RangeRows, chosen: Mask) -> None:
-        found = take_rows(rows, np.flatnonzero(chosen))
-        self._builder.add(
-            ModuleRows(name=found.name, thread=found.thread, start_ns=found.start_ns, duration_ns=found.duration_ns)
-        )
 
     def _add_launching(self, rows: _RangeRows, chosen: Mask) -> None:
         found = take_rows(rows, np.flatnonzero(chosen))
         texts = tuple(self._builder.modules)
         names = np.array([self._builder.names[texts[number]] for number in found.name.tolist()], dtype=np.int64)
-        unknown = np.full(len(names), MISSING, dtype=np.int64)
         inputs = np.full(len(names), self._builder.inputs[SEPARATOR], dtype=np.int64)
-        self._add(take_rows(found, np.arange(len(names))), names, unknown, unknown, inputs)
+        spans = {"thread": found.thread, "start_ns": found.start_ns, "duration_ns": found.duration_ns}
+        self._builder.add(make_rows(OpRows, len(names), name=names, signature=inputs, **spans))
 
     def _add_ops(self, rows: _RangeRows, is_op: Mask, parent: Rows) -> None:
         """Add the ops; those right below a call of autograd's engine tell which forward op they differentiate."""
@@ -144,21 +146,16 @@ class RangeCollector:
         sequence[parent[nodes]], forward_thread[parent[nodes]] = rows.sequence[nodes], 1
         chosen = np.flatnonzero(is_op)
         found = take_rows(rows, chosen)
-        self._add(found, found.name, sequence[chosen], forward_thread[chosen], found.inputs)
-
-    def _add(self, rows: _RangeRows, name: Rows, sequence: Rows, forward_thread: Rows, inputs: Rows) -> None:
         self._builder.add(
-            OpRows(
-                name=name,
-                thread=rows.thread,
-                start_ns=rows.start_ns,
-                duration_ns=rows.duration_ns,
-                sequence=sequence,
-                forward_thread=forward_thread,
-                signature=inputs,
-                external_id=np.full(len(name), MISSING, dtype=np.int64),
+            make_rows(
+                OpRows,
+                len(chosen),
+                name=found.name,
+                thread=found.thread,
+                start_ns=found.start_ns,
+                duration_ns=found.duration_ns,
+                sequence=sequence[chosen],
+                forward_thread=forward_thread[chosen],
+                signature=found.inputs,
             )
         )
-
-
-_COLUMNS: Final = ("name", "thread", "start_ns", "duration_ns", "kind", "sequence", "is_stashed", "inputs")

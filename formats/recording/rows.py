@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
-from ...arrays import Rows
-from ..trace.column import Column
+from ...arrays import Mask, Rows
+from ..trace.column import MISSING, Column
 
 RowsT = TypeVar("RowsT", bound="EventRows")
 TimedT = TypeVar("TimedT", bound="TimedRows")
 
+MAX_INT32: Final = 2**31 - 1
+_LATEST_NS: Final = 2**61
 MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD, MARK_LOADING = range(4)
 """What an annotation of the profiler's own marks."""
 
@@ -155,8 +158,24 @@ def row_count(rows: EventRows) -> int:
 
 def empty_rows(kind: type[RowsT]) -> RowsT:
     """Return no rows."""
-    shapes = {item.name: (0, 3) if item.name in ("grid", "block") else (0,) for item in fields(kind)}
-    return kind(**{name: np.zeros(shape, dtype=np.int64) for name, shape in shapes.items()})
+    return make_rows(kind, 0)
+
+
+def make_rows(kind: type[RowsT], count: int, /, **columns: object) -> RowsT:
+    """Return rows of columns, lists or one value for all; what is not given is not known: -1, grids and blocks 0.
+
+    >>> make_rows(SyncRows, 2, kind=[1, 3], start_ns=[5, 9], duration_ns=0).stream
+    array([-1, -1])
+    """
+    made = {}
+    for item in fields(kind):
+        shape = (count, 3) if item.name in ("grid", "block") else (count,)
+        value = columns.pop(item.name, 0 if len(shape) > 1 else MISSING)
+        made[item.name] = (
+            np.array(value, dtype=np.int64).reshape(shape) if isinstance(value, list)
+            else value if isinstance(value, np.ndarray) else np.full(shape, value, dtype=np.int64)
+        )  # fmt: skip
+    return kind(**made, **columns)
 
 
 def join_rows(parts: list[RowsT]) -> RowsT:
@@ -167,4 +186,50 @@ def join_rows(parts: list[RowsT]) -> RowsT:
 
 def take_rows(rows: RowsT, index: Rows) -> RowsT:
     """Return the rows at `index`, in that order."""
-    return type(rows)(**{item.name: getattr(rows, item.name)[index] for item in fields(rows)})
+    return take_as(type(rows), rows, index)
+
+
+def take_as(kind: type[RowsT], rows: EventRows, index: Rows | Mask | slice = slice(None)) -> RowsT:
+    """Return of the rows at `index` the columns that a kind has."""
+    return kind(**{item.name: getattr(rows, item.name)[index] for item in fields(kind)})
+
+
+def launching_calls(calls: CallRows, correlation: Rows) -> SpanRows:
+    """Return the calls that made a GPU work, whose activities have these correlations.
+
+    >>> calls = make_rows(CallRows, 3, correlation=[7, 0, 8], start_ns=[10, 20, 30])
+    >>> launching_calls(calls, np.array([0, 8])).start_ns
+    array([30])
+    """
+    return take_as(SpanRows, calls, np.isin(calls.correlation, correlation) & (calls.correlation > 0))
+
+
+def can_be_times(start_ns: Column, end_ns: Column) -> Mask:
+    """Say which starts and ends a recording may have: in order, and before the year 2043.
+
+    >>> can_be_times(np.array([5, 5, 5]), np.array([9, 4, 2**62]))
+    array([ True, False, False])
+    """
+    usable: Mask = (start_ns > -_LATEST_NS) & (end_ns < _LATEST_NS) & (end_ns >= start_ns)
+    return usable
+
+
+def up_to(values: Rows, most: int = MAX_INT32) -> Rows:
+    """Return the values from 0 to `most`, -1 for all others.
+
+    >>> up_to(np.array([7, -3, 2**31]))
+    array([ 7, -1, -1])
+    """
+    return np.where((values >= 0) & (values <= most), values, MISSING)
+
+
+def join_triples(columns: Mapping[str, Rows], names: Iterable[str]) -> Rows:
+    """Return three counts per row, zeros where one is missing or cannot be.
+
+    >>> join_triples({"x": np.array([64, 8]), "y": np.array([2, -1]), "z": np.array([1, 1])}, "xyz")
+    array([[64,  2,  1],
+           [ 0,  0,  0]])
+    """
+    triples = np.stack([columns[name] for name in names], axis=1)
+    is_good = np.all((triples >= 0) & (triples <= MAX_INT32), axis=1)
+    return np.where(is_good[:, None], triples, 0)

@@ -10,9 +10,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ..trace.column import MISSING
-from .builder import RecordingBuilder
-from .groups import GroupReport
-from .names import Names
+from .builder import GroupReport, Names, RecordingBuilder
 from .rows import (
     MARK_LOADING,
     CallRows,
@@ -89,7 +87,6 @@ def finish(builder: RecordingBuilder) -> Recording:
     syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
     tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != MARK_LOADING))]
     clock = _find_clock(builder, tables, [ops, calls])
-    op_row_of, kernel_row_of = _places(ops, clock), _places(kernels, clock)
     return Recording(
         ops=_settle(ops, clock),
         calls=_settle(calls, clock),
@@ -101,8 +98,8 @@ def finish(builder: RecordingBuilder) -> Recording:
         marks=_settle(marks, clock),
         modules=_settle(builder.rows(ModuleRows), clock),
         flows=_settle(builder.rows(FlowRows), clock),
-        op_row_of=op_row_of,
-        kernel_row_of=kernel_row_of,
+        op_row_of=_places(ops, clock),
+        kernel_row_of=_places(kernels, clock),
         far_count=sum(row_count(rows) - len(_near(rows, clock.middle_ns)) for rows in tables),
         names=builder.names,
         module_names=tuple(builder.modules),

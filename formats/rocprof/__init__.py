@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from .importer import read_csv, read_json
+from .csv_files import read_csv
+from .json_file import read_json
 
 __all__ = ["read_csv", "read_json"]

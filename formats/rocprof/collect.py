@@ -1,4 +1,4 @@
-"""Turns the records of rocprofv3, whichever file they are from, into the rows of a recording."""
+"""Turns the records of rocprofv3, whichever file they are from, into the rows of a recording; numbers its GPUs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from ...arrays import Mask, Rows
-from ...errors import TraceError
 from ..files.database import NULL
-from ..recording.activity import copy_name, is_collective
-from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
-from ..recording.dtypes import infer_dtypes
+from ..recording.dtypes import assemble_ranges
+from ..recording.kernel_names import copy_name, is_collective
 from ..recording.ranges import RangeCollector
-from ..recording.rows import CallRows, KernelRows, SpanRows, row_count
-from ..recording.settle import finish
-from ..recording.sizes import read_sizes
-from ..trace.column import MISSING
-from ..trace.limits import MAX_INTEGER
-from ..trace.tables import KernelKind, Trace
-from .agents import Agent, gpu_indices, read_devices
+from ..recording.rows import (
+    MAX_INT32,
+    CallRows,
+    KernelRows,
+    SpanRows,
+    can_be_times,
+    join_triples,
+    launching_calls,
+    make_rows,
+    up_to,
+)
+from ..trace.column import MAX_INTEGER
+from ..trace.privacy import hide_private
+from ..trace.tables import Device, KernelKind, Trace
 
 _DIRECTIONS: Final = {
     "HOST_TO_DEVICE": ("HtoD", "Host", "Device"),
@@ -32,9 +38,17 @@ _DIRECTIONS: Final = {
 }
 _DIRECTION_PREFIX: Final = "MEMORY_COPY_"
 _HOST_LOADED: Final = "DtoH"
-_LATEST_NS: Final = 2**61
-_MAX_INT32: Final = 2**31 - 1
 Columns = Mapping[str, Rows]
+KERNEL_COLUMNS: Final = (
+    "start", "end", "agent", "queue", "stream", "correlation", "vgpr", "lds",
+    "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+)  # fmt: skip
+COPY_COLUMNS: Final = ("start", "end", "source", "target", "stream", "correlation", "size")
+CALL_COLUMNS: Final = ("start", "end", "thread", "correlation")
+CPU, GPU = 1, 2
+"""`ROCPROFILER_AGENT_TYPE_CPU` and so on."""
+_KIB: Final = 1024
+_MHZ: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +73,7 @@ class Contents:
     ranges: Records
     agents: Sequence[Agent]
     agent_keys: Sequence[str]
-    """What the numbers of agents may be: `key`, or where files do not say which, `logical` and `node`."""
+    """What the numbers of agents may be: `key`, or where files do not say which, `logical_node_id` and `node_id`."""
     events_dropped: int = 0
     processes_left_out: int = 0
 
@@ -74,43 +88,31 @@ def build_trace(contents: Contents) -> Callable[[], Trace]:
     used = _add_kernels(builder, kernels, indices, streams) + _add_copies(builder, copies, indices)
     calls = _add_calls(builder, contents.calls)
     launching = np.concatenate([kernels.columns["correlation"], copies.columns["correlation"]])
-    _add_ranges(builder, contents.ranges, _launches(calls, launching))
+    _add_ranges(builder, contents.ranges, launching_calls(calls, launching))
     devices = read_devices(contents.agents, used)
 
     def build() -> Trace:
-        recording = finish(builder)
-        if not any(map(row_count, (recording.ops, recording.calls, recording.kernels))):
-            raise TraceError(
-                "found rocprofv3's output without a usable kernel, HIP call or range; record with "
-                "`rocprofv3 --kernel-trace --hip-trace --memory-copy-trace --marker-trace`"
-            )
-        signatures, signature_of = read_sizes(tuple(builder.inputs))
-        trace = assemble(recording, signatures=signatures, signature_of=signature_of)
-        trace = infer_dtypes(replace(trace, strings=tuple(recording.names.texts)))
-        return replace(
-            trace,
-            meta=replace(
-                trace.meta,
-                producer="rocprofv3",
-                source_format="rocprofv3",
-                capture="measured" if row_count(recording.kernels) else "host",
-                accelerator="hip",
-            ),
-            devices=devices,
-            quality=replace(trace.quality, processes_left_out=contents.processes_left_out),
+        trace = assemble_ranges(
+            builder,
+            nothing="found rocprofv3's output without a usable kernel, HIP call or range; record with "
+            "`rocprofv3 --kernel-trace --hip-trace --memory-copy-trace --marker-trace`",
+            producer="rocprofv3",
+            source_format="rocprofv3",
+            accelerator="hip",
         )
+        quality = replace(trace.quality, processes_left_out=contents.processes_left_out)
+        return replace(trace, devices=devices, quality=quality)
 
     return build
 
 
 def gpu_time_ns(columns: Columns) -> int:
     """Return how long kernels lasted in all, by which the busiest of several processes is known."""
-    return int(np.clip(columns["end"] - columns["start"], 0, _MAX_INT32)[_usable(columns)].sum())
+    return int(np.clip(columns["end"] - columns["start"], 0, MAX_INT32)[_usable(columns)].sum())
 
 
 def _usable(columns: Columns) -> Mask:
-    start, end = columns["start"], columns["end"]
-    return (start > -_LATEST_NS) & (end < _LATEST_NS) & (end >= start)
+    return can_be_times(columns["start"], columns["end"])
 
 
 def _kept(builder: RecordingBuilder, records: Records) -> tuple[list[str], dict[str, Rows]]:
@@ -126,25 +128,21 @@ def _add_kernels(
 ) -> tuple[int, ...]:
     texts, columns = _kept(builder, records)
     texts = [text.removesuffix(".kd") or "unknown kernel" for text in texts]
-    block = _triples(columns, "block")
+    block = join_triples(columns, ("block_x", "block_y", "block_z"))
     device = _devices(columns["agent"], indices)
     builder.add(
-        KernelRows(
+        make_rows(
+            KernelRows,
+            len(texts),
             name=builder.names.number(texts),
-            kind=np.array(
-                [KernelKind.COLLECTIVE if is_collective(text) else KernelKind.KERNEL for text in texts], dtype=np.int64
-            ),
-            start_ns=columns["start"],
-            duration_ns=columns["end"] - columns["start"],
-            correlation=columns["correlation"],
+            kind=[KernelKind.COLLECTIVE if is_collective(text) else KernelKind.KERNEL for text in texts],
+            **_times(columns),
             device=device,
-            stream=_small(columns[streams]),
-            grid=-(-_triples(columns, "grid") // np.maximum(block, 1)),
+            stream=up_to(columns[streams], MAX_INT32 - 1),
+            grid=-(-join_triples(columns, ("grid_x", "grid_y", "grid_z")) // np.maximum(block, 1)),
             block=block,
-            registers=_small(columns["vgpr"]),
-            shared_memory_bytes=_small(columns["lds"]),
-            size_bytes=np.full(len(texts), MISSING, dtype=np.int64),
-            occupancy=np.full(len(texts), MISSING, dtype=np.int64),
+            registers=up_to(columns["vgpr"], MAX_INT32 - 1),
+            shared_memory_bytes=up_to(columns["lds"], MAX_INT32 - 1),
         )
     )
     return tuple(np.unique(device).tolist())
@@ -155,23 +153,16 @@ def _add_copies(builder: RecordingBuilder, records: Records, indices: Mapping[in
     ways = [_DIRECTIONS.get(text.removeprefix(_DIRECTION_PREFIX), ("Unknown", "Unknown", "Unknown")) for text in texts]
     leaves = np.array([way[0] == _HOST_LOADED for way in ways], dtype=bool)
     device = _devices(np.where(leaves, columns["source"], columns["target"]), indices)
-    nothing = np.zeros((len(texts), 3), dtype=np.int64)
-    missing = np.full(len(texts), MISSING, dtype=np.int64)
     builder.add(
-        KernelRows(
+        make_rows(
+            KernelRows,
+            len(texts),
             name=builder.names.number([copy_name(*way) for way in ways]),
-            kind=np.full(len(texts), int(KernelKind.MEMCPY), dtype=np.int64),
-            start_ns=columns["start"],
-            duration_ns=columns["end"] - columns["start"],
-            correlation=columns["correlation"],
+            kind=KernelKind.MEMCPY,
+            **_times(columns),
             device=device,
-            stream=_small(columns["stream"]),
-            grid=nothing,
-            block=nothing,
-            registers=missing,
-            shared_memory_bytes=missing,
-            size_bytes=np.where(np.abs(columns["size"]) <= MAX_INTEGER, np.maximum(columns["size"], MISSING), MISSING),
-            occupancy=missing,
+            stream=up_to(columns["stream"], MAX_INT32 - 1),
+            size_bytes=up_to(columns["size"], MAX_INTEGER),
         )
     )
     return tuple(np.unique(device).tolist())
@@ -179,18 +170,12 @@ def _add_copies(builder: RecordingBuilder, records: Records, indices: Mapping[in
 
 def _add_calls(builder: RecordingBuilder, records: Records) -> CallRows:
     texts, columns = _kept(builder, records)
-    nothing = np.zeros((len(texts), 3), dtype=np.int64)
-    missing = np.full(len(texts), MISSING, dtype=np.int64)
-    rows = CallRows(
+    rows = make_rows(
+        CallRows,
+        len(texts),
         name=builder.names.number([text or "unknown call" for text in texts]),
         thread=builder.threads.number(columns["thread"].tolist()),
-        start_ns=columns["start"],
-        duration_ns=columns["end"] - columns["start"],
-        correlation=columns["correlation"],
-        kernel=missing,
-        grid=nothing,
-        block=nothing,
-        shared_memory_bytes=missing,
+        **_times(columns),
     )
     builder.add(rows)
     return rows
@@ -204,31 +189,18 @@ def _add_ranges(builder: RecordingBuilder, records: Records, launches: SpanRows)
     collector.finish(launches)
 
 
-def _launches(calls: CallRows, launching: Rows) -> SpanRows:
-    """Return the calls that made a GPU work."""
-    index = np.flatnonzero(np.isin(calls.correlation, np.unique(launching)) & (calls.correlation > 0))
-    return SpanRows(
-        name=calls.name[index],
-        thread=calls.thread[index],
-        start_ns=calls.start_ns[index],
-        duration_ns=calls.duration_ns[index],
-    )
+def _times(columns: Columns) -> dict[str, Rows]:
+    return {
+        "start_ns": columns["start"],
+        "duration_ns": columns["end"] - columns["start"],
+        "correlation": columns["correlation"],
+    }
 
 
 def _devices(agent: Rows, indices: Mapping[int, int]) -> Rows:
     """Return the index of each GPU; an agent that no record tells of counts as the first one."""
     numbers, which = np.unique(agent, return_inverse=True)
     return np.array([indices.get(number, 0) for number in numbers.tolist()], dtype=np.int64)[which]
-
-
-def _triples(columns: Columns, name: str) -> Rows:
-    triples = np.stack([columns[f"{name}_{axis}"] for axis in "xyz"], axis=1)
-    is_good = np.all((triples >= 0) & (triples <= _MAX_INT32), axis=1)
-    return np.where(is_good[:, None], triples, 0)
-
-
-def _small(values: Rows) -> Rows:
-    return np.where((values >= 0) & (values < _MAX_INT32), values, MISSING)
 
 
 def no_records(columns: Sequence[str]) -> Records:
@@ -241,9 +213,82 @@ def unknown(count: int) -> Rows:
     return np.full(count, NULL, dtype=np.int64)
 
 
-KERNEL_COLUMNS: Final = (
-    "start", "end", "agent", "queue", "stream", "correlation", "vgpr", "lds",
-    "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
-)  # fmt: skip
-COPY_COLUMNS: Final = ("start", "end", "source", "target", "stream", "correlation", "size")
-CALL_COLUMNS: Final = ("start", "end", "thread", "correlation")
+class Handle(Struct, frozen=True):
+    """Hold the number by which records mean something else."""
+
+    handle: int = -1
+
+
+class MemoryBank(Struct, frozen=True):
+    """Hold the size of an agent's memory."""
+
+    size_in_bytes: int = 0
+
+
+class Agent(Struct, frozen=True):
+    """Describe a processor by rocprofv3's own names: `node_id` counts all, `logical_node_id` those in the process."""
+
+    id: Handle = Handle()
+    type: int = 0
+    node_id: int = -1
+    logical_node_id: int = -1
+    name: str = ""
+    """The architecture, `gfx942`."""
+    product_name: str = ""
+    cu_count: int = 0
+    wave_front_size: int = 0
+    max_waves_per_cu: int = 0
+    lds_size_in_kb: int = 0
+    workgroup_max_size: int = 0
+    max_engine_clk_fcompute: int = 0
+    """MHz."""
+    mem_banks: list[MemoryBank] = []
+
+    @property
+    def key(self) -> int:
+        """Return the number by which other records mean it, in JSON and SQLite."""
+        return self.id.handle
+
+
+def _gpus(agents: Sequence[Agent]) -> list[Agent]:
+    return sorted((agent for agent in agents if agent.type == GPU), key=lambda agent: (agent.node_id, agent.key))
+
+
+def gpu_indices(agents: Sequence[Agent], used: Rows, keys: Sequence[str]) -> Mapping[int, int]:
+    """Return the index of each GPU among them by the number that records give it.
+
+    `keys` names what that number may be: the first is taken under which all that ran kernels are GPUs.
+    Without a list, or where none fits, those used are numbered.
+    """
+    gpus = _gpus(agents)
+    for key in keys:
+        found = {int(getattr(agent, key)): index for index, agent in enumerate(gpus)}
+        if len(found) == len(gpus) and set(used.tolist()) <= found.keys():
+            return found
+    return {number: index for index, number in enumerate(np.unique(used).tolist())}
+
+
+def read_devices(agents: Sequence[Agent], used: Sequence[int]) -> tuple[Device, ...]:
+    """Return the GPUs that ran something, by their index; the first one where none did."""
+    found = [_device(agent, index) for index, agent in enumerate(_gpus(agents)) if index in used or not used]
+    return tuple(found if used else found[:1])
+
+
+def _device(agent: Agent, index: int) -> Device:
+    return Device(
+        index=index,
+        name=hide_private(agent.product_name or agent.name or "unknown GPU"),
+        compute_capability=agent.name if agent.name.startswith("gfx") and agent.name.isalnum() else None,
+        sm_count=_possible(agent.cu_count),
+        memory_bytes=_possible(max((bank.size_in_bytes for bank in agent.mem_banks), default=0)),
+        warp_size=_possible(agent.wave_front_size),
+        max_threads_per_block=_possible(agent.workgroup_max_size),
+        max_threads_per_sm=_possible(max(agent.max_waves_per_cu, 0) * max(agent.wave_front_size, 0)),
+        shared_memory_per_sm_bytes=_possible(agent.lds_size_in_kb * _KIB),
+        sm_clock_hz=(_possible(agent.max_engine_clk_fcompute) or 0) * _MHZ or None,
+    )
+
+
+def _possible(value: int) -> int | None:
+    """Return what a trace can hold; 0 stands for what is not known."""
+    return value if 0 < value <= MAX_INTEGER else None

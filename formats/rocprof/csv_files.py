@@ -14,22 +14,29 @@ import numpy as np
 from ...arrays import Rows
 from ...errors import TraceError
 from ..files.database import NULL
-from ..files.source import ImportSource
+from ..files.importers import Progress
+from ..files.source import ImportSource, ReadOptions
 from ..trace.tables import Trace
-from .agents import Agent
-from .collect import CALL_COLUMNS, COPY_COLUMNS, KERNEL_COLUMNS, Contents, Records, build_trace, no_records
+from .collect import (
+    CALL_COLUMNS,
+    COPY_COLUMNS,
+    CPU,
+    GPU,
+    KERNEL_COLUMNS,
+    Agent,
+    Contents,
+    Handle,
+    MemoryBank,
+    Records,
+    build_trace,
+    no_records,
+)
 
 _KERNELS, _COPIES, _CALLS, _RANGES, _AGENTS = "kernel_trace", "memory_copy_trace", "hip_api_trace", "marker", "agent"
 _FILES: Final = {
-    "kernel_trace": _KERNELS,
-    "memory_copy_trace": _COPIES,
-    "hip_api_trace": _CALLS,
-    "hip_trace": _CALLS,
-    "hip_runtime_trace": _CALLS,
-    "marker_api_trace": _RANGES,
-    "marker_trace": _RANGES,
-    "agent_info": _AGENTS,
-}
+    "kernel_trace": _KERNELS, "memory_copy_trace": _COPIES, "hip_api_trace": _CALLS, "hip_trace": _CALLS,
+    "hip_runtime_trace": _CALLS, "marker_api_trace": _RANGES, "marker_trace": _RANGES, "agent_info": _AGENTS,
+}  # fmt: skip
 """What ends the name of each file, and what it holds."""
 _NAME: Final = re.compile(rf"(?P<prefix>.*?)_?(?P<kind>{'|'.join(_FILES)})\.csv(?:\.gz)?")
 _NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\Z")
@@ -101,13 +108,16 @@ def _number(text: str) -> int:
     return NULL if match is None else int(match[1])
 
 
-def read_files(source: ImportSource) -> Callable[[], Trace]:
+def read_csv(source: ImportSource, *, options: ReadOptions, progress: Progress | None = None) -> Callable[[], Trace]:  # noqa: ARG001
     """Read a CSV file of rocprofv3 and those of the same run beside it, and return what builds their trace."""
-    tables = _tables(source)
+    data = source.read()
+    tables = _tables(source, data)
     source.release()
     kernels = _records(tables, _KERNELS, KERNEL_COLUMNS)
     copies = _records(tables, _COPIES, COPY_COLUMNS)
     ranges = _records(tables, _RANGES, CALL_COLUMNS)
+    if progress is not None:
+        progress(len(data), len(data))
     return build_trace(
         Contents(
             kernels=kernels,
@@ -115,15 +125,15 @@ def read_files(source: ImportSource) -> Callable[[], Trace]:
             calls=_records(tables, _CALLS, CALL_COLUMNS),
             ranges=_only_ranges(tables.get(_RANGES), ranges),
             agents=_agents(tables.get(_AGENTS)),
-            agent_keys=("logical", "node"),
+            agent_keys=("logical_node_id", "node_id"),
             events_dropped=sum(table.dropped_count for table in tables.values()),
         )
     )
 
 
-def _tables(source: ImportSource) -> dict[str, _Table]:
+def _tables(source: ImportSource, data: bytes) -> dict[str, _Table]:
     """Return the tables of a run by what they hold: which file the source is tells its header."""
-    own = _Table(source.name, source.read())
+    own = _Table(source.name, data)
     tables = {_kind_of(own): own}
     for kind, path in _siblings(source.path):
         if kind not in tables:
@@ -185,23 +195,17 @@ def _only_ranges(table: _Table | None, records: Records) -> Records:
 def _agents(table: _Table | None) -> list[Agent]:
     if table is None:
         return []
-    numbers = {name: np.maximum(table.integers(name), 0).tolist() for name in _AGENT_NUMBERS}
+    numbers = {name.lower(): np.maximum(table.integers(name), 0).tolist() for name in _AGENT_NUMBERS}
     types, names, products = (table.texts(name) for name in ("Agent_Type", "Name", "Product_Name"))
+    memory = np.maximum(table.integers("Local_Mem_Size"), 0).tolist()
     return [
         Agent(
-            key=row,
-            node=numbers["Node_Id"][row],
-            logical=numbers["Logical_Node_Id"][row],
-            is_gpu=types[row] == "GPU",
+            id=Handle(row),
+            type=GPU if types[row] == "GPU" else CPU,
             name=names[row],
             product_name=products[row],
-            cu_count=numbers["Cu_Count"][row],
-            wave_size=numbers["Wave_Front_Size"][row],
-            most_waves_per_cu=numbers["Max_Waves_Per_Cu"][row],
-            lds_kib=numbers["Lds_Size_In_Kb"][row],
-            largest_workgroup=numbers["Workgroup_Max_Size"][row],
-            clock_mhz=numbers["Max_Engine_Clk_Fcompute"][row],
-            memory_bytes=numbers["Local_Mem_Size"][row],
+            mem_banks=[MemoryBank(memory[row])],
+            **{name: values[row] for name, values in numbers.items()},
         )
         for row in range(table.row_count)
     ]
@@ -209,5 +213,5 @@ def _agents(table: _Table | None) -> list[Agent]:
 
 _AGENT_NUMBERS: Final = (
     "Node_Id", "Logical_Node_Id", "Cu_Count", "Wave_Front_Size", "Max_Waves_Per_Cu", "Lds_Size_In_Kb",
-    "Workgroup_Max_Size", "Max_Engine_Clk_Fcompute", "Local_Mem_Size",
+    "Workgroup_Max_Size", "Max_Engine_Clk_Fcompute",
 )  # fmt: skip

@@ -9,20 +9,14 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError
+from ..files.importers import Progress
+from ..files.source import ImportSource, ReadOptions
 from ..trace.tables import Trace
-from .agents import Agent
-from .collect import Contents, Records, build_trace, gpu_time_ns
+from .collect import Agent, Contents, Handle, Records, build_trace, gpu_time_ns
 
-_GPU: Final = 2
-"""`ROCPROFILER_AGENT_TYPE_GPU`."""
-_CPU: Final = 1
 _MARKER_TEXTS: Final = ("roctxRange", "roctxThreadRange", "roctxProcessRange")
 """Calls whose message is what a range says."""
 _LIMIT: Final = 2**62
-
-
-class _Handle(msgspec.Struct, frozen=True):
-    handle: int = -1
 
 
 class _Correlation(msgspec.Struct, frozen=True):
@@ -36,8 +30,8 @@ class _Dimensions(msgspec.Struct, frozen=True):
 
 
 class _Dispatch(msgspec.Struct, frozen=True):
-    agent_id: _Handle = _Handle()
-    queue_id: _Handle = _Handle()
+    agent_id: Handle = Handle()
+    queue_id: Handle = Handle()
     kernel_id: int = -1
     group_segment_size: int = -1
     workgroup_size: _Dimensions = _Dimensions()
@@ -53,10 +47,10 @@ class _Record(msgspec.Struct, frozen=True):
     operation: int = -1
     thread_id: int = -1
     correlation_id: _Correlation = _Correlation()
-    stream_id: _Handle = _Handle()
+    stream_id: Handle = Handle()
     dispatch_info: _Dispatch = _Dispatch()
-    src_agent_id: _Handle = _Handle()
-    dst_agent_id: _Handle = _Handle()
+    src_agent_id: Handle = Handle()
+    dst_agent_id: Handle = Handle()
     bytes: int = -1
 
 
@@ -92,28 +86,8 @@ class _Symbol(msgspec.Struct, frozen=True):
     arch_vgpr_count: int = -1
 
 
-class _Bank(msgspec.Struct, frozen=True):
-    size_in_bytes: int = 0
-
-
-class _AgentRecord(msgspec.Struct, frozen=True):
-    id: _Handle = _Handle()
-    type: int = 0
-    node_id: int = -1
-    logical_node_id: int = -1
-    name: str = ""
-    product_name: str = ""
-    cu_count: int = 0
-    wave_front_size: int = 0
-    max_waves_per_cu: int = 0
-    lds_size_in_kb: int = 0
-    workgroup_max_size: int = 0
-    max_engine_clk_fcompute: int = 0
-    mem_banks: list[_Bank] = []
-
-
 class _Process(msgspec.Struct, frozen=True):
-    agents: list[_AgentRecord] = []
+    agents: list[Agent] = []
     strings: _Strings = _Strings()
     kernel_symbols: list[_Symbol] = []
     buffer_records: _Records = _Records()
@@ -123,11 +97,10 @@ class _Document(msgspec.Struct, frozen=True, rename={"tool": "rocprofiler-sdk-to
     tool: list[_Process] | _Process
 
 
-_AGENT_DECODER: Final = msgspec.json.Decoder(_AgentRecord)
-
-
-def read_document(data: bytes) -> Callable[[], Trace]:
-    """Read a file; of several processes the one whose kernels last longest is taken."""
+def read_json(source: ImportSource, *, options: ReadOptions, progress: Progress | None = None) -> Callable[[], Trace]:  # noqa: ARG001
+    """Return what builds the trace of a file; of several processes the one whose kernels last longest is taken."""
+    data = source.read()
+    source.release()
     try:
         document = msgspec.json.decode(data, type=_Document)
     except msgspec.ValidationError as error:
@@ -138,6 +111,8 @@ def read_document(data: bytes) -> Callable[[], Trace]:
     if not processes:
         raise TraceError("$.rocprofiler-sdk-tool: found an empty list, expected a process")
     contents = [_read_process(process, len(processes) - 1) for process in processes]
+    if progress is not None:
+        progress(len(data), len(data))
     return build_trace(max(contents, key=lambda item: gpu_time_ns(item.kernels.columns)))
 
 
@@ -162,7 +137,7 @@ def _read_process(process: _Process, others: int) -> Contents:
         ranges=Records(
             texts=[marker_texts.get(item.correlation_id.internal, "") for item in ranges], columns=_spans(ranges)
         ),
-        agents=[_agent(item) for item in process.agents],
+        agents=process.agents,
         agent_keys=("key",),
         processes_left_out=others,
     )
@@ -214,39 +189,3 @@ def _operation(kinds: Sequence[_Kind], record: _Record) -> str:
         return ""
     operations = kinds[record.kind].operations
     return operations[record.operation] if 0 <= record.operation < len(operations) else ""
-
-
-def _agent(record: _AgentRecord) -> Agent:
-    return Agent(
-        key=record.id.handle,
-        node=record.node_id,
-        logical=record.logical_node_id,
-        is_gpu=record.type == _GPU,
-        name=record.name,
-        product_name=record.product_name,
-        cu_count=max(record.cu_count, 0),
-        wave_size=max(record.wave_front_size, 0),
-        most_waves_per_cu=max(record.max_waves_per_cu, 0),
-        lds_kib=max(record.lds_size_in_kb, 0),
-        largest_workgroup=max(record.workgroup_max_size, 0),
-        clock_mhz=max(record.max_engine_clk_fcompute, 0),
-        memory_bytes=max((bank.size_in_bytes for bank in record.mem_banks), default=0),
-    )
-
-
-def read_agent(data: bytes, *, key: int, node: int, logical: int, is_gpu: bool, name: str, product_name: str) -> Agent:
-    """Return an agent of which a database tells the rest in JSON; what cannot be read of that is not known."""
-    try:
-        record = _AGENT_DECODER.decode(data or b"{}")
-    except (msgspec.DecodeError, RecursionError):
-        record = _AgentRecord()
-    told = msgspec.structs.replace(
-        record,
-        id=_Handle(key),
-        type=_GPU if is_gpu else _CPU,
-        node_id=node,
-        logical_node_id=logical,
-        name=name or record.name,
-        product_name=product_name or record.product_name,
-    )
-    return _agent(told)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
 from ..files.database import NULL, Database
 from ..trace.tables import Trace
-from .agents import Agent
-from .collect import Contents, Records, build_trace, unknown
+from .collect import CPU, GPU, Agent, Contents, Handle, Records, build_trace, unknown
 
 _PREFIX: Final = "rocpd_"
 _DISPATCHES: Final = "rocpd_kernel_dispatch"
 _REGIONS: Final = "rocpd_region"
 _MARKER_WORD: Final = "MARKER"
 _HIP_WORD: Final = "HIP"
-_SIZES: Final = ("x", "y", "z")
+_AGENTS: Final = msgspec.json.Decoder(Agent)
 
 
 def is_rocpd(database: Database) -> bool:
@@ -114,19 +115,12 @@ class _Reader:
     def messages(self) -> dict[int, str]:
         """Return what rocTX ranges say, by event: their name is that of the call that made them."""
         found: dict[int, str] = {}
-        columns = self._database.columns("rocpd_event" + self._suffix)
-        if "extdata" in columns:
-            import msgspec
-
-            for batch in self._database.read("rocpd_event" + self._suffix, ("id",), ("extdata",)):
-                for number, text in zip(batch.integers["id"].tolist(), batch.texts["extdata"], strict=True):
-                    if text and '"message"' in text:
-                        try:
-                            value = msgspec.json.decode(text, type=dict[str, object]).get("message")
-                        except (msgspec.DecodeError, RecursionError):
-                            continue
-                        if isinstance(value, str):
-                            found[number] = value
+        for batch in self._database.read("rocpd_event" + self._suffix, ("id",), ("extdata",)):
+            for number, text in zip(batch.integers["id"].tolist(), batch.texts["extdata"], strict=True):
+                if text and '"message"' in text:
+                    with suppress(msgspec.DecodeError, RecursionError):
+                        value = msgspec.json.decode(text, type=dict[str, object]).get("message")
+                        found |= {number: value} if isinstance(value, str) else {}
         return found
 
     def kernels(self) -> Records:
@@ -139,7 +133,7 @@ class _Reader:
         sizes = {
             f"{own}_{axis}": self.column(_DISPATCHES, f"{theirs}_size_{axis}")
             for own, theirs in (("grid", "grid"), ("block", "workgroup"))
-            for axis in _SIZES
+            for axis in "xyz"
         }
         return Records(
             texts=[names.get(number) or plain.get(number, "") for number in kernel.tolist()],
@@ -164,24 +158,26 @@ class _Reader:
 
     def agents(self) -> list[Agent]:
         """Return the agents; their further properties are a JSON text that rocprofv3's JSON output holds, too."""
-        from .json_file import read_agent
-
         found = []
         table = "rocpd_info_agent" + self._suffix
         for batch in self._database.read(
             table, ("id", "absolute_index", "logical_index"), ("type", "name", "product_name", "extdata")
         ):
-            for row, number in enumerate(batch.integers["id"].tolist()):
-                text = {name: values[row] or "" for name, values in batch.texts.items()}
+            numbers = (column.tolist() for column in batch.integers.values())
+            for key, node, logical, kind, name, product_name, told in zip(*numbers, *batch.texts.values(), strict=True):
+                try:
+                    agent = _AGENTS.decode(told or "{}")
+                except (msgspec.DecodeError, RecursionError):
+                    agent = Agent()
                 found.append(
-                    read_agent(
-                        text["extdata"].encode(),
-                        key=number,
-                        node=int(batch.integers["absolute_index"][row]),
-                        logical=int(batch.integers["logical_index"][row]),
-                        is_gpu=text["type"] == "GPU",
-                        name=text["name"],
-                        product_name=text["product_name"],
+                    msgspec.structs.replace(
+                        agent,
+                        id=Handle(key),
+                        type=GPU if kind == "GPU" else CPU,
+                        node_id=node,
+                        logical_node_id=logical,
+                        name=name or agent.name,
+                        product_name=product_name or agent.product_name,
                     )
                 )
         return found
@@ -200,6 +196,5 @@ def _look_up(table: tuple[Rows, Rows], keys: Rows) -> Rows:
 def _select(texts: list[str], columns: dict[str, Rows], chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Records:
     index = np.flatnonzero(chosen)
     return Records(
-        texts=[texts[row] for row in index.tolist()],
-        columns={name: values[index] for name, values in columns.items()},
+        texts=[texts[row] for row in index.tolist()], columns={name: values[index] for name, values in columns.items()}
     )

@@ -81,24 +81,9 @@ FIRST_RESULT_ONLY: Final = frozenset(
 )
 """Ops whose further results (log-sum-exps) stay in float32."""
 
-FIRST_INPUT_RULES: Final = frozenset(
-    [
-        "native_batch_norm",
-        "cudnn_batch_norm",
-        "batch_norm",
-        "_batch_norm_impl_index",
-        "miopen_batch_norm",
-        "embedding",
-        "_embedding_bag",
-        "native_batch_norm_backward",
-        "cudnn_batch_norm_backward",
-        "miopen_batch_norm_backward",
-        "index",
-        "select_scatter",
-        "zeros_like",
-        "ones_like",
-        "empty_like",
-        "full_like",
-    ]
-)
+FIRST_INPUT_RULES: Final = frozenset({
+    "native_batch_norm", "cudnn_batch_norm", "batch_norm", "_batch_norm_impl_index", "miopen_batch_norm", "embedding",
+    "_embedding_bag", "native_batch_norm_backward", "cudnn_batch_norm_backward", "miopen_batch_norm_backward", "index",
+    "select_scatter", "zeros_like", "ones_like", "empty_like", "full_like",
+})  # fmt: skip
 """Ops that yield the type of their first tensor, whatever their parameters and statistics are in; those stay."""

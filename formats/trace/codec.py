@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,9 +18,7 @@ from ...errors import TraceError
 from ..files.detect import BYTE_ORDER_MARK
 from ..files.source import ImportSource, ReadOptions
 from .column import Column, ColumnSpec, Table, columns, row_count
-from .fields import decode_record, encode_record
-from .migrations import can_migrate, migrate
-from .misfit import describe, misfit
+from .fields import decode_record, describe, encode_record, misfit
 from .printable import escape_json
 from .signature_json import decode_signatures, encode_signature
 from .tables import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
@@ -41,6 +40,9 @@ _Document = msgspec.defstruct(
     + [("quality", msgspec.Raw, _ABSENT)],
 )
 _Header = msgspec.defstruct("_Header", [("format", msgspec.Raw, _ABSENT), ("version", msgspec.Raw, _ABSENT)])
+Document = dict[str, Any]
+MIGRATIONS: Final[dict[int, Callable[[Document], Document]]] = {}
+"""By major version: takes a whole document of that version and returns it as the next one has it. 1 is the first."""
 
 
 class _OlderVersionError(Exception):
@@ -288,3 +290,32 @@ def _first_value(text: bytes, path: str) -> object:
     except (ValueError, RecursionError):
         return readable
     return _load(msgspec.Raw(readable[:end].encode()), path)
+
+
+def can_migrate(major: int) -> bool:
+    """Say whether there is a way from a major version to the one that is read.
+
+    >>> can_migrate(0)
+    False
+    """
+    return all(step in MIGRATIONS for step in range(major, _current()))
+
+
+def migrate(data: bytes, version: str) -> bytes:
+    """Return a trace of an older major version as the current one has it, and tell the log of it.
+
+    Raises TraceError where the document is not what its version says.
+    """
+    try:
+        document = orjson.loads(data)
+        for step in range(int(version.partition(".")[0]), _current()):
+            document = MIGRATIONS[step](document)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TraceError(f"trace format {version} cannot be brought to {FORMAT_VERSION}: {error}") from None
+    document["version"] = FORMAT_VERSION
+    logging.getLogger(__name__).warning("trace format %s was read as %s", version, FORMAT_VERSION)
+    return orjson.dumps(document)
+
+
+def _current() -> int:
+    return int(FORMAT_VERSION.partition(".")[0])

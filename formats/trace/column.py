@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import at_rows
+from ...arrays import Rows, at_rows
 
 Column = npt.NDArray[Any]
 MISSING = -1
 """Stands for "none" or "not recorded" in integer columns that allow it."""
+ItemT = TypeVar("ItemT", bound=Hashable)
+MAX_INTEGER: Final = 2**53
+"""Largest magnitude in columns and records: every JSON reader holds it exactly, and sums of two cannot wrap in int64.
+
+As a time it is 104 days.
+"""
+MIN_SCALAR: Final = -(2**63)
+MAX_SCALAR: Final = 2**63 - 1
+"""Range of integers in signatures: what torch itself passes (an open slice ends at 2**63 - 1)."""
 
 
 class Table:
@@ -64,16 +73,13 @@ def column(
     """Declare a column as a dataclass field; see `ColumnSpec` for the arguments."""
     if refers_to is not None and minimum is None:
         minimum = 0 if default is None else default
-    spec = {
-        "dtype": dtype,
-        "doc": doc,
-        "default": default,
-        "minimum": minimum,
-        "maximum": maximum,
-        "refers_to": refers_to,
-        "width": width,
-    }
-    return field(metadata={"column": spec})
+    spec = {"dtype": dtype, "doc": doc, "default": default, "minimum": minimum, "maximum": maximum}
+    return field(metadata={"column": spec | {"refers_to": refers_to, "width": width}})
+
+
+def optional(dtype: str, doc: str, *, refers_to: str | None = None) -> Any:
+    """Declare a column whose values may be missing, and which a file may leave out."""
+    return column(dtype, doc, default=MISSING, minimum=MISSING, refers_to=refers_to)
 
 
 def columns(table: type[Table] | Table) -> Iterator[ColumnSpec]:
@@ -154,3 +160,32 @@ def tables_equal(left: Table, right: Table) -> bool:
     return type(left) is type(right) and all(
         np.array_equal(getattr(left, spec.name), getattr(right, spec.name)) for spec in columns(left)
     )
+
+
+class Interner(dict[ItemT, int]):
+    """Number distinct items from 0 in order of first appearance; its keys are the items in that order.
+
+    `interner[item]` runs at the speed of a lookup, and gives an item that is new the next number.
+    """
+
+    def __missing__(self, item: ItemT) -> int:
+        self[item] = number = len(self)
+        return number
+
+    def number(self, items: Sequence[ItemT]) -> Rows:
+        """Return the number of each item."""
+        return np.fromiter(map(self.__getitem__, items), dtype=np.int64, count=len(items))
+
+
+def is_countable(shape: Iterable[int]) -> bool:
+    """Say whether torch could number the elements of a tensor; sizes of 0 are left out.
+
+    >>> is_countable((2**31, 2**31)), is_countable((2**32, 2**32))
+    (True, False)
+    """
+    count = 1
+    for size in shape:
+        count *= size or 1
+        if count > MAX_SCALAR:  # at once: the product of a hostile shape has no end of digits
+            return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import math
 import textwrap
 from collections.abc import Callable, Mapping
@@ -12,13 +13,17 @@ from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from .limits import MAX_INTEGER
-from .misfit import check_text, describe, misfit
+import msgspec
+
+from ...errors import TraceError
+from .column import MAX_INTEGER
 
 RecordT = TypeVar("RecordT")
 
 KIND_WORDS: dict[type, str] = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 _NO_DEFAULT = object()
+LONGEST_QUOTE = 60
+LONGEST_INTEGER = 10**40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +144,35 @@ def _check_value(spec: FieldSpec, value: Any, path: str) -> None:
     if type(value) is float and not 0 <= value < math.inf:
         raise misfit(path, "a number ≥ 0", describe(value))
     return None
+
+
+def misfit(path: str, expected: str, found: str) -> TraceError:
+    """Return the error for the value at the JSON path `path`."""
+    return TraceError(f"{path}: expected {expected}, found {found}")
+
+
+def describe(value: object) -> str:
+    """Say in a few words what a value is, as JSON would write it."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str):
+        text = json.dumps(value)
+        return f"the string {text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + '…'}"
+    if isinstance(value, int) and abs(value) > LONGEST_INTEGER:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    return "an object" if isinstance(value, dict | msgspec.Struct) else f"a {type(value).__name__}"
+
+
+def check_text(value: object, path: str) -> None:
+    """Raise TraceError unless `value` is a string that UTF-8 can hold."""
+    if type(value) is not str:
+        raise misfit(path, "a string", describe(value))
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise misfit(path, "Unicode text", f"half of a surrogate pair at character {error.start}") from None

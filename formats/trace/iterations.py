@@ -23,11 +23,7 @@ Nanoseconds = npt.NDArray[np.int64]
 
 
 def iteration_table(
-    step_start_ns: npt.ArrayLike,
-    step_end_ns: npt.ArrayLike,
-    *,
-    launch_ns: npt.ArrayLike,
-    kernel_end_ns: npt.ArrayLike,
+    step_start_ns: npt.ArrayLike, step_end_ns: npt.ArrayLike, *, launch_ns: npt.ArrayLike, kernel_end_ns: npt.ArrayLike
 ) -> IterationTable:
     """Return the iterations of a capture whose host-side steps are given (sorted, not overlapping).
 
@@ -138,11 +134,7 @@ def work_done(trace: Trace) -> Floats:
 
 
 def work_by_iteration(
-    table: IterationTable,
-    *,
-    launch_ns: npt.ArrayLike,
-    start_ns: npt.ArrayLike,
-    duration_ns: npt.ArrayLike,
+    table: IterationTable, *, launch_ns: npt.ArrayLike, start_ns: npt.ArrayLike, duration_ns: npt.ArrayLike
 ) -> npt.NDArray[np.float64]:
     """Return the GPU time of each iteration: of what it launches, and, of unknown launch (`NEVER_NS`), starts in it.
 

@@ -60,7 +60,7 @@ def _field_cells(field: FieldSpec) -> tuple[str, str]:
 
 def _render_table(name: str, table: type[Table]) -> str:
     lines = [f"### `{name}`", "", _first_sentence(table), "", "| column | value | left out means | meaning |"]
-    return "\n".join([*lines, "|---|---|---|---|", *[_column_row(spec) for spec in columns(table)], ""])
+    return "\n".join([*lines, "|---|---|---|---|", *map(_column_row, columns(table)), ""])
 
 
 def _column_row(spec: ColumnSpec) -> str:

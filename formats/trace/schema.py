@@ -10,9 +10,8 @@ import sys
 from typing import Any, Final
 
 from ..files.open import write_atomic
-from .column import ColumnSpec, Table, columns
+from .column import MAX_INTEGER, MAX_SCALAR, ColumnSpec, Table, columns
 from .fields import FieldSpec, field_docs, record_fields
-from .limits import MAX_INTEGER, MAX_SCALAR
 from .tables import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality
 from .validate import column_range
 
@@ -131,10 +130,7 @@ def _signature_schemas() -> dict[str, Schema]:
             "description": "The torch dtype's name; sizes; strides in elements where recorded, as many as sizes; "
             "of a sparse tensor the sizes of the values that it stores.",
             "type": "object",
-            "properties": {
-                "dtype": {"type": "string"},
-                **dict.fromkeys(("shape", "strides", "stored"), INTEGER_LIST),
-            },
+            "properties": {"dtype": {"type": "string"}, **dict.fromkeys(("shape", "strides", "stored"), INTEGER_LIST)},
             "required": ["dtype", "shape"],
         },
         "unknown": _marker("unknown", {"const": True}, "A value that the recording did not keep."),

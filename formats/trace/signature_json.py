@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ...errors import TraceError
-from .limits import MAX_SCALAR, MIN_SCALAR, is_countable
-from .misfit import check_text, describe, misfit
+from .column import MAX_SCALAR, MIN_SCALAR, is_countable
+from .fields import check_text, describe, misfit
 from .signature import UNKNOWN, Argument, Signature, TensorSpec
 
 SIGNATURES_PATH = "$.signatures"

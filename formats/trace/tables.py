@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
-from .column import MISSING, Column, Table, build_table, column, row_count, tables_equal
+from .column import MISSING, Column, Table, build_table, column, optional, row_count, tables_equal
 from .meta import Device, HostTimes, Meta, Precision, Quality, Workload
 from .signature import Signature
 
@@ -60,11 +60,8 @@ class IterationTable(Table):
     profiled: Column = column("bool", "whether this iteration is the captured kind", default=1)
     cpu_start_ns: Column = column("int64", "start of the host-side step, ns; -1 where not recorded", default=MISSING)
     cpu_end_ns: Column = column("int64", "end of the host-side step, ns; -1 where not recorded", default=MISSING)
-    loading_ns: Column = column(
-        "int64",
-        "how long the script waited for its data loader in that step, ns; -1 where not recorded; since 1.3",
-        default=MISSING,
-        minimum=MISSING,
+    loading_ns: Column = optional(
+        "int64", "how long the script waited for its data loader in that step, ns; -1 where not recorded; since 1.3"
     )
 
 
@@ -73,31 +70,24 @@ class OpTable(Table):
     """Framework ops (cpu_op) in order of start; nested ones too, each with its parent."""
 
     name: Column = column("int32", "op name, e.g. aten::addmm", refers_to="strings")
-    signature: Column = column("int32", "what it was called with", default=MISSING, refers_to="signatures")
+    signature: Column = optional("int32", "what it was called with", refers_to="signatures")
     thread: Column = column("int32", "host thread, numbered from 0", default=0, minimum=0)
     start_ns: Column = column("int64", "start, ns since the start of capture", default=MISSING)
-    duration_ns: Column = column("int64", "host duration, ns", default=MISSING, minimum=MISSING)
-    parent: Column = column("int32", "innermost enclosing op on the same thread", default=MISSING, refers_to="ops")
+    duration_ns: Column = optional("int64", "host duration, ns")
+    parent: Column = optional("int32", "innermost enclosing op on the same thread", refers_to="ops")
     phase: Column = column(
         "int8", "0 forward, 1 backward, 2 optimizer, 3 other", default=Phase.OTHER, minimum=0, maximum=max(Phase)
     )
-    sequence: Column = column("int64", "autograd sequence number", default=MISSING, minimum=MISSING)
-    forward: Column = column("int32", "forward op that a backward op differentiates", default=MISSING, refers_to="ops")
-    module: Column = column("int32", "module path, outermost first", default=MISSING, refers_to="strings")
+    sequence: Column = optional("int64", "autograd sequence number")
+    forward: Column = optional("int32", "forward op that a backward op differentiates", refers_to="ops")
+    module: Column = optional("int32", "module path, outermost first", refers_to="strings")
     stream: Column = column("int32", "stream that shapes were issued to, 0: default; since 1.2", default=0, minimum=0)
-    lead_ns: Column = column(
+    lead_ns: Column = optional(
         "int64",
         "time of the script's own Python since the op before, ns, on the host of `meta.host`; -1 where not recorded; "
         "since 1.3",
-        default=MISSING,
-        minimum=MISSING,
     )
-    loading_ns: Column = column(
-        "int64",
-        "of it what loaded data, ns; -1 where not recorded; since 1.3",
-        default=MISSING,
-        minimum=MISSING,
-    )
+    loading_ns: Column = optional("int64", "of it what loaded data, ns; -1 where not recorded; since 1.3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,11 +117,10 @@ class CallTable(Table):
     thread: Column = column("int32", "host thread, numbered from 0", default=0, minimum=0)
     start_ns: Column = column("int64", "start, ns")
     duration_ns: Column = column("int64", "host duration, ns", minimum=0)
-    op: Column = column("int32", "innermost enclosing op on the same thread", default=MISSING, refers_to="ops")
-    kernel: Column = column(
+    op: Column = optional("int32", "innermost enclosing op on the same thread", refers_to="ops")
+    kernel: Column = optional(
         "int32",
         "name of what it launches, where the call says so and no kernel of it ran, as in a graph capture; since 1.2",
-        default=MISSING,
         refers_to="strings",
     )
     grid: Column = column(
@@ -154,20 +143,14 @@ class KernelTable(Table):
     stream: Column = column("int64", "stream number", default=0, minimum=MISSING)
     start_ns: Column = column("int64", "start, ns")
     duration_ns: Column = column("int64", "duration, ns", minimum=0)
-    call: Column = column(
-        "int32", "the call that launched it; a graph launch has many", default=MISSING, refers_to="calls"
-    )
-    op: Column = column("int32", "innermost op enclosing the launch", default=MISSING, refers_to="ops")
+    call: Column = optional("int32", "the call that launched it; a graph launch has many", refers_to="calls")
+    op: Column = optional("int32", "innermost op enclosing the launch", refers_to="ops")
     grid: Column = column("int32", "blocks in x, y, z; 0 where not recorded", default=0, minimum=0, width=3)
     block: Column = column("int32", "threads in x, y, z; 0 where not recorded", default=0, minimum=0, width=3)
-    registers: Column = column("int32", "registers per thread", default=MISSING, minimum=MISSING)
-    shared_memory_bytes: Column = column(
-        "int32", "shared memory per block, static and dynamic", default=MISSING, minimum=MISSING
-    )
-    size_bytes: Column = column("int64", "bytes copied or filled", default=MISSING, minimum=MISSING)
-    recorded_occupancy_percent: Column = column(
-        "int16", "the profiler's own estimate (often 0 or wrong: compute it)", default=MISSING, minimum=MISSING
-    )
+    registers: Column = optional("int32", "registers per thread")
+    shared_memory_bytes: Column = optional("int32", "shared memory per block, static and dynamic")
+    size_bytes: Column = optional("int64", "bytes copied or filled")
+    recorded_occupancy_percent: Column = optional("int16", "the profiler's own estimate (often 0 or wrong: compute it)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,54 +158,37 @@ class SyncTable(Table):
     """Synchronisations, where the recording has them."""
 
     kind: Column = column("int8", "0 event, 1 stream wait event, 2 stream, 3 device", minimum=0, maximum=max(SyncKind))
-    call: Column = column("int32", "the call that waits", default=MISSING, refers_to="calls")
+    call: Column = optional("int32", "the call that waits", refers_to="calls")
     start_ns: Column = column("int64", "start, ns")
     duration_ns: Column = column("int64", "duration, ns", minimum=0)
-    stream: Column = column(
-        "int64", "stream that waits, or is waited for by the host", default=MISSING, minimum=MISSING
-    )
-    waited_stream: Column = column("int64", "stream whose event is waited for", default=MISSING, minimum=MISSING)
-    record_call: Column = column("int32", "the call that recorded the waited event", default=MISSING, refers_to="calls")
+    stream: Column = optional("int64", "stream that waits, or is waited for by the host")
+    waited_stream: Column = optional("int64", "stream whose event is waited for")
+    record_call: Column = optional("int32", "the call that recorded the waited event", refers_to="calls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CollectiveTable(Table):
     """Communication ops, with what the process group reported."""
 
-    op: Column = column("int32", "the op that issued it", default=MISSING, refers_to="ops")
+    op: Column = optional("int32", "the op that issued it", refers_to="ops")
     name: Column = column("int32", "collective, e.g. allreduce", refers_to="strings")
-    dtype: Column = column("int32", "torch dtype name", default=MISSING, refers_to="strings")
-    in_element_count: Column = column("int64", "elements sent per rank", default=MISSING, minimum=MISSING)
-    out_element_count: Column = column("int64", "elements received per rank", default=MISSING, minimum=MISSING)
-    group_size: Column = column("int32", "ranks in the group", default=MISSING, minimum=MISSING)
-    group: Column = column(
-        "int32",
-        "process group, numbered from 0: its row of `groups`, where that has rows",
-        default=MISSING,
-        minimum=MISSING,
-    )
-    kernel: Column = column(
-        "int32", "the kernel that moves it, where measured; since 1.2", default=MISSING, refers_to="kernels"
-    )
-    sequence: Column = column(
-        "int64",
-        "number among the group's collectives, or from one rank to another; the same on all ranks; since 1.2",
-        default=MISSING,
-        minimum=MISSING,
+    dtype: Column = optional("int32", "torch dtype name", refers_to="strings")
+    in_element_count: Column = optional("int64", "elements sent per rank")
+    out_element_count: Column = optional("int64", "elements received per rank")
+    group_size: Column = optional("int32", "ranks in the group")
+    group: Column = optional("int32", "process group, numbered from 0: its row of `groups`, where that has rows")
+    kernel: Column = optional("int32", "the kernel that moves it, where measured; since 1.2", refers_to="kernels")
+    sequence: Column = optional(
+        "int64", "number among the group's collectives, or from one rank to another; the same on all ranks; since 1.2"
     )
     is_async: Column = column(
         "bool", "whether the issuing stream goes on, until `wait_tensor`, `c10d::wait` or a use; since 1.2", default=0
     )
-    peer: Column = column("int32", "rank it is sent to or received from; since 1.2", default=MISSING, minimum=MISSING)
-    host_start_ns: Column = column(
-        "int64",
-        "when a thread of a CPU backend (gloo) began it, ns; -1: none did; since 1.2",
-        default=MISSING,
-        minimum=MISSING,
+    peer: Column = optional("int32", "rank it is sent to or received from; since 1.2")
+    host_start_ns: Column = optional(
+        "int64", "when a thread of a CPU backend (gloo) began it, ns; -1: none did; since 1.2"
     )
-    host_duration_ns: Column = column(
-        "int64", "how long that thread took, waiting included, ns; since 1.2", default=MISSING, minimum=MISSING
-    )
+    host_duration_ns: Column = optional("int64", "how long that thread took, waiting included, ns; since 1.2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -230,11 +196,8 @@ class GroupTable(Table):
     """Process groups that the recorded rank belongs to; since 1.2."""
 
     size: Column = column("int32", "ranks in the group", minimum=1)
-    name: Column = column(
-        "int32",
-        "what its ranks share: the mesh dimension's or the group's own name",
-        default=MISSING,
-        refers_to="strings",
+    name: Column = optional(
+        "int32", "what its ranks share: the mesh dimension's or the group's own name", refers_to="strings"
     )
 
 
@@ -252,17 +215,12 @@ class MemoryTable(Table):
 
     time_ns: Column = column("int64", "instant, ns; -1 in all rows where nothing is timed")
     device: Column = column("int16", "device index, -1 for the host", default=0, minimum=MISSING)
-    block: Column = column(
-        "int32",
-        "allocation address, renumbered from 0; the storage where nothing is timed",
-        default=MISSING,
-        minimum=MISSING,
-    )
+    block: Column = optional("int32", "allocation address, renumbered from 0; the storage where nothing is timed")
     size_bytes: Column = column("int64", "bytes allocated; negative when freed")
-    allocated_bytes: Column = column("int64", "total allocated afterwards", default=MISSING, minimum=MISSING)
-    reserved_bytes: Column = column("int64", "total reserved afterwards", default=MISSING, minimum=MISSING)
-    op: Column = column(
-        "int32", "innermost enclosing op; the last one before, where nothing is timed", default=MISSING, refers_to="ops"
+    allocated_bytes: Column = optional("int64", "total allocated afterwards")
+    reserved_bytes: Column = optional("int64", "total reserved afterwards")
+    op: Column = optional(
+        "int32", "innermost enclosing op; the last one before, where nothing is timed", refers_to="ops"
     )
 
 
@@ -321,19 +279,10 @@ class Trace:
 
 
 TABLES: dict[str, type[Table]] = {
-    "iterations": IterationTable,
-    "ops": OpTable,
-    "tensors": TensorTable,
-    "operands": OperandTable,
-    "calls": CallTable,
-    "kernels": KernelTable,
-    "syncs": SyncTable,
-    "collectives": CollectiveTable,
-    "groups": GroupTable,
-    "members": MemberTable,
-    "memory": MemoryTable,
-    "lookups": LookupTable,
-}
+    "iterations": IterationTable, "ops": OpTable, "tensors": TensorTable, "operands": OperandTable, "calls": CallTable,
+    "kernels": KernelTable, "syncs": SyncTable, "collectives": CollectiveTable, "groups": GroupTable,
+    "members": MemberTable, "memory": MemoryTable, "lookups": LookupTable,
+}  # fmt: skip
 """The tables of a trace, in file order."""
 
 

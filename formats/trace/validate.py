@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .column import Column, ColumnSpec, Table, columns, row_count
-from .fields import check_record
-from .limits import MAX_INTEGER
-from .misfit import check_text, describe, misfit
+from .column import MAX_INTEGER, Column, ColumnSpec, Table, columns, row_count
+from .fields import check_record, check_text, describe, misfit
 from .signature_json import check_signatures
 from .tables import TABLES, CallTable, Device, IterationTable, KernelTable, MemoryTable, Meta, OpTable, Quality, Trace
 
@@ -101,7 +99,10 @@ def _check_values(trace: Trace, name: str) -> None:
         if spec.dtype != "bool":
             _check_range(values, *column_range(spec), path)
         if spec.refers_to is not None:
-            _check_references(values, spec, _target_count(trace, spec.refers_to), path)
+            target = getattr(trace, spec.refers_to)
+            count, low = row_count(target) if isinstance(target, Table) else len(target), int(spec.minimum or 0)
+            legal = f"an index below {count}, the number of {spec.refers_to}" + (", or -1" if low < 0 else "")
+            _check_range(values, low, count - 1, path, legal)
     for rule in RULES.get(TABLES[name], ()):
         rule(table, name)
 
@@ -116,17 +117,6 @@ def _check_shape(values: object, spec: ColumnSpec, rows: int | None, path: str) 
     if values.shape != expected:
         raise misfit(path, f"an array of shape {expected}", f"one of shape {values.shape}")
     return expected[0]
-
-
-def _target_count(trace: Trace, target: str) -> int:
-    value = getattr(trace, target)
-    return row_count(value) if isinstance(value, Table) else len(value)
-
-
-def _check_references(values: Column, spec: ColumnSpec, count: int, path: str) -> None:
-    low = int(spec.minimum or 0)
-    legal = f"an index below {count}, the number of {spec.refers_to}" + (", or -1" if low < 0 else "")
-    _check_range(values, low, count - 1, path, legal)
 
 
 def _check_parents(table: Any, name: str) -> None:

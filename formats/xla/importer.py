@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -16,14 +16,12 @@ from ..files.importers import Progress
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
-from ..recording.rows import MARK_STEP, CallRows, KernelRows, MarkRows
+from ..recording.rows import MARK_STEP, CallRows, KernelRows, MarkRows, make_rows
 from ..recording.settle import finish
 from ..trace.column import MISSING
-from ..trace.tables import Device, KernelKind, Meta, Trace
+from ..trace.tables import Device, KernelKind, Trace
 from .instructions import Instructions
-from .lines import XlaEvent, XlaLine, XlaProfile
-from .trace_json import read_trace_json
-from .xplane import read_xplane
+from .profile import XlaEvent, XlaLine, XlaProfile, read_trace_json, read_xplane
 
 _GPU: Final = re.compile(r"/device:GPU:(\d{1,4})")
 _STREAM: Final = re.compile(r"Stream #(\d{1,9})")
@@ -75,9 +73,10 @@ def import_xla(data: bytes) -> Trace:
     trace = assemble(recording)
     trace = instructions.explain(trace, recording.kernel_row_of)
     devices = tuple(_device(profile, index) for index in sorted({index for _, index in gpu_lines}))
+    platform = "hip" if any(name.startswith("hip") for name in builder.names.texts) else "cuda"
     return replace(
         trace,
-        meta=_meta(trace, builder),
+        meta=replace(trace.meta, producer="XLA profiler", source_format="xla", accelerator=platform),
         devices=devices if any(profile.devices.values()) else (),
         strings=tuple(builder.names.texts),
     )
@@ -92,11 +91,6 @@ def _explain_no_gpu(profile: XlaProfile) -> str:
         f"the XLA profile holds no kernels on a GPU's streams (planes: {planes}): record with jax.profiler where "
         "jax.devices() lists GPUs"
     )
-
-
-def _meta(trace: Trace, builder: RecordingBuilder) -> Meta:
-    is_hip = any(name.startswith("hip") for name in builder.names.texts)
-    return replace(trace.meta, producer="XLA profiler", source_format="xla", accelerator="hip" if is_hip else "cuda")
 
 
 def _device(profile: XlaProfile, index: int) -> Device:
@@ -127,21 +121,21 @@ def _add_kernels(builder: RecordingBuilder, instructions: Instructions, line: Xl
     instructions.note(line.events, builder.length(KernelRows))
     launches = [[_triple(item.get(name, "")) for item in details] for name in ("grid", "block")]
     shared = [_number(item.get("static_shared")) + max(0, _number(item.get("dynamic_shared"))) for item in details]
-    count = len(line.events)
     builder.add(
-        KernelRows(
+        make_rows(
+            KernelRows,
+            len(line.events),
             name=builder.names.number([event.name for event in line.events]),
-            kind=np.array([_kind(event) for event in line.events], dtype=np.int64),
+            kind=[_kind(event) for event in line.events],
             **_times(line.events),
             correlation=_numbers(line.events, "correlation_id"),
-            device=np.full(count, device),
-            stream=np.full(count, stream),
-            grid=np.array(launches[0], dtype=np.int64).reshape(-1, 3),
-            block=np.array(launches[1], dtype=np.int64).reshape(-1, 3),
-            registers=np.array([_small(_number(item.get("regs"))) for item in details], dtype=np.int64),
-            shared_memory_bytes=np.array([_small(number) for number in shared], dtype=np.int64),
-            size_bytes=np.array([_number(item.get("size")) for item in details], dtype=np.int64),
-            occupancy=np.full(count, MISSING),
+            device=device,
+            stream=stream,
+            grid=launches[0],
+            block=launches[1],
+            registers=[_small(_number(item.get("regs"))) for item in details],
+            shared_memory_bytes=[_small(number) for number in shared],
+            size_bytes=[_number(item.get("size")) for item in details],
         )
     )
 
@@ -165,17 +159,14 @@ def _add_calls(builder: RecordingBuilder, line: XlaLine) -> None:
     events = [event for event in line.events if _CALL.match(event.name)]
     if not events:
         return
-    nothing: dict[str, Any] = {name: np.zeros((len(events), 3), dtype=np.int64) for name in ("grid", "block")}
-    absent = np.full(len(events), MISSING)
     builder.add(
-        CallRows(
+        make_rows(
+            CallRows,
+            len(events),
             name=builder.names.number([event.name for event in events]),
             thread=builder.threads.number([(line.plane, line.name)] * len(events)),
             **_times(events),
             correlation=_numbers(events, "correlation_id"),
-            kernel=absent,
-            shared_memory_bytes=absent,
-            **nothing,
         )
     )
 

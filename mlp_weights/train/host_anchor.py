@@ -2,7 +2,7 @@
 
     python -m wavecast.mlp_weights.train.host_anchor [--write]
 
-The times of `REFERENCE_HOST` in formats/measured/host_speed.py were measured on this machine; the host of host_costs
+The times of `REFERENCE_HOST` in formats/measured/host_file.py were measured on this machine; the host of host_costs
 is known by recordings of GPU work alone. What ties the two together is what is the same code with and without a GPU:
 views among the ops, and all that runs between ops (Python, autograd, wrappers). Small models run here under the
 profiler, and their views, and the time between their ops, are compared with those of the table of costs. Other ops
@@ -32,7 +32,7 @@ from ...analyzer.host.recorded_speed import kinds_of_ops
 from ...analyzer.host.timeline import leads_of
 from ...analyzer.work import VARYING_FAMILIES, Family, family_of
 from ...formats.files.open import load_trace
-from ...formats.measured.host_speed import REFERENCE_HOST
+from ...formats.measured.host_file import REFERENCE_HOST
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace
 from ...tracer.host_times.measure import measure_host

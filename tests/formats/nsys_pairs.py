@@ -16,8 +16,7 @@ import orjson
 from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.arrays import Floats
 from wavecast.formats.files.open import load_trace, read_bytes
-from wavecast.formats.recording.dtypes import infer_dtypes
-from wavecast.formats.recording.sizes import UNTOLD_DTYPE
+from wavecast.formats.recording.dtypes import UNTOLD_DTYPE, infer_dtypes
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from wavecast.formats.trace.tables import CollectiveTable, GroupTable, MemberTable, Trace

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wavecast.errors import TraceError
-from wavecast.formats.trace.codec import decode, encode
+from wavecast.formats.trace.codec import MIGRATIONS, decode, encode
 from wavecast.formats.trace.column import build_table
-from wavecast.formats.trace.migrations import MIGRATIONS
 from wavecast.formats.trace.signature import UNKNOWN, Signature, TensorSpec
 from wavecast.formats.trace.tables import TABLES, IterationTable, KernelTable, Meta, Trace, Workload
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wavecast.formats.recording.kernel_dtypes import dtype_of_kernel
+from wavecast.formats.recording.kernel_names import dtype_of_kernel
 from wavecast.formats.trace.signature import TensorSpec
 from wavecast.formats.trace.tables import Trace
 

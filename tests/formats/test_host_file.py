@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 from wavecast.errors import InputError, OutputError
-from wavecast.formats.measured.host_file import HOST_KINDS, HostFile, read_host, read_host_file, save_host
-from wavecast.formats.measured.host_speed import KIND_WEIGHTS, REFERENCE_HOST, host_ratios, host_speed
+from wavecast.formats.measured.host_file import (
+    HOST_KINDS,
+    KIND_WEIGHTS,
+    REFERENCE_HOST,
+    HostFile,
+    host_ratios,
+    host_speed,
+    read_host,
+    read_host_file,
+    save_host,
+)
 from wavecast.formats.trace.meta import HostTimes
 
 HOST = HostTimes(python_version="3.13", processor="AMD EPYC 7763", python_ns=2000.0, launch_ns=3000.5, spread=0.04)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
-from wavecast.formats.kineto.clock import read_microseconds
+from wavecast.formats.kineto.values import read_microseconds
 
 
 def convert(*texts: str) -> list[int | None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from wavecast.errors import OutputError, WriteError
-from wavecast.formats.files import locks, replacing
+from wavecast.formats.files import replacing
 from wavecast.formats.files.open import write_atomic
 from wavecast.formats.files.replacing import remove_left
 
@@ -23,7 +23,7 @@ LEFT = ".wavecast-0123456789abcdef.tmp"
 SLOW_WRITER = """
 import os, sys, time
 from pathlib import Path
-from wavecast.formats import replacing
+from wavecast.formats.files import replacing
 from wavecast.formats.files.open import write_atomic
 def wait(descriptor):
     print("writing", flush=True)
@@ -63,7 +63,7 @@ def test_what_a_killed_writer_leaves_goes_with_the_next_write(
 
 
 def test_without_locks_age_tells_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.setattr(replacing, "fcntl", None)
     young, old = tmp_path / LEFT, tmp_path / LEFT.replace("0", "f")
     young.touch()
     old.touch()
@@ -91,12 +91,13 @@ def test_only_own_files_are_removed(tmp_path: Path) -> None:
 
 def test_a_file_that_was_taken_for_left_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[Path] = []
+    take_lock = replacing.take_lock
 
-    def remove_first(descriptor: int) -> locks.Lock:
+    def remove_first(descriptor: int) -> replacing.Lock:
         if not removed:
             removed.extend(tmp_path.glob(".wavecast-*.tmp"))
             removed[0].unlink()
-        return locks.take_lock(descriptor)
+        return take_lock(descriptor)
 
     monkeypatch.setattr(replacing, "take_lock", remove_first)
     write_atomic(tmp_path / "t", b"x")

@@ -19,7 +19,7 @@ from wavecast.formats.trace.signature import TensorSpec
 from wavecast.formats.trace.tables import KernelKind, Phase
 from wavecast.formats.trace.validate import validate
 from wavecast.formats.xla import import_xla
-from wavecast.formats.xla.hlo import read_product
+from wavecast.formats.xla.instructions import read_product
 
 GEMM = (
     "%cublas-gemm.1 = (bf16[128,256]{1,0}, s8[4194304]{0}) custom-call(bf16[128,512]{1,0} %p.1, bf16[512,256]{1,0} "

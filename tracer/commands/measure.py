@@ -317,7 +317,7 @@ def measure_host_speed(output: Path | None, seconds: float | None) -> None:
 
 
 def _lines(framework: str | None, times: HostTimes) -> Iterator[str]:
-    from ...formats.measured.host_speed import REFERENCE_HOST, host_ratios, host_speed
+    from ...formats.measured.host_file import REFERENCE_HOST, host_ratios, host_speed
 
     ratios, speed = host_ratios(times), host_speed(times)
     yield f"Host: {times.processor or 'unknown processor'}, Python {times.python_version}, {framework}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ...formats.files.garbage import collection_paused
+from ...formats.files.importers import collection_paused
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.privacy import hide_private
 from .pieces import HostPiece, Run, pieces_here

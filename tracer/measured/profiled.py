@@ -22,7 +22,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from ...errors import CaptureError
-from ...formats.files.locks import Lock, fcntl, take_lock
+from ...formats.files.replacing import Lock, fcntl, take_lock
 from ...formats.kineto import import_numbered
 from ...formats.trace.column import build_table
 from ...formats.trace.tables import Device, IterationTable, Trace

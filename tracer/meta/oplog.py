@@ -9,8 +9,7 @@ from typing import Final
 
 import torch
 
-from ...formats.trace.column import MISSING, build_table
-from ...formats.trace.interner import Interner
+from ...formats.trace.column import MISSING, Interner, build_table
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import MemoryTable, OperandTable, OpTable, Phase, TensorTable

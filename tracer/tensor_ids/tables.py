@@ -10,9 +10,8 @@ import numpy as np
 from torch.profiler import profile
 
 from ...arrays import at_rows
-from ...formats.files.garbage import collection_paused
-from ...formats.trace.column import MISSING, Column, build_table
-from ...formats.trace.interner import Interner
+from ...formats.files.importers import collection_paused
+from ...formats.trace.column import MISSING, Column, Interner, build_table
 from ...formats.trace.signature import Argument, Signature, TensorSpec
 from ...formats.trace.tables import OperandTable, TensorTable, Trace
 from ..description.device import device_number

@@ -9,8 +9,7 @@ import numpy as np
 
 from ....arrays import Floats, Rows, at_rows
 from ....errors import InputError
-from ....formats.chakra.nodes import ChakraType
-from ....formats.chakra.write import WrittenNode, encode_chakra
+from ....formats.chakra.nodes import ChakraType, WrittenNode, encode_chakra
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.signature import DTYPE_BYTES
 from ....formats.trace.tables import Trace

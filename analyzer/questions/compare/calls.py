@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Codes, Floats, Rows, at_rows
-from ....formats.trace.column import row_count
-from ....formats.trace.interner import Interner
+from ....formats.trace.column import Interner, row_count
 from ....formats.trace.signature import Signature
 from ....formats.trace.tables import Phase, Trace
 from ...iteration.result import Analysis

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ....formats.trace.interner import Interner
+from ....formats.trace.column import Interner
 from ....formats.trace.tables import Phase
 from .calls import CallColumns
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Rows
-from ....formats.trace.interner import Interner
+from ....formats.trace.column import Interner
 from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import KernelKind, Trace
 from ...recorded.host_ranks import as_device, is_host_rank

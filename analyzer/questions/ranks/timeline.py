@@ -8,7 +8,7 @@ import numpy as np
 
 from ....arrays import Mask, Rows
 from ....formats.perfetto.timeline import EventArrows, EventFile, EventSlices, EventTrack, crossing_levels
-from ....formats.trace.interner import Interner
+from ....formats.trace.column import Interner
 from .activity import RankActivity, RankState
 
 _CATEGORIES: Final = {

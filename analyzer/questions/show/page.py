@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
-from ....formats.measured.host_file import MOST_SPREAD
-from ....formats.measured.host_speed import host_speed
+from ....formats.measured.host_file import MOST_SPREAD, host_speed
 from ....formats.trace.printable import clean_text
 from ....formats.trace.tables import Device, HostTimes, Meta, Precision
 from ...page.columns import count_column, name_column, number_column, share_column, text_column, time_column

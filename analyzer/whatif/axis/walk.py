@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....formats.trace.limits import MAX_INTEGER
+from ....formats.trace.column import MAX_INTEGER
 from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
 from ..calls import Rewriter, SignatureLayout, Tensors, layout_of, operands_of, replace_tensors, short_name

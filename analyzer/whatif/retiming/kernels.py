@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from ....arrays import Floats, Rows, at_rows, group_rows
 from ....errors import InputError
-from ....formats.trace.column import row_count
-from ....formats.trace.limits import MAX_INTEGER
+from ....formats.trace.column import MAX_INTEGER, row_count
 from ....formats.trace.signature import Signature, TensorSpec
 from ....formats.trace.tables import KernelKind, Trace
 from ....specs.fleet import Fleet, build_fleet

@@ -10,9 +10,8 @@ import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.export.chakra import draw_chakra
 from wavecast.errors import InputError
-from wavecast.formats.chakra.nodes import ChakraType, read_binary
+from wavecast.formats.chakra.nodes import ChakraType, read_binary, read_length
 from wavecast.formats.files.open import load_trace
-from wavecast.formats.files.protobuf import read_varint
 from wavecast.formats.kineto.importer import import_kineto
 from wavecast.formats.trace.tables import Trace
 
@@ -72,7 +71,6 @@ def test_rounding_keeps_the_sum_and_work_is_written(measured_run: Trace) -> None
 
 
 def test_the_official_schema_reads_it(measured_run: Trace) -> None:
-    pytest.importorskip("google.protobuf")
     node_class = _official_node()
     data = draw_chakra(measured_run, build_graph(measured_run))
     ours = read_binary(data).nodes
@@ -92,7 +90,7 @@ def test_shapes_have_no_times(root_dir: Path) -> None:
 def _messages(data: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(data):
-        length, begin = read_varint(memoryview(data), at, "length")
+        length, begin = read_length(data, at)
         at = begin + length
         found.append(data[begin:at])
     return found

@@ -14,7 +14,7 @@ from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synth
 from wavecast.analyzer.host.launches import multi_tensor_launches
 from wavecast.analyzer.host.timeline import script_speed_of, with_script_time
 from wavecast.errors import InputError
-from wavecast.formats.measured.host_speed import REFERENCE_HOST
+from wavecast.formats.measured.host_file import REFERENCE_HOST
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.column import build_table, columns, row_count
 from wavecast.formats.trace.signature import Signature, TensorSpec

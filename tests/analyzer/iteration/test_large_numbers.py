@@ -17,8 +17,7 @@ from wavecast.analyzer.whatif.apply import change_trace
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.errors import InputError, WavecastError
 from wavecast.formats.files.open import load_trace
-from wavecast.formats.trace.column import build_table
-from wavecast.formats.trace.limits import MAX_INTEGER
+from wavecast.formats.trace.column import MAX_INTEGER, build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import Meta, OperandTable, OpTable, TensorTable, Trace, Workload
 from wavecast.specs.catalog import load_catalog

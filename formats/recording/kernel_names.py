@@ -1,4 +1,4 @@
-"""Which dtype a kernel's name says that its inputs have: of libraries' products, and of templates in C++."""
+"""What a kernel's name says, its dtype and whether it communicates; and how torch names copies and fills."""
 
 from __future__ import annotations
 
@@ -7,19 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelDtype:
-    """Hold what one kernel's name says."""
-
-    dtype: str
-    """Of the inputs, as torch calls it."""
-    is_product: bool = False
-    """Whether it is a product's or an attention's own: what it reads decides, not what is copied around it."""
-    may_cast: bool = False
-    """Whether it may convert what it reads: then the dtype is what it computes in, a copy's that of its output."""
-
 
 _WORDS: Final[Mapping[str, str]] = {
     "bf16": "bfloat16", "f16": "float16", "fp16": "float16", "tf32": "float32", "f32": "float32", "fp32": "float32",
@@ -32,16 +19,11 @@ _TENSILE: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """The first letter after the index letters of a Tensile kernel: the dtype of what it multiplies."""
 _NVJET: Final[Mapping[str, str]] = {
-    "t": "bfloat16",
-    "h": "float16",
-    "s": "float32",
-    "d": "float64",
-    "q": "float8_e4m3fn",
-}
+    "t": "bfloat16", "h": "float16", "s": "float32", "d": "float64", "q": "float8_e4m3fn",
+}  # fmt: skip
 """The first letter after `nvjet_`: cuBLAS's dtype of the first operand."""
 _ONE: Final = r"(bf16|f16|tf32|f32|f64|e4m3|e5m2|i8|u8)"
 _ANY: Final = r"(?:bf16|f16|tf32|f32|f64|e4m3|e5m2|i8|u8|i32)"
-
 _SILENT: Final = re.compile(
     r"^Mem(?:cpy|set)\b|^cudnn_generated_|^batched_transpose_|^SubTensorOp|^triton_|vectorized_gather|fbgemm_gpu::|"
     r"^void vllm::reshape_and_cache"
@@ -79,7 +61,6 @@ _NCCL_WORDS: Final[Mapping[str, str]] = {
     "float": "float32", "f64": "float64", "double": "float64",
 }  # fmt: skip
 """Of reductions alone: other collectives are moved as bytes, whatever they are."""
-
 _NARROW: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
     (re.compile(pattern), dtype)
     for pattern, dtype in (
@@ -116,6 +97,25 @@ _PRODUCT: Final = re.compile(
 _HELPER: Final = re.compile(r"at::native::|splitKreduce|nchwToNhwc|nhwcToNchw|reduce_1Block|scalePackedTensor|convert")
 _CASTING_COPY: Final = re.compile(r"gpu_kernel_impl<at::native::direct_copy|LoadWithCast")
 _SPECIAL_COPY: Final = re.compile(r"at::native::(bfloat16|float16)_copy_kernel_cuda")
+_COLLECTIVE: Final = re.compile(r"(?:void )?[nr]ccl", re.IGNORECASE)
+_CAST: Final = re.compile(
+    r"\((?P<type>bool|int|unsigned int|long|unsigned long|long long|unsigned long long)\)(?P<value>-?\d+)\b"
+)
+_SUFFIXES: Final = {
+    "int": "", "unsigned int": "u", "long": "l", "unsigned long": "ul", "long long": "ll", "unsigned long long": "ull",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelDtype:
+    """Hold what one kernel's name says."""
+
+    dtype: str
+    """Of the inputs, as torch calls it."""
+    is_product: bool = False
+    """Whether it is a product's or an attention's own: what it reads decides, not what is copied around it."""
+    may_cast: bool = False
+    """Whether it may convert what it reads: then the dtype is what it computes in, a copy's that of its output."""
 
 
 @lru_cache(maxsize=65536)
@@ -156,3 +156,45 @@ def _templated(name: str) -> KernelDtype | None:
         return None
     whole = {_WHOLE_DTYPES[word] for word in _WHOLE.findall(_INDEX.sub(">(", name))}
     return KernelDtype(dtype=whole.pop(), may_cast=may_cast) if len(whole) == 1 else None
+
+
+def is_collective(kernel: str) -> bool:
+    """Say whether a kernel communicates, by its name.
+
+    >>> is_collective("ncclDevKernel_AllReduce_Sum_f32_RING_LL"), is_collective("void gemm()")
+    (True, False)
+    """
+    return _COLLECTIVE.match(kernel) is not None
+
+
+def plain_template(kernel: str) -> str:
+    """Return a kernel's name with template arguments as compilers write them: some tools put their types before them.
+
+    >>> plain_template("void reduce<(int)512, (bool)1, (unsigned int)4, float>(float*)")
+    'void reduce<512, true, 4u, float>(float*)'
+    """
+    return _CAST.sub(_write, kernel) if ")" in kernel else kernel
+
+
+def _write(match: re.Match[str]) -> str:
+    if match["type"] == "bool":
+        return "false" if match["value"] == "0" else "true"
+    return match["value"] + _SUFFIXES[match["type"]]
+
+
+def copy_name(direction: str, source: str, target: str) -> str:
+    """Return the name of a copy.
+
+    >>> copy_name("HtoD", "Pageable", "Device")
+    'Memcpy HtoD (Pageable -> Device)'
+    """
+    return f"Memcpy {direction} ({source} -> {target})"
+
+
+def fill_name(memory: str) -> str:
+    """Return the name of a fill.
+
+    >>> fill_name("Device")
+    'Memset (Device)'
+    """
+    return f"Memset ({memory})"

@@ -1,0 +1,221 @@
+"""Reads XLA's profiles, XPlane or the trace JSON that is made of it, as lines of events.
+
+The numbers of XPlane's fields are those of XLA's `xplane.proto`, which keeps them for good.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...errors import TraceError
+from ..files.protobuf import as_text, declare, parse
+
+_MESSAGES: Final = {
+    "XSpace": "1 planes* XPlane",
+    "XPlane": "2 name bytes, 3 lines* XLine, 4 event_names* Entry, 5 stat_names* Entry, 6 stats* XStat",
+    "Entry": "1 key int64, 2 value Metadata",
+    "Metadata": "2 name bytes, 5 stats* XStat",
+    "XLine": "2 name bytes, 3 timestamp_ns int64, 4 events* XEvent, 11 display_name bytes",
+    "XEvent": "1 metadata_id int64, 2 offset_ps int64, 3 duration_ps int64, 4 stats* XStat",
+    "XStat": "1 metadata_id int64, 2 double double, 3 unsigned uint64, 4 signed int64, 5 text bytes, 7 ref uint64",
+}
+_PS_PER_NS: Final = 1000
+_LATEST_PS: Final = 2**61 * 1000
+"""The year 2043: sums of a few such times in ns fit int64."""
+KEPT: Final = frozenset({
+    "correlation_id", "hlo_op", "hlo_module", "tf_op", "long_name", "kernel_details", "memcpy_details",
+    "memset_details", "step_num", "cuda_graph_exec",
+})  # fmt: skip
+"""What is read of an event beside its name and times; nothing else is decoded."""
+KEPT_OF_PLANES: Final = frozenset({"core_count", "memory_size", "compute_cap_major", "compute_cap_minor"})
+_PS_DIGITS: Final = 6
+"""Microseconds to picoseconds."""
+_LATEST_JSON_PS: Final = 2**63
+"""106 days: what is later is no profile."""
+_Key = tuple[object, object]
+_ARGUMENTS: Final = msgspec.json.Decoder(dict[str, Raw])
+
+
+def read_xplane(data: bytes) -> XlaProfile:
+    """Return the lines of a file. Raises TraceError where it is no such file or cut off."""
+    profile = XlaProfile()
+    for plane in parse(declare("xplane", _MESSAGES)["XSpace"], data, "XSpace").planes:
+        name = as_text(plane.name)
+        if not name.startswith(("/device:", "/host:")):
+            continue
+        names = {entry.key: as_text(entry.value.name) for entry in plane.stat_names}
+        known = {
+            entry.key: (as_text(entry.value.name), _stats(entry.value.stats, names, KEPT))
+            for entry in plane.event_names
+        }
+        if plane.stats:
+            profile.devices[name] = _stats(plane.stats, names, KEPT_OF_PLANES)
+        for line in plane.lines:
+            found = [_read_event(event, line.timestamp_ns * _PS_PER_NS, known, names) for event in line.events]
+            events = [event for event in found if event is not None]
+            profile.dropped_count += len(found) - len(events)
+            shown = as_text(line.display_name) or as_text(line.name)
+            profile.lines.append(XlaLine(plane=name, name=shown, events=events))
+    return profile
+
+
+def _read_event(
+    event: Any, line_ps: int, known: dict[int, tuple[str, dict[str, str]]], names: dict[int, str]
+) -> XlaEvent | None:
+    start, duration, key = line_ps + event.offset_ps, event.duration_ps, event.metadata_id
+    if duration < 0 or key not in known or abs(start) >= _LATEST_PS:
+        return None
+    name, about = known[key]
+    return XlaEvent(name=name, start_ps=start, duration_ps=duration, told={**about, **_stats(event.stats, names, KEPT)})
+
+
+def _stats(stats: Iterable[Any], names: dict[int, str], kept: frozenset[str]) -> dict[str, str]:
+    return {name: _text(stat, names) for stat in stats if (name := names.get(stat.metadata_id, "")) in kept}
+
+
+def _text(stat: Any, names: dict[int, str]) -> str:
+    """Return a statistic as a text, whichever kind of value it has."""
+    field, value = stat.ListFields()[-1]
+    if field.name == "ref":
+        return names.get(value, "")
+    return "" if field.name == "metadata_id" else as_text(value) if field.name == "text" else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XlaEvent:
+    """Hold one event; times in picoseconds, which is what XPlane counts in."""
+
+    name: str
+    start_ps: int
+    duration_ps: int
+    told: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XlaLine:
+    """Hold the events of one thread or stream; `plane` is its device or host, as in `/device:GPU:0`."""
+
+    plane: str
+    name: str
+    events: list[XlaEvent]
+
+
+@dataclass(slots=True, kw_only=True)
+class XlaProfile:
+    """Hold a file's lines, what it says of its devices, by plane, and how many events were not usable."""
+
+    lines: list[XlaLine] = field(default_factory=list)
+    devices: dict[str, dict[str, str]] = field(default_factory=dict)
+    dropped_count: int = 0
+
+
+class _Event(Struct, gc=False):
+    """Hold one event of the file."""
+
+    ph: object = None
+    pid: object = None
+    tid: object = None
+    name: object = None
+    ts: Raw = Raw()
+    dur: Raw = Raw()
+    args: Raw = Raw()
+
+
+class _Document(Struct):
+    """Hold what is read of the top level."""
+
+    events: list[_Event] = msgspec.field(name="traceEvents")
+
+
+_DOCUMENT: Final = msgspec.json.Decoder(_Document)
+
+
+def read_trace_json(data: bytes) -> XlaProfile:
+    """Return the lines of a file. Raises TraceError where it is no such JSON."""
+    try:
+        events = _DOCUMENT.decode(data.removeprefix(b"\xef\xbb\xbf"))
+    except RecursionError as error:
+        raise TraceError("$.traceEvents: found values nested too deeply to read") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(f"not a readable XLA trace: {error}; export it again if it was cut off") from error
+    profile = XlaProfile()
+    planes, threads = _names(events.events)
+    found: defaultdict[_Key, list[XlaEvent]] = defaultdict(list)
+    for event in events.events:
+        if event.ph != "X":
+            continue
+        made = _read_json_event(event)
+        key = _key(event)
+        if made is None or key is None:
+            profile.dropped_count += 1
+        else:
+            found[key].append(made)
+    for (pid, tid), items in found.items():
+        profile.lines.append(XlaLine(plane=planes.get(pid, ""), name=threads.get((pid, tid), str(tid)), events=items))
+    return profile
+
+
+def _names(events: list[_Event]) -> tuple[dict[object, str], dict[_Key, str]]:
+    """Return the names of processes by their number, and of threads by theirs."""
+    planes: dict[object, str] = {}
+    threads: dict[_Key, str] = {}
+    for event in events:
+        key = _key(event)
+        if event.ph != "M" or key is None:
+            continue
+        name = _arguments(event).get("name")
+        text = _json_text(name) if name is not None else ""
+        if event.name == "process_name":
+            planes[key[0]] = text
+        elif event.name == "thread_name":
+            threads[key] = text
+    return planes, threads
+
+
+def _key(event: _Event) -> _Key | None:
+    parts = (event.pid, event.tid)
+    return parts if all(part is None or isinstance(part, int | str) for part in parts) else None
+
+
+def _read_json_event(event: _Event) -> XlaEvent | None:
+    start, duration = _picoseconds(bytes(event.ts)), _picoseconds(bytes(event.dur) or b"0")
+    if not isinstance(event.name, str) or start is None or duration is None or duration < 0:
+        return None
+    told = {key: _json_text(value) for key, value in _arguments(event).items() if key in KEPT}
+    return XlaEvent(name=event.name, start_ps=start, duration_ps=duration, told=told)
+
+
+def _arguments(event: _Event) -> dict[str, Raw]:
+    text = bytes(event.args)
+    try:
+        return _ARGUMENTS.decode(text) if text.startswith(b"{") else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _json_text(value: Raw) -> str:
+    """Return a text, or the digits of a number; anything else is nothing."""
+    try:
+        found: Any = msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return found if isinstance(found, str) else str(found) if type(found) in (int, float) else ""
+
+
+def _picoseconds(text: bytes) -> int | None:
+    """Return a JSON number of microseconds in ps, rounded half up; None where it is none, or absurd."""
+    try:
+        number = Decimal(text.strip(b'" ').decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError):
+        return None
+    if not number.is_finite() or number.adjusted() > 18 - _PS_DIGITS:
+        return None
+    scaled = int((number.scaleb(_PS_DIGITS) + Decimal("0.5")) // 1)
+    return scaled if abs(scaled) < _LATEST_JSON_PS else None
