@@ -6,11 +6,13 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...errors import InputError
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
+from ..page.table import Field, FieldTable
 
 if TYPE_CHECKING:
     from ..page.page import Page
@@ -68,7 +70,6 @@ class Report(ABC):
 
     def to_records(self, table: str | None = None) -> list[dict[str, Any]]:
         """Return a table, the main one where none is named, as a dict per row; absent values are None."""
-        from .frames import build_records
 
         return build_records(self._table(table))
 
@@ -78,7 +79,6 @@ class Report(ABC):
         Without `library` that is pandas where it is installed, else polars, else the list of `to_records`. The columns
         have their units in their names and the same types whatever the data.
         """
-        from .frames import build_frame
 
         return build_frame(self._table(table), library)
 
@@ -179,3 +179,45 @@ def trace_name(trace: Any) -> str:
 
         return name_of_reference(Path(trace))
     return "standard input" if str(trace) == "-" else Path(trace).name
+
+
+LIBRARIES: Final = ("pandas", "polars")
+"""In the order in which they are taken."""
+RECORDS: Final = "records"
+_PANDAS_TYPES: Final = {bool: "boolean", int: "Int64", float: "float64", str: "string"}
+_POLARS_TYPES: Final = {bool: "Boolean", int: "Int64", float: "Float64", str: "String"}
+
+
+def build_frame(table: FieldTable, library: str | None) -> Any:
+    """Return a table as a frame of that library; None: of the first that is installed, else as a list of dicts.
+
+    Raises InputError for a library that is not installed or not known.
+    """
+    chosen = library or next((name for name in LIBRARIES if find_spec(name) is not None), RECORDS)
+    if chosen not in (*LIBRARIES, RECORDS):
+        raise InputError(f"library={library!r}: expected {', '.join(LIBRARIES)} or {RECORDS}")
+    if chosen == RECORDS:
+        return build_records(table)
+    try:
+        return (_to_pandas if chosen == "pandas" else _to_polars)(table.fields, table.columns())
+    except ImportError:
+        raise InputError(f"{chosen} is not installed: pip install {chosen}, or take to_records()") from None
+
+
+def build_records(table: FieldTable) -> list[dict[str, Any]]:
+    """Return a dict per row."""
+    columns = table.columns()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _to_pandas(fields: Sequence[Field], columns: dict[str, list[Any]]) -> Any:
+    import pandas
+
+    series = {item.name: pandas.Series(columns[item.name], dtype=_PANDAS_TYPES[item.kind]) for item in fields}
+    return pandas.DataFrame(series)
+
+
+def _to_polars(fields: Sequence[Field], columns: dict[str, list[Any]]) -> Any:
+    import polars
+
+    return polars.DataFrame(columns, schema={item.name: getattr(polars, _POLARS_TYPES[item.kind]) for item in fields})

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from ....arrays import Floats
+from ....errors import InputError
+from ....formats.files.open import load_trace
+from ....formats.trace.tables import Trace
+from ....specs.catalog import load_catalog
+from ....specs.match import find_gpu
+from ...iteration.analyze import analyze_trace
+from ...iteration.report import GpuPrediction, Source
 from ...measurements.readers import TRACES, check_directory, load_tables
 from ...measurements.samples import Samples, take_samples
+from ...models.frame.problems import Problems, problem_columns
 from .baselines import (
     ANCHORED,
     BANDWIDTH_RATIO,
@@ -34,12 +43,10 @@ from .ledger import (
     score_rows,
     throughput_entries,
 )
-from .report import Score, ScoreRow
-from .rows import PredictedSamples, predict_samples
+from .report import Score, ScoreRow, Split, TraceRow, WorstRow
+from .rows import PredictedSamples, codes_of, predict_samples
 from .throughput import score_throughput
-from .traces import score_traces
 from .weights import Weights, Withheld, trained_share
-from .worst import worst_rows
 
 WORST_COUNT: Final = 20
 WHOLES_NOTE: Final = "whole networks and traces left out: shapes are of single ops"
@@ -140,3 +147,110 @@ def _baselines(made: PredictedSamples, weights: Weights) -> Mapping[str, Floats]
         ANCHORED: anchored_ns(made, source, weights),
         **made.samples.peers_ns,
     }
+
+
+LEAST_NS: Final = 20e3
+"""Shorter rows are left out: there, launches decide."""
+
+DERIVED: Final = frozenset(
+    {"kind", "flops", "elements", "read_bytes", "written_bytes", "moved_bytes", "element_bytes", "library", "rate"}
+    | {"fused_blocks", "least_fused_blocks", "tiles", "is_event_timed", "host_ratio", "host_floor_ns"}
+)
+"""Columns of problems that follow from others, or from family and dtype."""
+
+
+def worst_rows(made: Sequence[PredictedSamples], limit: int) -> tuple[WorstRow, ...]:
+    """Return the worst row over 20 us of each family, dtype and GPU, the `limit` worst of these."""
+    found = [row for item in made for row in _worst_of_groups(item)]
+    found.sort(key=lambda pair: -pair[0])
+    return tuple(row for _, row in found[:limit])
+
+
+def _worst_of_groups(made: PredictedSamples) -> list[tuple[float, WorstRow]]:
+    samples = made.samples
+    (families, family), (dtypes, dtype) = codes_of(samples.family), codes_of(samples.dtype)
+    error = np.abs(np.log(made.predicted_ns / samples.measured_ns))
+    rows = np.flatnonzero(samples.measured_ns >= LEAST_NS)
+    group = (family[rows] * len(dtypes) + dtype[rows]) * len(samples.gpus) + samples.gpu[rows]
+    order = rows[np.lexsort((-error[rows], group))]
+    first = np.unique(np.sort(group), return_index=True)[1]
+    return [
+        (
+            float(error[row]),
+            WorstRow(
+                table=samples.table,
+                family=families[family[row]],
+                dtype=dtypes[dtype[row]],
+                gpu=samples.gpus[samples.gpu[row]].name,
+                split=Split.SEEN if made.is_seen[row] else Split.UNSEEN,
+                problem=describe_problem(samples.problems, row),
+                measured_ns=float(samples.measured_ns[row]),
+                predicted_ns=float(made.predicted_ns[row]),
+                low_ns=float(made.low_ns[row]),
+                high_ns=float(made.high_ns[row]),
+            ),
+        )
+        for row in order[first].tolist()
+    ]
+
+
+def describe_problem(problems: Problems, row: int) -> str:
+    """Return the sizes of one problem, e.g. `m=64 n=4096 k=4096`; what is 0, unknown or derived is left out."""
+    columns = problem_columns(problems).items()
+    values = [(name, float(column[row])) for name, column in columns if name not in DERIVED]
+    return " ".join(f"{name}={value:.10g}" for name, value in values if value and np.isfinite(value))
+
+
+ENDINGS: Final = (".json", ".json.gz")
+
+
+def score_traces(folder: Path, weights: Weights) -> tuple[tuple[TraceRow, ...], tuple[str, ...]]:
+    """Predict each trace of a workload from each other one; return that, and what could not be used and why.
+
+    Files are named `<gpu>_<workload>.json.gz`; those of equal workload are the same step on different GPUs.
+    """
+    workloads: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*_*")) if folder.is_dir() else ():
+        if path.name.endswith(ENDINGS):
+            workloads.setdefault(_stem(path).split("_", 1)[1], []).append(path)
+    rows: list[TraceRow] = []
+    notes = []
+    for name, paths in workloads.items():
+        try:
+            rows += _score_workload(name, paths, weights) if len(paths) > 1 else ()
+        except InputError as error:
+            notes.append(f"traces of {name} left out: {error}")
+    return tuple(rows), tuple(notes)
+
+
+def _score_workload(workload: str, paths: list[Path], weights: Weights) -> list[TraceRow]:
+    traces = {path: load_trace(path) for path in paths}
+    measured = {path: analyze_trace(trace, load_catalog(), op_limit=0).source for path, trace in traces.items()}
+    rows = []
+    for source, target in permutations(paths, 2):
+        there, here = measured[target], measured[source]
+        if there.gpu is not None and here.gpu not in (None, there.gpu):
+            rows.append(_row(workload, source, target, _predict(traces[source], there.gpu, weights), there))
+    return rows
+
+
+def _predict(trace: Trace, gpu_name: str, weights: Weights) -> GpuPrediction:
+    gpu = find_gpu(load_catalog(), gpu_name)
+    report = analyze_trace(trace, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu))
+    return next(row for row in report.predictions if row.gpu == gpu.name)
+
+
+def _row(workload: str, source: Path, target: Path, predicted: GpuPrediction, measured: Source) -> TraceRow:
+    return TraceRow(
+        workload=workload,
+        source=_stem(source),
+        target=_stem(target),
+        predicted_busy_ns=predicted.gpu_busy_ns,
+        measured_busy_ns=float(measured.gpu_busy_ns or 0.0),
+        predicted_iteration_ns=predicted.iteration_ns,
+        measured_iteration_ns=float(measured.iteration_ns or 0.0),
+    )
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".json", 1)[0]

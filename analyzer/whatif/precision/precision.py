@@ -9,21 +9,79 @@ from typing import Final
 
 import numpy as np
 
-from ....errors import InputError
-from ....formats.trace.autocast import BACKWARD_LOWER
+from ....arrays import Rows
+from ....errors import InputError, parameter
+from ....formats.trace.autocast import BACKWARD_LOWER, Cast
 from ....formats.trace.signature import Signature, TensorSpec
-from ....formats.trace.tables import Phase, Trace
-from ..calls import are_operands_flat, layout_of, replace_tensors, rewrite_signatures, short_name
+from ....formats.trace.tables import KernelKind, Phase, Trace
+from ....specs.gpu import Rate
+from ...work import VARYING_FAMILIES
+from ...work.kernel_names import family_of_kernel, rate_of_kernel
+from ..calls import are_operands_flat, layout_of, operands_of, replace_tensors, rewrite_signatures, short_name
 from ..change import Whatif
 from ..scenario import Scenario, TargetPrecision
-from .fp8 import FP8
 from .linear_layers import LinearFormat, with_linear_format
-from .mixed import AutocastWalk
+from .mixed import AutocastWalk, outermost_casts
 from .nvfp4 import NVFP4
-from .result_types import with_result_types
-from .tf32 import with_tf32
 from .typed_calls import WIDE
-from .weight_only import INT4_WEIGHTS, INT8_WEIGHTS, refuse_training
+
+GROUP: Final = 128
+"""Elements of k that share a scale and a zero point: the usual choice of GPTQ and AWQ checkpoints, and the
+default of torchao's `Int4WeightOnlyConfig`."""
+COLUMN_ALIGNMENT: Final = 64
+"""Marlin's kernels for packed weights need n in multiples of 64 (`vllm/model_executor/layers/quantization/utils/
+marlin_utils.py`, GPTQ_MARLIN_MIN_THREAD_N)."""
+SCALE_BYTES: Final = 2
+"""In half precision."""
+
+
+def refuse_training(trace: Trace, precision: str) -> None:
+    """Raise InputError for a trace that trains."""
+    if bool((trace.ops.phase == Phase.BACKWARD).any()):
+        raise InputError(
+            f"{parameter('precision', precision)} is for inference, and the trace trains: weights of whole numbers "
+            "learn nothing"
+        )
+
+
+def _fits_groups(rows: int, n: int, k: int) -> bool:
+    return rows > 0 and not (k % GROUP or n % COLUMN_ALIGNMENT)
+
+
+def _fits_columns(rows: int, n: int, k: int) -> bool:
+    return rows > 0 and min(n, k) > 1
+
+
+def _packed_bytes(n: int, k: int) -> float:
+    return n * k / 2 + n * (k // GROUP) * 2 * SCALE_BYTES
+
+
+def _column_bytes(n: int, k: int) -> float:
+    return float(n * k + n * SCALE_BYTES)
+
+
+INT4_WEIGHTS: Final = LinearFormat(
+    name="int4 weights", fits=_fits_groups, weights="int4", stored_bytes=_packed_bytes, keeps_tied=True
+)
+INT8_WEIGHTS: Final = LinearFormat(
+    name="int8 weights", fits=_fits_columns, weights="int8", stored_bytes=_column_bytes, keeps_tied=True
+)
+"""A scale per column of the weights (torchao's `Int8WeightOnlyConfig`)."""
+
+
+ALIGNMENT: Final = 16
+"""Transformer Engine's fp8 products need k and n in multiples of 16, and rows in multiples of 8:
+https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/fp8_primer.html"""
+ROW_ALIGNMENT: Final = 8
+
+
+def _fits(rows: int, n: int, k: int) -> bool:
+    return not (k % ALIGNMENT or n % ALIGNMENT or rows % ROW_ALIGNMENT)
+
+
+FP8: Final = LinearFormat(name="fp8", fits=_fits, weights="float8_e4m3fn", inputs="float8_e4m3fn")
+"""A scale per tensor, which takes no room."""
+
 
 _DTYPES: Final = {
     TargetPrecision.BF16: "bfloat16",
@@ -145,3 +203,83 @@ def _warnings(trace: Trace) -> Iterator[str]:
     unshaped = int(((trace.ops.signature < 0) & (trace.ops.phase != Phase.OPTIMIZER)).sum())
     if unshaped:
         yield f"{unshaped} ops without recorded shapes were left unchanged"
+
+
+def with_result_types(trace: Trace) -> Trace:
+    """Return the trace with every tensor that an op returns in the type that the op's signature says."""
+    if not len(trace.operands.op):
+        return trace
+    strings = list(trace.strings)  # some may stand there twice
+    number = {name: at for at, name in enumerate(strings)}
+    results = [[spec.dtype for spec in layout_of(item).outputs] for item in trace.signatures]
+    dtype = trace.tensors.dtype.copy()
+    for signature, tensors in zip(trace.ops.signature.tolist(), operands_of(trace)[1], strict=True):
+        if signature >= 0 and tensors and len(tensors) == len(results[signature]):
+            for tensor, name in zip(tensors, results[signature], strict=True):
+                if name not in number:
+                    number[name] = len(strings)
+                    strings.append(name)
+                dtype[tensor] = number[name]
+    return replace(
+        trace,
+        strings=tuple(strings),
+        tensors=replace(trace.tensors, dtype=np.asarray(dtype, dtype=trace.tensors.dtype.dtype)),
+    )
+
+
+MARK: Final = "tf32:"
+"""Put before the names of float32 kernels: of measured kernels the name says which unit multiplies."""
+
+
+def with_tf32(trace: Trace) -> Whatif:
+    """Return a float32 trace with TF32 allowed for products and convolutions.
+
+    The switches of the precision record are set, and float32 kernels of matrix ops renamed, so that the prediction
+    takes them for TF32 kernels. Attention kernels are left alone where the name tells no unit.
+    """
+    switches = trace.meta.precision
+    meta = replace(trace.meta, precision=replace(switches, matmul_tf32=True, cudnn_tf32=True))
+    renamed = _rename(trace)
+    if renamed is trace and switches.matmul_tf32 and switches.cudnn_tf32:
+        return Whatif(trace=trace)
+    return Whatif(trace=replace(renamed, meta=meta))
+
+
+def _rename(trace: Trace) -> Trace:
+    rows = _float32_products(trace)
+    if not len(rows):
+        return trace
+    numbers, place = np.unique(trace.kernels.name[rows], return_inverse=True)
+    name = trace.kernels.name.copy()
+    name[rows] = len(trace.strings) + place.reshape(-1)
+    added = tuple(MARK + trace.strings[number] for number in numbers.tolist())
+    return replace(trace, strings=(*trace.strings, *added), kernels=replace(trace.kernels, name=name))
+
+
+def _float32_products(trace: Trace) -> Rows:
+    """Return the kernels that multiply float32 matrices on other than TF32 units."""
+    short = [short_name(item) for item in trace.strings]
+    casts = outermost_casts(trace, short)
+    is_product = np.array(
+        [
+            cast is Cast.LOWER or short[name] in BACKWARD_LOWER
+            for cast, name in zip(casts, trace.ops.name.tolist(), strict=True)
+        ],
+        dtype=bool,
+    )
+    is_wide = np.array(
+        [any(spec.dtype == "float32" for spec in item.tensors()) for item in trace.signatures] + [False], dtype=bool
+    )
+    op = trace.kernels.op
+    known = (op >= 0) & (trace.kernels.kind == KernelKind.KERNEL)
+    if not len(trace.ops.name) or not known.any():
+        return np.zeros(0, dtype=np.int64)
+    matches = known & is_product[op] & is_wide[trace.ops.signature[op]]
+    names = np.unique(trace.kernels.name[matches]).tolist()
+    plain = [
+        number
+        for number in names
+        if family_of_kernel(trace.strings[number]) in (None, *VARYING_FAMILIES)
+        and rate_of_kernel(trace.strings[number]) in (None, Rate.MATRIX_FP32)
+    ]
+    return np.flatnonzero(matches & np.isin(trace.kernels.name, plain))

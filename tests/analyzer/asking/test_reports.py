@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import wavecast
-from wavecast.analyzer.asking import frames
+from wavecast.analyzer.asking import answer as frames
 from wavecast.analyzer.page.table import Field, FieldTable
 
 SAMPLES = Path(__file__).parents[3] / "samples"

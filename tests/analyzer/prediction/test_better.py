@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from wavecast.analyzer.prediction.better import at_least, hold_order
+from wavecast.analyzer.prediction.predict import at_least, hold_order
 from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.trace.tables import Trace

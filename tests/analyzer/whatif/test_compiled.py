@@ -20,7 +20,7 @@ from wavecast.analyzer.questions.analyze.page.headline import background
 from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
-from wavecast.analyzer.whatif.fusion.splits import split_count
+from wavecast.analyzer.whatif.fusion.values import split_count
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.formats.trace.column import MISSING, Table, build_table, columns, row_count
 from wavecast.formats.trace.signature import Signature, TensorSpec, flatten_tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wavecast.analyzer.whatif.fusion.distances import Pass, moved_since
+from wavecast.analyzer.whatif.fusion.kernels import Pass, moved_since
 
 
 def kernel(place: int, reads: dict[int, int], writes: int, moved_bytes: float = 10.0) -> Pass:

@@ -14,7 +14,7 @@ from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.fusion.kernels import generate_kernels
 from wavecast.analyzer.whatif.fusion.min_cut import UNCUTTABLE, Edge, reachable_side
-from wavecast.analyzer.whatif.fusion.splits import split_count
+from wavecast.analyzer.whatif.fusion.values import split_count
 from wavecast.formats.trace.tables import Phase
 
 NODES = 5

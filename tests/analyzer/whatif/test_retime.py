@@ -18,8 +18,7 @@ from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.change import Whatif
 from wavecast.analyzer.whatif.precision.precision import with_precision
 from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
-from wavecast.analyzer.whatif.retiming.kernels import retime
-from wavecast.analyzer.whatif.retiming.timeline import shift_timeline
+from wavecast.analyzer.whatif.retiming.kernels import retime, shift_timeline
 from wavecast.analyzer.whatif.scenario import TargetPrecision
 from wavecast.arrays import Rows, share_busy_time
 from wavecast.errors import InputError

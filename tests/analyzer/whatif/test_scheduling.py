@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.whatif.fusion.loops import Loop, LoopGraph, Read
-from wavecast.analyzer.whatif.fusion.orders import in_memory, is_channels_innermost, planes_of
+from wavecast.analyzer.whatif.fusion.reading import in_memory, is_channels_innermost, planes_of
 from wavecast.analyzer.whatif.fusion.scheduling import schedule
 from wavecast.formats.trace.signature import TensorSpec
 

@@ -11,8 +11,8 @@ from wavecast.analyzer.questions.score.baselines import anchored_ns, bandwidth_r
 from wavecast.analyzer.questions.score.ledger import forecast_entries, pooled_rows, score_rows
 from wavecast.analyzer.questions.score.report import MEAN, Size, Split
 from wavecast.analyzer.questions.score.rows import predict_samples
+from wavecast.analyzer.questions.score.scoring import worst_rows
 from wavecast.analyzer.questions.score.weights import Weights, Withheld
-from wavecast.analyzer.questions.score.worst import worst_rows
 
 from .conftest import Copies, build_samples
 

@@ -104,7 +104,7 @@ def test_tables_that_are_there_are_scored(
 
 @pytest.mark.data
 def test_pairs_of_traces_predict_each_other(data_dir: Path, weights: Callable[..., Weights]) -> None:
-    from wavecast.analyzer.questions.score.traces import score_traces
+    from wavecast.analyzer.questions.score.scoring import score_traces
 
     rows, notes = score_traces(data_dir / "traces", weights())
     assert notes == ()
