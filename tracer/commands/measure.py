@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ...errors import CaptureError, InputError, WavecastError
+from ...errors import CaptureError, InputError, WavecastError, spelling_options
 from . import say, say_error
 
 if TYPE_CHECKING:
@@ -150,9 +150,10 @@ def measure(*, is_host: bool, **options: object) -> None:
     meanwhile. A family's table is written when it is done; Ctrl-C keeps those that are.
     """
     try:
-        request = MeasureRequest(**options)  # type: ignore[arg-type]
+        request, context = MeasureRequest(**options), click.get_current_context()  # type: ignore[arg-type]
+        context.with_resource(spelling_options())
         if is_host:
-            _measure_host(click.get_current_context(), request)
+            _measure_host(context, request)
         else:
             _measure(request)
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from ...errors import CaptureError, InputError, WavecastError
+from ...errors import CaptureError, InputError, WavecastError, spelling_options
 from ...formats.files.destinations import check_destinations
 from . import say, say_error
 from .script import Script, ShapesRequest, run_script, show_error, stop_script
@@ -162,6 +162,7 @@ def record(  # noqa: PLR0913 - one parameter per option
     there is no SCRIPT and a model from transformers, timm or torchvision is built and run.
     """
     context = click.get_current_context()
+    context.with_resource(spelling_options())
     _check_options(context, shapes_only=shapes_only)
     inputs = {"SCRIPT": None if is_module else script, "--hf-config": model_options["hf_config"]}
     with _errors_said():
