@@ -114,7 +114,7 @@ def launches_of_kernels(trace: Trace) -> Nanoseconds:
     """Return when each kernel was launched; `NEVER_NS` where that was not recorded.
 
     >>> launches_of_kernels(measured)
-    array([ 20000, 540000])
+    array([ 40000, 100000])
     """
     return at_rows(trace.calls.start_ns, trace.kernels.call, NEVER_NS)
 

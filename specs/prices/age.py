@@ -29,7 +29,7 @@ def median_age_days(dates: Iterable[str | None]) -> int | None:
 def warn_of_age(dates: Sequence[str | None]) -> tuple[str, ...]:
     """Return a sentence where prices of these dates are so old that they mislead.
 
-    >>> warn_of_age(["2020-01-01"])[0].endswith("on the median: give today's with prices")
+    >>> warn_of_age(["2020-01-01"])[0].endswith("on the median: give today's with price or prices")
     True
     """
     days = median_age_days(dates)
