@@ -51,7 +51,12 @@ def spells_options() -> bool:
 
 @contextmanager
 def spelling_options(on: bool = True) -> Iterator[None]:
-    """Let messages that are made inside name options."""
+    """Let messages that are made inside name options.
+
+    >>> with spelling_options():
+    ...     parameter("from_batch")
+    '--from-batch'
+    """
     before = _FOR_COMMAND_LINE.set(on)
     try:
         yield

@@ -62,6 +62,11 @@ def load_cluster(path: Path, catalog: Catalog) -> Cluster:
     """Return the machines of a TOML file's `[[node]]` tables; `based_on = "NAME"` takes over what an entry leaves out.
 
     Raises InputError, naming file, node and key, for a file that cannot be used.
+
+    >>> path = folder / "cluster.toml"
+    >>> _ = path.write_text('[[node]]\\nname = "mine"\\nbased_on = "DGX/HGX H100"\\n', encoding="utf-8")
+    >>> [node.name for node in load_cluster(path, catalog).nodes.values()]
+    ['mine']
     """
     document, file = read_toml(path), path.name
     check_keys(document, ("node",), file)

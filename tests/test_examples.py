@@ -213,6 +213,8 @@ def test_a_docstring_shows_what_its_call_returns(
     example = parser.get_doctest(function.docstring, known, function.name, function.module, function.line)
     if any(re.search(r"\btables\b", call.source) for call in example.examples):
         pytest.importorskip("pyarrow")
+    if function.name == "draw_picture":
+        pytest.importorskip("vl_convert")
     monkeypatch.chdir(ROOT)
     said: list[str] = []
     outcome = doctest.DocTestRunner().run(example, out=said.append)

@@ -84,7 +84,11 @@ def usage_errors_cleaned() -> Iterator[None]:
 
 
 def run_program(command: click.Command, name: str) -> None:
-    """Run a command as a program of its own: standard output without room for its help is a failure, too."""
+    """Run a command as a program of its own: standard output without room for its help is a failure, too.
+
+    >>> run_program(lambda prog_name: print(prog_name, "ran"), "analyze")
+    analyze ran
+    """
     try:
         command(prog_name=name)
     except OSError as error:

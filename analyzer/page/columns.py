@@ -11,7 +11,11 @@ from .sheet import SheetColumn
 def text_column(
     title: str, cells: Iterable[str], *, rank: int = 0, min_width: int | None = None, wraps: bool = False
 ) -> SheetColumn:
-    """Return a column of words."""
+    """Return a column of words.
+
+    >>> text_column("op", ["mm", "add"]).cells
+    ('mm', 'add')
+    """
     return SheetColumn(title=title, cells=tuple(cells), is_text=True, rank=rank, min_width=min_width, wraps=wraps)
 
 

@@ -52,7 +52,12 @@ def render(
     csv: Callable[[], str],
     illustrated: Callable[[], Page] | None = None,
 ) -> str:
-    """Write a report in the format `form`, one of `REPORT_FORMATS`; `illustrated` is the page with charts, if any."""
+    """Write a report in the format `form`, one of `REPORT_FORMATS`; `illustrated` is the page with charts, if any.
+
+    >>> from wavecast.analyzer.page.terminal import Screen
+    >>> render("json", Screen(), page=lambda: None, json=lambda: "{}", csv=lambda: "")
+    '{}'
+    """
     encoders = {"json": json, "csv": csv}
     if form in encoders:
         return encoders[form]()

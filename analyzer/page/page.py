@@ -79,7 +79,11 @@ class Page:
 
 
 def build_page(*blocks: Block) -> Page:
-    """Return a page of the blocks, without passages that say nothing."""
+    """Return a page of the blocks, without passages that say nothing.
+
+    >>> len(build_page(facts([("batch", "4")]), facts([])).blocks)
+    1
+    """
     return Page(blocks=tuple(block for block in blocks if not isinstance(block, Passage) or block.lines))
 
 
@@ -91,7 +95,11 @@ def without_charts(page: Page) -> Iterator[Passage | Sheet]:
 
 
 def facts(labelled: Iterable[tuple[str, str]]) -> Passage:
-    """Return facts, each given by label and text, as a passage."""
+    """Return facts, each given by label and text, as a passage.
+
+    >>> [line.label for line in facts([("batch", "4"), ("mode", "training")]).lines]
+    ['batch', 'mode']
+    """
     return Passage(lines=tuple(Line(text=text, label=label) for label, text in labelled))
 
 

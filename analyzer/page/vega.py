@@ -101,7 +101,12 @@ def _value(value: Any) -> Any:
 
 
 def draw_picture(chart: Chart, form: str) -> bytes:
-    """Draw a chart as `svg` or `png`. Raises InputError where the part that draws is not installed."""
+    """Draw a chart as `svg` or `png`. Raises InputError where the part that draws is not installed.
+
+    >>> spec = {"mark": "point", "height": 20, "encoding": {"x": {"field": "ms", "type": "quantitative"}}}
+    >>> draw_picture(Chart(title="one", description="A point.", spec=spec, rows=[{"ms": 1}]), "svg")[:4]
+    b'<svg'
+    """
     try:
         import vl_convert
     except ImportError:

@@ -51,7 +51,11 @@ ANY_KIND: Final = IterationKind(is_half=False, is_training=False, is_compiled=Fa
 
 
 def iteration_kind(workload: GpuWorkload, meta: Meta, *, is_compiled: bool) -> IterationKind:
-    """Return the kind of an iteration whose kernels or ops these are."""
+    """Return the kind of an iteration whose kernels or ops these are.
+
+    >>> iteration_kind(workload, trace.meta, is_compiled=False)
+    IterationKind(is_half=True, is_training=False, is_compiled=False)
+    """
     is_product = np.array([family in _PRODUCTS for family in workload.family], dtype=bool)
     flops = np.where(is_product, workload.work.flops * workload.count, 0.0)
     narrow = ~np.isin(workload.work.rate.tolist(), _WIDE)

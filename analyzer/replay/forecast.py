@@ -93,6 +93,9 @@ def target_timing(
 
     A kernel takes its own measured time times what its row is predicted to take relative to the row's mean; kernels of
     a trace without times share the time of their op. Latencies move by the difference of the generations' values.
+
+    >>> target_timing(result.graph, result.trace, result.workload, result.prediction, None).factor.shape
+    (14, 2)
     """
     rows, nodes = kernel_rows(graph, trace, workload), graph.nodes
     gpus = prediction.fleet.gpus
@@ -255,6 +258,9 @@ def spread_of(prediction: Prediction, workload: GpuWorkload, host_half_width: Fl
 
     Rows move together, by as much of their own half width as moves their sum to the end of its interval: that sum holds
     the correlation of errors (full within a family, less between). NaN columns where the sum has no interval.
+
+    >>> spread_of(result.prediction, result.workload, np.zeros(2)).host
+    array([0., 0.])
     """
     changes = row_changes(prediction)
     low, high = busy_interval_ns(prediction, workload.family, changes)

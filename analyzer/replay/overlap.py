@@ -57,6 +57,10 @@ def slowed_timing(
     its GPU [n], is given, they change by what differs.
     Nodes of other runs than `runs` (default: all) are left as they are.
     A kernel of d alone takes T with d = T - integral over T of (1 - 1 / slowing).
+
+    >>> timing = result.forecast.timing
+    >>> slowed_timing(result.graph, timing, np.ones((len(result.graph.nodes.row), 2))) is timing  # no collectives
+    True
     """
     nodes = graph.nodes
     slows = nodes.kind == NodeKind.COLLECTIVE

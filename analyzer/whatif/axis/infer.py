@@ -23,6 +23,9 @@ def infer_batch_size(trace: Trace) -> int:
     """Return the most common leading size of what looks like data: inputs of rank 3 or more of forward ops.
 
     Raises InputError where there is none.
+
+    >>> infer_batch_size(trace)
+    4
     """
     sizes: Counter[int] = Counter()
     for name, first, count in _forward_calls(trace):
