@@ -71,8 +71,8 @@ def test_what_is_read_is_not_written_over(words: tuple[str, ...], form: str, rec
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("analyze", "other", "-o", "x", "--timeline", "./x"), "x: --timeline and -o would both be written to it"),
-        (("analyze", "other", "--timeline", "-"), "standard output: --timeline and -o would both be written to it"),
+        (("analyze", "other", "-o", "x", "--timeline", "./x"), "x: -o and --timeline would both be written to it"),
+        (("analyze", "other", "--timeline", "-"), "standard output: -o and --timeline would both be written to it"),
         (("replay", "other", "-o", "x", "--figure", "x"), "x: --figure and -o would both be written to it"),
         (("replay", "other", "-o", "-", "--figure", "-"), "standard output: --figure and -o would both be written"),
         (("analyze", "other", "-o", "."), ".: cannot be written: it is a directory"),

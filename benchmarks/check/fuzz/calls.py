@@ -79,7 +79,6 @@ def _on_trace(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[
         written = str(folder / name)
         ending = {
             "timeline": ["analyze", trace, *to, *scenario, "--timeline", written],
-            "figure": ["replay", trace, "--to", "L40S", "--figure", written],
             "graph": ["convert", trace, written, *["--to", "graph-json"] * written.endswith("graph.json")],
             "convert": ["convert", trace, written],
         }
@@ -102,7 +101,6 @@ def _on_trace(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[
 
 _WRITTEN = {
     "timeline": ("timeline.json",),
-    "figure": ("figure.svg",),
     "graph": ("graph.graphml", "graph.json", "graph.dot"),
     "convert": ("converted.json", "converted.json.gz"),
 }
@@ -117,7 +115,7 @@ def _write_other(folder: Path) -> str:
 
 
 _TRACE_COMMANDS = (
-    *(("analyze",) * 18 + ("timeline", "figure") * 3),
+    *(("analyze",) * 18 + ("timeline",) * 6),
     *(("show", "replay", "graph", "convert", "validate") * 3 + ("rerun",)),
 )
 

@@ -161,10 +161,10 @@ def test_hosts_that_cannot_be_compared_are_refused_in_a_line() -> None:
         compare(build_job([0, 0], drift_us=4000))
 
 
-def test_ranks_over_gloo_that_really_ran(tmp_path: Path, root_dir: Path) -> None:
+def test_ranks_over_gloo_that_really_ran(tmp_path: Path) -> None:
     """One of four processes sleeps before each step; a second run is without that."""
-    program = root_dir / "benchmarks" / "check" / "gloo_ranks.py"
-    command = [sys.executable, str(program), "--record", str(tmp_path), "--base-ms", "150", "--slow-ms", "200"]
+    program = Path(__file__).with_name("gloo_ranks.py")
+    command = [sys.executable, str(program), str(tmp_path), "150", "200"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     slow, even = (
