@@ -93,7 +93,13 @@ class ModuleSpans(ModulePaths):
     """Write every module's run into the profiler's recording, where the importer reads it as the path of its ops.
 
     A span costs 0.9 µs (`torch.profiler.record_function` 20 µs), and only while the profiler records.
+    `autocast_dtype` is the dtype of autocast that was in force when the first module ran under it.
     """
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()
+        self.autocast_dtype: str | None = None
+        self._device_type = device_type
 
     def __exit__(self, *_raised: object) -> None:
         super().__exit__()
@@ -102,6 +108,8 @@ class ModuleSpans(ModulePaths):
     def _push(self, module: nn.Module, inputs: Any) -> None:
         if torch.compiler.is_compiling():
             return  # a compiled region is one op stream: hooks inside would break its graph
+        if self.autocast_dtype is None and torch.is_autocast_enabled(self._device_type):
+            self.autocast_dtype = str(torch.get_autocast_dtype(self._device_type)).removeprefix("torch.")
         above, depth = self.current, len(self._running.modules)
         super()._push(module, inputs)
         if len(self._running.modules) == depth:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.profiler import profile
 
 from ...errors import CaptureError, OutputError
+from ...formats.trace.column import take_rows
 from ...formats.trace.tables import Trace, Workload
 from ..description.device import describe_precision, describe_trace, mode_of
 from .profiled import describe_devices, read_profiler
@@ -39,16 +41,15 @@ def import_profiler(finished: profile, workload: Workload, autocast_dtype: str |
     return describe_trace(replace(trace, meta=meta, devices=devices), device_type, named)
 
 
-def keep_iterations(trace: Trace, count: int) -> Trace:
-    """Return the trace with its first `count` iterations: a recording that is cut short holds part of one more.
+def keep_iterations(trace: Trace, is_kept: npt.NDArray[np.bool_]) -> Trace:
+    """Return the trace with those of its first iterations that `is_kept` says, and none after them.
 
-    Raises CaptureError where none is left.
+    A recording that is cut short holds part of one more. Raises CaptureError where none is left.
     """
-    table = trace.iterations
-    if not min(count, len(table.start_ns)):
+    rows = np.flatnonzero(is_kept[: len(trace.iterations.start_ns)])
+    if not len(rows):
         raise CaptureError("the recording ended before its first iteration did")
-    columns = {name: np.asarray(getattr(table, name))[:count] for name in type(table).__dataclass_fields__}
-    return replace(trace, iterations=type(table)(**columns))
+    return replace(trace, iterations=take_rows(trace.iterations, rows))
 
 
 def check_output(path: str | Path) -> Path:

@@ -15,17 +15,18 @@ import numpy as np
 import torch
 from torch.profiler import profile
 
-from ...errors import CaptureError, InputError
+from ...errors import CaptureError, InputError, parameter
 from ...formats.files.open import save_trace
 from ...formats.trace.tables import Trace, Workload
 from ..description.device import check_workload
 from ..hooks.boundaries import IterationWatch, check_ends
+from ..hooks.compilation import Compilations
 from ..hooks.modules import ModuleSpans, hooks_unwarned
 from ..hooks.patches import interrupts_deferred, only_recording
 from ..host_times.measure import add_host_times
 from .files import check_output, import_profiler, keep_iterations, rank_path
 from .lookups import add_lookups, count_lookups
-from .profiled import make_profiler, prepend_unprofiled, watch_autocast
+from .profiled import make_profiler, prepend_unprofiled
 
 DEFAULT_ITERATIONS: Final = (10, 15)
 WARMUP_COUNT: Final = 3
@@ -297,11 +298,14 @@ class Capture:
         device_type = "cuda" if torch.cuda.is_initialized() else "cpu"
         self._wanted_count = iteration_count
         self._ended_count = 0
-        self._hooks = ExitStack()
+        self._compiled_counts: list[int] = []
+        self._warming_up, self._hooks = ExitStack(), ExitStack()
         self._profiler: profile = make_profiler(device_type, iteration_count, None)
         self._profiler.start()
-        self._autocast_seen = self._hooks.enter_context(watch_autocast(device_type))
-        self._counted = self._hooks.enter_context(count_lookups())
+        # torch.compile compiles again where hooks came or went: the iteration before the first has all of them.
+        self._compilations = self._hooks.enter_context(Compilations())
+        self._spans = self._hooks.enter_context(ModuleSpans(device_type))
+        self._counted = self._warming_up.enter_context(count_lookups())
 
     @property
     def captured_count(self) -> int:
@@ -316,22 +320,28 @@ class Capture:
     def end_iteration(self) -> None:
         """Note that an iteration has ended; after the last one the profiler stops."""
         self._ended_count += 1
+        self._warming_up.close()
+        self._compiled_counts.append(self._compilations.count)
         if self.is_done:
             self.stop()
-            return
-        self._profiler.step()
-        if self._ended_count == 1:
-            self._hooks.close()
-            self._hooks.enter_context(ModuleSpans())
+        else:
+            self._profiler.step()
 
     def stop(self) -> None:
         """Remove the hooks and stop the profiler, whether done or not."""
+        self._warming_up.close()
         self._hooks.close()
         self._profiler.stop()
 
     def read(self, workload: Workload) -> Trace:
-        """Return what was captured; raises CaptureError where no iteration was."""
+        """Return what was captured, without iterations in which torch compiled; raises CaptureError where none is."""
         if not self.captured_count:
             raise CaptureError("the code ended before the first iteration to be captured did")
-        trace = import_profiler(self._profiler, workload, next(iter(self._autocast_seen), None))
-        return add_lookups(keep_iterations(trace, self.captured_count), self._counted)
+        has_compiled = np.diff(self._compiled_counts[: self.captured_count + 1]) > 0
+        if has_compiled.all():
+            raise CaptureError(
+                f"torch.compile compiled in each of the {self.captured_count} captured iterations: capture later ones "
+                f"({parameter('iterations')}), or keep shapes the same (TORCH_LOGS=recompiles names what changes)"
+            )
+        trace = import_profiler(self._profiler, workload, self._spans.autocast_dtype)
+        return add_lookups(keep_iterations(trace, ~has_compiled), self._counted)

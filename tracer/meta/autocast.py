@@ -52,6 +52,12 @@ class ScalerReads:
         self.give(found_infinite, _NO_OVERFLOW)
 
 
+_READS: Final[dict[str, Callable[..., Any]]] = {
+    "_local_scalar_dense": ScalerReads.read,
+    "_amp_foreach_non_finite_check_and_unscale_": ScalerReads.unscale,
+}
+
+
 @contextmanager
 def grad_scaler_on_meta() -> Iterator[ScalerReads]:
     """Let gradient scalers read what they need of meta tensors; they find that nothing overflowed.
@@ -81,8 +87,9 @@ def grad_scaler_on_meta() -> Iterator[ScalerReads]:
         stack.callback(library._destroy)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=_OVERRIDING)
-            library.impl("_local_scalar_dense", reads.read, "Meta")
-            library.impl("_amp_foreach_non_finite_check_and_unscale_", reads.unscale, "Meta")
+            # Library.impl itself refuses, in torch 2.11, what another library has overridden.
+            for name, kernel in _READS.items():
+                library.m.impl(name, "Meta", partial(kernel, reads), False)  # type: ignore[union-attr]
         for name, value in {"__init__": make, "scale": watch, "get_scale": tell}.items():
             stack.enter_context(patched(GradScaler, name, value))
         yield reads
@@ -100,7 +107,6 @@ _DTYPE_OVERLOADS: Final = {
     "aten::norm.ScalarOpt_dim": "aten::norm.ScalarOpt_dim_dtype",
 }
 """Ops without an argument `dtype`, and those with one that autocast runs in their place."""
-_OVERRIDING = "Warning only once for all operators"
 
 
 class MetaAutocast:

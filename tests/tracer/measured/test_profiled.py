@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 import torch.utils.checkpoint
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.recorded.window import select_window
+from wavecast.errors import CaptureError
 from wavecast.formats.trace.column import row_count
 from wavecast.formats.trace.tables import Phase, Precision, Trace
 from wavecast.tracer import trace_iteration
@@ -194,3 +195,38 @@ def test_ops_of_compiled_code_lie_inside_an_op_that_names_their_region() -> None
     assert around("aten::tanh_backward")[1] == "CompiledFunctionBackward"
     assert names[trace.ops.forward[names.index("CompiledFunctionBackward")]] == "CompiledFunction"
     assert describe_trace(trace).compiled_region_count == 2
+
+
+class Resizing:
+    """A compiled step whose input grows, which compiles, in the calls that are named (numbered from 1)."""
+
+    def __init__(self, grows_at: Container[int]) -> None:
+        torch._dynamo.reset()
+        self.layer = torch.compile(torch.nn.Linear(4, 4), backend="eager", dynamic=False)
+        self.call_count, self.rows, self.grows_at = 0, 2, grows_at
+
+    def __call__(self) -> None:
+        self.call_count += 1
+        self.rows += self.call_count in self.grows_at
+        self.layer(torch.ones(self.rows, 4))
+
+
+def test_a_captured_run_that_compiles_is_captured_again() -> None:
+    step = Resizing(grows_at={5})
+    trace = trace_iteration(step, device="cpu", warmup=1, repeats=2)
+    assert step.call_count == 7  # 1 + 2 + 2, and a warm-up and a capture more
+    assert trace.iterations.profiled.tolist() == [False, False, True]
+    names = {trace.strings[name] for name in trace.ops.name}
+    assert "aten::linear" in names
+    assert not any("dynamo_timed" in name or "PythonDispatchMode" in name for name in names)
+
+
+def test_a_step_that_compiles_in_every_run_is_refused() -> None:
+    with pytest.raises(CaptureError, match="compiled in each of 3 captured runs"):
+        trace_iteration(Resizing(grows_at=range(1, 100)), device="cpu", warmup=0, repeats=0)
+
+
+def test_hooks_of_a_recording_do_not_compile_in_the_captured_run() -> None:
+    step = Resizing(grows_at=())
+    trace_iteration(step, device="cpu", warmup=1, repeats=1)
+    assert step.call_count == 4  # one that compiles is followed by two more

@@ -223,6 +223,37 @@ def test_compiled_modules_are_not_compiled_again(path: Path) -> None:
     assert load_trace(path).iterations.profiled.sum() == 2
 
 
+def test_iterations_in_which_torch_compiles_are_left_out(path: Path) -> None:
+    torch._dynamo.reset()
+    layer = torch.nn.Linear(4, 4)
+    model = torch.compile(layer, backend="eager", dynamic=False)
+    optimizer = torch.optim.SGD(layer.parameters())
+    with record(path, iterations=(5, 8)):
+        for index in range(10):
+            model(torch.ones(3 if index < 6 else 4, 4)).sum().backward()  # compiles in the second one that is captured
+            optimizer.step()
+    assert load_trace(path).iterations.profiled.sum() == 2
+
+
+def test_compiling_in_every_captured_iteration_is_a_warning_and_no_file(path: Path) -> None:
+    torch._dynamo.reset()
+    layer = torch.nn.Linear(4, 4)
+    model = torch.compile(layer, backend="eager", dynamic=False)
+    optimizer = torch.optim.SGD(layer.parameters())
+
+    def train() -> None:
+        for index in range(6):
+            model(torch.ones(3 + index, 4)).sum().backward()
+            optimizer.step()
+
+    with (
+        pytest.warns(RuntimeWarning, match="compiled in each of the 2 captured iterations"),
+        record(path, iterations=(2, 4)),
+    ):
+        train()
+    assert not path.exists()
+
+
 @pytest.mark.filterwarnings("ignore")  # of torch, about itself
 def test_a_compiled_optimizer_step_ends_iterations_and_our_hooks_are_not_compiled(path: Path) -> None:
     from torch._dynamo.utils import counters
