@@ -286,12 +286,16 @@ class _Resolver:
         self._device_type = device_type
         self._names, self._signatures = trace.ops.name.tolist(), trace.ops.signature.tolist()
         self._parents = trace.ops.parent.tolist()
+        inner = np.flatnonzero(trace.ops.parent >= 0)
+        outer = trace.ops.parent[inner]
+        self._casting = frozenset(outer[trace.ops.name[outer] == trace.ops.name[inner]].tolist())
+        """Ops that called themselves: autocast's, with what is converted for the inner one."""
         self._known: dict[tuple[int, int], Bound | str] = {}
 
     def unit(self, leaf: int) -> int:
-        """Return the outermost op at or around `leaf` that can be called, else the leaf."""
+        """Return the outermost op at or around `leaf` that can be called as it ran, else the leaf."""
         found, row = leaf, leaf
-        while row >= 0:
+        while row >= 0 and row not in self._casting:
             if isinstance(self._look_up(row), Bound):
                 found = row
             row = self._parents[row]

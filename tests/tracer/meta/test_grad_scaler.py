@@ -108,3 +108,13 @@ def test_a_scaler_that_was_disabled_before_the_recording_is_told() -> None:
 
 def test_a_scaler_that_the_user_disabled_is_not() -> None:
     record(make_step(lambda: torch.amp.GradScaler("cuda", enabled=False)))
+
+
+def test_another_librarys_rule_for_reading_values_is_put_back() -> None:
+    other = torch.library.Library("aten", "IMPL")
+    try:
+        other.m.impl("_local_scalar_dense", "Meta", lambda _: 7.0, False)  # type: ignore[union-attr]
+        assert record(make_step(torch.GradScaler)).ops.name.size
+        assert torch.empty((), device="meta").item() == 7.0
+    finally:
+        other._destroy()

@@ -559,6 +559,20 @@ def test_noise_is_shared_by_shape_alone() -> None:
     assert 0.5 < float(tensor.std()) < 2
 
 
+def test_what_autocast_converted_runs_in_the_dtypes_that_it_chose() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(144, 5))
+        trace = trace_iteration(lambda: layers(torch.ones(2, 3, 8, 8)), device="cpu", warmup=0, repeats=0)
+    leaves = np.flatnonzero(~np.isin(np.arange(len(trace.ops.name)), trace.ops.parent))
+    found = rerun(trace, leaves.tolist())
+    ran = [(trace.strings[trace.ops.name[op]], trace.signatures[trace.ops.signature[op]]) for op in found.op]
+    heavy = {name: [item.dtype for item in signature.arguments[:3] if isinstance(item, TensorSpec)]
+             for name, signature in ran if name in ("aten::conv2d", "aten::linear")}  # fmt: skip
+    assert heavy == dict.fromkeys(("aten::conv2d", "aten::linear"), ["bfloat16"] * 3)
+    assert not any(found.reason)
+    assert np.isfinite(found.time_ns).all()
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 class TestOnGpu:
