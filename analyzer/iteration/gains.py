@@ -17,7 +17,7 @@ from ..replay.causes import CAUSES, IdleCause
 from ..replay.engine import Timing, on_gpus
 from ..replay.forecast import iteration_lengths
 from ..whatif.scenario import Scenario
-from .report import FASTER_KERNELS, LAUNCH_BOUND_RATIO, Gain
+from .report import FASTER_HOST, FASTER_KERNELS, LAUNCH_BOUND_RATIO, Gain
 from .result import Analysis, arrange, build_result
 
 NO_GAIN: Final = 1.005
@@ -50,7 +50,7 @@ def find_gains(result: Analysis, column: int) -> tuple[Gain, ...]:
     larger_batch = parameter("batch") if batch is None else parameter("batch", 2 * batch)
     faster_host = parameter("host", f"{_TWICE * (scenario.cpu_speed or 1.0):.3g}")
     gains = [
-        Gain(change="a host twice as fast", option=faster_host, speedup=now_ns / float(tried[0])),
+        Gain(change=FASTER_HOST, option=faster_host, speedup=now_ns / float(tried[0])),
         Gain(change="a batch twice as large at least", option=larger_batch, speedup=_TWICE * now_ns / float(tried[1])),
     ]
     if not scenario.cuda_graph:

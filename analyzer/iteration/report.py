@@ -25,6 +25,7 @@ LAUNCH_BOUND_RATIO: Final = 0.1
 LEAST_GAIN: Final = 1.03
 """Speed-ups below are not offered: the replay itself is not that exact."""
 FASTER_KERNELS: Final = "kernels twice as fast"
+FASTER_HOST: Final = "a host twice as fast"
 """What a faster GPU would gain, beside what is offered."""
 
 

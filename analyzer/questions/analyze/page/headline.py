@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp
+from math import exp, inf
 from typing import Final
 
 from .....errors import parameter
 from .....formats.trace.printable import clean_text
-from ....iteration.report import FASTER_KERNELS, LAUNCH_BOUND_RATIO, LEAST_GAIN, AnalysisReport, Gain, TraceSummary
+from ....iteration.report import (
+    FASTER_HOST,
+    FASTER_KERNELS,
+    LAUNCH_BOUND_RATIO,
+    LEAST_GAIN,
+    AnalysisReport,
+    Gain,
+    TraceSummary,
+)
 from ....page.quantity import format_bytes, format_count, format_factor, format_number, format_share, format_time
 from .gpu_sheet import fits_all
 
@@ -163,14 +171,17 @@ def _memory_line(report: AnalysisReport) -> Iterator[str]:
 
 
 def _verdict(report: AnalysisReport) -> Iterator[str]:
-    """Say on which GPUs the host is the limit."""
+    """Say whether the host is the limit: a faster one helps more than faster kernels do."""
     row = next((item for item in report.predictions if item.gpu == report.ops_gpu), None)
     if row is None or row.host_limited_ratio < LAUNCH_BOUND_RATIO:
         return
-    yield (
-        f"On {clean_text(row.gpu)} your CPU is the limit: {format_share(row.host_limited_ratio)} of the iteration the "
-        f"GPU waits for launches.{_advice(report.gains)}"
-    )
+    name, share = clean_text(row.gpu), format_share(row.host_limited_ratio)
+    gained = {gain.change: gain.speedup for gain in report.gains}
+    if gained.get(FASTER_HOST, inf) < gained.get(FASTER_KERNELS, 1.0):
+        found = f"On {name} faster kernels help more than a faster CPU, though for {share} the GPU waits for launches"
+    else:
+        found = f"On {name} your CPU is the limit: {share} of the iteration the GPU waits for launches"
+    yield f"{found}.{_advice(report.gains)}"
 
 
 def _advice(gains: tuple[Gain, ...]) -> str:
