@@ -8,9 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from wavecast.formats.trace.column import build_table
@@ -57,10 +59,12 @@ def data_dir() -> Path:
 
 
 SLOW = ROOT / "tests" / "slow.txt"
-"""Test functions that take long by their processor time, all cases together; `--rewrite-slow` measures them anew."""
-SLOW_S = 0.5
+"""What plain `pytest` leaves out: test functions, and files that hold no other; `--rewrite-slow` measures them anew."""
+QUICK_TOTAL_S = 100.0
+"""Processor time of the tests that plain `pytest` runs: the shortest ones, as many as that suffices for."""
 SHOWN_GPUS = ROOT / "tests" / "shown_gpus.txt"
-NEEDS_TORCH = ROOT / "tests" / "tracer"
+NEEDS = (b"import torch", b"from torch", b'importorskip("torch', b"selenium")
+"""Text of test files that plain `pytest` leaves out: importing torch alone takes seconds, and a browser may lack."""
 CPU_S: defaultdict[str, float] = defaultdict(float)
 
 
@@ -79,15 +83,24 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the tracer's tests to the full run: torch alone takes seconds to import."""
-    return True if collection_path == NEEDS_TORCH and not config.option.full else None
+    if config.option.full or not collection_path.is_relative_to(ROOT / "tests"):
+        return None
+    if collection_path.is_dir():
+        return True if collection_path == ROOT / "tests" / "tracer" else None
+    is_slow = collection_path.relative_to(ROOT).as_posix() in slow_names()
+    return True if is_slow or any(text in collection_path.read_bytes() for text in NEEDS) else None
+
+
+@cache
+def slow_names() -> frozenset[str]:
+    """What `slow.txt` lists."""
+    return frozenset(SLOW.read_text(encoding="utf-8").split())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.full:
         return
-    slow = set(SLOW.read_text(encoding="utf-8").split())
-    left_out = [item for item in items if item.nodeid.partition("[")[0] in slow]
+    left_out = [item for item in items if item.nodeid.partition("[")[0] in slow_names()]
     config.hook.pytest_deselected(items=left_out)
     kept = {id(item) for item in items} - {id(item) for item in left_out}
     items[:] = [item for item in items if id(item) in kept]
@@ -115,11 +128,14 @@ _SPENT: dict[object, float] = {}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.option.rewrite_slow and not hasattr(session.config, "workerinput"):
-        names = sorted(
-            name for name, spent in CPU_S.items() if spent >= SLOW_S and not name.startswith("tests/tracer/")
-        )
-        SLOW.write_text("\n".join(names) + "\n", encoding="utf-8")
+    if not session.config.option.rewrite_slow or hasattr(session.config, "workerinput"):
+        return
+    names = sorted((name for name in CPU_S if not name.startswith("tests/tracer/")), key=lambda name: CPU_S[name])
+    count = int((np.cumsum([CPU_S[name] for name in names]) <= QUICK_TOTAL_S).sum())
+    quick, slow = names[:count], names[count:]
+    quick_files = {name.partition("::")[0] for name in quick}
+    listed = {name if (file := name.partition("::")[0]) in quick_files else file for name in slow}
+    SLOW.write_text("\n".join(sorted(listed)) + "\n", encoding="utf-8")
 
 
 @pytest.fixture
