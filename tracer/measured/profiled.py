@@ -86,7 +86,7 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device, slowest
     kept, autocast_dtype, lookups = None, None, list[CountedCall]()
     for attempt in range(_ATTEMPT_COUNT):
         captured: list[Trace] = []
-        profiler = make_profiler(device.type, 1, lambda finished, into=captured: into.append(read_profiler(finished)))
+        profiler = make_profiler(device.type, 1, partial(_keep, captured))
         with hooks_unwarned(), profiler, ModuleSpans(device.type) as spans, Compilations() as compilations:
             with nullcontext(lookups) if attempt else count_lookups() as lookups:
                 step()
@@ -110,6 +110,10 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device, slowest
     return add_lookups(kept, lookups), autocast_dtype
 
 
+def _keep(captured: list[Trace], finished: profile) -> None:
+    captured.append(read_profiler(finished))
+
+
 def _captured_ns(trace: Trace) -> int:
     return int((trace.iterations.end_ns - trace.iterations.start_ns).max(initial=0))
 
@@ -122,7 +126,7 @@ def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[p
         config = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device_type == "cuda" else [])]
     # Else torch 2.11 warns that a second cycle would drop the events of the first: there is one.
-    accumulated = {"acc_events": True} if "acc_events" in signature(profile.__init__).parameters else {}
+    accumulated: dict[str, Any] = {"acc_events": True} if "acc_events" in signature(profile.__init__).parameters else {}
     return profile(
         activities=activities,
         schedule=schedule(wait=0, warmup=1, active=iterations, repeat=1),
