@@ -97,7 +97,7 @@ def _axis(ledger: Ledger, pairs: list[int], ratio: float, batches: tuple[int | N
             lengths.setdefault(axis, Counter())[change.before, change.after] += 1
     if not votes:
         return "sizes"
-    kind = "width" if weights else max(votes, key=lambda axis: (votes[axis] * _rank_weight(axis), axis))
+    kind = "width" if weights else max(votes, key=lambda axis: (votes[axis] * (1 if axis != "length" else 0), axis))
     if batches[0] and batches[1] and batches[1] / batches[0] == ratio:
         return f"batch {batches[0]:,} → {batches[1]:,}"
     if kind == _SPATIAL and "sequence length" in votes:
@@ -118,10 +118,6 @@ def _axis_of(dim: int, count: int) -> str:
     if count == 4:
         return "width" if dim == 1 else _SPATIAL
     return "width" if dim == count - 1 else "size"
-
-
-def _rank_weight(axis: str) -> int:
-    return 1 if axis != "length" else 0
 
 
 def explain_layout(ledger: Ledger) -> None:

@@ -37,7 +37,7 @@ def fitted_roofline_ns(made: PredictedSamples) -> Floats:
     log_ratio = np.log(samples.measured_ns / made.roofline_ns)
     for rows in _families(samples):
         by_chip = {code: rows[chip[rows] == code] for code in np.unique(chip[rows]).tolist()}
-        typical = {code: _median(log_ratio, _long_rows(samples, mine)) for code, mine in by_chip.items()}
+        typical = {code: float(np.median(log_ratio[_long_rows(samples, mine)])) for code, mine in by_chip.items()}
         for code, mine in by_chip.items():
             others = [value for other, value in typical.items() if other != code]
             if others:
@@ -97,10 +97,6 @@ def _families(samples: Samples[Any]) -> Iterator[Rows]:
 def _long_rows(samples: Samples[Any], rows: Rows) -> Rows:
     long = rows[samples.measured_ns[rows] >= FITTED_FROM_NS]
     return long if len(long) else rows
-
-
-def _median(values: Floats, rows: Rows) -> float:
-    return float(np.median(values[rows]))
 
 
 def _find(keys: Keys, rows: Rows, among: Rows) -> Rows:

@@ -105,7 +105,7 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
         tables = [kept for samples in tables if len((kept := untrained_shapes(samples)).measured_ns)]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
-        if _is_covered(samples, weights):
+        if all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus):
             made.append(predict_samples(samples, weights))
         else:
             notes.append(
@@ -132,10 +132,6 @@ def _score_rows(made: list[PredictedSamples], weights: Weights) -> tuple[ScoreRo
         return ()
     entries = join_entries([forecast_entries(item, _baselines(item, weights)) for item in made])
     return (*pooled_rows(entries), *score_rows(entries))
-
-
-def _is_covered(samples: Samples[Any], weights: Weights) -> bool:
-    return all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus)
 
 
 def _baselines(made: PredictedSamples, weights: Weights) -> Mapping[str, Floats]:

@@ -238,15 +238,9 @@ def _forecasts(
         training = training_of(row, gpu, indices)
         key = (sizes, training, gpu.name, node)
         if key not in known:
-            known[key] = _forecast(sizes, training, gpu, library, node)
+            known[key] = forecast_recommender(sizes, training, [gpu], library, nodes=[node])
         found[indices] = known[key]
     return found
-
-
-def _forecast(
-    sizes: RecommenderSizes, training: Training, gpu: Gpu, library: Library, node: Node
-) -> RecommenderForecast:
-    return forecast_recommender(sizes, training, [gpu], library, nodes=[node])
 
 
 def _score(made: Made, at: int, weights: Weights) -> IterationScore:
