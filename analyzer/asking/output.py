@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -57,19 +56,14 @@ def choose_format(form: str | None, output: Path | None) -> str:
     ending = "" if output is None else output.suffix or (output.name if output.name in FORMAT_OF_SUFFIX else "")
     if output is None or not _is_file(output) or not ending:
         return DEFAULT_FORMAT
-    offered = _offered_formats()
+    context = click.get_current_context(silent=True)
+    kinds = [] if context is None else [item.type for item in context.command.params if item.name == "form"]
+    offered = [str(name) for kind in kinds if isinstance(kind, click.Choice) for name in kind.choices] or list(SUFFIXES)
     found = FORMAT_OF_SUFFIX.get(ending.lower())
     if found is None or found not in offered:
         endings = ", ".join(SUFFIXES[name] for name in offered if name in SUFFIXES)
         raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")
     return found
-
-
-def _offered_formats() -> Sequence[str]:
-    """Return what `--format` of the command at work offers."""
-    context = click.get_current_context(silent=True)
-    kinds = [] if context is None else [item.type for item in context.command.params if item.name == "form"]
-    return [str(name) for kind in kinds if isinstance(kind, click.Choice) for name in kind.choices] or list(SUFFIXES)
 
 
 def screen_for(output: Path | None) -> Screen:

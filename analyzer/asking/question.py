@@ -114,7 +114,11 @@ def read_trace(
     from ...formats.files.open import load_trace
 
     if not isinstance(trace, str | Path):
-        read = _check_trace(trace)
+        from ...formats.trace.tables import Trace
+
+        if not isinstance(trace, Trace):
+            raise InputError(f"trace: expected a path or a Trace, got {type(trace).__name__}")
+        read = trace
     elif execution_trace is None:
         read = load_trace(trace, recover=recover, progress=progress)
     else:
@@ -126,14 +130,6 @@ def read_trace(
     from ..prediction.capture_join import join_captures
 
     return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
-
-
-def _check_trace(trace: object) -> Trace:
-    from ...formats.trace.tables import Trace
-
-    if not isinstance(trace, Trace):
-        raise InputError(f"trace: expected a path or a Trace, got {type(trace).__name__}")
-    return trace
 
 
 def sharpen(path: str | Path, trace: Trace, gpus: Gpus) -> CalibratedLibrary:

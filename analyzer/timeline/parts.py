@@ -242,6 +242,12 @@ def _path_part(span: Span, path: CriticalPath) -> Part:
     waits = first_own + len(_FURTHER_NAMES) + path.edge_kind.astype(np.int64)
     unexplained = np.full(len(waits), first_own + _FURTHER_NAMES.index(_UNEXPLAINED))
     nothing = np.full(len(waits), MISSING)
+    side = span.side
+    graph, row = side.graph.nodes, side.graph.nodes.row[path.node]
+    names = waits.copy()
+    is_gpu, is_call = graph.is_gpu[path.node], _is_call(graph)[path.node]
+    names[is_gpu] = side.trace.kernels.name[row[is_gpu]]
+    names[is_call] = side.trace.calls.name[row[is_call]]
     return _part(
         TrackKind.CRITICAL_PATH,
         span,
@@ -250,18 +256,8 @@ def _path_part(span: Span, path: CriticalPath) -> Part:
         kind=SliceKind.STEP,
         row=np.repeat(path.node, 3),
         node=np.stack((nothing, nothing, path.node), axis=1).ravel(),
-        name=np.stack((waits, unexplained, _node_names(span.side, path.node, waits)), axis=1).ravel(),
+        name=np.stack((waits, unexplained, names), axis=1).ravel(),
         edge=np.repeat(path.edge_kind, 3),
         is_critical=True,
         in_iteration=False,
     )
-
-
-def _node_names(side: TimelineSide, nodes: Rows, otherwise: Rows) -> Rows:
-    """Return the names of kernels and calls."""
-    graph, row = side.graph.nodes, side.graph.nodes.row[nodes]
-    names = otherwise.copy()
-    is_gpu, is_call = graph.is_gpu[nodes], _is_call(graph)[nodes]
-    names[is_gpu] = side.trace.kernels.name[row[is_gpu]]
-    names[is_call] = side.trace.calls.name[row[is_call]]
-    return names

@@ -142,7 +142,10 @@ def select_rows(
     filters = list(_filters(selection, {gpu.name: gpu for gpu in gpus}))
     passing = [row for row in rows if (not named or row.gpu in named) and all(passes(row) for _, passes in filters)]
     if not passing:
-        raise InputError(_explain_nothing(rows, filters))
+        alone = ", ".join(f"{words} leaves {sum(map(passes, rows)):,}" for words, passes in filters)
+        unknown = "; whether it fits is not known" if all(row.fits is None for row in rows) else ""
+        both = "" if len(filters) < 2 else "; together they leave none"
+        raise InputError(f"no GPU is left of {len(rows):,}: {alone}{both}{unknown}")
     key = SORTS[sort_of(selection, passing)]
     names = {row.gpu for row in passing}
     kept = [*passing, *(replace(row, is_reference=True) for row in rows if row.is_source and row.gpu not in names)]
@@ -192,11 +195,3 @@ def _is_named(gpu: str, patterns: Sequence[str]) -> bool:
         fnmatchcase(name, pattern.casefold()) if _WILD.search(pattern) else pattern.casefold() in name
         for pattern in patterns
     )
-
-
-def _explain_nothing(rows: Sequence[GpuPrediction], filters: Sequence[_Filter]) -> str:
-    """Say which filter leaves how many."""
-    alone = ", ".join(f"{words} leaves {sum(map(passes, rows)):,}" for words, passes in filters)
-    unknown = "; whether it fits is not known" if all(row.fits is None for row in rows) else ""
-    both = "" if len(filters) < 2 else "; together they leave none"
-    return f"no GPU is left of {len(rows):,}: {alone}{both}{unknown}"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ....formats.files.importers import Progress
     from ...asking.answer import Tables
     from ...page.page import Page
-    from .inputs import BatchInput, FoundInputs
+    from .inputs import BatchInput
     from .parts import PartFolder
     from .processes import Delivery
     from .question import BatchQuestion
@@ -152,7 +152,11 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     mix = _mix(asked)
     runs = None if asked.weights is None else read_weights(Path(asked.weights))
     found = find_inputs(as_names(traces, "traces"))
-    _check_inputs(found, path)
+    # The table must not take the place of a trace.
+    target = str(path.resolve())
+    for item in found.inputs:
+        if not item.in_archive and item.location == target:
+            raise InputError(f"{parameter('output', path)}: it is one of the traces; write to another file")
     answering = _answering(question, asked.jobs, asked.scheduler)
     folder = PartFolder(parts_path(path), describe_settings(question, gpu_file))
     folder.open(restart=asked.restart)
@@ -194,14 +198,6 @@ def _check_output(output: Path) -> None:
 
         chart_library()
     check_table(suffix)
-
-
-def _check_inputs(found: FoundInputs, output: Path) -> None:
-    """Raise InputError where the table would take the place of a trace."""
-    target = str(output.resolve())
-    for item in found.inputs:
-        if not item.in_archive and item.location == target:
-            raise InputError(f"{parameter('output', output)}: it is one of the traces; write to another file")
 
 
 def _question(asked: BatchOptions) -> BatchQuestion:

@@ -120,15 +120,10 @@ def _look(place: str) -> Iterator[BatchInput | SkippedFile]:
         names = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 (absolute patterns, too)
         if not names:
             raise InputError(f"{place}: no file matches this pattern")
-        return _recognised((Path(name) for name in names if not Path(name).is_dir()), _fixed_part(place))
+        parts = Path(place).parts
+        count = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+        return _recognised((Path(name) for name in names if not Path(name).is_dir()), Path(*parts[:count]))
     raise InputError(f"{place}: no such file or folder")
-
-
-def _fixed_part(pattern: str) -> Path:
-    """Return the folders of a pattern before its first wildcard."""
-    parts = Path(pattern).parts
-    count = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    return Path(*parts[:count])
 
 
 def _files_below(folder: Path) -> Iterator[str]:

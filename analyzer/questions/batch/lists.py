@@ -18,7 +18,18 @@ RUNS: Final = "runs_per_day"
 
 def read_weights(path: Path) -> dict[str, float]:
     """Return runs per day by name of trace, tag or workload: TOML with a table `runs_per_day`, or CSV."""
-    return _read(path, RUNS)
+    entries = _toml(path, RUNS) if path.suffix.lower() == ".toml" else _csv(path, RUNS)
+    if not entries:
+        raise InputError(f"{path.name}: expected at least one name with its {RUNS}, found none")
+    found: dict[str, float] = {}
+    for where, name, value in entries:
+        number = _number(value)
+        if number is None:
+            raise InputError(f"{path.name}: {where}: expected {RUNS} as a number of at least 0, found {value!r}")
+        if name in found:
+            raise InputError(f"{path.name}: {where}: {name} stands there twice")
+        found[name] = number
+    return found
 
 
 def spread_weights(
@@ -37,21 +48,6 @@ def spread_weights(
             shares.setdefault(chosen, []).append(item.trace_id)
     runs = {trace: weights[name] / len(traces) for name, traces in shares.items() for trace in traces}
     return runs, tuple(name for name in weights if name not in shares)
-
-
-def _read(path: Path, column: str) -> dict[str, float]:
-    entries = _toml(path, column) if path.suffix.lower() == ".toml" else _csv(path, column)
-    if not entries:
-        raise InputError(f"{path.name}: expected at least one name with its {column}, found none")
-    found: dict[str, float] = {}
-    for where, name, value in entries:
-        number = _number(value)
-        if number is None:
-            raise InputError(f"{path.name}: {where}: expected {column} as a number of at least 0, found {value!r}")
-        if name in found:
-            raise InputError(f"{path.name}: {where}: {name} stands there twice")
-        found[name] = number
-    return found
 
 
 def _number(value: Any) -> float | None:

@@ -67,7 +67,11 @@ def list_call_columns(result: Analysis, numbers: SharedNumbers) -> CallColumns:
     """Return the calls of the analysed iteration."""
     trace, kernels = result.trace, result.trace.kernels
     op_count = row_count(trace.ops)
-    times = _kernel_times(result)
+    # [kernels, m]; 0 for kernels that are merged away.
+    nodes, timing = result.graph.nodes, result.forecast.timing
+    times = np.zeros((row_count(result.trace.kernels), timing.factor.shape[1]))
+    gpu = np.flatnonzero(nodes.is_gpu)
+    times[nodes.row[gpu]] = timing.node_ns(gpu)
     if result.origin is not None:
         rows = result.window.kernel_rows
         owners = at_rows(WorkLookup(trace).owners(), kernels.op[rows])
@@ -104,15 +108,6 @@ def signature_of(calls: CallColumns, row: int) -> Signature | None:
     op = int(calls.op[row])
     number = int(calls.trace.ops.signature[op]) if op >= 0 else -1
     return calls.trace.signatures[number] if number >= 0 else None
-
-
-def _kernel_times(result: Analysis) -> Floats:
-    """Return how long each kernel of the replayed trace takes on each GPU, [kernels, m]; 0 for those merged away."""
-    nodes, timing = result.graph.nodes, result.forecast.timing
-    times = np.zeros((row_count(result.trace.kernels), timing.factor.shape[1]))
-    gpu = np.flatnonzero(nodes.is_gpu)
-    times[nodes.row[gpu]] = timing.node_ns(gpu)
-    return times
 
 
 def _kernel_names(trace: Trace, rows: Rows, call: Rows, count: int) -> tuple[str, ...]:

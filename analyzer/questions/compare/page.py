@@ -36,16 +36,6 @@ def describe_comparison(
 ) -> Page:
     """Put a comparison into words; the names are those of the two files."""
     sheets = (_gpu_sheet(comparison, max_slowdown), _group_sheet(comparison, top))
-    return build_page(
-        opening([_headline(comparison, exit_status)]),
-        facts(_facts(comparison, clean_text(old_name), clean_text(new_name))),
-        *(sheet for sheet in sheets if sheet.row_count),
-        notes(_notes(comparison)),
-        warnings(comparison.warnings),
-    )
-
-
-def _headline(comparison: Comparison, exit_status: int) -> str:
     worst = max(comparison.gpus, key=lambda gpu: gpu.change)
     mark = "✗" if exit_status else "✓"
     said = f"{abs(worst.change):.1%} {'slower' if worst.change > 0 else 'faster'}".replace("%", " %")
@@ -54,7 +44,13 @@ def _headline(comparison: Comparison, exit_status: int) -> str:
     doubtful = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and gpu.is_tight]
     fits = f"; no longer fits {', '.join(lost)}" if lost else ""
     may_fit = f"; may no longer fit {', '.join(doubtful)}" if doubtful else ""
-    return f"{mark} {said} on {worst.gpu}{fits}{may_fit}"
+    return build_page(
+        opening([f"{mark} {said} on {worst.gpu}{fits}{may_fit}"]),
+        facts(_facts(comparison, clean_text(old_name), clean_text(new_name))),
+        *(sheet for sheet in sheets if sheet.row_count),
+        notes(_notes(comparison)),
+        warnings(comparison.warnings),
+    )
 
 
 def _facts(comparison: Comparison, old_name: str, new_name: str) -> Iterator[tuple[str, str]]:

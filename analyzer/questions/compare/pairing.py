@@ -34,7 +34,8 @@ def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> CallPa
     # another module.
     sides, numbers = (old, new), _module_numbers(old, new, modules)
     phases = np.concatenate((old.phase, new.phase)).astype(np.int64)
-    part = _split(group_rows([np.concatenate(numbers), phases])[1], old)
+    column = group_rows([np.concatenate(numbers), phases])[1]
+    part = column[: old.count], column[old.count :]
     order = np.argsort(part[0], kind="stable"), np.argsort(part[1], kind="stable")
     parts = part[0][order[0]], part[1][order[1]]
     olds, news = align(old.full[order[0]], new.full[order[1]], parts)
@@ -61,10 +62,6 @@ def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> CallPa
         site=_sites(numbers, (old, new), rows),
         left=(np.setdiff1d(np.arange(old.count), rows[0]), np.setdiff1d(np.arange(new.count), rows[1])),
     )
-
-
-def _split(column: Codes, old: CallColumns) -> tuple[Codes, Codes]:
-    return column[: old.count], column[old.count :]
 
 
 def _module_numbers(old: CallColumns, new: CallColumns, modules: ModuleMap) -> tuple[Codes, Codes]:

@@ -64,7 +64,11 @@ def _facts(summary: GraphSummary) -> Iterator[tuple[str, str]]:
     nodes, edges = sum(summary.node_counts.values()), sum(summary.edge_counts.values())
     covered = "all that was recorded" if summary.iteration is None else f"iteration {summary.iteration}"
     yield "graph", f"{covered}: {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
-    yield "gaps", ", ".join(describe_gaps(_gaps(summary))) or "none known"
+    # Kernels without a launch are said once, where trace and graph count the same.
+    gaps = {**summary.trace_quality, **summary.graph_quality}
+    if gaps["kernels_without_launch"] == gaps["kernels_without_call"]:
+        del gaps["kernels_without_launch"]
+    yield "gaps", ", ".join(describe_gaps(gaps)) or "none known"
 
 
 def _path_blocks(summary: GraphSummary) -> Iterator[Passage | Sheet]:
@@ -74,14 +78,6 @@ def _path_blocks(summary: GraphSummary) -> Iterator[Passage | Sheet]:
     yield _path_sheet(summary, summary.path)
     yield _stretch_sheet(summary.stretches)
     yield notes(["Times add up to the iteration; what starts earlier than the rules say counts as negative."])
-
-
-def _gaps(summary: GraphSummary) -> dict[str, int]:
-    """Return every count of what is missing or guessed; kernels without a launch once, where both count the same."""
-    gaps = {**summary.trace_quality, **summary.graph_quality}
-    if gaps["kernels_without_launch"] == gaps["kernels_without_call"]:
-        del gaps["kernels_without_launch"]
-    return gaps
 
 
 def _count_sheet(title: str, counts: Mapping[str, int], words: Mapping[str, str]) -> Sheet:

@@ -71,7 +71,9 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
         raise InputError(
             f"the ranks' files hold {', '.join(map(str, sorted(counts)))} iterations: record the same ones on each rank"
         )
-    targets = _targets(traces, asked)
+    known = [asked.source or first_known_gpu(asked.catalog, trace) for trace in traces]
+    found = {gpu.name: gpu for gpu in (*asked.targets, *known) if gpu is not None}
+    targets = list(found.values())
     results: list[Analysis] = []
     for trace in traces:
         iteration = asked.iteration
@@ -96,13 +98,6 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
             [_nodes_of(result.graph, aligned.kernel[:, at]) for at, result in enumerate(results)],
         ),
     )
-
-
-def _targets(traces: Sequence[Trace], asked: JobQuestion) -> list[Gpu]:
-    """Return what is asked for, and all GPUs that ranks ran on."""
-    known = [asked.source or first_known_gpu(asked.catalog, trace) for trace in traces]
-    found = {gpu.name: gpu for gpu in (*asked.targets, *known) if gpu is not None}
-    return list(found.values())
 
 
 def _analyse_rank(trace: Trace, asked: JobQuestion, targets: Sequence[Gpu], iteration: int | str | None) -> Analysis:

@@ -62,7 +62,11 @@ def _sentences(report: RanksReport) -> Iterator[str]:
         more = format_count(report.more_straggler_count, "more rank")
         yield f"{more}, in the column `is waited for`, keep others waiting for less."
     if len({row.gpu for row in report.ranks}) > 1:
-        yield from _unequal(report)
+        counts = Counter(clean_text(row.gpu) for row in report.ranks)
+        found = {clean_text(row.gpu): row for row in report.jobs if not row.is_source}
+        times = [f"{format_time(found[name].iteration_ns)} on {name} alone" for name in counts if name in found]
+        names = ", ".join(f"{count} × {name}" for name, count in counts.most_common())
+        yield f"The ranks ran on unequal GPUs, {names}; the iteration would take {' and '.join(times)}."
 
 
 def _without(report: RanksReport, item: Straggler) -> str:
@@ -70,15 +74,6 @@ def _without(report: RanksReport, item: Straggler) -> str:
         return f"Without that, the iteration would take as long, {format_time(item.without_ns)}."
     time = format_time_within(item.without_ns, item.without_low_ns, item.without_high_ns)
     return f"Without that, the iteration would take {time} instead of {format_time(report.iteration_ns)}."
-
-
-def _unequal(report: RanksReport) -> Iterator[str]:
-    """Say what the job takes where all ranks have one of their GPUs."""
-    counts = Counter(clean_text(row.gpu) for row in report.ranks)
-    found = {clean_text(row.gpu): row for row in report.jobs if not row.is_source}
-    times = [f"{format_time(found[name].iteration_ns)} on {name} alone" for name in counts if name in found]
-    names = ", ".join(f"{count} × {name}" for name, count in counts.most_common())
-    yield f"The ranks ran on unequal GPUs, {names}; the iteration would take {' and '.join(times)}."
 
 
 def _facts(report: RanksReport) -> Iterator[tuple[str, str]]:

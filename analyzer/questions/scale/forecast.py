@@ -96,7 +96,12 @@ def predict_plan(
     costs = load_host_costs().at_speed(1.0 if place.host is None else place.host.speed_ratio)
     hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
     pieces = tuple(replay_piece(rank, place, costs, **hides) for rank in ranks)
-    piece_of = _find_pieces(ranks, plan.pp * plan.vp)
+    count = plan.pp * plan.vp
+    found = {piece: at for at, rank in enumerate(ranks) for piece in rank.pieces}
+    missing = [piece for piece in range(count) if piece not in found]
+    if missing:
+        raise InputError(f"no rank runs piece {missing[0]} of {count} of the pipeline: derive the ranks of this plan")
+    piece_of = tuple(found[piece] for piece in range(count))
     return schedule_pieces(
         Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=max(rank.sent_bytes for rank in ranks)),
         plan,
@@ -170,14 +175,6 @@ def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -
     is_near = fabric.domain_gpu_count > stride
     rate = np.where(is_near, fabric.link_bytes_per_s, fabric.nic_bytes_per_s)
     return np.asarray(sent_bytes / np.maximum(np.where(rate > 0, rate, fabric.host_bytes_per_s), 1.0) * 1e9)
-
-
-def _find_pieces(ranks: Sequence[RankTrace], count: int) -> tuple[int, ...]:
-    found = {piece: at for at, rank in enumerate(ranks) for piece in rank.pieces}
-    missing = [piece for piece in range(count) if piece not in found]
-    if missing:
-        raise InputError(f"no rank runs piece {missing[0]} of {count} of the pipeline: derive the ranks of this plan")
-    return tuple(found[piece] for piece in range(count))
 
 
 def _stage_times(pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, send_ns: Floats) -> StageTimes:

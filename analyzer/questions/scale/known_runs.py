@@ -178,21 +178,17 @@ def _op_factors(shapes: Trace, carried_ns: Floats, gpus: Sequence[Gpu], library:
     factor = np.ones((len(modelled) + 1, len(gpus)))
     if not is_told.any():
         return factor[rows]
-    taker = _takers(shapes, is_told, is_told & _of_one_phase(shapes, rows))
+    # Where a row of the workload holds ops of one phase alone, none of its time goes to another phase.
+    phase = shapes.ops.phase.astype(np.int64)
+    low, high = np.full(int(rows.max(initial=-1)) + 2, len(Phase)), np.full(int(rows.max(initial=-1)) + 2, -1)
+    np.minimum.at(low, rows, phase)
+    np.maximum.at(high, rows, phase)
+    taker = _takers(shapes, is_told, is_told & np.asarray(low[rows] == high[rows]))
     total = np.zeros_like(modelled)
     np.add.at(total, rows[taker], carried_ns)
     known = np.flatnonzero((total > 0).all(axis=1))
     factor[known] = total[known] / (workload.count[known, None] * modelled[known])
     return factor[rows]
-
-
-def _of_one_phase(trace: Trace, rows: Rows) -> Mask:
-    """Mark the ops whose row of a workload holds ops of one phase alone: none of its time goes to another phase."""
-    phase = trace.ops.phase.astype(np.int64)
-    low, high = np.full(int(rows.max(initial=-1)) + 2, len(Phase)), np.full(int(rows.max(initial=-1)) + 2, -1)
-    np.minimum.at(low, rows, phase)
-    np.maximum.at(high, rows, phase)
-    return np.asarray(low[rows] == high[rows])
 
 
 def _takers(trace: Trace, is_told: Mask, may_take: Mask) -> Rows:

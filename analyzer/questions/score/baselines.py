@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats, Rows
-from ....specs.fleet import Fleet, build_fleet
+from ....specs.fleet import build_fleet
 from ...measurements.samples import Samples, chip_of
 from ...models.frame.intervals import gpu_positions
 from .rows import Keys, PredictedSamples, carried_from, codes_of, problem_keys
@@ -51,7 +51,8 @@ def source_rows(samples: Samples[Any]) -> Rows:
     Near is what the intervals call near: a small distance between datasheets.
     """
     keys, chip = problem_keys(samples), chip_codes(samples)
-    distance = _gpu_distances(build_fleet(samples.gpus))
+    here = gpu_positions(build_fleet(samples.gpus))
+    distance = np.asarray(np.sqrt(((here[:, None, :] - here[None, :, :]) ** 2).sum(axis=-1)))
     source = np.full(len(keys), -1, dtype=np.int64)
     by_gpu = [np.flatnonzero(samples.gpu == column) for column in range(len(samples.gpus))]
     for target, rows in enumerate(by_gpu):
@@ -104,8 +105,3 @@ def _find(keys: Keys, rows: Rows, among: Rows) -> Rows:
     order = among[np.argsort(keys[among], kind="stable")]
     place = np.minimum(np.searchsorted(keys[order], keys[rows]), len(order) - 1)
     return np.where(keys[order[place]] == keys[rows], order[place], -1)
-
-
-def _gpu_distances(fleet: Fleet) -> Floats:
-    here = gpu_positions(fleet)
-    return np.asarray(np.sqrt(((here[:, None, :] - here[None, :, :]) ** 2).sum(axis=-1)))

@@ -134,22 +134,23 @@ def score_rows(entries: Entries) -> tuple[ScoreRow, ...]:
     """Return the figures of every group: by table, family, dtype and GPU, and pooled over GPUs; ordered by those."""
     labels = _labels(entries)
     rows = [row for level in LEVELS for row in _level_rows(entries, labels, level)]
-    return tuple(sorted([*rows, *_mean_rows(rows)], key=_order))
+    # Further rows: the unweighted mean over the GPUs, where there are several.
+    groups: dict[tuple[Any, ...], list[ScoreRow]] = {}
+    for row in rows:
+        if EVERYTHING not in (row.table, row.gpu):
+            groups.setdefault((row.table, row.family, row.dtype, row.split, row.size), []).append(row)
+    return tuple(sorted([*rows, *[_mean_row(found) for found in groups.values() if len(found) > 1]], key=_order))
 
 
 def pooled_rows(entries: Entries) -> tuple[ScoreRow, ...]:
     """Return the figures of all tables together: by GPU, by class of GPU and over all GPUs."""
     labels = _labels(entries)
     rows = [row for level in POOLED_LEVELS for row in _level_rows(entries, labels, level)]
-    classes = _level_rows(entries, labels | {"gpu": _classes(labels["gpu"])}, ("gpu",))
-    return tuple(sorted([*rows, *classes], key=_order))
-
-
-def _classes(gpus: Label) -> Label:
-    """Return the class of each row's GPU as its label."""
+    gpus = labels["gpu"]
     fleet = build_fleet([find_gpu(load_catalog(), name) for name in gpus.names])
     names = tuple(CLASS_LABELS[item] for item in GPU_CLASSES)
-    return Label(names=names, codes=gpu_class(fleet)[gpus.codes])
+    classes = _level_rows(entries, labels | {"gpu": Label(names=names, codes=gpu_class(fleet)[gpus.codes])}, ("gpu",))
+    return tuple(sorted([*rows, *classes], key=_order))
 
 
 def _labels(entries: Entries) -> dict[str, Label]:
@@ -189,15 +190,6 @@ def _row(
         if error is not None:
             errors[kind], counts[kind] = error, int(np.isfinite(values[rows]).sum())
     return ScoreRow(**labels, split=split, size=size, **asdict(figures), baselines=errors, baseline_rows=counts)
-
-
-def _mean_rows(rows: Sequence[ScoreRow]) -> list[ScoreRow]:
-    """Return rows whose figures are the unweighted mean over the GPUs, where there are several."""
-    groups: dict[tuple[Any, ...], list[ScoreRow]] = {}
-    for row in rows:
-        if EVERYTHING not in (row.table, row.gpu):
-            groups.setdefault((row.table, row.family, row.dtype, row.split, row.size), []).append(row)
-    return [_mean_row(found) for found in groups.values() if len(found) > 1]
 
 
 def _mean_row(found: Sequence[ScoreRow]) -> ScoreRow:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....arrays import Floats
 from .energy import EnergySetting, plan_energy
 from .plan import TablePlacement
 from .problem import Load, PlanPhase, ShardingProblem
@@ -18,7 +17,12 @@ def plan_row(
     """Return what is told of a plan; `dense_width` is the dense part's half-width, natural log."""
     phases = problem.phases(plan.loads, plan.common)
     step = float(phases.sum())
-    log_width = _log_width(problem, phases, dense_width)
+    # Errors of tables, links and the dense part are independent.
+    tables = phases[PlanPhase.LOOKUP] + phases[PlanPhase.UPDATE]
+    dense = phases[PlanPhase.DENSE]
+    sent = phases.sum() - tables - dense
+    spread = np.array([tables * problem.log_width, sent * problem.links.log_width, dense * dense_width])
+    log_width = float(np.sqrt((spread**2).sum()) / max(float(phases.sum()), 1.0))
     low, high = step * float(np.exp(-log_width)), step * float(np.exp(log_width))
     memory = plan.loads[:, Load.MEMORY_BYTES]
     return PlanRow(
@@ -33,15 +37,6 @@ def plan_row(
         ranks=tuple(_load(problem, plan, rank) for rank in range(problem.gpu_count)),
         energy=plan_energy(setting, problem, plan, (step, low, high)),
     )
-
-
-def _log_width(problem: ShardingProblem, phases: Floats, dense_width: float) -> float:
-    """Return the half-width of the 90 % interval: errors of tables, links and the dense part are independent."""
-    tables = phases[PlanPhase.LOOKUP] + phases[PlanPhase.UPDATE]
-    dense = phases[PlanPhase.DENSE]
-    sent = phases.sum() - tables - dense
-    spread = np.array([tables * problem.log_width, sent * problem.links.log_width, dense * dense_width])
-    return float(np.sqrt((spread**2).sum()) / max(float(phases.sum()), 1.0))
 
 
 def _placement(problem: ShardingProblem, at: int, choice: TableChoice) -> TablePlacement:

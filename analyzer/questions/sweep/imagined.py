@@ -89,7 +89,11 @@ def variant_name(base: Gpu, figures: Figures) -> str:
 
 def vary_gpu(base: Gpu, variants: Mapping[str, Figures], gpu_file: Path | None) -> list[Gpu]:
     """Return GPUs with other figures, by name, each as an entry `based_on` the unvaried one would be."""
-    run = _as_run(base)
+    run: Groups = {}
+    if base.power_cap_w is not None:
+        run["power"] = {"cap_w": base.power_cap_w}
+    if base.clock_lock_hz is not None:
+        run["clocks"] = {"lock_mhz": base.clock_lock_hz / MEGA}
     changes = {
         name: merge_groups([run, *(figure.change(base, value) for figure, value in figures)])
         for name, figures in variants.items()
@@ -121,16 +125,6 @@ def check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
                 f"{parameter('vary')} {figure.name}: the clock of {base.name} is locked: leave the lock out of "
                 f"{parameter('on')}"
             )
-
-
-def _as_run(base: Gpu) -> Groups:
-    """Return the keys that hold a GPU to a power or a clock."""
-    found: Groups = {}
-    if base.power_cap_w is not None:
-        found["power"] = {"cap_w": base.power_cap_w}
-    if base.clock_lock_hz is not None:
-        found["clocks"] = {"lock_mhz": base.clock_lock_hz / MEGA}
-    return found
 
 
 def place_variants(cluster: Cluster, gpus: Sequence[Gpu]) -> Cluster:

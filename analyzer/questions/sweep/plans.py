@@ -76,12 +76,16 @@ def _report(
                 where = (number,) if not place else (number, *place) if at == 0 else (*place, number)
                 points.append(_point(where, row, first, imagined, column))
     ordered = tuple(sorted(points, key=lambda point: point.at[::-1]))
+    # The plan that all numbers of GPUs have, with the axis that grows left open.
+    words = [row.plan.split(",") for row in found.predictions]
+    same = [word for word in words[0] if all(word in other for other in words)]
+    open_words = [word.partition("=")[0] + "=*" for word in words[0] if word not in same]
     return SweepReport(
         trace=found.trace,
         source=found.source,
         scenario=question.scenario,
         gpu=question.gpu.name,
-        plan=_common_plan(found.predictions),
+        plan=",".join((*open_words, *same)),
         axes=axes,
         base=_point((), first, first, imagined, 0),
         points=ordered,
@@ -90,14 +94,6 @@ def _report(
         warnings=found.warnings,
         electricity=question.electricity,
     )
-
-
-def _common_plan(rows: Sequence[PlanPrediction]) -> str:
-    """Return the plan that all numbers of GPUs have, with the axis that grows left open."""
-    words = [row.plan.split(",") for row in rows]
-    same = [word for word in words[0] if all(word in other for other in words)]
-    open_words = [word.partition("=")[0] + "=*" for word in words[0] if word not in same]
-    return ",".join((*open_words, *same))
 
 
 def _point(

@@ -197,17 +197,13 @@ def _points(
     for figures, column in imagined.column_of.items():
         inner, outer = iter(figures), iter(place)
         at = tuple(next(inner if item.figure is not None else outer) for item in asked)
-        found.append(_point(at, swept, base, column, imagined, work=_work_ratio(asked, at)))
+        # How much more work an iteration does than the recorded one.
+        ratio = 1.0
+        for item, index in zip(asked, at, strict=True):
+            if item.axis.name in SIZES:
+                ratio *= item.axis.ratio(index) or 1.0
+        found.append(_point(at, swept, base, column, imagined, work=ratio))
     return found
-
-
-def _work_ratio(asked: Sequence[AskedAxis], at: tuple[int, ...]) -> float:
-    """Return how much more work an iteration does than the recorded one."""
-    ratio = 1.0
-    for item, index in zip(asked, at, strict=True):
-        if item.axis.name in SIZES:
-            ratio *= item.axis.ratio(index) or 1.0
-    return ratio
 
 
 def _point(

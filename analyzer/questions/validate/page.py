@@ -72,7 +72,12 @@ def _facts(validation: Validation, source_name: str, target_name: str) -> Iterat
     yield "measured", f"{target_name}, on {clean_text(second.gpu or '')}{_framework(second)}"
     yield "matched", f"of the first {_matched(first)}; of the second {_matched(second)}"
     yield "iteration", _verdict(iteration)
-    yield "of that", _blame(iteration)
+    parts = {
+        "kernels' times": iteration.kernel_error_ns,
+        "the host's speed": iteration.host_error_ns,
+        "the rest": iteration.other_error_ns,
+    }
+    yield "of that", ", ".join(f"{name} {format_change(part / iteration.measured_ns)}" for name, part in parts.items())
     yield "host", _host(validation)
     if iteration.host_speed_by_ops is not None:
         yield "by CPU ops", _by_ops(iteration.host_speed_by_ops, iteration.host_by_ops_half_width or 0.0)
@@ -99,15 +104,6 @@ def _verdict(iteration: IterationComparison) -> str:
         return text
     where = "inside" if iteration.is_covered else "outside"
     return f"{text}, {where} the 90 % interval ({format_time_range(low, high, unit)})"
-
-
-def _blame(iteration: IterationComparison) -> str:
-    parts = {
-        "kernels' times": iteration.kernel_error_ns,
-        "the host's speed": iteration.host_error_ns,
-        "the rest": iteration.other_error_ns,
-    }
-    return ", ".join(f"{name} {format_change(part / iteration.measured_ns)}" for name, part in parts.items())
 
 
 def _host(validation: Validation) -> str:

@@ -19,7 +19,6 @@ from .....specs.gpu import Gpu
 from .....specs.match import find_gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
-from ....models.library import Library
 from ....prediction.prediction import Method
 from ....work.indices import UNIFORM, USUAL, Indices
 from ...recommender.forecast import RecommenderForecast, RecommenderPart, forecast_recommender

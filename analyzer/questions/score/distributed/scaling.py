@@ -67,7 +67,9 @@ def score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[Itera
     series: dict[tuple[object, ...], list[IterationRow]] = {}
     for row in rows:
         if row.model in PARAMETERS and row.gpus > 0 and row.step_time_ms > 0 and row.global_batch % row.gpus == 0:
-            series.setdefault(_series(row), []).append(row)
+            source = "mlperf" if row.source.startswith("mlperf") else row.source
+            batches = row.global_batch // row.gpus, row.microbatches, row.seq_len
+            series.setdefault((source, row.model, row.task, row.gpu, row.precision, *batches), []).append(row)
     found = []
     for same in series.values():
         first = min(same, key=lambda row: row.gpus)
@@ -76,12 +78,6 @@ def score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[Itera
             _score(row, smallest[len(smallest) // 2], first.gpus, weights) for row in same if row.gpus > first.gpus
         ]
     return tuple(found)
-
-
-def _series(row: IterationRow) -> tuple[object, ...]:
-    source = "mlperf" if row.source.startswith("mlperf") else row.source
-    batches = row.global_batch // row.gpus, row.microbatches, row.seq_len
-    return (source, row.model, row.task, row.gpu, row.precision, *batches)
 
 
 def _score(row: IterationRow, given_ns: float, given_gpus: int, weights: Weights) -> IterationScore:

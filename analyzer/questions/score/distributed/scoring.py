@@ -27,7 +27,16 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
         return (), ()
     rows = read_iterations(data)
     wanted = [row for row in rows if row.is_language_model and row.has_plan]
-    made, lacking = _forecasts(wanted, weights)
+    made: list[tuple[IterationRow, RowForecast]] = []
+    lacking: Counter[str] = Counter()
+    known: Known = {}
+    for row in wanted:
+        gpu = find_gpu(load_catalog(), row.gpu)
+        found = forecast_row(row, gpu, weights.library_for(gpu), known)
+        if isinstance(found, str):
+            lacking[found] += 1
+        else:
+            made.append((row, found))
     notes = [f"{count:,} rows of {ITERATIONS} left out: {reason}" for reason, count in lacking.items()]
     unplanned = sum(row.is_language_model and not row.has_plan for row in rows)
     if unplanned:
@@ -40,22 +49,6 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
         )
     others_scaled = score_scaling([row for row in rows if not row.is_language_model], weights)
     return (*(_score(made, index, weights) for index in range(len(made))), *others_scaled), tuple(notes)
-
-
-def _forecasts(
-    rows: list[IterationRow], weights: Weights
-) -> tuple[list[tuple[IterationRow, RowForecast]], Counter[str]]:
-    made: list[tuple[IterationRow, RowForecast]] = []
-    lacking: Counter[str] = Counter()
-    known: Known = {}
-    for row in rows:
-        gpu = find_gpu(load_catalog(), row.gpu)
-        found = forecast_row(row, gpu, weights.library_for(gpu), known)
-        if isinstance(found, str):
-            lacking[found] += 1
-        else:
-            made.append((row, found))
-    return made, lacking
 
 
 def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:

@@ -83,7 +83,15 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
         yield "## Traces moved to another GPU"
         yield from _paragraphs("traces")
         yield trace_sheet(score.traces)
-    yield from _worst_lines(score)
+    groups = [row for row in score.rows if row.size is Size.OVER_20_US and _is_group(row) and row.rows >= LEAST_ROWS]
+    if groups:
+        groups.sort(key=lambda row: -row.mape)
+        yield "## Worst cases"
+        yield f"The {min(WORST_GROUPS, len(groups))} groups with the largest MAPE above 20 µs."
+        yield _group_sheet(groups[:WORST_GROUPS])
+    if score.worst:
+        yield "And single rows above 20 µs, at most one of each group."
+        yield worst_sheet(score.worst)
     yield _section("unmodelled")
     yield from (f"- {note}" for note in score.notes)
     yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
@@ -209,18 +217,6 @@ def error_of(rows: Sequence[NetworkRow], kind: str | None = None) -> float | Non
     pairs = [(row.predicted_ns if kind is None else row.baselines_ns.get(kind), row.measured_ns) for row in rows]
     errors = [abs(guess / measured - 1) for guess, measured in pairs if guess is not None]
     return sum(errors) / len(errors) if errors else None
-
-
-def _worst_lines(score: Score) -> Iterator[str | Sheet]:
-    groups = [row for row in score.rows if row.size is Size.OVER_20_US and _is_group(row) and row.rows >= LEAST_ROWS]
-    if groups:
-        groups.sort(key=lambda row: -row.mape)
-        yield "## Worst cases"
-        yield f"The {min(WORST_GROUPS, len(groups))} groups with the largest MAPE above 20 µs."
-        yield _group_sheet(groups[:WORST_GROUPS])
-    if score.worst:
-        yield "And single rows above 20 µs, at most one of each group."
-        yield worst_sheet(score.worst)
 
 
 def _group_sheet(rows: Sequence[ScoreRow]) -> Sheet:
