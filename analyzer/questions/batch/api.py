@@ -62,7 +62,7 @@ class TracesReport(Report):
         from .charts import illustrate_batch
         from .report import times_of
 
-        return illustrate_batch(self.report, output=self.output.name, times=times_of(self.folder, self.inputs))
+        return illustrate_batch(self.page(), self.report, times_of(self.folder, self.inputs))
 
     def to_json(self) -> str:
         """Return the summary as JSON; docs/batch.md has its layout."""

@@ -75,14 +75,7 @@ class ComparisonReport(Report):
         """Return it with charts."""
         from .charts import illustrate_comparison
 
-        return illustrate_comparison(
-            self.report,
-            old_name=self.old_name,
-            new_name=self.new_name,
-            max_slowdown=self.limits.slowdown,
-            exit_status=int(bool(self.complaints)),
-            top=self.shown_count,
-        )
+        return illustrate_comparison(self.page(), self.report, max_slowdown=self.limits.slowdown)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/compare.md has its layout."""

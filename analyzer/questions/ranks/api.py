@@ -50,7 +50,7 @@ class JobReport(Report):
         from .activity import rank_activity
         from .charts import illustrate_ranks
 
-        return illustrate_ranks(self.report, rank_activity(self.traces, self.asked, self.report.waits))
+        return illustrate_ranks(self.page(), self.report, rank_activity(self.traces, self.asked, self.report.waits))
 
     def save_timeline(self, path: str | Path) -> None:
         """Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev."""

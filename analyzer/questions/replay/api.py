@@ -59,7 +59,7 @@ class ReplayReport(Report):
         from .charts import illustrate_replay
 
         timeline = lay_out_rules(choose_recording(self.trace, self.asked), self.gpu)
-        return illustrate_replay(self.fidelity, name=self.name, timeline=timeline)
+        return illustrate_replay(self.page(), self.fidelity, timeline)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""

@@ -151,8 +151,8 @@ def _draw(report: RerunReport, form: str, screen: Screen, name: str, op_limit: i
     if form == "json":
         return draw_rerun_json(report)
     chosen = next(item for item in PAGE_FORMATS if item.name == form)
-    describe = illustrate_rerun if chosen.has_charts else describe_rerun
-    return chosen.draw(describe(report, name=name, op_limit=op_limit), screen)
+    page = describe_rerun(report, name=name, op_limit=op_limit)
+    return chosen.draw(illustrate_rerun(page, report, name=name) if chosen.has_charts else page, screen)
 
 
 def _load(load_runner: LoadRunner) -> Runner:

@@ -58,7 +58,7 @@ class PlansReport(Report):
         """Return it with charts."""
         from .charts import illustrate_scale
 
-        return illustrate_scale(self.report, name=self.name, top=self.shown_count)
+        return illustrate_scale(self.page(), self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""

@@ -42,7 +42,7 @@ class ShardingReport(Report):
         """Return it with charts."""
         from .charts import illustrate_sharding
 
-        return illustrate_sharding(self.report, name=self.name)
+        return illustrate_sharding(self.page(), self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/shard.md has its layout."""

@@ -44,8 +44,8 @@ class OverviewReport(Report):
         from .charts import illustrate_overview
 
         timeline = lay_out_recording(choose_recording(self.trace), None) if self.report.kernel_count else None
-        whole, listed = describe_trace(self.trace, limit=None), max(len(self.report.ops), len(self.report.kernels))
-        return illustrate_overview(whole, name=self.name, timeline=timeline, listed_names=listed)
+        whole = describe_trace(self.trace, limit=None)
+        return illustrate_overview(self.page(), whole, name=self.name, timeline=timeline)
 
     def to_json(self) -> str:
         """Return the report as JSON; docs/cli.md has its layout."""

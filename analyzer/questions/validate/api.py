@@ -52,13 +52,7 @@ class ValidationReport(Report):
         """Return it with charts, which show all ops."""
         from .charts import illustrate_validation
 
-        return illustrate_validation(
-            self.report,
-            source_name=self.first_name,
-            target_name=self.second_name,
-            detailed_ops=self.has_op_details,
-            listed_ops=self.shown_op_count,
-        )
+        return illustrate_validation(self.page(), self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""

@@ -16,7 +16,7 @@ from ....page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ....page.quantity import format_count, format_error, format_share, format_time
 from ....page.vega import GREEN, ORANGE, PALETTE
 from ..report import CLASS_LABELS, EVERYTHING, MEAN, Score, ScoreRow, Size
-from .page import BASELINE_TITLES, describe_score
+from .page import BASELINE_TITLES
 
 MOST_GROUPS: Final = 40
 """Lines of a table of colours, those of most measurements."""
@@ -44,11 +44,11 @@ class WholeRun:
         return abs(self.predicted_ns / self.measured_ns - 1)
 
 
-def illustrate_score(score: Score) -> Page:
-    """Put a score into words and charts."""
+def illustrate_score(page: Page, score: Score) -> Page:
+    """Return the page of a score with charts."""
     whole = list(_predictions(score))
     return plot.place_charts(
-        describe_score(score),
+        page,
         lead=[_chip_chart(score), _interval_chart(score), _whole_chart(whole)],
         details=[
             _family_heat(score.rows),
