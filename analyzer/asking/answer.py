@@ -15,12 +15,15 @@ from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
 from ..page.table import Field, FieldTable
 
 if TYPE_CHECKING:
-    from ..page.page import Page
+    from ..page.page import Chart, Page
     from ..page.table import FieldTable
     from ..page.terminal import Screen
     from .pictures import Picture
 
     Tables = Mapping[str, Callable[[], FieldTable]]
+
+
+SVG: Final = "svg"
 
 
 class Report(ABC):
@@ -112,7 +115,7 @@ class Report(ABC):
         from ...formats.files.open import write_atomic
 
         suffix = Path(path).suffix.lower()
-        endings = {SUFFIXES.get(name, f".{name}"): name for name in self.formats}
+        endings = {SUFFIXES[name]: name for name in self.formats}
         if suffix not in endings:
             raise InputError(f"{path}: expected a name that ends in {', '.join(endings)}")
         write_atomic(Path(path), self.draw(endings[suffix]).encode())
@@ -153,6 +156,36 @@ class Report(ABC):
         from ...formats.trace.printable import clean_text
 
         return f"<{type(self).__name__} {clean_text(' '.join(self._headline().split()))}>"
+
+
+class PicturedReport(Report):
+    """Hold an answer that is also drawn as one picture."""
+
+    __slots__ = ()
+    formats = (*REPORT_FORMATS, SVG)
+
+    @abstractmethod
+    def chart(self) -> Chart:
+        """Return what its picture shows."""
+
+    def picture(self, form: str = SVG) -> bytes:
+        """Return its picture, `svg` or `png`."""
+        from ..page.vega import draw_picture
+
+        return draw_picture(self.chart(), form)
+
+    def draw(self, form: str = DEFAULT_FORMAT, screen: Screen | None = None) -> str:
+        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
+        return self.picture().decode() if form == SVG else Report.draw(self, form, screen)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
+        from ...formats.files.open import write_atomic
+
+        if Path(path).suffix.lower() == ".png":
+            write_atomic(Path(path), self.picture("png"))
+        else:
+            Report.save(self, path)
 
 
 def _is_notebook() -> bool:

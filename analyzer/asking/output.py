@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import InputError
-from ..page.formats import DEFAULT_FORMAT, SUFFIXES
+from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES
 
 if TYPE_CHECKING:
     from ...errors import WavecastError
@@ -58,10 +58,11 @@ def choose_format(form: str | None, output: Path | None) -> str:
         return DEFAULT_FORMAT
     context = click.get_current_context(silent=True)
     kinds = [] if context is None else [item.type for item in context.command.params if item.name == "form"]
-    offered = [str(name) for kind in kinds if isinstance(kind, click.Choice) for name in kind.choices] or list(SUFFIXES)
+    offered = [str(name) for kind in kinds if isinstance(kind, click.Choice) for name in kind.choices]
+    offered = offered or list(REPORT_FORMATS)
     found = FORMAT_OF_SUFFIX.get(ending.lower())
     if found is None or found not in offered:
-        endings = ", ".join(SUFFIXES[name] for name in offered if name in SUFFIXES)
+        endings = ", ".join(SUFFIXES[name] for name in offered)
         raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")
     return found
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ....errors import InputError, parameter
 from ...asking.amounts import parse_duration_ns, read_bytes, read_duration_ns
-from ...asking.answer import Report, as_names, trace_name
+from ...asking.answer import PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
@@ -21,27 +21,23 @@ from ...asking.power import Power
 from ...asking.prices import Prices
 from ...asking.question import Gpus
 from ...asking.what_ifs import PlanWhatIfs
-from ...page.formats import REPORT_FORMATS
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Gpu
     from ...asking.answer import Tables
-    from ...page.page import Page
-    from ...page.terminal import Screen
+    from ...page.page import Chart, Page
     from .report import ScaleReport
 
-SVG: Final = "svg"
 SHOWN_PLANS: Final = 10
 """Where nobody says how many."""
 MOST_GPUS: Final = 99_999_999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class PlansReport(Report):
+class PlansReport(PicturedReport):
     """Hold plans on many GPUs, ranked: `report` has the figures. Its table is `plans`: a row per plan, GPU, count."""
 
-    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, SVG)
     name: str
     """Of the trace, where its workload has none."""
     report: ScaleReport
@@ -66,14 +62,11 @@ class PlansReport(Report):
 
         return draw_scale_json(self.report)
 
-    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
-        """Return the report in a format: table, json, csv, markdown, html, or svg: the scaling curve."""
-        if form == SVG:
-            from ...page.vega import draw_picture
-            from .charts import chart_scaling
+    def chart(self) -> Chart:
+        """Return the scaling curve."""
+        from .charts import chart_scaling
 
-            return draw_picture(chart_scaling(self.report, name=self.name), SVG).decode()
-        return Report.draw(self, form, screen)
+        return chart_scaling(self.report, name=self.name)
 
     def _tables(self) -> Tables:
         from .records import plan_table
@@ -196,7 +189,6 @@ def scale(trace: str | Path | Trace, asked: ScaleOptions) -> PlansReport:
         plans=as_names(asked.plan, "plan"),
         search=asked.search,
         global_batch=asked.global_batch,
-        recorded_batch=asked.batch or asked.from_batch,
         max_memory_bytes=read_bytes("max_memory", asked.max_memory),
         measured_step_ns=step_ns,
         source=named.source,

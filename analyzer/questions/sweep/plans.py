@@ -49,7 +49,6 @@ def sweep_plans(
         gpu_counts=counts,
         plans=[plan],
         global_batch=global_batch,
-        recorded_batch=question.scenario.recorded_batch_size,
         source=question.source,
         library=question.library,
         scenario=question.scenario,
