@@ -10,8 +10,9 @@ from typing import Any, Final
 import click
 
 from ...errors import InputError, parameter
+from ..iteration.decision.amounts import Selection
 from ..iteration.decision.goal import Goal
-from ..iteration.decision.selection import SHOWN_ROWS, SORTS, Selection
+from ..iteration.decision.selection import SHOWN_ROWS, SORTS
 from .answer import as_names
 from .completion import complete_gpu_names, complete_vendors
 from .declared import HelpPart, option

@@ -22,7 +22,6 @@ from ..recorded.standstill import Reason
 from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
-from .cut import check_cut
 from .energy import op_power
 from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
@@ -30,7 +29,7 @@ from .gpu_rows import rank_gpus, warn_of_prices
 from .op_rows import list_ops
 from .report import AnalysisReport, Source, TraceSummary
 from .result import Analysis, build_result
-from .warnings import warn
+from .warnings import check_cut, warn
 
 
 class Asked(TypedDict, total=False):

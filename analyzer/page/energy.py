@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ...errors import parameter
-from ..iteration.decision.electricity import Electricity
-from ..iteration.decision.job_energy import JobEnergy
+from ..iteration.decision.electricity import Electricity, JobEnergy
 from .columns import number_column
-from .encoding import attributes
+from .encoding import FieldTable, attributes, table_of
 from .quantity import ABSENT, format_money, format_number
 from .sheet import SheetColumn
-from .table import FieldTable, table_of
 
 NAMES: Final = (
     "energy_j",

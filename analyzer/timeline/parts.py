@@ -17,9 +17,8 @@ from ..graph.streams import UNEXPLAINED_NS
 from ..recorded.window import Window
 from ..work import Family
 from ..work.kernel_names import family_of_kernel
-from .notes import FAMILIES, NOTHING
 from .sides import TimelineSide, iteration_span, move_times
-from .slices import STEP_NAMES, SliceKind, TrackKind
+from .slices import FAMILIES, NOTHING, STEP_NAMES, SliceKind, TrackKind
 
 _UNEXPLAINED: Final = "unexplained delay"
 _FURTHER_NAMES: Final = ("iteration", _UNEXPLAINED)

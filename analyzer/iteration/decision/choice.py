@@ -8,7 +8,8 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from .selection import COST, SHOWN_ROWS, SORTS, THROUGHPUT, TIME, does_not_fit, sort_of
+from .amounts import COST, THROUGHPUT, TIME
+from .selection import SHOWN_ROWS, SORTS, does_not_fit, sort_of
 
 if TYPE_CHECKING:
     from ..report import AnalysisReport, GpuPrediction

@@ -14,8 +14,7 @@ from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import Machines
 from ...asking.observed import with_observed
-from ...asking.power import Power
-from ...asking.prices import Prices
+from ...asking.prices import Power, Prices
 from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:

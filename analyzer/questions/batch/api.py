@@ -22,10 +22,9 @@ from ...asking.output import OutputPath
 from ...asking.prices import Prices
 from ...asking.question import find_named
 from ...asking.what_ifs import LaunchWhatIfs, OpWhatIfs, VariedWhatIfs
-from ...page.encoding import encode_csv
-from ...page.table import Field, FieldTable
+from ...page.encoding import Field, FieldTable, encode_csv
 from .columns import COLUMNS, ColumnKind
-from .run import Rows
+from .processes import Rows
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
@@ -139,12 +138,11 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, OutputError
     where the file cannot be written. What a trace refuses is in `report.failures`.
     """
-    from .inputs import find_inputs
-    from .lists import read_weights
+    from .inputs import find_inputs, read_weights
     from .parts import PartFolder, parts_path
+    from .processes import fill_parts
     from .question import describe_settings
     from .report import report_batch
-    from .run import fill_parts
 
     path, gpu_file = Path(asked.output), None if asked.gpu_file is None else Path(asked.gpu_file)
     question = _question(asked)

@@ -11,12 +11,11 @@ from ....specs.generations import why_untested
 from ....specs.gpu import Gpu, Rate
 from ....specs.prices.book import Price, PriceBook
 from ...page.columns import count_column, number_column, text_column
-from ...page.encoding import encode_json
+from ...page.encoding import Field, FieldTable, build_fields, encode_json, fields_of
 from ...page.page import Line, Page, Passage, build_page, facts, join_passages, opening
 from ...page.prices import describe_prices
 from ...page.quantity import ABSENT, format_bytes, format_number, format_rate
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
-from ...page.table import Field, FieldTable, build_fields, fields_of
 
 GPUS_FORMAT: Final = "wavecast.gpus"
 GPUS_VERSION: Final = "1.0"

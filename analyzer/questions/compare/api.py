@@ -15,7 +15,7 @@ from ...asking.choice import GPU_NAME
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
 from ...asking.keywords import check_iteration
-from ...asking.power import Power
+from ...asking.prices import Power
 from ...asking.question import read_trace, refuse_input_twice
 from ...asking.what_ifs import WhatIfs
 
@@ -79,13 +79,13 @@ class ComparisonReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/compare.md has its layout."""
-        from .records import draw_comparison_json
+        from .page import draw_comparison_json
 
         status = int(bool(self.complaints))
         return draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status)
 
     def _tables(self) -> Tables:
-        from .records import change_table, changed_gpu_table
+        from .page import change_table, changed_gpu_table
 
         return {"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)}
 

@@ -15,8 +15,7 @@ from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...host.recorded_speed import relative_host_speed
 from ...iteration.analyze import Asked, run_analysis
-from ...iteration.decision.electricity import Electricity, PowerDraw
-from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw
 from ...iteration.energy import draw_power
 from ...iteration.gpu_rows import tokens_per_sample
 from ...iteration.result import Analysis

@@ -12,8 +12,7 @@ from ....errors import InputError, OutputError
 from ...asking.command import WavecastCommand
 from ...asking.declared import options_of
 from ...asking.inputs import AskedIteration, AskedWindow, ExecutionTrace, Recover, TracePath
-from ...asking.output import OutputPath, screen_for, write_result
-from ...asking.progress import progress_on_stderr
+from ...asking.output import OutputPath, progress_on_stderr, screen_for, write_result
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace

@@ -18,8 +18,7 @@ from ...recorded.host_ranks import as_device, is_host_rank
 from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window
 from .report import CollectiveWait
-from .rows import covered_by_group
-from .windows import choose_on_ranks
+from .rows import choose_on_ranks, covered_by_group
 
 NOBODY: Final = -1
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ....specs.gpu import Catalog
     from ...asking.answer import Tables
     from ...page.page import Page
-    from .links import OtherMachine
+    from .job import OtherMachine
     from .report import RanksReport
 
 
@@ -67,7 +67,7 @@ class JobReport(Report):
         return draw_ranks_json(self.report)
 
     def _tables(self) -> Tables:
-        from ...page.table import table_of
+        from ...page.encoding import table_of
         from .page import rank_table
         from .report import CollectiveRow, JobRow
 
@@ -152,7 +152,7 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
 def _other_machine(text: str, catalog: Catalog) -> OtherMachine:
     """Return a machine by its name, or those of a TOML file."""
     from ....specs.cluster import Cluster, find_node, load_cluster
-    from .links import OtherMachine
+    from .job import OtherMachine
 
     is_file = text.lower().endswith(".toml")
     cluster = load_cluster(Path(text), catalog) if is_file else Cluster().placed(find_node(text, catalog))

@@ -9,7 +9,7 @@ import click
 
 from ...asking.command import WavecastCommand, output_options, timeline_option, write_answer
 from ...asking.declared import options_of
-from ...asking.progress import progress_on_stderr
+from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import RanksOptions
 

@@ -15,24 +15,27 @@ from ....specs.nodes import Node
 from ...recorded.host_ranks import is_host_rank
 from ...recorded.waiting import align_ranks
 from ...replay.joint import JointReplay
-from .causes import explain_straggler
 from .hosts import compare_hosts
 from .job import (
     JobQuestion,
+    MovedTransfers,
+    OtherMachine,
     RankJob,
     all_spans_of,
     analyse_job,
     begins_of,
+    find_machine,
     modelled_transfer,
+    move_transfers,
     replay_job,
     spans_of,
 )
-from .links import MovedTransfers, OtherMachine, find_machine, move_transfers
 from .report import JobRow, RankRow, RanksReport, Straggler
 from .rows import (
     SharedTimes,
     check_clocks,
     collective_rows,
+    explain_straggler,
     interval_of,
     last_and_caused,
     loading_of,

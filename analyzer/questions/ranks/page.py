@@ -10,7 +10,7 @@ from typing import Final
 from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
-from ...page.encoding import encode_json
+from ...page.encoding import FieldTable, encode_json, table_of
 from ...page.page import Page, build_page, facts, join_passages, notes, opening, warnings
 from ...page.quantity import (
     ABSENT,
@@ -22,7 +22,6 @@ from ...page.quantity import (
     format_time_within,
 )
 from ...page.sheet import Sheet, drop_empty_columns
-from ...page.table import FieldTable, table_of
 from .report import RankRow, RanksReport, Straggler
 
 RANKS_FORMAT: Final = "wavecast.ranks"

@@ -15,7 +15,7 @@ from ...asking.choice import GPU_NAMES
 from ...asking.declared import HelpPart, asks, declare, option
 from ...asking.inputs import AskedLookups, GpuFile
 from ...asking.machines import GlobalBatch, Machines
-from ...asking.power import Power
+from ...asking.prices import Power
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RecommenderAnswer(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/recommenders.md has its layout."""
-        from .records import draw_recommender_json
+        from .page import draw_recommender_json
 
         return draw_recommender_json(self.report)
 
@@ -49,7 +49,7 @@ class RecommenderAnswer(Report):
         save_trace(self.report.trace, path)
 
     def _tables(self) -> Tables:
-        from .records import recommender_table
+        from .page import recommender_table
 
         return {"gpus": lambda: recommender_table(self.report)}
 
@@ -94,8 +94,8 @@ def recommender(description: str | Path, asked: RecommenderOptions) -> Recommend
     """
     from ...models.library import load_library
     from ...work.indices import read_indices
-    from .description import read_recommender
     from .report import report_recommender
+    from .sizes import read_recommender
 
     named = find_named(as_names(asked.to), None, asked.gpu_file)
     if not named.targets:

@@ -53,7 +53,7 @@ class ReplayReport(Report):
 
     def illustrated_page(self) -> Page:
         """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
-        from ...iteration.own_timeline import lay_out_rules
+        from ...iteration.gpu_replay import lay_out_rules
         from ...recorded.recording import choose_recording
         from .charts import illustrate_replay
 

@@ -12,8 +12,7 @@ from ...page.plot import BAD, BUSY_COLOURS, GOOD
 from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from ...page.timeline.chart import chart_timeline
 from ...replay.fidelity import Fidelity, ReplayedIteration
-from ...timeline.notes import FAMILIES
-from ...timeline.slices import Timeline
+from ...timeline.slices import FAMILIES, Timeline
 
 MOST_ITERATIONS: Final = 30
 PERCENTILE: Final = 95

@@ -12,8 +12,7 @@ from ...asking import command
 from ...asking.completion import complete_gpu_names
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.output import OutputPath
-from ...asking.progress import progress_on_stderr
+from ...asking.output import OutputPath, progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import ReplayOptions, check_stretch
 

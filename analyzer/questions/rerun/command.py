@@ -21,8 +21,7 @@ from ...asking.command import (
 from ...asking.completion import complete_gpu_names
 from ...asking.declared import options_of
 from ...asking.inputs import AskedSource, Recover, trace_argument
-from ...asking.output import choose_format, screen_for, write_result
-from ...asking.progress import ProgressCallback, progress_on_stderr
+from ...asking.output import ProgressCallback, choose_format, progress_on_stderr, screen_for, write_result
 from ...asking.question import find_one
 from ...page.formats import PAGE_FORMATS
 
@@ -145,8 +144,7 @@ def rerun(
 
 def _draw(report: RerunReport, form: str, screen: Screen, name: str, op_limit: int) -> str:
     from .charts import illustrate_rerun
-    from .page import describe_rerun
-    from .records import draw_rerun_json
+    from .page import describe_rerun, draw_rerun_json
 
     if form == "json":
         return draw_rerun_json(report)

@@ -17,8 +17,7 @@ from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
-from ...asking.power import Power
-from ...asking.prices import Prices
+from ...asking.prices import Power, Prices
 from ...asking.question import Gpus
 from ...asking.what_ifs import PlanWhatIfs
 
@@ -58,7 +57,7 @@ class PlansReport(PicturedReport):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .records import draw_scale_json
+        from .page import draw_scale_json
 
         return draw_scale_json(self.report)
 
@@ -69,7 +68,7 @@ class PlansReport(PicturedReport):
         return chart_scaling(self.report, name=self.name)
 
     def _tables(self) -> Tables:
-        from .records import plan_table
+        from .page import plan_table
 
         return {"plans": lambda: plan_table(self.report)}
 

@@ -17,11 +17,9 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument, ShardKind
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.parallel.shard.shard import Sharded, shard_tensors
-from .anchor import PlanAnchor
 from .forecast import predict_plan
-from .outcome import Batches, PlanOutcome, Predictor
-from .pieces import PlanGpus, PlanHost
-from .question import Question
+from .pieces import PlanAnchor, PlanGpus, PlanHost
+from .question import Batches, PlanOutcome, Predictor, Question
 
 
 def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Predictor:

@@ -18,7 +18,7 @@ from ....specs.cluster import USUAL
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Catalog
 from ...iteration.analyze import report_on, run_analysis
-from ...iteration.decision.selection import TIME
+from ...iteration.decision.amounts import TIME
 from ...iteration.result import Analysis
 from ...prediction.workload import GpuWorkload
 from ...recorded.recording import untimed
@@ -29,13 +29,11 @@ from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from ...whatif.parallel.plan_file import PlanDocument, load_plan, read_plan
 from ...whatif.parallel.unidentified import is_unidentified
 from ...work import VARYING_FAMILIES
-from .anchoring import find_anchor
-from .outcome import PlanOutcome, Predictor
+from .known_runs import find_anchor
 from .predictor import build_predictor
-from .question import AskedPlans, Question
+from .question import AskedPlans, PlanOutcome, Predictor, Question, part_batch
 from .report import PlanPrediction, ScaleReport, SearchSummary
 from .rows import Measures, list_rows, order_rows
-from .sizes import part_batch
 
 MOST_GPUS: Final = 1_000_000
 SHOWN_FAILURES: Final = 3

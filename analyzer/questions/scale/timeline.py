@@ -14,9 +14,9 @@ from ....formats.perfetto.timeline import EventFile, EventSlices, EventTrack, sa
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import PipelineSchedule
 from .forecast import PlanForecast
-from .order import FORWARD, order_passes, stage_passes
 from .parts import LINKS, PlanPart
 from .pieces import PASSES
+from .schedule import FORWARD, order_passes, stage_passes
 
 TRACKS: Final = (
     ("passes", ()),

@@ -10,7 +10,7 @@ import click
 from ....errors import InputError
 from ...asking.command import WavecastCommand, output_options, write_answer
 from ...asking.completion import complete_gpu_names
-from ...asking.progress import progress_on_stderr
+from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import LEFT_OUT
 

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from ....arrays import Floats, Mask
 from ....specs.fleet import build_fleet
 from ...measurements.samples import Samples, chip_of
+from ...models import registry
 from ...models.frame.intervals import separations
 from ...models.frame.problems import as_columns, problem_columns, take_problems
 from ...models.library import Library, carried_factor
 from ...prediction.bounds import bound_ops
-from .least_work import least_work, take_work
+from ...work.table import WorkTable
 from .weights import Weights
 
 BLOCK_ROWS: Final = 4096
@@ -96,3 +97,15 @@ def codes_of(names: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArray[np.i
 def _blocks(rows: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
     for begin in range(0, len(rows), BLOCK_ROWS):
         yield rows[begin : begin + BLOCK_ROWS]
+
+
+def least_work(samples: Samples[Any]) -> WorkTable | None:
+    """Return the least work of each row; None where nobody knows it."""
+    if samples.work is not None or samples.model not in registry.OP_MODELS:
+        return samples.work
+    return registry.least_work(registry.OP_MODELS[samples.model], samples.problems)
+
+
+def take_work(work: WorkTable, rows: npt.NDArray[Any]) -> WorkTable:
+    """Return some rows of a table of work."""
+    return WorkTable(flops=work.flops[rows], moved_bytes=work.moved_bytes[rows], rate=work.rate[rows])

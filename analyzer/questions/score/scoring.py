@@ -30,8 +30,7 @@ from .baselines import (
     fitted_roofline_ns,
     source_rows,
 )
-from .decisions import score_decisions
-from .distributed.pairs import plan_decisions
+from .decisions import plan_decisions, score_decisions
 from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations
 from .end_to_end import score_networks

@@ -15,7 +15,7 @@ from ...asking.choice import GPU_NAME
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option
 from ...asking.inputs import AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
-from ...asking.power import Power
+from ...asking.prices import Power
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -46,12 +46,12 @@ class ShardingReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/shard.md has its layout."""
-        from .records import draw_sharding_json
+        from .page import draw_sharding_json
 
         return draw_sharding_json(self.report)
 
     def _tables(self) -> Tables:
-        from .records import placement_table, plans_table, rank_table
+        from .page import placement_table, plans_table, rank_table
 
         return {
             "plans": lambda: plans_table(self.report),

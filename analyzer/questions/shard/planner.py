@@ -18,8 +18,8 @@ from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from .plan import TablePlacement, read_entries
+from .plan_file import plain_entries
 from .tables import EmbeddingTable
-from .torchrec_plan import plain_entries
 
 _PROGRAM: Final = "tracer.torchrec_planner"
 _NAME: Final = "TorchRec's plan"

@@ -29,16 +29,13 @@ from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
 from ...whatif.scenario import Scenario
 from ..scale.scale import check_one_gpu
-from .energy import EnergySetting
-from .exact import prove_fastest
-from .links import time_links
 from .plan import TablePlacement, TableSharding
 from .plan_file import load_placements
 from .planner import ask_torchrec
-from .problem import Load, ShardingProblem, TableUse, build_options
+from .problem import Load, ShardingProblem, TableUse, build_options, time_links
 from .report import PlanRow, ShardReport
-from .rows import plan_row
-from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
+from .rows import EnergySetting, plan_row
+from .search import FoundPlan, TableChoice, assemble, improve, prove_fastest, search_greedily, search_plan
 from .tables import EmbeddingTable, dense_shares, find_steps, find_tables, find_tied
 
 LEAST_GPUS: Final = 2

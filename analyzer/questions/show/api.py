@@ -38,7 +38,7 @@ class OverviewReport(Report):
 
     def illustrated_page(self) -> Page:
         """Return it with charts, which show more ops and kernels than its tables."""
-        from ...iteration.own_timeline import lay_out_recording
+        from ...iteration.gpu_replay import lay_out_recording
         from ...recorded.overview import describe_trace
         from ...recorded.recording import choose_recording
         from .charts import illustrate_overview
@@ -54,7 +54,7 @@ class OverviewReport(Report):
         return draw_overview_json(self.report)
 
     def _tables(self) -> Tables:
-        from ...page.table import table_of
+        from ...page.encoding import table_of
         from ...recorded.overview import IterationLine, NameLine, PhaseLine
 
         return {

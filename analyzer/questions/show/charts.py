@@ -15,8 +15,7 @@ from ...page.quantity import format_count, format_share, format_time
 from ...page.timeline.chart import chart_timeline
 from ...page.vega import PALETTE, REST, SKY
 from ...recorded.overview import IterationLine, NameLine, Overview
-from ...timeline.notes import FAMILIES
-from ...timeline.slices import Timeline
+from ...timeline.slices import FAMILIES, Timeline
 
 MOST_NAMES: Final = 20
 """Bars of a chart; the rest is one more."""

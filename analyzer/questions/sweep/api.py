@@ -15,7 +15,7 @@ from ...asking.choice import GPU_NAME
 from ...asking.declared import HelpPart, asks, option
 from ...asking.inputs import AskedRecording, AskedSource
 from ...asking.machines import GlobalBatch, Machines
-from ...asking.power import Power
+from ...asking.prices import Power
 from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:

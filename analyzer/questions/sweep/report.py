@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ...iteration.decision.electricity import Electricity
-from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import Source, TraceSummary
 from ...whatif.scenario import Scenario
 

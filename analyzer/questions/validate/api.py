@@ -56,7 +56,7 @@ class ValidationReport(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .records import draw_validation_json
+        from .page import draw_validation_json
 
         return draw_validation_json(self._shortened())
 
@@ -64,7 +64,7 @@ class ValidationReport(Report):
         return replace(self.report, ops=self.report.ops[: self.shown_op_count])
 
     def _tables(self) -> Tables:
-        from .records import compared_op_table, unmatched_table
+        from .page import compared_op_table, unmatched_table
 
         return {"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)}
 

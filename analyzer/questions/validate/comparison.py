@@ -15,8 +15,7 @@ from ...iteration.result import Analysis
 from ...measurements.metrics import error_figures
 from ...prediction.bounds import limit_of
 from ...prediction.prediction import METHODS, Method
-from .alignment import Alignment, MatchRule
-from .calls import OpCalls
+from .calls import Alignment, MatchRule, OpCalls
 from .report import Coverage, FamilyComparison, OpComparison, Unmatched
 
 OTHER: Final = "other"

@@ -27,8 +27,7 @@ from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.iterations import iteration_position, iteration_spans
-from .alignment import Alignment, align
-from .calls import KeyTable, list_calls
+from .calls import Alignment, KeyTable, align, list_calls
 from .comparison import (
     Half,
     TargetRatios,

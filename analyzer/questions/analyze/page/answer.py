@@ -7,12 +7,12 @@ from typing import Final
 
 from .....errors import parameter
 from .....formats.trace.printable import clean_text
+from ....iteration.decision.amounts import COST, ENERGY, THROUGHPUT
 from ....iteration.decision.chances import GpuRatio, pair_gpus
 from ....iteration.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, shown_rows, tied_rows
 from ....iteration.decision.goal import Goal, GoalUnit, RunLength
-from ....iteration.decision.selection import COST, ENERGY, THROUGHPUT, does_not_fit
-from ....iteration.decision.totals import Certainty
-from ....iteration.report import AnalysisReport, GpuPrediction
+from ....iteration.decision.selection import does_not_fit
+from ....iteration.report import AnalysisReport, Certainty, GpuPrediction
 from ....page.quantity import (
     DAYS,
     HOURS,

@@ -16,8 +16,8 @@ from ....iteration.report import AnalysisReport
 from ....iteration.result import Analysis
 from ....memory.curve import MemoryCurve
 from ....page import plot
+from ....page.columns import METHOD_NAMES
 from ....page.names import short_name
-from ....page.op_columns import METHOD_NAMES
 from ....page.page import Chart
 from ....page.plot import DASHES, NUMBER, Spec
 from ....page.quantity import common_time_unit, format_bytes, format_factor, format_rate, format_time

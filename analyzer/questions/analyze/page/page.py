@@ -8,9 +8,17 @@ from .....formats.trace.printable import clean_text
 from ....iteration.decision.choice import shown_rows
 from ....iteration.report import AnalysisReport
 from ....measurements.correction import Correction, RateCorrection
-from ....page.columns import count_column, name_column, number_column, share_column, time_column
+from ....page.columns import (
+    count_column,
+    detail_columns,
+    method_column,
+    name_column,
+    number_column,
+    shapes_column,
+    share_column,
+    time_column,
+)
 from ....page.names import short_name
-from ....page.op_columns import detail_columns, method_column, shapes_column
 from ....page.page import Page, build_page, notes, opening, passage, warnings
 from ....page.prices import describe_prices
 from ....page.quantity import TimeUnit, common_time_unit, format_count, format_factor, format_number, format_share

@@ -12,8 +12,8 @@ from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
 from ....page import plot
+from ....page.columns import METHOD_NAMES
 from ....page.names import short_name
-from ....page.op_columns import METHOD_NAMES
 from ....page.page import Chart
 from ....page.plot import Spec
 from ....page.quantity import common_time_unit

@@ -36,7 +36,7 @@ from ..baselines import ANCHORED
 from ..end_to_end import split_of
 from ..report import IterationScore
 from ..weights import Weights
-from .plans import described_node
+from .rows import described_node
 
 RECOMMENDERS: Final = "distributed/recommenders.parquet"
 MLPERF: Final = "MLPerf "

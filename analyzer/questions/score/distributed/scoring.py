@@ -1,21 +1,31 @@
-"""Measured iterations on many GPUs, beside what is predicted of them."""
+"""Measured iterations on many GPUs, beside what is predicted: from sizes, or from a run on fewer GPUs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from math import log, sqrt
 from pathlib import Path
+from typing import Final
 
 from .....specs.catalog import load_catalog
+from .....specs.fleet import build_fleet
+from .....specs.gpu import Gpu, Rate
 from .....specs.match import find_gpu
+from ....models.frame.problems import as_columns
+from ....models.library import Library
+from ....models.registry import OP_MODELS, problems_of
 from ....prediction.prediction import Method
+from ....replay.overlap import WITHIN_SLOWING
+from ....work import Family, Work
+from ....work.communication import CollectiveDims, CollectiveKind
+from ...scale.forecast import STRAGGLING
 from ..end_to_end import split_of
-from ..report import IterationScore
+from ..report import IterationScore, Split
 from ..weights import Weights
-from .baselines import Forecasts, baselines_ns
-from .few_layers import Known
-from .forecast import RowForecast, forecast_row
-from .rows import ITERATIONS, IterationRow, read_iterations
-from .scaling import score_scaling
+from .baselines import PERFECT_SCALING, Forecasts, baselines_ns
+from .forecast import Known, RowForecast, forecast_row
+from .rows import ITERATIONS, IterationRow, node_of, read_iterations
 
 
 def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore, ...], tuple[str, ...]]:
@@ -76,3 +86,115 @@ def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
         baselines_ns=baselines_ns(made, index),
         parts=forecast.shares,
     )
+
+
+PARAMETERS: Final = {
+    "resnet": 25.6e6,
+    "resnet50v1.5": 25.6e6,
+    "resnext101-32x4d": 44.2e6,
+    "se-resnext101-32x4d": 48.9e6,
+    "BERT": 336e6,
+    "bert-large": 336e6,
+    "biobert": 108e6,
+    "ELECTRA": 110e6,
+    "BART": 406e6,
+    "GNMT": 160e6,
+    "gnmt": 160e6,
+    "Transformer": 210e6,
+    "transformer": 210e6,
+    "Jasper": 333e6,
+    "MaskRCNN": 44.4e6,
+    "SSD": 22.9e6,
+    "ssd": 38.2e6,
+    "nnUNet": 31.2e6,
+    "UNet_Medical": 31.0e6,
+    "UNet_3D_Medical": 16.5e6,
+    "unet3d": 30.8e6,
+    "UNet_Industrial": 1.9e6,
+}
+"""Trained parameters, of the papers and model cards; other models are left out (recommenders shard their
+tables, and of vocoders and speech the table's items are frames, not samples)."""
+GRADIENT_BYTES: Final = 4.0
+MLPERF_GRADIENT_BYTES: Final = 2.0
+"""Under automatic mixed precision parameters and gradients stay in float32; MLPerf's submissions send 16 bits (MXNet's
+ResNet-50, apex's distributed optimizers)."""
+BACKWARD_SHARE: Final = 2.0 / 3.0
+"""Of a step: twice the forward's work."""
+BUCKET_BYTES: Final = 25e6
+"""torch's DistributedDataParallel: what is sent at once; the last bucket is sent when nothing is left to compute."""
+INTERVAL_LOG_WIDTH: Final = 0.1
+"""Half-width, natural log: how far repeats of one configuration by other submitters lie apart at their widest
+(the data's notes: 1 to 3 %, 7 % for the smallest models), and the straggling's spread."""
+
+
+def score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[IterationScore, ...]:
+    """Predict runs whose own smaller run, of the same batch per GPU, the table holds."""
+    series: dict[tuple[object, ...], list[IterationRow]] = {}
+    for row in rows:
+        if row.model in PARAMETERS and row.gpus > 0 and row.step_time_ms > 0 and row.global_batch % row.gpus == 0:
+            source = "mlperf" if row.source.startswith("mlperf") else row.source
+            batches = row.global_batch // row.gpus, row.microbatches, row.seq_len
+            series.setdefault((source, row.model, row.task, row.gpu, row.precision, *batches), []).append(row)
+    found = []
+    for same in series.values():
+        first = min(same, key=lambda row: row.gpus)
+        smallest = sorted(row.step_ns for row in same if row.gpus == first.gpus)
+        found += [
+            _score_scaled(row, smallest[len(smallest) // 2], first.gpus, weights)
+            for row in same
+            if row.gpus > first.gpus
+        ]
+    return tuple(found)
+
+
+def _score_scaled(row: IterationRow, given_ns: float, given_gpus: int, weights: Weights) -> IterationScore:
+    gpu = find_gpu(load_catalog(), row.gpu)
+    library = weights.library_for(gpu)
+    before = _added_ns(row, given_gpus, given_ns, gpu, library)
+    alone_ns = (given_ns - before) / (1.0 + _straggling(given_gpus))
+    step_ns = (alone_ns + _added_ns(row, row.gpus, given_ns, gpu, library)) * (1.0 + _straggling(row.gpus))
+    return IterationScore(
+        table=ITERATIONS,
+        source=row.source,
+        model=row.model,
+        task=row.task,
+        gpu=row.gpu,
+        gpus=row.gpus,
+        plan=f"dp={row.gpus}",
+        precision=row.precision,
+        framework=row.framework,
+        micro_batch=row.micro_batch,
+        global_batch=row.global_batch,
+        seq_len=row.seq_len,
+        has_experts=False,
+        split=Split.UNSEEN,
+        measured_ns=row.step_ns,
+        predicted_ns=step_ns,
+        low_ns=step_ns * (1.0 - INTERVAL_LOG_WIDTH),
+        high_ns=step_ns * (1.0 + INTERVAL_LOG_WIDTH),
+        baselines_ns={PERFECT_SCALING: given_ns},
+        given_gpus=given_gpus,
+    )
+
+
+def _straggling(gpus: int) -> float:
+    return STRAGGLING * sqrt(2.0 * log(gpus)) if gpus > 1 else 0.0
+
+
+def _added_ns(row: IterationRow, gpus: int, step_ns: float, gpu: Gpu, library: Library) -> float:
+    """Return what exchanging the gradients adds: what the backward pass does not hide, and by what it slows that."""
+    if gpus < 2:
+        return 0.0
+    is_mlperf = row.source.startswith("mlperf")
+    size = PARAMETERS[row.model] * (MLPERF_GRADIENT_BYTES if is_mlperf else GRADIENT_BYTES)
+    whole, last = (_reduce_ns(row, gpus, amount, gpu, library) for amount in (size, min(size, BUCKET_BYTES)))
+    hidden = min(whole, BACKWARD_SHARE * step_ns / max(row.microbatches, 1))
+    return max(whole - hidden, last) + (1.0 - 1.0 / WITHIN_SLOWING) * hidden
+
+
+def _reduce_ns(row: IterationRow, gpus: int, size: float, gpu: Gpu, library: Library) -> float:
+    node = node_of(row, gpu)
+    dims = CollectiveDims(kind=CollectiveKind.ALL_REDUCE, message_bytes=size, ranks=gpus, run=gpus, element_bytes=4.0)
+    work = Work(family=Family.COLLECTIVE, flops=0, read_bytes=size, written_bytes=size, dtype="float32", dims=dims)
+    problems = as_columns(problems_of(OP_MODELS["collective"], [work], [Rate.FP32]))
+    return float(library.predict("collective", problems, build_fleet([gpu], [node])).time_ns[0, 0])

@@ -9,8 +9,7 @@ from typing import Any, Final, TypeVar
 from .....arrays import none_for_nan
 from .....errors import InputError
 from ....measurements.networks import PEERS
-from ....page.encoding import encode_json
-from ....page.table import FieldTable, join_tables, table_of, table_of_keys
+from ....page.encoding import FieldTable, encode_json, join_tables, table_of, table_of_keys
 from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ..end_to_end import OP_SUM
 from ..report import (

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ....page.encoding import attributes, encode_json
+from ....page.encoding import (
+    Field,
+    FieldTable,
+    attributes,
+    build_fields,
+    encode_json,
+    join_tables,
+    table_of,
+    table_of_keys,
+)
 from ....page.energy import energy_record, energy_table
-from ....page.table import Field, FieldTable, build_fields, join_tables, table_of, table_of_keys
 from ..report import (
     SWEEP_FORMAT,
     SWEEP_VERSION,

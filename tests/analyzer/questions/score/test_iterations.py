@@ -11,6 +11,7 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.scale.parts import PlanPart
 from wavecast.analyzer.questions.score.baselines import ANCHORED
+from wavecast.analyzer.questions.score.decisions import FASTER_PLAN, plan_decisions
 from wavecast.analyzer.questions.score.distributed.baselines import (
     CARRIED_PLAN,
     FIXED_MFU,
@@ -19,9 +20,14 @@ from wavecast.analyzer.questions.score.distributed.baselines import (
     baselines_ns,
 )
 from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
-from wavecast.analyzer.questions.score.distributed.pairs import FASTER_PLAN, plan_decisions
-from wavecast.analyzer.questions.score.distributed.plans import nic_bytes_per_s, node_of, plan_of
-from wavecast.analyzer.questions.score.distributed.rows import IterationRow, kernels_of, sizes_of
+from wavecast.analyzer.questions.score.distributed.rows import (
+    IterationRow,
+    kernels_of,
+    nic_bytes_per_s,
+    node_of,
+    plan_of,
+    sizes_of,
+)
 from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
 from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet

@@ -247,7 +247,7 @@ def test_gpus_go_with_a_plan_and_with_a_figure(gpt2: Trace) -> None:
     ("sizes", "samples"),
     [({}, 32), ({"batch_size": 8}, 64), ({"batch_size": 8, "recorded_batch_size": 4}, 64)],
 )
-def test_every_gpu_adds_the_batch_that_is_asked_for(sizes: dict[str, int], samples: int, gpt2: Trace) -> None:
+def test_every_gpu_adds_the_batch_that_is_asked_for(sizes: dict[str, Any], samples: int, gpt2: Trace) -> None:
     (point,) = sweep_plans(ask(gpt2, scenario=Scenario(**sizes)), {"gpus": "8"}, "fsdp").points
     assert point.samples_per_s is not None
     assert point.samples_per_s * point.iteration_ns * 1e-9 == pytest.approx(samples)
