@@ -108,10 +108,7 @@ class Power:
         metavar="W",
     )
     carbon: float | None = option(
-        HelpPart.MONEY,
-        "What a kWh emits in CO2: of a run (--for), or a day of many GPUs.",
-        type=float,
-        metavar="GRAMS",
+        HelpPart.MONEY, "What a kWh emits in CO2: of a run (--for), or a day of many GPUs.", type=float, metavar="GRAMS"
     )
 
     def power(self) -> Electricity | None:

@@ -35,11 +35,7 @@ def find_named(targets: Sequence[str], source: str | None, gpu_file: str | Path 
 
     catalog = read_catalog(gpu_file)
     found = {gpu.name: gpu for name in targets for gpu in find_gpus(catalog, name)}
-    return Gpus(
-        catalog=catalog,
-        targets=tuple(found.values()),
-        source=find_one(catalog, source),
-    )
+    return Gpus(catalog=catalog, targets=tuple(found.values()), source=find_one(catalog, source))
 
 
 def read_catalog(gpu_file: str | Path | None) -> Catalog:

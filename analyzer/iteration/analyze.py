@@ -52,12 +52,7 @@ class Asked(TypedDict, total=False):
 
 
 def analyze_trace(
-    trace: Trace,
-    catalog: Catalog,
-    *,
-    ops_gpu: Gpu | None = None,
-    op_limit: int | None = 10,
-    **asked: Unpack[Asked],
+    trace: Trace, catalog: Catalog, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10, **asked: Unpack[Asked]
 ) -> AnalysisReport:
     """Predict the trace's iteration on the targets.
 
@@ -124,13 +119,7 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         ops_gpu=name,
         critical_path=summarize_path(replay_on(result, name).path),
         compiled=result.compiled,
-        ops=list_ops(
-            result.trace,
-            result.run,
-            column,
-            limit=op_limit,
-            power=op_power(result, column),
-        ),
+        ops=list_ops(result.trace, result.run, column, limit=op_limit, power=op_power(result, column)),
         gains=find_gains(result, column),
         warnings=(*warn(result), *explain_idle_changes(result, column), *warn_of_prices(result, ranked)),
     )

@@ -143,12 +143,7 @@ def lay_out_rules(recorded: RecordedIteration, gpu: Gpu | None) -> Timeline:
     measured = _as_recorded(whole, graph, gpu)
     timing = measured_timing(graph, np.zeros_like(graph.residual_ns))
     ruled = predicted_side(
-        whole.trace,
-        graph,
-        measured.gpu,
-        notes=measured.notes,
-        timing=timing,
-        end_ns=replay(graph, timing)[:, 0],
+        whole.trace, graph, measured.gpu, notes=measured.notes, timing=timing, end_ns=replay(graph, timing)[:, 0]
     )
     return build_timeline(whole.window, [measured, replace(ruled, title="by rules alone")])
 

@@ -24,12 +24,7 @@ BROKEN_BOUND: Final = "measured under its bound on the source, so that no bound 
 
 
 def list_ops(
-    trace: Trace,
-    run: RunRows,
-    gpu_column: int,
-    *,
-    limit: int | None,
-    power: OpPower | None = None,
+    trace: Trace, run: RunRows, gpu_column: int, *, limit: int | None, power: OpPower | None = None
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name.
 
@@ -80,12 +75,7 @@ def _op_groups(trace: Trace, run: RunRows) -> Rows:
 
 
 def _describe(
-    trace: Trace,
-    run: RunRows,
-    gpu_column: int,
-    rows: Rows,
-    whole_ns: float,
-    power: OpPower | None,
+    trace: Trace, run: RunRows, gpu_column: int, rows: Rows, whole_ns: float, power: OpPower | None
 ) -> OpPrediction:
     workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)[rows]

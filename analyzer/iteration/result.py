@@ -98,11 +98,7 @@ class Arrangement:
 
 
 def build_result(
-    recorded: RecordedIteration,
-    gpus: Sequence[Gpu],
-    library: Library,
-    scenario: Scenario,
-    cluster: Cluster = USUAL,
+    recorded: RecordedIteration, gpus: Sequence[Gpu], library: Library, scenario: Scenario, cluster: Cluster = USUAL
 ) -> Analysis:
     """Predict an iteration on `gpus`, which stand in the machines of `cluster`, under a scenario."""
     window, origin = recorded.window, recorded.gpu

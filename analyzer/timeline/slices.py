@@ -205,9 +205,7 @@ def op_notes(workload: GpuWorkload, rows: Rows) -> KernelNotes:
     at = _known_rows(workload, rows)
     family = np.array([NOTHING if item is None else _CODE[item] for item in workload.family], dtype=np.int8)
     return replace(
-        no_notes(len(rows)),
-        op=at_rows(workload.op, at, NOTHING),
-        family=np.append(family, np.int8(NOTHING))[at],
+        no_notes(len(rows)), op=at_rows(workload.op, at, NOTHING), family=np.append(family, np.int8(NOTHING))[at]
     )
 
 

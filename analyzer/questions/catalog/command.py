@@ -60,10 +60,7 @@ def _complete_name(context: click.Context, parameter: click.Parameter, incomplet
 @output_options(*REPORT_FORMATS)
 @options_of(GpuFile)
 @click.option(
-    "--cluster-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Show the nodes of this TOML file instead.",
+    "--cluster-file", type=click.Path(path_type=Path), metavar="FILE", help="Show the nodes of this TOML file instead."
 )
 @click.option(
     "--nccl-tests",

@@ -236,11 +236,7 @@ def _mixed_warning(change: GpuChange) -> str:
 
 
 def _on_gpus(group: ChangeGroup, old: Sequence[int], new: Sequence[int]) -> ChangeGroup:
-    return replace(
-        group,
-        old_ns=tuple(group.old_ns[at] for at in old),
-        new_ns=tuple(group.new_ns[at] for at in new),
-    )
+    return replace(group, old_ns=tuple(group.old_ns[at] for at in old), new_ns=tuple(group.new_ns[at] for at in new))
 
 
 def _gpu_change(ledger: Ledger, gpu: Gpu, old: _OnGpu, new: _OnGpu, same: Rows, electricity: Electricity) -> GpuChange:

@@ -124,11 +124,8 @@ def _fits(row: GpuChange) -> str:
 def _verdict(row: GpuChange, limit: float | None) -> str:
     if limit is None:
         return ""
-    return {
-        Verdict.PASSED: "✓",
-        Verdict.UNCERTAIN: "may be slower, not certain",
-        Verdict.FAILED: "✗ slower",
-    }[row.verdict(limit)]
+    words = {Verdict.PASSED: "✓", Verdict.UNCERTAIN: "may be slower, not certain", Verdict.FAILED: "✗ slower"}
+    return words[row.verdict(limit)]
 
 
 def _group_sheet(comparison: Comparison, top: int | None) -> Sheet:

@@ -140,9 +140,7 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
         cluster=asked.cluster(named.catalog, as_names(asked.to)),
     )
     report = compare_ranks(
-        read,
-        question,
-        machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)],
+        read, question, machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)]
     )
     if passed_over:
         report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))

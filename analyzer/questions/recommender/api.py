@@ -73,10 +73,7 @@ class RecommenderOptions(GlobalBatch, Machines, Power, GpuFile, AskedLookups):
         type=click.Choice(("time", "energy")),
     )
     gpus: int | None = option(
-        HelpPart.MANY,
-        "How many GPUs. Default: what FILE says.",
-        type=click.IntRange(min=1, max=1024),
-        metavar="N",
+        HelpPart.MANY, "How many GPUs. Default: what FILE says.", type=click.IntRange(min=1, max=1024), metavar="N"
     )
 
 
@@ -102,9 +99,7 @@ def recommender(description: str | Path, asked: RecommenderOptions) -> Recommend
         raise InputError(f"{parameter('to')} says on which GPUs: add {parameter('to', 'h100sxm')}")
     sizes, training = read_recommender(Path(description))
     training = replace(
-        training,
-        gpus=asked.gpus or training.gpus,
-        global_batch=asked.global_batch or training.global_batch,
+        training, gpus=asked.gpus or training.gpus, global_batch=asked.global_batch or training.global_batch
     )
     if training.global_batch < training.gpus:
         raise InputError(

@@ -123,12 +123,7 @@ def host_costs_of(host: HostWork) -> HostCosts:
     if host is HostWork.EAGER:
         return costs
     bare = replace(
-        costs,
-        op_ns={},
-        family_op_ns={},
-        other_op_ns=0.0,
-        custom_op_ns=0.0,
-        lead_ns=dict.fromkeys(costs.lead_ns, 0.0),
+        costs, op_ns={}, family_op_ns={}, other_op_ns=0.0, custom_op_ns=0.0, lead_ns=dict.fromkeys(costs.lead_ns, 0.0)
     )
     return bare if host is HostWork.NATIVE else replace(bare, launch_ns=GRAPH_NODE_NS)
 

@@ -10,13 +10,7 @@ from ...page.columns import number_column, text_column, time_column
 from ...page.encoding import FieldTable, attributes, encode_json, join_tables, table_of, table_of_keys
 from ...page.energy import describe_energy, energy_columns, energy_note, energy_record, energy_table
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import (
-    common_time_unit,
-    format_bytes,
-    format_count,
-    format_time_within,
-    percent,
-)
+from ...page.quantity import common_time_unit, format_bytes, format_count, format_time_within, percent
 from ...page.sheet import Sheet
 from .forecast import RecommenderPart
 from .report import RECOMMENDER_FORMAT, RECOMMENDER_VERSION, RecommenderReport, RecommenderRow

@@ -155,8 +155,7 @@ MOST_SAMPLES: Final = 10**9
 _Rows = Annotated[int, Meta(ge=1, le=10**12)]
 _Features = Annotated[int, Meta(ge=1, le=10**6)]
 _Layers = Annotated[
-    tuple[_Features, ...],
-    Meta(min_length=1, max_length=64, description="up to 64 whole numbers from 1 to 1,000,000"),
+    tuple[_Features, ...], Meta(min_length=1, max_length=64, description="up to 64 whole numbers from 1 to 1,000,000")
 ]
 _Amount = Annotated[float, Meta(ge=0.0, le=1e6, description="a number from 0 to 1,000,000")]
 

@@ -33,10 +33,7 @@ _QUALITY_NOUNS: Final = {
     "kernels_without_launch": ("GPU activity without a recorded launch", "GPU activities without a recorded launch"),
     "waits_named": ("recorded wait between streams", "recorded waits between streams"),
     "waits_inferred": ("inferred wait between streams", "inferred waits between streams"),
-    "waits_rejected": (
-        "possible wait that the times contradict",
-        "possible waits that the times contradict",
-    ),
+    "waits_rejected": ("possible wait that the times contradict", "possible waits that the times contradict"),
     "kernels_before_launch": ("kernel before its launch (clock skew)", "kernels before their launch (clock skew)"),
     "edges_cut": ("edge cut from a cycle", "edges cut from cycles"),
 }

@@ -81,11 +81,7 @@ class PlanForecast:
 
 
 def predict_plan(
-    ranks: Sequence[RankTrace],
-    plan: ParallelPlan,
-    place: PlanGpus,
-    *,
-    micro_batches: int,
+    ranks: Sequence[RankTrace], plan: ParallelPlan, place: PlanGpus, *, micro_batches: int
 ) -> PlanForecast:
     """Predict an iteration of a plan from what its ranks run.
 
@@ -110,13 +106,7 @@ def predict_plan(
     )
 
 
-def schedule_pieces(
-    pipeline: Pipeline,
-    plan: ParallelPlan,
-    place: PlanGpus,
-    *,
-    micro_batches: int,
-) -> PlanForecast:
+def schedule_pieces(pipeline: Pipeline, plan: ParallelPlan, place: PlanGpus, *, micro_batches: int) -> PlanForecast:
     """Predict an iteration of a plan from the times of its distinct pieces; see `predict_plan`."""
     pieces, piece_of, gpus = pipeline.pieces, pipeline.piece_of, place.gpus
     send_ns, fleet = np.zeros(len(gpus)), build_fleet(gpus, place.nodes)

@@ -46,12 +46,7 @@ _LEAST_SLOPE: Final = 0.05
 
 
 def anchor_at_step(
-    measured_ns: float,
-    ranks: Sequence[RankTrace],
-    plan: ParallelPlan,
-    place: PlanGpus,
-    *,
-    micro_batches: int,
+    measured_ns: float, ranks: Sequence[RankTrace], plan: ParallelPlan, place: PlanGpus, *, micro_batches: int
 ) -> PlanAnchor:
     """Return the factor on compute (on the host, where that is most of it) by which a plan takes as long as measured.
 

@@ -91,12 +91,7 @@ class PlanGpus:
 
 
 def replay_piece(
-    rank: RankTrace,
-    place: PlanGpus,
-    costs: HostCosts,
-    *,
-    hides_tensor: bool = False,
-    hides_experts: bool = False,
+    rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides_tensor: bool = False, hides_experts: bool = False
 ) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
 

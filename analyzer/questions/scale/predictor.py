@@ -34,12 +34,7 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
         is_recorded = batches.micro_batch == question.recorded_batch
         plan = replace(plan, micro_batch=None if is_recorded else batches.micro_batch)
         ranks = _derive(question, plan, document, sharding)
-        forecast = predict_plan(
-            ranks,
-            plan,
-            place,
-            micro_batches=batches.micro_batches,
-        )
+        forecast = predict_plan(ranks, plan, place, micro_batches=batches.micro_batches)
         use = _largest_use(ranks, plan, question.result.memory)
         return PlanOutcome(
             plan=document.plan,

@@ -34,14 +34,7 @@ from .decisions import plan_decisions, score_decisions
 from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations
 from .end_to_end import score_networks
-from .ledger import (
-    forecast_entries,
-    join_entries,
-    network_entries,
-    pooled_rows,
-    score_rows,
-    throughput_entries,
-)
+from .ledger import forecast_entries, join_entries, network_entries, pooled_rows, score_rows, throughput_entries
 from .report import Score, ScoreRow, Split, TraceRow, WorstRow
 from .rows import PredictedSamples, codes_of, predict_samples
 from .throughput import score_throughput

@@ -182,11 +182,7 @@ def plain_entries(
 
 
 def _find(
-    file: str,
-    module: str,
-    name: str,
-    by_end: Mapping[str, Sequence[EmbeddingTable]],
-    tables: Sequence[EmbeddingTable],
+    file: str, module: str, name: str, by_end: Mapping[str, Sequence[EmbeddingTable]], tables: Sequence[EmbeddingTable]
 ) -> EmbeddingTable:
     found = [
         table for table in by_end.get(name.rpartition(".")[2], ()) if f".{table.name}".endswith(f".{name}")

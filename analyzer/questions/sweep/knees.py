@@ -27,10 +27,7 @@ def _knee(line: int | None, points: Sequence[SweepPoint]) -> Knee:
     best = max(point.speedup for point in points)
     at = next(at for at, point in enumerate(points) if point.speedup >= best / (1 + NEGLIGIBLE))
     return Knee(
-        line=line,
-        point=points[at],
-        gain_beyond=best / points[at].speedup - 1,
-        is_saturated=at < len(points) - 1,
+        line=line, point=points[at], gain_beyond=best / points[at].speedup - 1, is_saturated=at < len(points) - 1
     )
 
 

@@ -163,10 +163,7 @@ def _spec(unit: str, groups: Sequence[str], rows: Sequence[dict[str, Any]]) -> S
             {"name": "view", "value": _VIEWS[0], "bind": views},
             plot.choice("group", "GPUs", groups),
         ],
-        "transform": [
-            {"filter": "datum.view === view"},
-            {"filter": "indexof(datum.member, ',' + group + ',') >= 0"},
-        ],
+        "transform": [{"filter": "datum.view === view"}, {"filter": "indexof(datum.member, ',' + group + ',') >= 0"}],
         "mark": "bar",
         "encoding": {
             "y": {"field": "gpu", "type": "nominal", "title": None, "sort": {"field": "place", "op": "min"}},

@@ -67,10 +67,7 @@ def describe_score(score: Score) -> Page:
         worst_sheet(score.worst),
     )
     return build_page(
-        opening(_headline(score)),
-        *sheets,
-        *(sheet for sheet in more if sheet.row_count),
-        notes(_notes(score)),
+        opening(_headline(score)), *sheets, *(sheet for sheet in more if sheet.row_count), notes(_notes(score))
     )
 
 
