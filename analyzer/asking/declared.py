@@ -158,7 +158,7 @@ def asks(record: Callable[KeywordsT, AskedT]) -> _Asker[AskedT, KeywordsT]:
                 raise TypeError(f"{function.__name__}(): {error}") from None
             first = [found.pop(item.name) for item in arguments]
             asked = kind(**found)
-            check_values(asked)
+            _check_values(asked)
             return function(*first, asked)
 
         call.__signature__ = shape.replace(return_annotation=signature(function).return_annotation)  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def asks(record: Callable[KeywordsT, AskedT]) -> _Asker[AskedT, KeywordsT]:
     return decorate
 
 
-def check_values(asked: object) -> None:
+def _check_values(asked: object) -> None:
     """Raise InputError for a count out of range, and for what is none of an option's choices."""
     for item in declared(type(asked)):
         kind = item.metadata[_OPTION][-1].get("type")

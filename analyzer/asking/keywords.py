@@ -36,17 +36,14 @@ def checks_kinds(function: Callable[ParametersT, ReturnT]) -> Callable[Parameter
     @wraps(function)
     def call(*arguments: ParametersT.args, **keywords: ParametersT.kwargs) -> ReturnT:
         for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
-            check_kind(name, value)
+            _check_kind(name, value)
         return function(*arguments, **keywords)
 
     return call
 
 
-def check_kind(name: str, value: Any) -> None:
-    """Raise InputError for a value of another type than a keyword of that name takes.
-
-    >>> check_kind("gpu_file", "mine.toml")
-    """
+def _check_kind(name: str, value: Any) -> None:
+    """Raise InputError for a value of another type than a keyword of that name takes."""
     types, expected = KINDS.get(name, ((), ""))
     if value is None or not types or isinstance(value, types) or type(value).__name__ == name.capitalize():
         return

@@ -98,7 +98,7 @@ def find_extras() -> tuple[Extra, ...]:
     return tuple(Extra(name=name, adds=adds, missing=tuple(missing[name])) for name, adds in EXTRAS.items())
 
 
-def installed_version(package: str) -> str | None:
+def _installed_version(package: str) -> str | None:
     """Return the version of a package that is installed; None where it is not."""
     try:
         return version(package)
@@ -107,7 +107,7 @@ def installed_version(package: str) -> str | None:
 
 
 def _is_installed(package: str, least: str | None) -> bool:
-    found = installed_version(package)
+    found = _installed_version(package)
     return found is not None and (least is None or _numbers(found) >= _numbers(least))
 
 
@@ -169,7 +169,7 @@ def describe_installation() -> Page:
     """Put into words what works here; nothing is imported or sent, and no host, user or path is named."""
     catalog, shown = load_catalog(), ("torch", "numpy")
     own = {"wavecast": __version__, "Python": python_version()}
-    versions = own | {name: installed_version(name) for name in shown}
+    versions = own | {name: _installed_version(name) for name in shown}
     return describe_machine(versions, find_local_gpus(catalog), find_extras(), len(catalog.gpus))
 
 

@@ -53,7 +53,7 @@ def warn(result: Analysis) -> Iterator[str]:
     yield from result.warnings
     unexplained_ns = unexplained_graph_ns(result)
     yield from warn_recorded(result, float(unexplained_ns.sum()))
-    yield from describe_cut(result.recorded.trace, result.window)
+    yield from _describe_cut(result.recorded.trace, result.window)
     yield from describe_gaps(result.recorded.trace, result.window)
     yield from _warn_capture(result)
     if result.origin is not None:
@@ -342,12 +342,8 @@ def check_cut(trace: Trace, window: Window) -> None:
         )
 
 
-def describe_cut(trace: Trace, window: Window) -> Iterator[str]:
-    """Yield what a file has lost, and what of that is the iteration's; nothing for a whole file.
-
-    >>> list(describe_cut(measured, recorded.window))
-    []
-    """
+def _describe_cut(trace: Trace, window: Window) -> Iterator[str]:
+    """Yield what a file has lost, and what of that is the iteration's; nothing for a whole file."""
     if not trace.quality.bytes_lost:
         return
     whole, left = _count_sure_ops(trace, window)

@@ -72,7 +72,7 @@ class TracesReport(Report):
     def _tables(self) -> Tables:
         from .report import all_rows
 
-        return {"predictions": lambda: prediction_table(all_rows(self.folder, self.inputs))}
+        return {"predictions": lambda: _prediction_table(all_rows(self.folder, self.inputs))}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count
@@ -174,7 +174,7 @@ def _write(answer: TracesReport) -> None:
 
     suffix = answer.output.suffix.lower()
     is_page = suffix == HTML
-    data = answer.draw("html").encode() if is_page else encode_table(suffix, all_rows(answer.folder, answer.inputs))
+    data = answer.draw("html").encode() if is_page else _encode_table(suffix, all_rows(answer.folder, answer.inputs))
     write_atomic(answer.output, data)
 
 
@@ -195,7 +195,7 @@ def _check_output(output: Path) -> None:
         from ...page.vega import chart_library
 
         chart_library()
-    check_table(suffix)
+    _check_table(suffix)
 
 
 def _question(asked: BatchOptions) -> BatchQuestion:
@@ -281,18 +281,18 @@ _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""
 
 
-def check_table(suffix: str) -> None:
+def _check_table(suffix: str) -> None:
     """Raise InputError where what writes tables of this ending is not installed."""
     if suffix == PARQUET:
         _pyarrow("parquet")
 
 
-def encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
+def _encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
     """Return the table as the bytes of a file that ends in `suffix`, one of `TABLE_SUFFIXES`."""
     return _encode_parquet(rows) if suffix == PARQUET else _encode_csv(rows)
 
 
-def prediction_table(rows: Iterable[Rows]) -> FieldTable:
+def _prediction_table(rows: Iterable[Rows]) -> FieldTable:
     """Return the table in memory."""
     fields = tuple(Field(name=column.name, kind=_KINDS[column.kind]) for column in COLUMNS)
     lines = (line for some in rows for line in zip(*(some[item.name] for item in fields), strict=True))

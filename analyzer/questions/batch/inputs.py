@@ -87,7 +87,7 @@ def check_input(item: BatchInput) -> None:
     if item.in_archive:
         return
     try:
-        found = hash_file(Path(item.location))
+        found = _hash_file(Path(item.location))
     except InputError as error:
         raise WavecastError(str(error).replace(item.location, "the file")) from None
     if found != item.trace_id:
@@ -101,7 +101,7 @@ def load_input(item: BatchInput) -> Trace:
     return load_trace(f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location)
 
 
-def hash_file(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     """Return the SHA-256 of a file. Raises InputError where it cannot be read."""
     try:
         with path.open("rb") as stream:
@@ -143,13 +143,13 @@ def _recognised(paths: Iterable[Path], folder: Path) -> Iterator[BatchInput | Sk
         name = path.relative_to(folder).as_posix()
         try:
             reason = None if path.is_file() else "no regular file"
-            reason = reason or explain_unreadable(path)
+            reason = reason or _explain_unreadable(path)
             yield _file(path, name) if reason is None else SkippedFile(name=name, reason=reason)
         except WavecastError as error:
             yield SkippedFile(name=name, reason=str(error))
 
 
-def explain_unreadable(path: Path) -> str | None:
+def _explain_unreadable(path: Path) -> str | None:
     """Return why no importer reads a file, packed or not, by how it begins; None where one does."""
     try:
         with path.open("rb") as stream, closing(_source(path, stream)) as source:
@@ -181,7 +181,7 @@ def _take(chunks: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:
 
 
 def _file(path: Path, name: str) -> BatchInput:
-    return BatchInput(trace_id=hash_file(path), name=name, location=str(path.resolve()))
+    return BatchInput(trace_id=_hash_file(path), name=name, location=str(path.resolve()))
 
 
 def _in_archive(place: str) -> Iterator[BatchInput]:

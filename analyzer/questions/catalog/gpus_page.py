@@ -71,7 +71,7 @@ def draw_gpus_json(gpus: Sequence[Gpu], prices: PriceBook) -> str:
 
 
 def _record(gpu: Gpu, prices: PriceBook) -> dict[str, Any]:
-    price = dict(zip(PRICE_COLUMNS, price_cells(prices.price_of(gpu)), strict=True))
+    price = dict(zip(PRICE_COLUMNS, _price_cells(prices.price_of(gpu)), strict=True))
     return {**asdict(gpu), "untested": why_untested(gpu), **price}
 
 
@@ -89,7 +89,7 @@ def catalog_table(gpus: Sequence[Gpu], prices: PriceBook) -> FieldTable:
         Field(name=PRICE_COLUMNS[0], kind=float),
         *build_fields(PRICE_COLUMNS[1:], str),
     )
-    rows = tuple((*_csv_row(gpu, plain), *price_cells(prices.price_of(gpu))) for gpu in gpus)
+    rows = tuple((*_csv_row(gpu, plain), *_price_cells(prices.price_of(gpu))) for gpu in gpus)
     return FieldTable(fields=header, rows=rows)
 
 
@@ -120,7 +120,7 @@ def _gpu_sheet(gpus: Sequence[Gpu], prices: PriceBook) -> Sheet:
     return drop_empty_columns(Sheet(title="", columns=columns))
 
 
-def price_cells(price: Price | None) -> tuple[float | str | None, ...]:
+def _price_cells(price: Price | None) -> tuple[float | str | None, ...]:
     """Return what stands in `PRICE_COLUMNS` of a GPU."""
     if price is None:
         return (None,) * len(PRICE_COLUMNS)

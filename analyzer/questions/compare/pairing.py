@@ -178,7 +178,7 @@ def _anchor(both: _Pair, partner: Rows, *, equally_often: bool) -> int:
     sides = [rows[_first_of_each(keys, kept)] for rows, keys in ((old_rows, old_key), (new_rows, new_key))]
     order = np.argsort(sides[0], kind="stable")
     olds, news = sides[0][order], sides[1][order]
-    chosen = longest_increasing(news.tolist())
+    chosen = _longest_increasing(news.tolist())
     partner[olds[chosen]] = news[chosen]
     return len(chosen)
 
@@ -191,7 +191,7 @@ def _first_of_each(keys: Codes, limit: Rows) -> Rows:
     return np.asarray(order[rank < limit[by_key]])
 
 
-def longest_increasing(values: Sequence[int]) -> Rows:
+def _longest_increasing(values: Sequence[int]) -> Rows:
     """Return the places of a longest increasing subsequence of distinct values."""
     tails, tail_at = list[int](), list[int]()
     before = [-1] * len(values)

@@ -195,7 +195,7 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
     low, high = spans[slowest] * sides[:, 0].min(), spans[slowest] * sides[:, 1].max()
     counts = Counter(job.gpus[item].name for item in job.sources)
     return JobRow(
-        gpu=name_gpus(counts) if column is None else job.gpus[column].name,
+        gpu=_name_gpus(counts) if column is None else job.gpus[column].name,
         iteration_ns=float(spans[slowest]),
         low_ns=None if np.isnan(low) else float(low),
         high_ns=None if np.isnan(high) else float(high),
@@ -243,7 +243,7 @@ def _unmoved(moved: Sequence[MovedTransfers]) -> tuple[str, ...]:
     )
 
 
-def name_gpus(counts: Counter[str]) -> str:
+def _name_gpus(counts: Counter[str]) -> str:
     """Return unequal GPUs in words, the most first."""
     return ", ".join(f"{count} × {name}" for name, count in counts.most_common())
 

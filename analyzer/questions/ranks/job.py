@@ -92,7 +92,7 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
         results=tuple(results),
         aligned=aligned,
         cluster=asked.cluster,
-        sources=tuple(names.index(origin_of(result).name) for result in results),
+        sources=tuple(names.index(_origin_of(result).name) for result in results),
         inside=inside,
         joined=join_ranks(
             [result.graph for result in results],
@@ -113,7 +113,7 @@ def _analyse_rank(trace: Trace, asked: JobQuestion, targets: Sequence[Gpu], iter
     )
 
 
-def origin_of(result: Analysis) -> Gpu:
+def _origin_of(result: Analysis) -> Gpu:
     """Return the GPU that was measured. Raises InputError where the iteration holds no kernels."""
     if result.origin is None:
         raise InputError("the iteration holds no GPU kernels: ranks are compared by the times of their collectives")
@@ -125,7 +125,7 @@ def _check_gpus(aligned: AlignedRanks, results: Sequence[Analysis]) -> None:
     names = [[gpu.name for gpu in result.prediction.fleet.gpus] for result in (results[0], results[-1])]
     if names[0] != names[1]:
         raise InputError(
-            f"rank {aligned.ranks[len(results) - 1]} ran on {origin_of(results[-1]).name}, of which its file's first "
+            f"rank {aligned.ranks[len(results) - 1]} ran on {_origin_of(results[-1]).name}, of which its file's first "
             f"device tells nothing: name the ranks' GPU with {parameter('from')}"
         )
 
@@ -184,7 +184,7 @@ def modelled_transfer(job: RankJob) -> Floats:
         open_ = np.flatnonzero(takes_part if job.is_mixed else takes_part & np.isnan(found))
         if not len(open_):
             continue
-        workload, gpus = result.workload, [origin_of(result)]
+        workload, gpus = result.workload, [_origin_of(result)]
         fleet = build_fleet(gpus, job.cluster.nodes_of(gpus))
         times = model_times(assign_rows(as_recorded(workload), result.library), len(workload.op), fleet, result.library)
         high = times.time_ns[:, 0] * np.exp(times.half_width[:, 0]) * workload.op_share
@@ -251,7 +251,7 @@ def find_machine(job: RankJob, other: OtherMachine) -> Node:
     """
     if job.is_mixed:
         raise InputError(f"{other.asked}: the ranks ran on unequal GPUs, which no one machine holds: leave it out")
-    gpu = origin_of(job.results[0])
+    gpu = _origin_of(job.results[0])
     node = other.cluster.nodes.get(listed_name(gpu))
     if node is None:
         held = ", ".join(other.cluster.nodes)
@@ -285,7 +285,7 @@ def move_transfers(job: RankJob, node: Node, moving_ns: Floats) -> MovedTransfer
 
 def _changes(job: RankJob, result: Analysis, node: Node) -> tuple[Floats, Floats]:
     """Return by how much longer each row of a rank's workload takes in another machine, and the half-width of that."""
-    gpu, workload = origin_of(result), result.workload
+    gpu, workload = _origin_of(result), result.workload
     rows = assign_rows(as_recorded(workload), result.library)
     before, after = (
         model_times(rows, len(workload.op), build_fleet([gpu], [place]), result.library)

@@ -91,7 +91,7 @@ def replay_recommender(
     trace: Trace, training: Training, gpus: Sequence[Gpu], library: Library, *, nodes: Sequence[Node] | None = None
 ) -> RecommenderForecast:
     """Predict and replay what `write_iteration` wrote."""
-    timed = synthesize_timeline(trace, host_costs_of(training.host))
+    timed = synthesize_timeline(trace, _host_costs_of(training.host))
     workload = shape_workload(timed)
     kind = iteration_kind(workload, timed.meta, is_compiled=False)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
@@ -117,7 +117,7 @@ def replay_recommender(
     )
 
 
-def host_costs_of(host: HostWork) -> HostCosts:
+def _host_costs_of(host: HostWork) -> HostCosts:
     """Return what the host takes for each kernel: of a graph nothing, of C++ a launch, of eager PyTorch all it does."""
     costs = load_host_costs()
     if host is HostWork.EAGER:

@@ -111,7 +111,7 @@ def schedule_pieces(pipeline: Pipeline, plan: ParallelPlan, place: PlanGpus, *, 
     pieces, piece_of, gpus = pipeline.pieces, pipeline.piece_of, place.gpus
     send_ns, fleet = np.zeros(len(gpus)), build_fleet(gpus, place.nodes)
     if plan.pp > 1:
-        send_ns = send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, fleet, place.library)
+        send_ns = _send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, fleet, place.library)
     times = _stage_times(pieces, piece_of, plan.pp, send_ns)
     run = run_pipeline(times, stages=plan.pp, micro_batches=micro_batches, schedule=plan.schedule)
     unsent = run
@@ -149,12 +149,8 @@ def _power(pipeline: Pipeline, plan: ParallelPlan, fleet: Fleet, micro_batches: 
     return plan_power(told, pipeline.piece_of, plan, fleet, micro_batches=micro_batches, sent_bytes=pipeline.sent_bytes)
 
 
-def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -> Floats:
-    """Return how long sending takes to the rank that is `stride` further, ns, [m].
-
-    >>> send_times(0.0, 8, fleet, library)
-    array([0., 0.])
-    """
+def _send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -> Floats:
+    """Return how long sending takes to the rank that is `stride` further, ns, [m]."""
     if sent_bytes <= 0:
         return np.zeros(len(fleet.gpus))
     if _COLLECTIVE in library.fitted:

@@ -107,7 +107,7 @@ def replay_piece(
     prediction = predict_shapes(workload, gpus, library, kind, nodes=place.nodes)
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
-        prediction = replace(prediction, time_ns=prediction.time_ns * row_factors(anchor, rank, workload, len(gpus)))
+        prediction = replace(prediction, time_ns=prediction.time_ns * _row_factors(anchor, rank, workload, len(gpus)))
     graph = build_graph(trace)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
@@ -302,7 +302,7 @@ class PlanAnchor:
     """Half-width of the 90 % interval of the kernels' time that is left, natural log, [m] or [1]; None: as without."""
 
 
-def row_factors(anchor: PlanAnchor, rank: RankTrace, workload: GpuWorkload, gpu_count: int) -> Floats:
+def _row_factors(anchor: PlanAnchor, rank: RankTrace, workload: GpuWorkload, gpu_count: int) -> Floats:
     """Return the factor of each row of a piece's workload, [d, m]: the mean of its ops'; 1 for collectives."""
     rows = workload.row_of
     known = np.flatnonzero((rows >= 0) & (rank.source_op >= 0) & (rank.source_op < len(anchor.op_factor)))

@@ -99,7 +99,7 @@ def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: 
         if isinstance(base, str):
             failed[base] += 1
             continue
-        found.append(_Candidate(plan=plan, batches=batches, estimate=estimate_plan(plan, batches, base, fabric)))
+        found.append(_Candidate(plan=plan, batches=batches, estimate=_estimate_plan(plan, batches, base, fabric)))
     return found
 
 
@@ -226,7 +226,7 @@ class PlanEstimate:
     """Of a rank."""
 
 
-def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> PlanEstimate:
+def _estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> PlanEstimate:
     """Return a plan's step and memory by rule of thumb.
 
     `one` is the outcome of a few micro batches under the plan's tensor sharding alone. Per stage of p and for n micro

@@ -33,7 +33,7 @@ def fitted_roofline_ns(made: PredictedSamples) -> Floats:
     The efficiency is the geometric mean over the other chips of each one's median roofline / measured.
     """
     samples, result = made.samples, np.full_like(made.roofline_ns, np.nan)
-    chip = chip_codes(samples)
+    chip = _chip_codes(samples)
     log_ratio = np.log(samples.measured_ns / made.roofline_ns)
     for rows in _families(samples):
         by_chip = {code: rows[chip[rows] == code] for code in np.unique(chip[rows]).tolist()}
@@ -50,7 +50,7 @@ def source_rows(samples: Samples[Any]) -> Rows:
 
     Near is what the intervals call near: a small distance between datasheets.
     """
-    keys, chip = problem_keys(samples), chip_codes(samples)
+    keys, chip = problem_keys(samples), _chip_codes(samples)
     here = gpu_positions(build_fleet(samples.gpus))
     distance = np.asarray(np.sqrt(((here[:, None, :] - here[None, :, :]) ** 2).sum(axis=-1)))
     source = np.full(len(keys), -1, dtype=np.int64)
@@ -82,7 +82,7 @@ def anchored_ns(made: PredictedSamples, source: Rows, weights: Weights) -> Float
     return result
 
 
-def chip_codes(samples: Samples[Any]) -> Rows:
+def _chip_codes(samples: Samples[Any]) -> Rows:
     """Return a number per row that is the same for GPUs of one chip."""
     chips = [chip_of(gpu) for gpu in samples.gpus]
     return np.array([chips.index(name) for name in chips])[samples.gpu]

@@ -100,7 +100,7 @@ def plan_decisions(rows: Sequence[IterationScore]) -> tuple[DecisionRow, ...]:
     return tuple(item for item in found if item is not None)
 
 
-def plan_pairs(rows: Sequence[IterationScore], *, by_source: bool) -> list[tuple[IterationScore, IterationScore]]:
+def _plan_pairs(rows: Sequence[IterationScore], *, by_source: bool) -> list[tuple[IterationScore, IterationScore]]:
     """Return the pairs: one model, task, GPU, count, batch and length, and two plans or precisions of them."""
     groups: dict[tuple[object, ...], list[IterationScore]] = {}
     for row in rows:
@@ -113,7 +113,7 @@ def plan_pairs(rows: Sequence[IterationScore], *, by_source: bool) -> list[tuple
 
 
 def _decide_plans(rows: Sequence[IterationScore], criterion: str, *, by_source: bool) -> DecisionRow | None:
-    pairs = plan_pairs(rows, by_source=by_source)
+    pairs = _plan_pairs(rows, by_source=by_source)
     if not pairs:
         return None
     right = [(one.predicted_ns < other.predicted_ns) == (one.measured_ns < other.measured_ns) for one, other in pairs]

@@ -94,7 +94,7 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
     made, notes, done = [], [], 0
     tables = list(load_tables(data))
     if weights.left_out is Withheld.SHAPES:
-        tables = [kept for samples in tables if len((kept := untrained_shapes(samples)).measured_ns)]
+        tables = [kept for samples in tables if len((kept := _untrained_shapes(samples)).measured_ns)]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
         if all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus):
@@ -109,13 +109,8 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
     return made, notes
 
 
-def untrained_shapes(samples: Samples[Any]) -> Samples[Any]:
-    """Return the rows of shapes that the shipped weights never trained on; training drew shapes by `Samples.share`.
-
-    >>> from wavecast.analyzer.measurements.readers import load_tables
-    >>> [len(untrained_shapes(samples).measured_ns) for samples in load_tables(tables)]
-    [29]
-    """
+def _untrained_shapes(samples: Samples[Any]) -> Samples[Any]:
+    """Return the rows of shapes that the shipped weights never trained on; training drew shapes by `Samples.share`."""
     return take_samples(samples, np.flatnonzero(samples.share >= trained_share(samples.model)))
 
 
@@ -171,7 +166,7 @@ def _worst_of_groups(made: PredictedSamples) -> list[tuple[float, WorstRow]]:
                 dtype=dtypes[dtype[row]],
                 gpu=samples.gpus[samples.gpu[row]].name,
                 split=Split.SEEN if made.is_seen[row] else Split.UNSEEN,
-                problem=describe_problem(samples.problems, row),
+                problem=_describe_problem(samples.problems, row),
                 measured_ns=float(samples.measured_ns[row]),
                 predicted_ns=float(made.predicted_ns[row]),
                 low_ns=float(made.low_ns[row]),
@@ -182,7 +177,7 @@ def _worst_of_groups(made: PredictedSamples) -> list[tuple[float, WorstRow]]:
     ]
 
 
-def describe_problem(problems: Problems, row: int) -> str:
+def _describe_problem(problems: Problems, row: int) -> str:
     """Return the sizes of one problem, e.g. `m=64 n=4096 k=4096`; what is 0, unknown or derived is left out."""
     columns = problem_columns(problems).items()
     values = [(name, float(column[row])) for name, column in columns if name not in DERIVED]

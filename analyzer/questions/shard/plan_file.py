@@ -27,7 +27,7 @@ def load_placements(path: Path, tables: Sequence[EmbeddingTable], gpu_count: int
     have or that the plan leaves out, and for ranks beyond the GPUs.
     """
     document = _read(path)
-    modules = modules_of(document)
+    modules = _modules_of(document)
     if modules is not None:
         return read_entries(path.name, plain_entries(path.name, modules, tables), tables, gpu_count)
     if "tables" not in document and isinstance(document.get("plan"), dict):
@@ -55,7 +55,7 @@ def _read(path: Path) -> Mapping[str, Any]:
             raise InputError(f"{path.name}: expected a plan of {MOST_FILE_BYTES >> 20} MiB at most")
         content = path.read_bytes()
         if content.startswith(PRINTED.encode()):
-            return read_printed(path.name, content.decode())
+            return _read_printed(path.name, content.decode())
         is_toml = path.suffix.lower() == ".toml"
         document = tomllib.loads(content.decode()) if is_toml else orjson.loads(content)
     except OSError as error:
@@ -96,14 +96,8 @@ _HEADERS: Final = {"sharding type": "sharding_type", "compute kernel": "compute_
 _SHARD_HEADERS: Final = ("param", "shard offsets", "shard sizes", "placement")
 
 
-def modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
-    """Return the tables of each module of a serialised plan, as TorchRec's `_serialize` writes it; None: it is none.
-
-    >>> modules_of({"plan": {"sparse.ebc": {"t0": {"sharding_type": "row_wise"}}}})
-    {'sparse.ebc': {'t0': {'sharding_type': 'row_wise'}}}
-    >>> modules_of({"tables": {"t0": {"sharding": "row_wise"}}}) is None
-    True
-    """
+def _modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+    """Return the tables of each module of a serialised plan, as TorchRec's `_serialize` writes it; None: it is none."""
     inner = document.get("plan")
     body = inner if isinstance(inner, dict) else document
     found = {name: tables for name, tables in body.items() if isinstance(tables, dict)}
@@ -113,7 +107,7 @@ def modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] |
     return found if is_plan else None
 
 
-def read_printed(file: str, text: str) -> dict[str, dict[str, Any]]:
+def _read_printed(file: str, text: str) -> dict[str, dict[str, Any]]:
     """Return the tables of each module of a plan as `print(plan)` shows it. Raises InputError for another text."""
     modules = dict[str, dict[str, Any]]()
     tables, header = dict[str, Any](), list[str]()

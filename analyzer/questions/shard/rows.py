@@ -41,7 +41,7 @@ def plan_row(
         fits=bool(memory.max() <= problem.limit_bytes),
         placements=tuple(_placement(problem, at, choice) for at, choice in enumerate(plan.choices)),
         ranks=tuple(_load(problem, plan, rank) for rank in range(problem.gpu_count)),
-        energy=plan_energy(setting, problem, plan, (step, low, high)),
+        energy=_plan_energy(setting, problem, plan, (step, low, high)),
     )
 
 
@@ -81,7 +81,7 @@ class EnergySetting:
     electricity: Electricity
 
 
-def plan_energy(
+def _plan_energy(
     setting: EnergySetting, problem: ShardingProblem, plan: FoundPlan, times_ns: tuple[float, float, float]
 ) -> JobEnergy:
     """Return what an iteration takes; `times_ns` are its time and the ends of its interval.

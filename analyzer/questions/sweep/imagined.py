@@ -50,7 +50,7 @@ class Imagined:
 
 def imagine(base: Gpu, asked: Sequence[AskedAxis], catalog: Catalog, gpu_file: Path | None) -> Imagined:
     """Return the GPUs that have every combination of the values of the axes that are figures."""
-    check_variable(base, [item.figure for item in asked if item.figure is not None])
+    _check_variable(base, [item.figure for item in asked if item.figure is not None])
     axes = [(item.figure, item.axis.values) for item in asked if item.figure is not None]
     wanted = {
         place: tuple((figure, float(values[at])) for at, (figure, values) in zip(place, axes, strict=True))
@@ -62,7 +62,7 @@ def imagine(base: Gpu, asked: Sequence[AskedAxis], catalog: Catalog, gpu_file: P
     columns = {place: at for at, place in enumerate(named, 1)}
     varied = [0.0, *(_distance(base, figures) for _, figures in named.values())]
     figures = [*(item for item, _ in axes), *(found for name in _OF_EVERY_GPU if (found := find_figure(name)))]
-    spans = catalogue_spans(base, figures, catalog)
+    spans = _catalogue_spans(base, figures, catalog)
     outside = [_outside(gpu, spans) for gpu in gpus]
     return Imagined(
         gpus=tuple(gpus),
@@ -113,7 +113,7 @@ def is_variable(base: Gpu, figure: DatasheetFigure) -> bool:
     return base.slice_name is None and not is_locked
 
 
-def check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
+def _check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
     """Raise InputError for a figure that cannot be varied as the GPU is run."""
     for figure in figures:
         if base.slice_name is not None:
@@ -152,7 +152,7 @@ def place_variants(cluster: Cluster, gpus: Sequence[Gpu]) -> Cluster:
 Spans = dict[str, tuple[DatasheetFigure | None, float, float]]
 
 
-def catalogue_spans(base: Gpu, figures: Sequence[DatasheetFigure], catalog: Catalog) -> Spans:
+def _catalogue_spans(base: Gpu, figures: Sequence[DatasheetFigure], catalog: Catalog) -> Spans:
     """Return the least and the most of each figure among single GPUs of the vendor."""
     others = [gpu for gpu in catalog.gpus if gpu.vendor == base.vendor and not gpu.is_package]
     spans: Spans = {}

@@ -232,7 +232,7 @@ def _point(
         is_tight=fit.is_tight,
         memory_needed_bytes=fit.needed_bytes,
         memory_usable_bytes=fit.usable_bytes,
-        shares=limit_shares(result)[column],
+        shares=_limit_shares(result)[column],
         beyond=imagined.outside[column],
         energy=JobEnergy(
             power=swept.power[column],
@@ -306,7 +306,7 @@ EXPLAINS: Final = 0.5
 """The part of its time from which on a kernel's roofline is what limits it."""
 
 
-def limit_shares(result: Analysis) -> list[dict[SweepLimit, float]]:
+def _limit_shares(result: Analysis) -> list[dict[SweepLimit, float]]:
     """Return for each GPU the shares of its iteration, which add up to 1.
 
     A kernel is of the limit that its roofline has: arithmetic at its peak or bytes at the memory's bandwidth, whichever

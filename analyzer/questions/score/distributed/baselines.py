@@ -44,7 +44,7 @@ def _baselines(made: Forecasts, index: int) -> Iterator[tuple[str, float]]:
             yield CARRIED_GPU, at_peak_ns / median(elsewhere)
         if otherwise:
             yield CARRIED_PLAN, at_peak_ns / median(otherwise)
-    first = smallest_of_series(made, index)
+    first = _smallest_of_series(made, index)
     if first is not None:
         other, its = made[first]
         more = row.global_batch / row.gpus / (other.global_batch / other.gpus)
@@ -55,7 +55,7 @@ def _baselines(made: Forecasts, index: int) -> Iterator[tuple[str, float]]:
         yield ANCHORED, forecast.anchored_ns(made[anchor][0].step_ns, made[anchor][1])
 
 
-def smallest_of_series(made: Forecasts, index: int) -> int | None:
+def _smallest_of_series(made: Forecasts, index: int) -> int | None:
     """Return the row of the same model, plan but for its replicas, and batch per GPU with the fewest GPUs."""
     row = made[index][0]
     same = [at for at, (other, _) in enumerate(made) if _series(other) == _series(row)]

@@ -167,7 +167,7 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
         return replayed[kind, size]
 
     def drawn(kind: int, size: int) -> PieceTimes:
-        return times(kind, size) if size in few else draw_line(times(kind, FEW[0]), times(kind, FEW[1]), size)
+        return times(kind, size) if size in few else _draw_line(times(kind, FEW[0]), times(kind, FEW[1]), size)
 
     pieces = tuple(drawn(kind, size) for kind, size in wanted)
     piece_of = tuple(wanted.index(item) for item in zip(kinds, layers, strict=True))
@@ -175,7 +175,7 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     return Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=sent_bytes)
 
 
-def draw_line(few: PieceTimes, more: PieceTimes, layers: int) -> PieceTimes:
+def _draw_line(few: PieceTimes, more: PieceTimes, layers: int) -> PieceTimes:
     """Return the times of a piece of so many layers, as a line through those of `FEW` layers; none is under 0.
 
     Equal layers err together: by how much their kernels may be off lies on a line too.

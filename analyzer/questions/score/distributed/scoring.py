@@ -57,7 +57,7 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
             f"{others:,} rows of {ITERATIONS} are of no language model of given sizes: predicted from the same run on "
             "fewer GPUs, or left out where there is none or the model's parameters are not known"
         )
-    others_scaled = score_scaling([row for row in rows if not row.is_language_model], weights)
+    others_scaled = _score_scaling([row for row in rows if not row.is_language_model], weights)
     return (*(_score(made, index, weights) for index in range(len(made))), *others_scaled), tuple(notes)
 
 
@@ -127,7 +127,7 @@ INTERVAL_LOG_WIDTH: Final = 0.1
 (the data's notes: 1 to 3 %, 7 % for the smallest models), and the straggling's spread."""
 
 
-def score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[IterationScore, ...]:
+def _score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[IterationScore, ...]:
     """Predict runs whose own smaller run, of the same batch per GPU, the table holds."""
     series: dict[tuple[object, ...], list[IterationRow]] = {}
     for row in rows:
