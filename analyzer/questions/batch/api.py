@@ -195,7 +195,8 @@ def _check_output(output: Path) -> None:
         from ...page.vega import chart_library
 
         chart_library()
-    _check_table(suffix)
+    if suffix == PARQUET:
+        _pyarrow("parquet")
 
 
 def _question(asked: BatchOptions) -> BatchQuestion:
@@ -279,12 +280,6 @@ TABLE_SUFFIXES: Final = (PARQUET, CSV)
 _KINDS: Final = {ColumnKind.TEXT: str, ColumnKind.WHOLE: int, ColumnKind.NUMBER: float, ColumnKind.TRUTH: bool}
 _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""
-
-
-def _check_table(suffix: str) -> None:
-    """Raise InputError where what writes tables of this ending is not installed."""
-    if suffix == PARQUET:
-        _pyarrow("parquet")
 
 
 def _encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:

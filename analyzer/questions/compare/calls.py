@@ -123,15 +123,10 @@ def _keys(trace: Trace, op: int, kernels: str, numbers: SharedNumbers) -> tuple[
         return name, numbers.calls[name], numbers.exact[name]
     text, number = trace.strings[int(trace.ops.name[op])], int(trace.ops.signature[op])
     signature = trace.signatures[number] if number >= 0 else None
-    name = numbers.names[_plain_op_name(text)]
+    name = numbers.names[_VENDOR.sub("::", canonical_name(text))]
     tensors = signature.tensors() if signature is not None else ()
     shapes = tuple((item.dtype, item.shape, item.stored) for item in tensors if item.shape)
     return name, numbers.calls[(name, shapes)], numbers.exact[(text, signature)]
-
-
-def _plain_op_name(text: str) -> str:
-    """Return the name of an op whatever its overload, its library, or whether it works in place."""
-    return _VENDOR.sub("::", canonical_name(text))
 
 
 def _module(trace: Trace, op: int) -> str:

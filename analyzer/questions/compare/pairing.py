@@ -34,7 +34,11 @@ def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> CallPa
     # key (op and sizes). Between two calls that were so paired lies a gap; what is left in the same gap of both sides
     # is aligned by the op's name alone, so a changed size stays with its place. What is still left may have moved to
     # another module.
-    sides, numbers = (old, new), _module_numbers(old, new, modules)
+    found = [
+        np.array([numbers.get(path, -1) for path in calls.module], dtype=np.int64)
+        for calls, numbers in zip((old, new), modules.numbers, strict=True)
+    ]
+    sides, numbers = (old, new), (found[0], found[1])
     phases = np.concatenate((old.phase, new.phase)).astype(np.int64)
     column = group_rows([np.concatenate(numbers), phases])[1]
     part = column[: old.count], column[old.count :]
@@ -64,14 +68,6 @@ def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> CallPa
         site=_sites(numbers, (old, new), rows),
         left=(np.setdiff1d(np.arange(old.count), rows[0]), np.setdiff1d(np.arange(new.count), rows[1])),
     )
-
-
-def _module_numbers(old: CallColumns, new: CallColumns, modules: ModuleMap) -> tuple[Codes, Codes]:
-    found = [
-        np.array([numbers.get(path, -1) for path in calls.module], dtype=np.int64)
-        for calls, numbers in zip((old, new), modules.numbers, strict=True)
-    ]
-    return found[0], found[1]
 
 
 def _pair_moved(

@@ -195,7 +195,9 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
     low, high = spans[slowest] * sides[:, 0].min(), spans[slowest] * sides[:, 1].max()
     counts = Counter(job.gpus[item].name for item in job.sources)
     return JobRow(
-        gpu=_name_gpus(counts) if column is None else job.gpus[column].name,
+        gpu=", ".join(f"{count} × {name}" for name, count in counts.most_common())
+        if column is None
+        else job.gpus[column].name,
         iteration_ns=float(spans[slowest]),
         low_ns=None if np.isnan(low) else float(low),
         high_ns=None if np.isnan(high) else float(high),
@@ -241,11 +243,6 @@ def _unmoved(moved: Sequence[MovedTransfers]) -> tuple[str, ...]:
         f"{count:,} collectives that ranks share do not say how much they move: in another machine they take as long "
         "as recorded",
     )
-
-
-def _name_gpus(counts: Counter[str]) -> str:
-    """Return unequal GPUs in words, the most first."""
-    return ", ".join(f"{count} × {name}" for name, count in counts.most_common())
 
 
 def _warnings(job: RankJob) -> tuple[str, ...]:

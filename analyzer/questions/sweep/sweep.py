@@ -99,6 +99,7 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
     ordered = tuple(sorted(points, key=lambda point: point.at[::-1]))
     report = report_on(first, ops_gpu=question.gpu, op_limit=0)
     axes = tuple(item.axis for item in asked)
+    rounded = [item.axis.name for item in asked if item.rounded]
     return SweepReport(
         trace=report.trace,
         source=report.source,
@@ -109,7 +110,7 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
         points=ordered,
         knees=find_knees(axes, ordered),
         slower_with_more=tuple(explain_slower(axes, ordered)),
-        warnings=(*_notes(asked), *warn(first)),
+        warnings=(*((f"{' and '.join(rounded)}: rounded to whole numbers",) if rounded else ()), *warn(first)),
         electricity=question.electricity,
     )
 
@@ -288,11 +289,6 @@ def _samples_per_s(base: Analysis, time_ns: float, result: Analysis) -> float | 
     if asked is not None:
         samples = samples * asked / recorded if recorded else asked
     return samples / time_ns * 1e9
-
-
-def _notes(asked: Sequence[AskedAxis]) -> tuple[str, ...]:
-    rounded = [item.axis.name for item in asked if item.rounded]
-    return (f"{' and '.join(rounded)}: rounded to whole numbers",) if rounded else ()
 
 
 _WAITS: Final = {
