@@ -12,7 +12,6 @@ from ...formats.trace.signature import format_shapes
 from ...formats.trace.tables import Trace
 from ..prediction.bounds import limit_of
 from ..prediction.prediction import METHODS, Method, Prediction
-from ..prediction.workload import GpuWorkload
 from .energy import OpPower
 from .report import OpPrediction
 from .run_rows import RunRows
