@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .amounts import parse_bytes
 from .answer import as_names
 from .declared import FILE, HelpPart, option
+from .keywords import parse_bytes
 
 if TYPE_CHECKING:
     from ...specs.cluster import Cluster

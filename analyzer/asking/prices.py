@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .answer import as_names
-from .completion import complete_gpu_equals
+from .choice import complete_gpu_equals
 from .declared import HelpPart, option
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from wavecast import __version__
 from wavecast.__main__ import COMMAND_GROUPS, COMMANDS, wavecast
-from wavecast.analyzer.asking.choice import read_gpu_names
-from wavecast.analyzer.asking.completion import complete_gpu_names
+from wavecast.analyzer.asking.choice import complete_gpu_names, read_gpu_names
 from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 

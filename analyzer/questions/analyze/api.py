@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, as_names, trace_name
-from ...asking.choice import GPU_NAMES, Goals, GpuSelection
-from ...asking.completion import complete_gpu_equals
+from ...asking.choice import GPU_NAMES, Goals, GpuSelection, complete_gpu_equals
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import Machines

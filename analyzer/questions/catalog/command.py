@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ....errors import InputError
+from ...asking.choice import complete_gpu_names
 from ...asking.command import WavecastCommand, output_options
-from ...asking.completion import complete_gpu_names
 from ...asking.declared import declared, options_of
 from ...asking.inputs import GpuFile
 from ...asking.output import choose_format, screen_for, write_result

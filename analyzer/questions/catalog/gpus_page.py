@@ -12,8 +12,8 @@ from ....specs.gpu import Gpu, Rate
 from ....specs.prices.book import Price, PriceBook
 from ...page.columns import count_column, number_column, text_column
 from ...page.encoding import Field, FieldTable, build_fields, encode_json, fields_of
+from ...page.energy import describe_prices
 from ...page.page import Line, Page, Passage, build_page, facts, join_passages, opening
-from ...page.prices import describe_prices
 from ...page.quantity import ABSENT, format_bytes, format_number, format_rate
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 

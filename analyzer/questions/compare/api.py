@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ...asking.amounts import parse_percent, read_percent
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
-from ...asking.keywords import check_iteration
+from ...asking.keywords import check_iteration, parse_percent, read_percent
 from ...asking.prices import Power
 from ...asking.question import read_trace, refuse_input_twice
 from ...asking.what_ifs import WhatIfs

@@ -123,7 +123,12 @@ class _Pair:
 
 
 def align(old: Codes, new: Codes, parts: tuple[Codes, Codes] | None = None) -> tuple[Rows, Rows]:
-    """Return the places of what is the same in both, increasing on either side.
+    """Return the places of what is the same in both, increasing on either side, as a person would who knows what tells.
+
+    What occurs equally often on both sides is aligned first, each occurrence with the one of its number: the largest
+    part of them that keeps its order stays (longest increasing subsequence, n log n). The same is done again between
+    those anchors, where other things now occur equally often; gaps that are short are solved exactly, long ones with
+    what there is. Takes nearly linear time.
 
     `parts` numbers the part of each element, not decreasing: only equal parts align with each other.
 

@@ -113,7 +113,7 @@ def _draw_graph(trace: Trace, form: str, output: Path | None, iteration: int | s
     from ...page.terminal import draw_terminal
     from ...recorded.choice import ALL, choose_iteration
     from .api import graph, summarize
-    from .graph_files import GRAPH_WRITERS
+    from .page import GRAPH_WRITERS
 
     row = iteration if isinstance(iteration, int) else None
     if isinstance(iteration, str) and iteration != ALL:

@@ -55,8 +55,7 @@ class JobReport(Report):
     def save_timeline(self, path: str | Path) -> None:
         """Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev."""
         from ....formats.perfetto.timeline import save_events
-        from .activity import rank_activity
-        from .timeline import rank_events
+        from .activity import rank_activity, rank_events
 
         save_events(rank_events(rank_activity(self.traces, self.asked, self.report.waits)), path)
 

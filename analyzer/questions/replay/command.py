@@ -9,7 +9,7 @@ import click
 
 from ....errors import InputError
 from ...asking import command
-from ...asking.completion import complete_gpu_names
+from ...asking.choice import complete_gpu_names
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
 from ...asking.output import OutputPath, progress_on_stderr

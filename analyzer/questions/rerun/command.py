@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ....errors import CaptureError, InputError
+from ...asking.choice import complete_gpu_names
 from ...asking.command import (
     FAILED_EXIT_CODE,
     WavecastCommand,
@@ -18,7 +19,6 @@ from ...asking.command import (
     name_of_trace,
     output_options,
 )
-from ...asking.completion import complete_gpu_names
 from ...asking.declared import options_of
 from ...asking.inputs import AskedSource, Recover, trace_argument
 from ...asking.output import ProgressCallback, choose_format, progress_on_stderr, screen_for, write_result

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, parameter
-from ...asking.amounts import parse_duration_ns, read_bytes, read_duration_ns
 from ...asking.answer import PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
+from ...asking.keywords import parse_duration_ns, read_bytes, read_duration_ns
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
 from ...asking.prices import Power, Prices

@@ -10,9 +10,8 @@ from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.encoding import FieldTable, attributes, encode_json, join_tables, table_of, table_of_keys
-from ...page.energy import describe_energy, energy_columns, energy_note, energy_record, energy_table
+from ...page.energy import describe_energy, describe_prices, energy_columns, energy_note, energy_record, energy_table
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.prices import describe_prices
 from ...page.quantity import (
     ABSENT,
     TimeUnit,

@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from ....errors import InputError
+from ...asking.choice import complete_gpu_names
 from ...asking.command import WavecastCommand, output_options, write_answer
-from ...asking.completion import complete_gpu_names
 from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import LEFT_OUT

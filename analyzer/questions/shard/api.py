@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ....errors import InputError, parameter
-from ...asking.amounts import read_bytes
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option
 from ...asking.inputs import AskedLookups, AskedRecording, AskedSource
+from ...asking.keywords import read_bytes
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.prices import Power
 

@@ -196,7 +196,12 @@ _TIMES: Final = (Load.LOOKUP_NS, Load.UPDATE_NS)
 
 
 def prove_fastest(problem: ShardingProblem, best: FoundPlan) -> tuple[FoundPlan, bool]:
-    """Return the fastest plan of all and True, or the one given and False where there are too many."""
+    """Return the fastest plan of all and True, or the one given and False where there are too many.
+
+    Tables are placed one after the other, all partial plans of one length at a time as arrays. Ranks are alike: plans
+    that differ by their numbers are one. A partial plan is dropped where what it has already, and the least that the
+    tables to come add to all ranks together, takes as long as the best plan known.
+    """
     if problem.gpu_count > MOST_RANKS or len(problem.tables) > MOST_TABLES:
         return best, False
     order = sorted(range(len(problem.tables)), key=lambda at: -_weight(problem, at))

@@ -30,8 +30,7 @@ from ...whatif.axis.infer import infer_batch_size
 from ...whatif.scenario import Scenario
 from ..scale.scale import check_one_gpu
 from .plan import TablePlacement, TableSharding
-from .plan_file import load_placements
-from .planner import ask_torchrec
+from .plan_file import ask_torchrec, load_placements
 from .problem import Load, ShardingProblem, TableUse, build_options, time_links
 from .report import PlanRow, ShardReport
 from .rows import EnergySetting, plan_row

@@ -12,8 +12,7 @@ from ..scale.report import PARTS_OF, PlanPrediction, ScaleReport, Spent
 from ..scale.scale import scale_trace
 from .axes import AskedAxis, read_axes
 from .imagined import Imagined, imagine, place_variants
-from .knees import explain_slower, find_knees
-from .report import AxisKind, SweepLimit, SweepPoint, SweepReport
+from .report import AxisKind, SweepLimit, SweepPoint, SweepReport, explain_slower, find_knees
 from .sweep import SweepQuestion
 
 _LIMITS: Final = {

@@ -17,11 +17,10 @@ from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ...host.costs import unknown_host_half_width
 from ...iteration.analyze import report_on, run_analysis
-from ...iteration.basis import OTHER_HOST_HALF_WIDTH
 from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw
 from ...iteration.energy import draw_power
 from ...iteration.gpu_rows import tokens_per_sample
-from ...iteration.result import Analysis, build_result
+from ...iteration.result import OTHER_HOST_HALF_WIDTH, Analysis, build_result
 from ...iteration.warnings import warn
 from ...memory.fit import fit_on
 from ...models.library import Library
@@ -34,8 +33,7 @@ from ..compare.interval import change_half_widths
 from .axes import SIZES, AskedAxis, read_axes
 from .imagined import Imagined, imagine, place_variants
 from .intervals import change_ends, change_forecast, common_forecasts, hold_to_physics, widened_forecast
-from .knees import explain_slower, find_knees
-from .report import AxisKind, SweepLimit, SweepPoint, SweepReport
+from .report import AxisKind, SweepLimit, SweepPoint, SweepReport, explain_slower, find_knees
 
 _CACHES: Final = frozenset({"l2.size", "occupancy.shared_memory_per_sm_kib", "occupancy.registers_per_sm"})
 """What may give more speed than there is more of it: all that is worked on may fit at once."""

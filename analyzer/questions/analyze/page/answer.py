@@ -9,9 +9,8 @@ from .....errors import parameter
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.amounts import COST, ENERGY, THROUGHPUT
 from ....iteration.decision.chances import GpuRatio, pair_gpus
-from ....iteration.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, shown_rows, tied_rows
 from ....iteration.decision.goal import Goal, GoalUnit, RunLength
-from ....iteration.decision.selection import does_not_fit
+from ....iteration.decision.selection import TIED_RATIO, GpuChoice, choose_gpus, does_not_fit, shown_rows, tied_rows
 from ....iteration.report import AnalysisReport, Certainty, GpuPrediction
 from ....page.quantity import (
     DAYS,

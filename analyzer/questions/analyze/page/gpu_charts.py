@@ -10,7 +10,7 @@ import numpy as np
 from .....arrays import Floats, Rows
 from .....formats.trace.printable import clean_text
 from .....formats.trace.signature import format_shapes
-from ....iteration.alternatives import Alternative
+from ....iteration.gains import Alternative
 from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport
 from ....iteration.result import Analysis

@@ -7,8 +7,7 @@ from typing import Final
 
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.amounts import COST
-from ....iteration.decision.choice import choose_gpus, shown_rows
-from ....iteration.decision.selection import SORTS
+from ....iteration.decision.selection import SORTS, choose_gpus, shown_rows
 from ....iteration.report import AnalysisReport, BatchChoice, Certainty, GpuPrediction
 from ....page.columns import method_title, number_column, share_column, text_column
 from ....page.quantity import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .....formats.trace.printable import clean_text
-from ....iteration.decision.choice import shown_rows
+from ....iteration.decision.selection import shown_rows
 from ....iteration.report import AnalysisReport
 from ....measurements.correction import Correction, RateCorrection
 from ....page.columns import (
@@ -18,9 +18,9 @@ from ....page.columns import (
     share_column,
     time_column,
 )
+from ....page.energy import describe_prices
 from ....page.names import short_name
 from ....page.page import Page, build_page, notes, opening, passage, warnings
-from ....page.prices import describe_prices
 from ....page.quantity import TimeUnit, common_time_unit, format_count, format_factor, format_number, format_share
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ....prediction.prediction import Method

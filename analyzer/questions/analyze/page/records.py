@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
-from ....iteration.decision.choice import choose_gpus
+from ....iteration.decision.selection import choose_gpus
 from ....iteration.report import (
     REPORT_FORMAT,
     REPORT_VERSION,

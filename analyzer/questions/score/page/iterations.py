@@ -12,7 +12,7 @@ from ....page.columns import count_column, number_column, text_column, time_colu
 from ....page.quantity import ABSENT, MILLISECONDS, SECONDS, percent
 from ....page.sheet import Sheet, drop_empty_columns
 from ..baselines import ANCHORED
-from ..distributed.baselines import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
+from ..distributed.scoring import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
 from ..ledger import throughput_family
 from ..report import IterationScore, Split, ThroughputRow
 

@@ -12,13 +12,6 @@ from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.scale.parts import PlanPart
 from wavecast.analyzer.questions.score.baselines import ANCHORED
 from wavecast.analyzer.questions.score.decisions import FASTER_PLAN, plan_decisions
-from wavecast.analyzer.questions.score.distributed.baselines import (
-    CARRIED_PLAN,
-    FIXED_MFU,
-    PERFECT_SCALING,
-    SCALED,
-    baselines_ns,
-)
 from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
 from wavecast.analyzer.questions.score.distributed.rows import (
     IterationRow,
@@ -27,6 +20,13 @@ from wavecast.analyzer.questions.score.distributed.rows import (
     node_of,
     plan_of,
     sizes_of,
+)
+from wavecast.analyzer.questions.score.distributed.scoring import (
+    CARRIED_PLAN,
+    FIXED_MFU,
+    PERFECT_SCALING,
+    SCALED,
+    baselines_ns,
 )
 from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
