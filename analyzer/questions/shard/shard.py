@@ -118,14 +118,8 @@ def shard_trace(
     dense_width = _dense_width(result)
     energy = _energy_setting(result, sharing, electricity)
     rows = [plan_row(problem, name, item, dense_width, energy) for name, item in named]
-    report = _report(
-        result,
-        setting,
-        sharing,
-        tuple(row for row in rows if row.fits or row.name in others),
-        recorded_batch=recorded,
-        is_fastest=is_fastest,
-    )
+    shown = tuple(row for row in rows if row.fits or row.name in others)
+    report = _report(result, setting, sharing, shown, recorded_batch=recorded, is_fastest=is_fastest)
     return replace(report, electricity=electricity)
 
 
