@@ -10,9 +10,8 @@ from typing import Any, Final
 import click
 
 from ...errors import InputError, WavecastError, parameter
-from ..iteration.decision.amounts import Selection
+from ..iteration.decision.amounts import ORDERS, SHOWN_ROWS, Selection
 from ..iteration.decision.goal import Goal
-from ..iteration.decision.selection import SHOWN_ROWS, SORTS
 from .answer import as_names
 from .declared import HelpPart, option
 
@@ -84,7 +83,7 @@ class GpuSelection:
         HelpPart.GPUS,
         "What stands first: the shortest iteration (default), the cheapest, the most samples per second, the least "
         "energy.",
-        type=click.Choice(list(SORTS)),
+        type=click.Choice(ORDERS),
     )
     fits: bool = option(HelpPart.GPUS, "Only GPUs whose memory the iteration fits.", default=False)
     priced: bool = option(HelpPart.GPUS, "Only GPUs whose price is known.", default=False)

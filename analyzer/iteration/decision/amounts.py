@@ -157,6 +157,7 @@ TIME: Final = "time"
 COST: Final = "cost"
 THROUGHPUT: Final = "throughput"
 ENERGY: Final = "energy"
+SHOWN_ROWS: Final = 15
 ORDERS: Final = (TIME, COST, THROUGHPUT, ENERGY)
 """What rows may be sorted by."""
 

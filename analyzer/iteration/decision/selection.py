@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 from ....errors import InputError, parameter
 from ....specs.gpu import Gpu
 from ..report import GpuPrediction
-from .amounts import COST, ENERGY, THROUGHPUT, TIME, Selection
+from .amounts import COST, ENERGY, SHOWN_ROWS, THROUGHPUT, TIME, Selection
 
 if TYPE_CHECKING:
     from ..report import AnalysisReport, GpuPrediction
 
 SHOWN_DIGITS: Final = 4
 """Values that look alike in a table are alike in its order."""
-SHOWN_ROWS: Final = 15
 _WILD: Final = re.compile(r"[*?\[]")
 
 

@@ -25,16 +25,8 @@ from ...models.library import Library, load_library
 from ...recorded.compiled import count_regions
 from ...recorded.window import working_iterations
 from ...whatif.scenario import Scenario
+from . import causes
 from .calls import SharedNumbers, list_call_columns
-from .causes import (
-    explain_gradients,
-    explain_mode,
-    explain_modules,
-    explain_optimizer,
-    explain_recomputing,
-    explain_repetition,
-    explain_sites,
-)
 from .interval import change_half_widths
 from .ledger import Ledger, open_ledger
 from .modules import map_modules
@@ -134,15 +126,15 @@ def _explain(old: Analysis, new: Analysis) -> Ledger:
     ledger = open_ledger(*columns, tuple(numbers.names), pair_calls(*columns, modules), modules)
     metas = old.trace.meta, new.trace.meta
     _explain_compiled(ledger, old, new)
-    explain_mode(ledger)
-    explain_recomputing(ledger)
-    explain_repetition(ledger)
+    causes.explain_mode(ledger)
+    causes.explain_recomputing(ledger)
+    causes.explain_repetition(ledger)
     explain_precision(ledger, (metas[0].precision, metas[1].precision))
-    explain_modules(ledger)
-    explain_gradients(ledger)
-    explain_optimizer(ledger)
+    causes.explain_modules(ledger)
+    causes.explain_gradients(ledger)
+    causes.explain_optimizer(ledger)
     explain_layout(ledger)
-    explain_sites(ledger)
+    causes.explain_sites(ledger)
     explain_sizes(ledger, (metas[0].workload.batch_size, metas[1].workload.batch_size))
     explain_rest(ledger)
     return ledger

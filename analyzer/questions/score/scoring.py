@@ -20,16 +20,7 @@ from ...iteration.report import GpuPrediction, Source
 from ...measurements.readers import TRACES, check_directory, load_tables
 from ...measurements.samples import Samples, take_samples
 from ...models.frame.problems import Problems, problem_columns
-from .baselines import (
-    ANCHORED,
-    BANDWIDTH_RATIO,
-    FITTED_ROOFLINE,
-    ROOFLINE,
-    anchored_ns,
-    bandwidth_ratio_ns,
-    fitted_roofline_ns,
-    source_rows,
-)
+from . import baselines
 from .decisions import plan_decisions, score_decisions
 from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations
@@ -122,12 +113,12 @@ def _score_rows(made: list[PredictedSamples], weights: Weights) -> tuple[ScoreRo
 
 
 def _baselines(made: PredictedSamples, weights: Weights) -> Mapping[str, Floats]:
-    source = source_rows(made.samples)
+    source = baselines.source_rows(made.samples)
     return {
-        ROOFLINE: made.roofline_ns,
-        FITTED_ROOFLINE: fitted_roofline_ns(made),
-        BANDWIDTH_RATIO: bandwidth_ratio_ns(made.samples, source),
-        ANCHORED: anchored_ns(made, source, weights),
+        baselines.ROOFLINE: made.roofline_ns,
+        baselines.FITTED_ROOFLINE: baselines.fitted_roofline_ns(made),
+        baselines.BANDWIDTH_RATIO: baselines.bandwidth_ratio_ns(made.samples, source),
+        baselines.ANCHORED: baselines.anchored_ns(made, source, weights),
         **made.samples.peers_ns,
     }
 
