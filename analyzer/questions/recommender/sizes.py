@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from ....errors import InputError
 from ....formats.trace.printable import clean_text
@@ -253,18 +253,7 @@ def _model(said: _Model, file: str) -> RecommenderSizes:
             f"{file}: model.bottom: expected the last layer to have the tables' width {said.width}, "
             f"found {said.bottom[-1]}"
         )
-    return RecommenderSizes(
-        name=clean_text(said.name),
-        table_rows=said.table_rows,
-        pooling=pooling,
-        width=said.width,
-        dense_features=said.dense_features,
-        bottom=said.bottom,
-        top=said.top,
-        interaction=said.interaction,
-        cross_layers=said.cross_layers,
-        cross_rank=said.cross_rank,
-    )
+    return RecommenderSizes(**(structs.asdict(said) | {"name": clean_text(said.name), "pooling": pooling}))
 
 
 def _training(said: _Training, file: str) -> Training:

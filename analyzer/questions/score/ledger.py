@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -195,13 +195,9 @@ def _row(
 def _mean_row(found: Sequence[ScoreRow]) -> ScoreRow:
     first = found[0]
     shared = [kind for kind in first.baselines if all(kind in row.baselines for row in found)]
-    return ScoreRow(
-        table=first.table,
-        family=first.family,
-        dtype=first.dtype,
+    return replace(
+        first,
         gpu=MEAN,
-        split=first.split,
-        size=first.size,
         rows=sum(row.rows for row in found),
         **{name: _mean(getattr(row, name) for row in found) for name in AVERAGED},
         baselines={kind: _mean(row.baselines[kind] for row in found) for kind in shared},

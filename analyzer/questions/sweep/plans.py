@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....errors import InputError, parameter
+from ...page.encoding import attributes
 from ..scale.parts import PlanPart
 from ..scale.report import PARTS_OF, PlanPrediction, ScaleReport, Spent
 from ..scale.scale import scale_trace
@@ -23,6 +24,11 @@ _LIMITS: Final = {
     Spent.OPTIMIZER: SweepLimit.OPTIMIZER,
     Spent.STRAGGLERS: SweepLimit.STRAGGLERS,
 }
+_ALIKE: Final = (
+    "gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "samples_per_s", "fits", "is_tight",
+    "memory_needed_bytes", "memory_usable_bytes", "energy",
+)  # fmt: skip
+"""What a row of a plan and a point of a sweep both say."""
 
 
 def sweep_plans(
@@ -102,19 +108,10 @@ def _point(
     shares[SweepLimit.WAITS] = sum(row.parts_ns.get(part, 0.0) for part in others) / max(row.iteration_ns, 1.0)
     return SweepPoint(
         at=at,
-        gpu=row.gpu,
-        iteration_ns=row.iteration_ns,
-        iteration_low_ns=row.iteration_low_ns,
-        iteration_high_ns=row.iteration_high_ns,
         speedup=row.samples_per_s / first.samples_per_s,
         speedup_low=None,
         speedup_high=None,
-        samples_per_s=row.samples_per_s,
-        fits=row.fits,
-        is_tight=row.is_tight,
-        memory_needed_bytes=row.memory_needed_bytes,
-        memory_usable_bytes=row.memory_usable_bytes,
         shares={limit: share for limit, share in shares.items() if share > 0},
         beyond=imagined.outside[column],
-        energy=row.energy,
+        **attributes(row, _ALIKE),
     )

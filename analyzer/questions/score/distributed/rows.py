@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
@@ -15,6 +14,7 @@ from .....specs.fabric import usual_node
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
+from ....page.encoding import attributes
 from ....whatif.parallel.plan import ExpertDispatch, ParallelPlan, RecomputeMode
 from .sizes import Activation, Kernels, TransformerSizes
 
@@ -53,7 +53,6 @@ class IterationRow:
     gpus_per_node: int
     intra_link: str
     inter_link: str
-    links_assumed: bool
     global_batch: int
     micro_batch: int
     microbatches: int
@@ -83,8 +82,6 @@ class IterationRow:
     experts: int
     top_k: int
     moe_ffn: int
-    params_total: float
-    config_env: str
     note: str
     recipe: str = ""
     """Of the table of recipes."""
@@ -113,11 +110,6 @@ class IterationRow:
     def is_language_model(self) -> bool:
         """Say whether it is a causal transformer whose sizes are given."""
         return self.layers > 0 and self.seq_len > 0 and self.hidden > 0 and self.vocab > 0 and self.model != BERT
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Return the settings of the matched MLPerf configuration."""
-        return json.loads(self.config_env) if self.config_env else {}
 
     @property
     def is_fp8(self) -> bool:
@@ -163,8 +155,6 @@ def _clean(name: str, value: Any) -> Any:
     kind = str(IterationRow.__annotations__[name])
     if kind == "str":
         return "" if is_missing else str(value)
-    if kind == "bool":
-        return bool(value)
     if kind == "float":
         return 0.0 if is_missing else float(value)
     if is_missing:
@@ -197,16 +187,9 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
     )
     return TransformerSizes(
         name=row.model,
-        layers=row.layers,
-        hidden=row.hidden,
-        ffn=row.ffn,
-        heads=row.heads,
         kv_heads=row.kv_heads or row.heads,
         head_dim=row.head_dim or row.hidden // row.heads,
-        vocab=row.vocab,
-        experts=row.experts,
-        top_k=row.top_k,
-        moe_ffn=row.moe_ffn,
+        **attributes(row, ("layers", "hidden", "ffn", "heads", "vocab", "experts", "top_k", "moe_ffn")),
         activation=activation,
         has_rms_norm=activation is Activation.SWIGLU,
         has_rotary=not is_old,

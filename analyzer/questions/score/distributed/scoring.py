@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import log, sqrt
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from .....specs.catalog import load_catalog
 from .....specs.fleet import build_fleet
@@ -16,6 +16,7 @@ from .....specs.match import find_gpu
 from ....models.frame.problems import as_columns
 from ....models.library import Library
 from ....models.registry import OP_MODELS, problems_of
+from ....page.encoding import attributes
 from ....prediction.prediction import Method
 from ....replay.overlap import WITHIN_SLOWING
 from ....work import Family, Work
@@ -27,6 +28,10 @@ from ..report import IterationScore, Split
 from ..weights import Weights
 from .forecast import Known, RowForecast, forecast_row
 from .rows import ITERATIONS, LLM_FOUNDRY, IterationRow, node_of, read_iterations
+
+_SAID: Final = (
+    "source", "model", "task", "gpu", "gpus", "precision", "framework", "micro_batch", "global_batch", "seq_len",
+)  # fmt: skip
 
 
 def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore, ...], tuple[str, ...]]:
@@ -62,25 +67,19 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
     return (*(_score(made, index, weights) for index in range(len(made))), *others_scaled), tuple(notes)
 
 
+def _described(row: IterationRow) -> dict[str, Any]:
+    """Return what a score says of a measured iteration, whatever predicts it."""
+    return {**attributes(row, _SAID), "table": ITERATIONS, "measured_ns": row.step_ns}
+
+
 def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
     row, forecast = made[index]
     gpu = find_gpu(load_catalog(), row.gpu)
     return IterationScore(
-        table=ITERATIONS,
-        source=row.source,
-        model=row.model,
-        task=row.task,
-        gpu=row.gpu,
-        gpus=row.gpus,
+        **_described(row),
         plan=forecast.plan,
-        precision=row.precision,
-        framework=row.framework,
-        micro_batch=row.micro_batch,
-        global_batch=row.global_batch,
-        seq_len=row.seq_len,
         has_experts=row.experts > 0,
         split=split_of(gpu, weights, {Method.OP_MODEL: 1.0}),
-        measured_ns=row.step_ns,
         predicted_ns=forecast.step_ns,
         low_ns=forecast.low_ns,
         high_ns=forecast.high_ns,
@@ -155,21 +154,10 @@ def _score_scaled(row: IterationRow, given_ns: float, given_gpus: int, weights: 
     alone_ns = (given_ns - before) / (1.0 + _straggling(given_gpus))
     step_ns = (alone_ns + _added_ns(row, row.gpus, given_ns, gpu, library)) * (1.0 + _straggling(row.gpus))
     return IterationScore(
-        table=ITERATIONS,
-        source=row.source,
-        model=row.model,
-        task=row.task,
-        gpu=row.gpu,
-        gpus=row.gpus,
+        **_described(row),
         plan=f"dp={row.gpus}",
-        precision=row.precision,
-        framework=row.framework,
-        micro_batch=row.micro_batch,
-        global_batch=row.global_batch,
-        seq_len=row.seq_len,
         has_experts=False,
         split=Split.UNSEEN,
-        measured_ns=row.step_ns,
         predicted_ns=step_ns,
         low_ns=step_ns * (1.0 - INTERVAL_LOG_WIDTH),
         high_ns=step_ns * (1.0 + INTERVAL_LOG_WIDTH),
