@@ -33,30 +33,29 @@ def decide(
     report: AnalysisReport,
     result: Analysis,
     *,
-    selection: Selection | None = None,
-    goal: str | Goal | None = None,
+    selection: Selection | None,
     catalog: Catalog,
-    named: Sequence[str] = (),
-    observations: Sequence[Observation] = (),
-    electricity: Electricity | None = None,
+    named: Sequence[str],
+    observations: Sequence[Observation],
 ) -> AnalysisReport:
-    """Return the report with the rows that a selection asks for, how sure their rank is and, for a goal, what it takes.
+    """Return the report with the rows that a selection asks for, and how sure their rank is.
 
     `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown;
-    `observations` correct them first. `electricity` says what energy costs, and what is counted beside the board.
-    Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
+    `observations` correct them first. Raises InputError where no GPU is left.
     """
     report, asked = correct_rows(report, result, observations), selection or Selection()
-    if electricity is not None:
-        _check(electricity, report, has_goal=goal is not None)
-        report = replace(report, predictions=_billed(report.predictions, electricity), electricity=electricity)
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
     if named and asked.rows is None:
         asked = replace(asked, rows=0)
-    report = add_chances(replace(report, predictions=rows, selection=asked), result, observations)
-    if goal is None:
-        return report
-    if any(row.batches is not None for row in rows):
+    return add_chances(replace(report, predictions=rows, selection=asked), result, observations)
+
+
+def add_run(report: AnalysisReport, result: Analysis, goal: str | Goal) -> AnalysisReport:
+    """Return the report with what a whole run takes.
+
+    Raises InputError where batches are compared, and where the trace does not say what the goal counts.
+    """
+    if any(row.batches is not None for row in report.predictions):
         raise InputError(
             f"{parameter('for')} is about one batch: leave {parameter('largest_batch')} out, or say the batch with "
             f"{parameter('batch', 'N')}"
@@ -70,8 +69,11 @@ def _billed(rows: Sequence[GpuPrediction], electricity: Electricity | None) -> t
     return tuple(rows if electricity is None else (replace(row, electricity=electricity) for row in rows))
 
 
-def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) -> None:
-    """Raise InputError where what is asked of electricity would be said of nothing."""
+def bill(report: AnalysisReport, electricity: Electricity, *, has_goal: bool) -> AnalysisReport:
+    """Return the report with what energy costs, and what is counted beside the board.
+
+    Raises InputError where that would be said of nothing.
+    """
     if any(row.batches is not None for row in report.predictions):
         raise InputError(
             f"{parameter('electricity')}, {parameter('pue')} and {parameter('host_watts')} are about one batch: leave "
@@ -81,6 +83,7 @@ def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) 
         raise InputError(
             f'{parameter("carbon")} is of a whole run: say which, such as {parameter("for")} "90000 iterations"'
         )
+    return replace(report, predictions=_billed(report.predictions, electricity), electricity=electricity)
 
 
 HOUR_NS: Final = 3600e9
