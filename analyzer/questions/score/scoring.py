@@ -20,7 +20,7 @@ from ...iteration.report import GpuPrediction, Source
 from ...measurements.readers import TRACES, check_directory, load_tables
 from ...measurements.samples import Samples, take_samples
 from ...models.frame.problems import Problems, problem_columns
-from . import baselines
+from . import rows as baselines
 from .decisions import plan_decisions, score_decisions
 from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations

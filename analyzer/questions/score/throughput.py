@@ -24,7 +24,6 @@ from ...iteration.report import GpuPrediction
 from ...measurements.samples import MeasurementTable, pick, read_table
 from ...models.library import Library
 from ...whatif.scenario import Scenario
-from .baselines import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .end_to_end import split_of
 from .recordings import (
     ARCHIVE,
@@ -37,6 +36,7 @@ from .recordings import (
     read_recordings,
 )
 from .report import ThroughputRow
+from .rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .weights import Weights
 
 THROUGHPUT: Final = "models/throughput.parquet"

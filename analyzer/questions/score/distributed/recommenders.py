@@ -32,9 +32,9 @@ from ...recommender.sizes import (
     TableLayout,
     Training,
 )
-from ..baselines import ANCHORED
 from ..end_to_end import split_of
 from ..report import IterationScore
+from ..rows import ANCHORED
 from ..weights import Weights
 from .rows import described_node
 

@@ -22,9 +22,9 @@ from ....replay.overlap import WITHIN_SLOWING
 from ....work import Family, Work
 from ....work.communication import CollectiveDims, CollectiveKind
 from ...scale.forecast import STRAGGLING
-from ..baselines import ANCHORED
 from ..end_to_end import split_of
 from ..report import IterationScore, Split
+from ..rows import ANCHORED
 from ..weights import Weights
 from .forecast import Known, RowForecast, forecast_row
 from .rows import ITERATIONS, LLM_FOUNDRY, IterationRow, node_of, read_iterations

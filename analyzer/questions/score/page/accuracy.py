@@ -13,9 +13,9 @@ from ....page.page import Line, Page, Passage, Tone, build_page
 from ....page.quantity import format_count, percent
 from ....page.sheet import Sheet
 from ....work.indices import USUAL
-from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..end_to_end import NETWORKS, OP_SUM
 from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, NetworkRow, Score, ScoreRow, Size, ThroughputRow
+from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..throughput import THROUGHPUT
 from .iterations import family_sheet, iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 from .page import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet

@@ -11,10 +11,10 @@ from .....formats.trace.printable import clean_text
 from ....page.columns import count_column, number_column, text_column, time_column
 from ....page.quantity import ABSENT, MILLISECONDS, SECONDS, percent
 from ....page.sheet import Sheet, drop_empty_columns
-from ..baselines import ANCHORED
 from ..distributed.scoring import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
 from ..ledger import throughput_family
 from ..report import IterationScore, Split, ThroughputRow
+from ..rows import ANCHORED
 
 WORST: Final = 15
 TITLES: Final = {

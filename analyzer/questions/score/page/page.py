@@ -12,7 +12,6 @@ from ....page.columns import number_column, text_column, time_column
 from ....page.page import Page, build_page, notes, opening
 from ....page.quantity import ABSENT, MILLISECONDS, common_time_unit, format_count, format_time_range, percent
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
-from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ..decisions import CHEAPER
 from ..end_to_end import OP_SUM
 from ..report import (
@@ -28,6 +27,7 @@ from ..report import (
     TraceRow,
     WorstRow,
 )
+from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 
 BASELINE_TITLES: Final = {

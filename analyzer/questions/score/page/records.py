@@ -10,7 +10,6 @@ from .....arrays import none_for_nan
 from .....errors import InputError
 from ....measurements.networks import PEERS
 from ....page.encoding import FieldTable, encode_json, join_tables, table_of, table_of_keys
-from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ..end_to_end import OP_SUM
 from ..report import (
     SCORE_FORMAT,
@@ -26,6 +25,7 @@ from ..report import (
     TraceRow,
     WorstRow,
 )
+from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 
 BASELINES: Final = (
     ROOFLINE, FITTED_ROOFLINE, BANDWIDTH_RATIO, ANCHORED, OP_SUM, *PEERS.values(), PEAK_RATIO, ROOFLINE_RATIO,

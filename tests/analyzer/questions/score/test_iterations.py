@@ -10,7 +10,6 @@ import pytest
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.scale.parts import PlanPart
-from wavecast.analyzer.questions.score.baselines import ANCHORED
 from wavecast.analyzer.questions.score.decisions import FASTER_PLAN, plan_decisions
 from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
 from wavecast.analyzer.questions.score.distributed.rows import (
@@ -33,6 +32,7 @@ from wavecast.analyzer.questions.score.distributed.transformer import synthesise
 from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
 from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
 from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
+from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
 from wavecast.formats.trace.validate import validate
