@@ -195,11 +195,12 @@ def _row(
 def _mean_row(found: Sequence[ScoreRow]) -> ScoreRow:
     first = found[0]
     shared = [kind for kind in first.baselines if all(kind in row.baselines for row in found)]
+    means: dict[str, Any] = {name: _mean(getattr(row, name) for row in found) for name in AVERAGED}
     return replace(
         first,
         gpu=MEAN,
         rows=sum(row.rows for row in found),
-        **{name: _mean(getattr(row, name) for row in found) for name in AVERAGED},
+        **means,
         baselines={kind: _mean(row.baselines[kind] for row in found) for kind in shared},
         baseline_rows={kind: sum(row.baseline_rows[kind] for row in found) for kind in shared},
     )
