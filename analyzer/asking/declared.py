@@ -88,6 +88,20 @@ def option(group: HelpPart, explanation: str, *names: str, default: Any = None, 
     return field(default=default, metadata=declare(group, explanation, *names, **settings))
 
 
+def as_amount(parse: Callable[[str], float | None], expected: str) -> Callable[..., str | None]:
+    """Return what an option does with a text: refuse what is no amount.
+
+    >>> as_amount(lambda text: None, "a size such as 70GiB")(None, None, None)
+    """
+
+    def check(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+        if text is not None and parse(text) is None:
+            raise click.BadParameter(f"{text!r}: expected {expected}")
+        return text
+
+    return check
+
+
 def repeated(record: type, name: str, **settings: Any) -> Any:
     """Return a field that is the option of another record's, but may be given several times.
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import click
+from typing import TYPE_CHECKING, Any, Final
 
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
-from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
 from ...asking.keywords import check_iteration, parse_percent, read_percent
 from ...asking.prices import Power
@@ -113,11 +111,9 @@ class ComparisonReport(Report):
             yield f"the iteration no longer fits the memory of {gpu.gpu}"
 
 
-def _check_percent(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a percentage, with or without its sign."""
-    if text is not None and parse_percent(text) is None:
-        raise click.BadParameter(f"{text!r}: expected a percentage, 0 or more, such as 3%", param=parameter)
-    return text
+_PERCENT: Final[Mapping[str, Any]] = {
+    "callback": as_amount(parse_percent, "a percentage, 0 or more, such as 3%"), "metavar": "PERCENT",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,14 +129,12 @@ class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
     max_slowdown: str | None = option(
         HelpPart.OUTPUT,
         "Exit with status 1 where NEW is slower than OLD by more than this, beyond the interval.",
-        callback=_check_percent,
-        metavar="PERCENT",
+        **_PERCENT,
     )
     max_memory_growth: str | None = option(
         HelpPart.OUTPUT,
         "Exit with status 1 where the peak memory grows by more than this.",
-        callback=_check_percent,
-        metavar="PERCENT",
+        **_PERCENT,
     )
     strict: bool = option(
         HelpPart.OUTPUT, "Gate on the predicted slowdown itself, not on the end of its interval.", default=False

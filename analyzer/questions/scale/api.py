@@ -12,18 +12,16 @@ import click
 from ....errors import InputError, parameter
 from ...asking.answer import PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.keywords import parse_duration_ns, read_bytes, read_duration_ns
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
 from ...asking.prices import Power, Prices
-from ...asking.question import Gpus
 from ...asking.what_ifs import PlanWhatIfs
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ....specs.gpu import Gpu
     from ...asking.answer import Tables
     from ...page.page import Chart, Page
     from .report import ScaleReport
@@ -89,13 +87,6 @@ def _read_counts(_context: click.Context, _parameter: click.Parameter, texts: tu
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _check_time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a time: 350ms, 350 (ms), 1.2s."""
-    if text is not None and parse_duration_ns(text) is None:
-        raise click.BadParameter(f"{text!r}: expected a time such as 350ms or 1.2s")
-    return text
-
-
 @dataclass(frozen=True, kw_only=True)
 class ScaleOptions(
     GlobalBatch,
@@ -142,7 +133,7 @@ class ScaleOptions(
         "What the recorded iteration takes on the one GPU of --from, as 350ms: scales all plans, for recordings "
         "without times.",
         metavar="TIME",
-        callback=_check_time,
+        callback=as_amount(parse_duration_ns, "a time such as 350ms or 1.2s"),
     )
     top: int = option(HelpPart.OUTPUT, "Plans listed.", default=SHOWN_PLANS, **LIST_LENGTH)
     timeline: str | Path | None = option(
@@ -183,7 +174,7 @@ def scale(trace: str | Path | Trace, asked: ScaleOptions) -> PlansReport:
     report = scale_trace(
         read,
         named.catalog,
-        targets=named.targets or _measured_gpu(read, named),
+        targets=named.targets or [named.expect_measured(read, "to", "on which GPUs", "h100")],
         gpu_counts=counts,
         plans=as_names(asked.plan, "plan"),
         search=asked.search,
@@ -208,16 +199,3 @@ def _gpu_counts(gpus: int | Sequence[int]) -> list[int]:
     if not all(isinstance(count, int) and 0 < count <= MOST_GPUS for count in counts):
         raise InputError(f"gpus={gpus!r}: expected a number of GPUs, or several as in [8, 64, 512]")
     return list(counts)
-
-
-def _measured_gpu(trace: Trace, named: Gpus) -> tuple[Gpu, ...]:
-    """Return the GPU that plans are of where none is named: the one that was measured."""
-    from ...recorded.devices import first_known_gpu
-
-    known = named.source or (first_known_gpu(named.catalog, trace) if trace.is_measured else None)
-    if known is None:
-        raise InputError(
-            f"{parameter('to')} says on which GPUs: a recording of shapes has none of its own; add "
-            f"{parameter('to', 'h100')}"
-        )
-    return (known,)

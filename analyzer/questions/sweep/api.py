@@ -198,16 +198,7 @@ def sweep(trace: str | Path | Trace, asked: SweepOptions) -> SweepAnswer | Sensi
 
 def _one_gpu(gpus: Gpus, trace: Trace, name: str | None) -> Gpu:
     """Return the GPU that is varied. Raises InputError where a name means several, or nothing says which."""
-    from ...recorded.devices import first_known_gpu
-
     if len(gpus.targets) > 1:
         listed = "; ".join(gpu.name for gpu in gpus.targets)
         raise InputError(f"{parameter('on', name)} means {len(gpus.targets)} GPUs: {listed}; name one of them")
-    found = next(iter(gpus.targets), None) or gpus.source
-    found = found or (first_known_gpu(gpus.catalog, trace) if trace.is_measured else None)
-    if found is None:
-        raise InputError(
-            f"{parameter('on')} says which GPU is varied: a recording of shapes has none of its own; add "
-            f"{parameter('on', 'h100sxm')}"
-        )
-    return found
+    return next(iter(gpus.targets), None) or gpus.expect_measured(trace, "on", "which GPU is varied", "h100sxm")
