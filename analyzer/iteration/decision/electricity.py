@@ -133,8 +133,8 @@ class JobEnergy:
     low_ns: float | None
     """Ends of the time's 90 % interval."""
     high_ns: float | None
-    gpu_count: int
-    host_gpu_count: int
+    gpu_count: int = 1
+    host_gpu_count: int = 1
     """GPUs of all machines that the job stands in: what hosts draw is counted for each of them."""
     samples: float | None = None
     """Of an iteration; None: not known."""

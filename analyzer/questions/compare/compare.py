@@ -263,8 +263,6 @@ def _energy(side: _OnGpu, electricity: Electricity) -> JobEnergy:
         time_ns=side.length_ns,
         low_ns=None if side.is_measured else none_for_nan(float(forecast.low_ns[side.column])),
         high_ns=None if side.is_measured else none_for_nan(float(forecast.high_ns[side.column])),
-        gpu_count=1,
-        host_gpu_count=1,
         samples=samples,
         tokens=samples * tokens if samples and tokens else None,
         electricity=electricity,

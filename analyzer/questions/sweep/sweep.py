@@ -238,8 +238,6 @@ def _point(
             time_ns=time_ns,
             low_ns=low_ns,
             high_ns=high_ns,
-            gpu_count=1,
-            host_gpu_count=1,
             samples=samples,
             tokens=samples * tokens if samples and tokens else None,
             electricity=swept.electricity,
