@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import group_by
 from ....formats.trace.tables import Phase, Precision
 from ...work.registry import family_of
 from ...work.work import Family
@@ -67,9 +68,7 @@ def explain_sizes(ledger: Ledger, batches: tuple[int | None, int | None]) -> Non
             pairs = sorted({*pairs, *filled})
             ledger.claim(ChangeKind.SIZE, f"{text}: {len(sized):,} ops scaled", pairs=pairs)
             return
-    by_name: dict[str, list[int]] = {}
-    for at in pairs:
-        by_name.setdefault(ledger.name(0, int(ledger.pairing.old[at])), []).append(at)
+    by_name = group_by(pairs, lambda at: ledger.name(0, int(ledger.pairing.old[at])))
     for name, found_pairs in sorted(by_name.items()):
         sizes = Counter(
             f"{change.before:,} → {change.after:,}" for at in found_pairs for change in ledger.differences[at].sizes
@@ -140,9 +139,7 @@ def explain_layout(ledger: Ledger) -> None:
 def explain_rest(ledger: Ledger) -> None:
     """Explain what differs in other arguments, in kernels, and in order alone."""
     pairs = [at for at in np.flatnonzero(ledger.open_pairs).tolist() if ledger.differences[at].arguments]
-    by_name: dict[str, list[int]] = {}
-    for at in pairs:
-        by_name.setdefault(ledger.name(0, int(ledger.pairing.old[at])), []).append(at)
+    by_name = group_by(pairs, lambda at: ledger.name(0, int(ledger.pairing.old[at])))
     for name, found in sorted(by_name.items()):
         ledger.claim(ChangeKind.ARGUMENTS, f"{name} with other arguments", pairs=found)
     if ledger.old.is_timed and ledger.new.is_timed:

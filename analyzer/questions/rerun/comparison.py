@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ....arrays import Floats, Rows, none_for_nan
+from ....arrays import Floats, Rows, group_by, none_for_nan
 from ....formats.measured.rerun import Rerun
 from ....formats.trace.signature import format_shapes
 from ...measurements.metrics import Figures, error_figures
@@ -40,10 +39,7 @@ def compare_rerun(work: Worklist, rerun: Rerun) -> RerunReport:
     every_ns = sum(item.weight_ns for item in ops) + sum(item.time_ns for item in excused)
     whole_ns = every_ns if basis is not None else 0.0
     rerun_calls = sum(item.count for item in timed)
-    members: dict[str, list[RerunOp]] = defaultdict(list)
-    for item in timed:
-        members[item.family or OTHER].append(item)
-    rows = [_family_row(name, items) for name, items in members.items()]
+    rows = [_family_row(name, items) for name, items in group_by(timed, lambda op: op.family or OTHER).items()]
     return RerunReport(
         device=rerun.device.name,
         is_gpu=rerun.is_gpu,
@@ -140,12 +136,13 @@ def _families(work: Worklist, rerun: Rerun) -> list[str | None]:
 def _list_excused(work: Worklist) -> tuple[LeftOut, ...]:
     """Return the items that no op could be re-run for, by op, or by kernel where there is no op."""
     trace = work.trace
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for at in np.flatnonzero(work.leaf < 0).tolist():
+
+    def called(at: int) -> tuple[str, str]:
         kernel = int(work.item[at])
         op = int(trace.kernels.op[kernel])
-        name = trace.strings[trace.ops.name[op] if op >= 0 else trace.kernels.name[kernel]]
-        found[name, work.excuse[at]].append(at)
+        return trace.strings[trace.ops.name[op] if op >= 0 else trace.kernels.name[kernel]], work.excuse[at]
+
+    found = group_by(np.flatnonzero(work.leaf < 0).tolist(), called)
     known = np.where(np.isnan(work.predicted_ns), work.recorded_ns, work.predicted_ns)
     times = np.asarray(np.nan_to_num(known, nan=0.0))
     return tuple(
@@ -156,10 +153,7 @@ def _list_excused(work: Worklist) -> tuple[LeftOut, ...]:
 
 def _list_left_out(ops: Sequence[RerunOp], excused: Sequence[LeftOut]) -> tuple[LeftOut, ...]:
     """Return all that was not re-run, ops of one name and reason as one."""
-    found: dict[tuple[str, str], list[RerunOp]] = defaultdict(list)
-    for item in ops:
-        if item.rerun_ns is None:
-            found[item.op, item.reason].append(item)
+    found = group_by((item for item in ops if item.rerun_ns is None), lambda item: (item.op, item.reason))
     merged = [
         LeftOut(
             op=name,

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, group_by
 from ....specs.prices.book import PriceBook, shipped_prices
 from ...measurements.metrics import kendall_tau
 from .report import DecisionRow, IterationScore, NetworkRow
@@ -55,11 +55,8 @@ def _decide(criterion: str, rows: Sequence[NetworkRow], cost: Cost) -> DecisionR
 
 
 def _workloads(rows: Iterable[NetworkRow], cost: Cost) -> list[list[NetworkRow]]:
-    groups: dict[tuple[object, ...], list[NetworkRow]] = {}
-    for row in rows:
-        if np.isfinite(cost(row.gpu)):
-            groups.setdefault((row.model, row.mode, row.sequence_length, row.batch), []).append(row)
-    return list(groups.values())
+    known = (row for row in rows if np.isfinite(cost(row.gpu)))
+    return list(group_by(known, lambda row: (row.model, row.mode, row.sequence_length, row.batch)).values())
 
 
 def _right(group: Sequence[NetworkRow], cost: Cost, predicted: Callable[[NetworkRow], float]) -> Floats:
@@ -102,12 +99,12 @@ def plan_decisions(rows: Sequence[IterationScore]) -> tuple[DecisionRow, ...]:
 
 def _plan_pairs(rows: Sequence[IterationScore], *, by_source: bool) -> list[tuple[IterationScore, IterationScore]]:
     """Return the pairs: one model, task, GPU, count, batch and length, and two plans or precisions of them."""
-    groups: dict[tuple[object, ...], list[IterationScore]] = {}
-    for row in rows:
-        if row.given_gpus:
-            continue
-        key = (row.model, row.task, row.gpu, row.gpus, row.global_batch, row.seq_len, row.precision)
-        groups.setdefault((*key, row.source if by_source else ""), []).append(row)
+
+    def key(row: IterationScore) -> tuple[object, ...]:
+        work = (row.model, row.task, row.gpu, row.gpus, row.global_batch, row.seq_len, row.precision)
+        return (*work, row.source if by_source else "")
+
+    groups = group_by((row for row in rows if not row.given_gpus), key)
     pairs = (pair for found in groups.values() for pair in combinations(found, 2))
     return [(one, other) for one, other in pairs if one.plan != other.plan and one.measured_ns != other.measured_ns]
 

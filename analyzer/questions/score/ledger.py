@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats, Mask, group_by
 from ....specs.catalog import load_catalog
 from ....specs.fleet import build_fleet
 from ....specs.match import find_gpu
@@ -135,10 +135,8 @@ def score_rows(entries: Entries) -> tuple[ScoreRow, ...]:
     labels = _labels(entries)
     rows = [row for level in LEVELS for row in _level_rows(entries, labels, level)]
     # Further rows: the unweighted mean over the GPUs, where there are several.
-    groups: dict[tuple[Any, ...], list[ScoreRow]] = {}
-    for row in rows:
-        if EVERYTHING not in (row.table, row.gpu):
-            groups.setdefault((row.table, row.family, row.dtype, row.split, row.size), []).append(row)
+    of_gpus = (row for row in rows if EVERYTHING not in (row.table, row.gpu))
+    groups = group_by(of_gpus, lambda row: (row.table, row.family, row.dtype, row.split, row.size))
     return tuple(sorted([*rows, *[_mean_row(found) for found in groups.values() if len(found) > 1]], key=_order))
 
 

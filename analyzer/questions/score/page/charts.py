@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from .....arrays import group_by
 from ....page import plot
 from ....page.page import Chart, Page
 from ....page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
@@ -126,12 +127,11 @@ def _chip_chart(score: Score) -> Chart | None:
 
 def _interval_chart(score: Score) -> Chart | None:
     """Draw of each family how many measurements lie in the 90 % interval, over how wide that is."""
-    groups: dict[tuple[str, str, str], list[ScoreRow]] = {}
-    for row in _of_gpus(row for row in score.rows if row.table != EVERYTHING):
-        if not isnan(row.coverage_90) and not isnan(row.width_90):
-            groups.setdefault((row.table, row.family, row.dtype), []).append(row)
-    if not groups:
+    ops = _of_gpus(row for row in score.rows if row.table != EVERYTHING)
+    known = [row for row in ops if not isnan(row.coverage_90) and not isnan(row.width_90)]
+    if not known:
         return None
+    groups = group_by(known, lambda row: (row.table, row.family, row.dtype))
     rows = [_interval_row(*key, found) for key, found in groups.items()]
     told = (
         ("family", "family"), ("table", "table"), ("held", "held"), ("width", "mean width"), ("count", "measurements"),

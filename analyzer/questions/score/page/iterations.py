@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from .....arrays import group_by
 from .....formats.trace.printable import clean_text
 from ....page.columns import count_column, number_column, text_column, time_column
 from ....page.quantity import ABSENT, MILLISECONDS, SECONDS, percent
@@ -123,9 +124,7 @@ def error_of(row: IterationScore | ThroughputRow, kind: str | None = None) -> fl
 
 def _grouped(rows: Sequence[IterationScore], label: Label, fewest: int = 2) -> list[tuple[str, list[IterationScore]]]:
     """Return rows by what they are called; nothing where these are fewer than a comparison needs."""
-    found: dict[str, list[IterationScore]] = {}
-    for row in rows:
-        found.setdefault(label(row), []).append(row)
+    found = group_by(rows, label)
     return sorted(found.items()) if len(found) >= fewest else []
 
 
@@ -167,7 +166,7 @@ def worst_model_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
 def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
     """Return the mean signed error of each family of models, eagerly run, by GPU and layout, the worst first."""
     eager = [row for row in rows if not row.is_compiled]
-    families = _by(eager, lambda row: row.family)
+    families = group_by(eager, lambda row: row.family)
     names = sorted(families, key=lambda name: -abs(_mean(error_of(row) for row in families[name]) or 0.0))
     groups = sorted({(row.gpu, row.layout) for row in eager})
     columns = [
@@ -185,20 +184,13 @@ def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
 
 
 def _worst_of(rows: Sequence[ThroughputRow], gpu: str) -> list[ThroughputRow]:
-    mine = _by((row for row in rows if row.gpu == gpu and not row.is_compiled), lambda row: row.model)
+    mine = group_by((row for row in rows if row.gpu == gpu and not row.is_compiled), lambda row: row.model)
     worst = [max(found, key=_distance) for found in mine.values()]
     return sorted(worst, key=_distance, reverse=True)[:WORST_MODELS]
 
 
 def _distance(row: ThroughputRow) -> float:
     return abs(error_of(row) or 0.0)
-
-
-def _by(rows: Iterable[ThroughputRow], label: Callable[[ThroughputRow], str]) -> Mapping[str, list[ThroughputRow]]:
-    found: dict[str, list[ThroughputRow]] = {}
-    for row in rows:
-        found.setdefault(label(row), []).append(row)
-    return found
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from .....arrays import group_by
 from .....formats.trace.printable import clean_text
 from ....page.columns import number_column, text_column, time_column
 from ....page.page import Page, build_page, notes, opening
@@ -163,10 +164,7 @@ def worst_sheet(rows: Sequence[WorstRow]) -> Sheet:
 
 
 def _lines(rows: Sequence[ScoreRow]) -> Iterator[ErrorLine]:
-    groups: dict[tuple[str, str], list[ScoreRow]] = {}
-    for row in rows:
-        groups.setdefault((row.family, row.dtype), []).append(row)
-    for (family, dtype), found in groups.items():
+    for (family, dtype), found in group_by(rows, lambda row: (row.family, row.dtype)).items():
         by_gpu: dict[tuple[str, Split], dict[Size, ScoreRow]] = {}
         for row in found:
             by_gpu.setdefault((row.gpu, row.split), {})[row.size] = row
