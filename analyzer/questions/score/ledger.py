@@ -137,7 +137,8 @@ def score_rows(entries: Entries) -> tuple[ScoreRow, ...]:
     # Further rows: the unweighted mean over the GPUs, where there are several.
     of_gpus = (row for row in rows if EVERYTHING not in (row.table, row.gpu))
     groups = group_by(of_gpus, lambda row: (row.table, row.family, row.dtype, row.split, row.size))
-    return tuple(sorted([*rows, *[_mean_row(found) for found in groups.values() if len(found) > 1]], key=_order))
+    means = [_mean_row(found) for found in groups.values() if len(found) > 1]
+    return tuple(sorted([*rows, *means], key=_order))
 
 
 def pooled_rows(entries: Entries) -> tuple[ScoreRow, ...]:

@@ -14,7 +14,7 @@ from ....page.quantity import ABSENT, MILLISECONDS, SECONDS, percent
 from ....page.sheet import Sheet, drop_empty_columns
 from ..distributed.scoring import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
 from ..ledger import throughput_family
-from ..report import IterationScore, Split, ThroughputRow
+from ..report import IterationScore, NetworkRow, Split, ThroughputRow
 from ..rows import ANCHORED
 
 WORST: Final = 15
@@ -30,6 +30,7 @@ WORST_MODELS: Final = 10
 SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more than 512"))
 
 Label = Callable[[IterationScore], str]
+WholeRow = IterationScore | NetworkRow | ThroughputRow
 
 
 def iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
@@ -74,7 +75,7 @@ def _error_sheet(
     """Return the errors of groups of rows, and those of what `titles` names; the first group is all rows."""
     found = [item for _, item in groups]
     errors = [_errors(item) for item in found]
-    mean_of = [_mean_error(item) for item in found]
+    mean_of = [mean_error(item) for item in found]
     columns = [
         text_column(noun, (clean_text(name) for name, _ in groups), min_width=24),
         count_column("rows", map(len, found)),
@@ -89,7 +90,7 @@ def _error_sheet(
         *(
             number_column(
                 words,
-                (percent(_mean_error(item, kind)) for item in found),
+                (percent(mean_error(item, kind)) for item in found),
                 rank=0 if kind == ANCHORED and not has_median else 2,
             )
             for kind, words in titles.items()
@@ -116,7 +117,7 @@ def worst_iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
     return Sheet(title="The worst predicted iterations, one of each source, model and precision", columns=columns)
 
 
-def error_of(row: IterationScore | ThroughputRow, kind: str | None = None) -> float | None:
+def error_of(row: WholeRow, kind: str | None = None) -> float | None:
     """Return predicted / measured - 1, or a baseline's; None where it says nothing."""
     value = row.predicted_ns if kind is None else row.baselines_ns.get(kind)
     return None if value is None else value / row.measured_ns - 1
@@ -132,11 +133,12 @@ def _source(row: IterationScore) -> str:
     return "MLPerf training" if row.source.startswith("mlperf") else row.source
 
 
-def _errors(rows: Sequence[IterationScore], kind: str | None = None) -> list[float]:
+def _errors(rows: Sequence[WholeRow], kind: str | None = None) -> list[float]:
     return [error for row in rows if (error := error_of(row, kind)) is not None]
 
 
-def _mean_error(rows: Sequence[IterationScore], kind: str | None = None) -> float | None:
+def mean_error(rows: Sequence[WholeRow], kind: str | None = None) -> float | None:
+    """Return the mean absolute error of whole runs, or of a baseline over those that have it; None of none."""
     errors = _errors(rows, kind)
     return float(np.mean(np.abs(errors))) if errors else None
 
