@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .analyzer.asking.answer import Report
-    from .analyzer.asking.pictures import Picture
+    from .analyzer.asking.answer import Picture, Report
     from .analyzer.asking.prices import Prices
     from .analyzer.questions.analyze.api import IterationReport, analyze
     from .analyzer.questions.batch.api import TracesReport, batch
@@ -89,13 +88,12 @@ _HOMES = {
     "analyzer.questions.catalog.api": ("GpuList", "gpus"),
     "analyzer.questions.compare.api": ("ComparisonReport", "compare"),
     "analyzer.questions.convert.api": ("graph",),
-    "analyzer.asking.pictures": ("Picture",),
     "analyzer.questions.show.api": ("OverviewReport", "overview"),
     "analyzer.asking.prices": ("Prices",),
     "analyzer.questions.ranks.api": ("JobReport", "ranks"),
     "analyzer.questions.recommender.api": ("RecommenderAnswer", "recommender"),
     "analyzer.questions.replay.api": ("ReplayReport", "replay"),
-    "analyzer.asking.answer": ("Report",),
+    "analyzer.asking.answer": ("Picture", "Report"),
     "analyzer.questions.scale.api": ("PlansReport", "scale"),
     "analyzer.questions.score.api": ("ScoreReport", "score"),
     "analyzer.questions.shard.api": ("ShardingReport", "shard"),

@@ -116,7 +116,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_asked
         return
     text = f"wavecast {__version__}\n"
     if context.params["verbose"]:
-        from .analyzer.asking.installation import describe_installation
+        from .analyzer.asking.machine import describe_installation
         from .analyzer.page.terminal import draw_terminal, encodable, stdout_screen
 
         text = encodable(draw_terminal(describe_installation(), stdout_screen()))

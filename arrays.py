@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable
 from math import isnan
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 ValueT = TypeVar("ValueT")
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 def none_for_nan(value: ValueT) -> ValueT | None:
@@ -30,6 +32,18 @@ def none_for_nan(value: ValueT) -> ValueT | None:
     (1.5, None, 'text')
     """
     return None if isinstance(value, float) and isnan(value) else value
+
+
+def group_by(items: Iterable[ValueT], key: Callable[[ValueT], KeyT]) -> dict[KeyT, list[ValueT]]:
+    """Return items by what they have in common, all in order of first appearance.
+
+    >>> group_by(["mm", "add", "bmm"], len)
+    {2: ['mm'], 3: ['add', 'bmm']}
+    """
+    found: dict[KeyT, list[ValueT]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def at_rows(column: npt.ArrayLike, rows: npt.NDArray[np.integer[Any]], none: float = -1) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What every answer can do: be shown, saved in any format, and handed on as a table."""
+"""What every answer can do: be shown, saved in any format, drawn as pictures, and handed on as a table."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...errors import InputError
+from ..page.encoding import Field, FieldTable
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
-from ..page.table import Field, FieldTable
 
 if TYPE_CHECKING:
-    from ..page.page import Page
-    from ..page.table import FieldTable
+    from ..page.encoding import FieldTable
+    from ..page.page import Chart, Page
     from ..page.terminal import Screen
-    from .pictures import Picture
 
     Tables = Mapping[str, Callable[[], FieldTable]]
+
+SVG: Final = "svg"
 
 
 class Report(ABC):
@@ -85,9 +87,8 @@ class Report(ABC):
     def pictures(self) -> tuple[Picture, ...]:
         """Return its charts, each a picture of its own; none where it has none."""
         from ..page.page import Chart
-        from .pictures import Picture as AnyPicture
 
-        return tuple(AnyPicture(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))
+        return tuple(Picture(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))
 
     def draw(self, form: str = DEFAULT_FORMAT, screen: Screen | None = None) -> str:
         """Return the report in a format: table, json, csv, markdown or html; `screen` is what a table is drawn for."""
@@ -112,7 +113,7 @@ class Report(ABC):
         from ...formats.files.open import write_atomic
 
         suffix = Path(path).suffix.lower()
-        endings = {SUFFIXES.get(name, f".{name}"): name for name in self.formats}
+        endings = {SUFFIXES[name]: name for name in self.formats}
         if suffix not in endings:
             raise InputError(f"{path}: expected a name that ends in {', '.join(endings)}")
         write_atomic(Path(path), self.draw(endings[suffix]).encode())
@@ -138,7 +139,7 @@ class Report(ABC):
 
     def _repr_html_(self) -> str:
         """Show the words and tables in a notebook."""
-        from ..page.fragment import draw_fragment
+        from ..page.html import draw_fragment
 
         return draw_fragment(self.page())
 
@@ -153,6 +154,36 @@ class Report(ABC):
         from ...formats.trace.printable import clean_text
 
         return f"<{type(self).__name__} {clean_text(' '.join(self._headline().split()))}>"
+
+
+class PicturedReport(Report):
+    """Hold an answer that is also drawn as one picture."""
+
+    __slots__ = ()
+    formats = (*REPORT_FORMATS, SVG)
+
+    @abstractmethod
+    def chart(self) -> Chart:
+        """Return what its picture shows."""
+
+    def picture(self, form: str = SVG) -> bytes:
+        """Return its picture, `svg` or `png`."""
+        from ..page.vega import draw_picture
+
+        return draw_picture(self.chart(), form)
+
+    def draw(self, form: str = DEFAULT_FORMAT, screen: Screen | None = None) -> str:
+        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
+        return self.picture().decode() if form == SVG else Report.draw(self, form, screen)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
+        from ...formats.files.open import write_atomic
+
+        if Path(path).suffix.lower() == ".png":
+            write_atomic(Path(path), self.picture("png"))
+        else:
+            Report.save(self, path)
 
 
 def _is_notebook() -> bool:
@@ -221,3 +252,67 @@ def _to_polars(fields: Sequence[Field], columns: dict[str, list[Any]]) -> Any:
     import polars
 
     return polars.DataFrame(columns, schema={item.name: getattr(polars, _POLARS_TYPES[item.kind]) for item in fields})
+
+
+JSON: Final = "json"
+ENDINGS: Final = {".svg": "svg", ".png": "png", ".json": JSON}
+"""Of the files that a picture is saved in."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Picture:
+    """Hold one chart of a report; a notebook shows it as SVG. Pictures need vl-convert-python, extra `html`."""
+
+    chart: Chart
+
+    @property
+    def title(self) -> str:
+        """Return what the chart is called."""
+        from ...formats.trace.printable import clean_text
+
+        return clean_text(self.chart.title)
+
+    @property
+    def description(self) -> str:
+        """Return what it shows, in a sentence or two."""
+        from ...formats.trace.printable import clean_text
+
+        return clean_text(self.chart.description)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole Vega-Lite specification, data and colours included, as other tools draw it."""
+        from ..page.vega import picture_document
+
+        return picture_document(self.chart)
+
+    def to_svg(self) -> str:
+        """Return the picture. Raises InputError where vl-convert-python is not installed."""
+        from ..page.vega import draw_picture
+
+        return draw_picture(self.chart, "svg").decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture (.svg, .png) or its Vega-Lite specification (.json), whole or not at all.
+
+        Raises InputError for another ending, or where vl-convert-python is not installed, and OutputError or WriteError
+        where the file cannot be written.
+        """
+        from ...formats.files.open import write_atomic
+        from ..page.vega import draw_picture
+
+        form = ENDINGS.get(Path(path).suffix.lower())
+        if form is None:
+            raise InputError(f"{path}: expected a name that ends in {', '.join(ENDINGS)}")
+        if form == JSON:
+            data = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False).encode()
+        else:
+            data = draw_picture(self.chart, form)
+        write_atomic(Path(path), data)
+
+    def _repr_mimebundle_(self, **_asked: Any) -> dict[str, str]:
+        """Show it in a notebook."""
+        return {"image/svg+xml": self.to_svg(), "text/plain": f"{self.title}: {self.description}"}
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return f"<Picture {self.title}>"

@@ -1,4 +1,4 @@
-"""Which GPUs are asked about, in which order, and for what run."""
+"""Which GPUs are asked about, in which order, for what run; and the names that shells complete."""
 
 from __future__ import annotations
 
@@ -9,12 +9,55 @@ from typing import Any, Final
 
 import click
 
-from ...errors import InputError, parameter
+from ...errors import InputError, WavecastError, parameter
+from ..iteration.decision.amounts import ORDERS, SHOWN_ROWS, Selection
 from ..iteration.decision.goal import Goal
-from ..iteration.decision.selection import SHOWN_ROWS, SORTS, Selection
 from .answer import as_names
-from .completion import complete_gpu_names, complete_vendors
 from .declared import HelpPart, option
+
+
+def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the catalogued GPUs that hold what was typed, or its slices after a `/`, for the shell's completion."""
+    from ...specs.catalog import load_catalog
+    from ...specs.variants import slice_names
+
+    base, mark, part = incomplete.partition("/")
+    if mark:
+        return [f"{base}/{name}" for name in slice_names(load_catalog(), base) if name.startswith(part)]
+    typed = incomplete.casefold()
+    return [gpu.name for gpu in load_catalog().gpus if typed in gpu.name.casefold()]
+
+
+def complete_gpu_equals(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return `GPU=` for the catalogued GPUs that hold what was typed; what follows the sign is the user's."""
+    return [f"{name}=" for name in complete_gpu_names(context, parameter, incomplete)] if "=" not in incomplete else []
+
+
+def complete_vendors(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the catalogue's vendors that begin as typed, for the shell's completion."""
+    from ...specs.catalog import load_catalog
+
+    known = sorted({gpu.vendor for gpu in load_catalog().gpus})
+    return [name for name in known if name.casefold().startswith(incomplete.casefold())]
+
+
+def complete_archived(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids and tags of the archive DIR that begin as was typed, for the shell's completion."""
+    return archived_names(str(context.params.get("directory") or ""), incomplete)
+
+
+def archived_names(location: str, beginning: str) -> list[str]:
+    """Return ids and tags of an archive in a folder; a bucket is not asked between two keys."""
+    from ...formats.archive import open_archive
+
+    if not location or "://" in location:
+        return []
+    try:
+        with open_archive(location, say=lambda _text: None) as archive:
+            return archive.names(beginning)
+    except WavecastError:
+        return []
+
 
 ALL_ROWS: Final = "all"
 _MOST_DIGITS: Final = 9
@@ -40,7 +83,7 @@ class GpuSelection:
         HelpPart.GPUS,
         "What stands first: the shortest iteration (default), the cheapest, the most samples per second, the least "
         "energy.",
-        type=click.Choice(list(SORTS)),
+        type=click.Choice(ORDERS),
     )
     fits: bool = option(HelpPart.GPUS, "Only GPUs whose memory the iteration fits.", default=False)
     priced: bool = option(HelpPart.GPUS, "Only GPUs whose price is known.", default=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...errors import InputError, WavecastError, spelling_options
-from ..page.formats import DEFAULT_FORMAT, SUFFIXES
+from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES
 from .declared import FunctionT, GroupedOption, HelpPart, grouped_option
 from .output import OutputPath, check_paths, choose_format, explain_full_stdout, screen_for, write_result
 
@@ -27,7 +27,7 @@ CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_w
 
 _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """The whole help, which a group without arguments prints; click before 8.2 has no error for it."""
-_ENDINGS: Final = ", ".join(suffix for form, suffix in SUFFIXES.items() if form != DEFAULT_FORMAT)
+_ENDINGS: Final = ", ".join(SUFFIXES[form] for form in REPORT_FORMATS if form != DEFAULT_FORMAT)
 
 
 class WavecastCommand(click.Command):

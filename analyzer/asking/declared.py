@@ -88,6 +88,20 @@ def option(group: HelpPart, explanation: str, *names: str, default: Any = None, 
     return field(default=default, metadata=declare(group, explanation, *names, **settings))
 
 
+def as_amount(parse: Callable[[str], float | None], expected: str) -> Callable[..., str | None]:
+    """Return what an option does with a text: refuse what is no amount.
+
+    >>> as_amount(lambda text: None, "a size such as 70GiB")(None, None, None)
+    """
+
+    def check(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+        if text is not None and parse(text) is None:
+            raise click.BadParameter(f"{text!r}: expected {expected}")
+        return text
+
+    return check
+
+
 def repeated(record: type, name: str, **settings: Any) -> Any:
     """Return a field that is the option of another record's, but may be given several times.
 
@@ -158,7 +172,7 @@ def asks(record: Callable[KeywordsT, AskedT]) -> _Asker[AskedT, KeywordsT]:
                 raise TypeError(f"{function.__name__}(): {error}") from None
             first = [found.pop(item.name) for item in arguments]
             asked = kind(**found)
-            check_values(asked)
+            _check_values(asked)
             return function(*first, asked)
 
         call.__signature__ = shape.replace(return_annotation=signature(function).return_annotation)  # type: ignore[attr-defined]
@@ -167,7 +181,7 @@ def asks(record: Callable[KeywordsT, AskedT]) -> _Asker[AskedT, KeywordsT]:
     return decorate
 
 
-def check_values(asked: object) -> None:
+def _check_values(asked: object) -> None:
     """Raise InputError for a count out of range, and for what is none of an option's choices."""
     for item in declared(type(asked)):
         kind = item.metadata[_OPTION][-1].get("type")

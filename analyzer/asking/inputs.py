@@ -14,8 +14,7 @@ from click.shell_completion import CompletionItem
 
 from ...errors import InputError
 from .answer import as_names
-from .choice import GPU_NAME
-from .completion import archived_names
+from .choice import GPU_NAME, archived_names
 from .declared import FILE, FunctionT, HelpPart, option
 from .keywords import ITERATION_RULES, check_iteration
 from .question import Gpus, OpenedTrace, find_named, read_recording, sharpen

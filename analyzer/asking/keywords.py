@@ -1,10 +1,12 @@
-"""What keywords of the Python API take, and what they refuse."""
+"""What keywords of the Python API take, what they refuse, and amounts as they are written: 350ms, 70GiB, 3%."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from inspect import signature
+from math import isfinite
 from operator import index
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
@@ -36,17 +38,14 @@ def checks_kinds(function: Callable[ParametersT, ReturnT]) -> Callable[Parameter
     @wraps(function)
     def call(*arguments: ParametersT.args, **keywords: ParametersT.kwargs) -> ReturnT:
         for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
-            check_kind(name, value)
+            _check_kind(name, value)
         return function(*arguments, **keywords)
 
     return call
 
 
-def check_kind(name: str, value: Any) -> None:
-    """Raise InputError for a value of another type than a keyword of that name takes.
-
-    >>> check_kind("gpu_file", "mine.toml")
-    """
+def _check_kind(name: str, value: Any) -> None:
+    """Raise InputError for a value of another type than a keyword of that name takes."""
     types, expected = KINDS.get(name, ((), ""))
     if value is None or not types or isinstance(value, types) or type(value).__name__ == name.capitalize():
         return
@@ -83,3 +82,68 @@ def check_iteration(value: Any) -> int | str | None:
     if isinstance(value, str):
         raise InputError(f"iteration={value!r}: expected a number, {', '.join(ITERATION_RULES)}")
     return check_count("iteration", value, least=0)
+
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_BYTES: Final = {"": 2.0**30, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|ms|us|µs)?")
+_LENGTHS_NS: Final = {None: 1e6, "ms": 1e6, "s": 1e9, "us": 1e3, "µs": 1e3}
+
+
+def parse_bytes(text: str) -> float | None:
+    """Return bytes of `70GiB`, `70` (GiB), `80GB`; None of anything else.
+
+    >>> parse_bytes("80GB"), parse_bytes("a lot")
+    (80000000000.0, None)
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    value = float(found[1]) * _BYTES.get(found[2], 0.0) if found else 0.0
+    return value if isfinite(value) and value >= 1 else None
+
+
+def parse_duration_ns(text: str) -> float | None:
+    """Return the ns of `350ms`, `350` (ms), `1.2s`; None of anything else.
+
+    >>> parse_duration_ns("1.2s")
+    1200000000.0
+    """
+    found = _TIME.fullmatch(text.strip().lower())
+    return float(found[1]) * _LENGTHS_NS[found[2]] if found is not None and 0 < float(found[1]) < 1e9 else None
+
+
+def parse_percent(text: str) -> float | None:
+    """Return the ratio of `3%` or `3`; None of anything else, and of less than nothing.
+
+    >>> parse_percent("3%")
+    0.03
+    """
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        return None
+    return value / 100 if isfinite(value) and value >= 0 else None
+
+
+def read_bytes(name: str, text: str | None) -> float | None:
+    """Return the bytes that a keyword says; None stays. Raises InputError for no size."""
+    return _read(name, text, parse_bytes, "a size such as '70GiB' or '80GB'")
+
+
+def read_duration_ns(name: str, text: str | None) -> float | None:
+    """Return the ns that a keyword says; None stays. Raises InputError for no time."""
+    return _read(name, text, parse_duration_ns, "a time such as '350ms' or '1.2s'")
+
+
+def read_percent(name: str, text: str | None) -> float | None:
+    """Return the ratio that a keyword says in per cent; None stays. Raises InputError for no percentage."""
+    return _read(name, text, parse_percent, "a percentage, 0 or more, such as '3%'")
+
+
+def _read(name: str, text: object, parse: Callable[[str], float | None], what: str) -> float | None:
+    """Return what a text says; numbers without a unit are not guessed at."""
+    if text is None:
+        return None
+    found = parse(text) if isinstance(text, str) else None
+    if found is None:
+        raise InputError(f"{name}={text!r}: expected {what}, as text")
+    return found

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .amounts import parse_bytes
 from .answer import as_names
-from .declared import FILE, HelpPart, option
+from .declared import FILE, HelpPart, as_amount, option
+from .keywords import parse_bytes
 
 if TYPE_CHECKING:
     from ...specs.cluster import Cluster
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 MOST_SAMPLES: Final = 1_000_000_000
 """More are no batch of anyone's, and lose digits as a number of float64."""
-
-
-def check_size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a size: 70GiB, 70 (GiB), 80GB."""
-    if text is not None and parse_bytes(text) is None:
-        raise click.BadParameter(f"{text!r}: expected a size such as 70GiB or 80GB")
-    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +38,10 @@ class MemoryLimit:
     """Say what each GPU may hold."""
 
     max_memory: str | None = option(
-        HelpPart.MANY, "What a GPU may use, as 70GiB. Default: all it has.", metavar="SIZE", callback=check_size
+        HelpPart.MANY,
+        "What a GPU may use, as 70GiB. Default: all it has.",
+        metavar="SIZE",
+        callback=as_amount(parse_bytes, "a size such as 70GiB or 80GB"),
     )
 
 

@@ -1,4 +1,4 @@
-"""What GPUs cost, as a user says it: prices given by name, a list that somebody keeps, of which kind and cloud."""
+"""What GPUs and electricity cost, as a user says it: by name, as a list that somebody keeps, by kind and cloud."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from .answer import as_names
-from .completion import complete_gpu_equals
+from .choice import complete_gpu_equals
 from .declared import HelpPart, option
 
 if TYPE_CHECKING:
     from ...specs.gpu import Catalog
     from ...specs.prices.book import PriceBook
+    from ..iteration.decision.electricity import Electricity
 
 
 def _complete_clouds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -82,3 +83,42 @@ class Prices:
 def read_prices(prices: Prices | Mapping[str, float] | str | Path | None, catalog: Catalog) -> PriceBook | None:
     """Return the price book of a record, of $ per hour by GPU name, or of a price list; None for the shipped one."""
     return (prices if isinstance(prices, Prices) else Prices(prices=prices)).book(catalog)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """Say what electricity costs, and what is counted of it beside the board."""
+
+    electricity: float | None = option(
+        HelpPart.MONEY,
+        "What a kWh costs (0.12): adds energy, its cost and watts to the table.",
+        type=float,
+        metavar="USD",
+    )
+    pue: float | None = option(
+        HelpPart.MONEY,
+        "Count what the site takes for cooling and supply: its power over its computers' (1.2). Default: 1.",
+        type=float,
+        metavar="RATIO",
+    )
+    host_watts: float | None = option(
+        HelpPart.MONEY,
+        "Count the rest of the machine: its watts for each GPU. Default: the board alone.",
+        type=float,
+        metavar="W",
+    )
+    carbon: float | None = option(
+        HelpPart.MONEY, "What a kWh emits in CO2: of a run (--for), or a day of many GPUs.", type=float, metavar="GRAMS"
+    )
+
+    def power(self) -> Electricity | None:
+        """Return what energy is counted with; None where nobody asks for it. Raises InputError for what cannot be.
+
+        >>> Power(electricity=0.12).power().usd_per_kwh
+        0.12
+        """
+        from ..iteration.decision.electricity import Electricity
+
+        names = {"usd_per_kwh": self.electricity, "pue": self.pue, "host_w": self.host_watts}
+        given = {name: value for name, value in (names | {"co2_g_per_kwh": self.carbon}).items() if value is not None}
+        return Electricity(**given) if given else None

@@ -28,6 +28,22 @@ class Gpus:
     """Each once; none where all are meant."""
     source: Gpu | None
 
+    def measured(self, trace: Trace) -> Gpu | None:
+        """Return the GPU that was measured: the one that was named as such, else the one that the trace names."""
+        from ..recorded.devices import first_known_gpu
+
+        return self.source or (first_known_gpu(self.catalog, trace) if trace.is_measured else None)
+
+    def expect_measured(self, trace: Trace, option: str, says: str, example: str) -> Gpu:
+        """Return the same where no other is named. Raises InputError, which asks for `option`, where there is none."""
+        found = self.measured(trace)
+        if found is None:
+            raise InputError(
+                f"{parameter(option)} says {says}: a recording of shapes has none of its own; add "
+                f"{parameter(option, example)}"
+            )
+        return found
+
 
 def find_named(targets: Sequence[str], source: str | None, gpu_file: str | Path | None) -> Gpus:
     """Return the catalogue with the GPUs that were named. Raises UnknownGpuError for a name that nothing has."""
@@ -35,11 +51,7 @@ def find_named(targets: Sequence[str], source: str | None, gpu_file: str | Path 
 
     catalog = read_catalog(gpu_file)
     found = {gpu.name: gpu for name in targets for gpu in find_gpus(catalog, name)}
-    return Gpus(
-        catalog=catalog,
-        targets=tuple(found.values()),
-        source=find_one(catalog, source),
-    )
+    return Gpus(catalog=catalog, targets=tuple(found.values()), source=find_one(catalog, source))
 
 
 def read_catalog(gpu_file: str | Path | None) -> Catalog:
@@ -114,7 +126,11 @@ def read_trace(
     from ...formats.files.open import load_trace
 
     if not isinstance(trace, str | Path):
-        read = _check_trace(trace)
+        from ...formats.trace.tables import Trace
+
+        if not isinstance(trace, Trace):
+            raise InputError(f"trace: expected a path or a Trace, got {type(trace).__name__}")
+        read = trace
     elif execution_trace is None:
         read = load_trace(trace, recover=recover, progress=progress)
     else:
@@ -128,20 +144,11 @@ def read_trace(
     return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
 
 
-def _check_trace(trace: object) -> Trace:
-    from ...formats.trace.tables import Trace
-
-    if not isinstance(trace, Trace):
-        raise InputError(f"trace: expected a path or a Trace, got {type(trace).__name__}")
-    return trace
-
-
 def sharpen(path: str | Path, trace: Trace, gpus: Gpus) -> CalibratedLibrary:
     """Calibrate the models for the targets, all GPUs where none is given, and the one that was measured."""
     from ..measurements.calibration import calibrate_library
     from ..models.library import load_library
-    from ..recorded.devices import first_known_gpu
 
-    origin = gpus.source or (first_known_gpu(gpus.catalog, trace) if trace.is_measured else None)
+    origin = gpus.measured(trace)
     named = [*gpus.targets, *([origin] if origin is not None else [])] if gpus.targets else []
     return calibrate_library(load_library(), Path(path), named, gpus.catalog)

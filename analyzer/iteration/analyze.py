@@ -22,7 +22,6 @@ from ..recorded.standstill import Reason
 from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
-from .cut import check_cut
 from .energy import op_power
 from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
@@ -30,7 +29,7 @@ from .gpu_rows import rank_gpus, warn_of_prices
 from .op_rows import list_ops
 from .report import AnalysisReport, Source, TraceSummary
 from .result import Analysis, build_result
-from .warnings import warn
+from .warnings import check_cut, warn
 
 
 class Asked(TypedDict, total=False):
@@ -53,12 +52,7 @@ class Asked(TypedDict, total=False):
 
 
 def analyze_trace(
-    trace: Trace,
-    catalog: Catalog,
-    *,
-    ops_gpu: Gpu | None = None,
-    op_limit: int | None = 10,
-    **asked: Unpack[Asked],
+    trace: Trace, catalog: Catalog, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10, **asked: Unpack[Asked]
 ) -> AnalysisReport:
     """Predict the trace's iteration on the targets.
 
@@ -125,13 +119,7 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         ops_gpu=name,
         critical_path=summarize_path(replay_on(result, name).path),
         compiled=result.compiled,
-        ops=list_ops(
-            result.trace,
-            result.run,
-            column,
-            limit=op_limit,
-            power=op_power(result, column),
-        ),
+        ops=list_ops(result.trace, result.run, column, limit=op_limit, power=op_power(result, column)),
         gains=find_gains(result, column),
         warnings=(*warn(result), *explain_idle_changes(result, column), *warn_of_prices(result, ranked)),
     )

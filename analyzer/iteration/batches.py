@@ -42,7 +42,12 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
     >>> choice.best_batch <= choice.largest_batch
     True
     """
-    recorded = _recorded_batch(result)
+    workload, given = result.recorded.trace.meta.workload, result.scenario.recorded_batch_size
+    recorded = given or workload.batch_size or infer_batch_size(result.recorded.trace)
+    if recorded == 1:
+        raise InputError(
+            f"{parameter('largest_batch')}: a batch of 1 leaves no mark in the shapes: record with 2 or more"
+        )
     rungs = list(_climb(result))
     names = [gpu.name for gpu in result.prediction.fleet.gpus]
     rows = [replace(row, batches=_choose(rungs, names.index(row.gpu))) for row in report.predictions]
@@ -52,16 +57,6 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
     if any(not 1 / FAR_RATIO <= size / recorded <= FAR_RATIO for size in far):
         warnings += (f"{tried}; far from the recorded {recorded:,} libraries may choose other kernels",)
     return replace(report, predictions=tuple(sorted(rows, key=_rank)), warnings=warnings)
-
-
-def _recorded_batch(result: Analysis) -> int:
-    workload, given = result.recorded.trace.meta.workload, result.scenario.recorded_batch_size
-    size = given or workload.batch_size or infer_batch_size(result.recorded.trace)
-    if size == 1:
-        raise InputError(
-            f"{parameter('largest_batch')}: a batch of 1 leaves no mark in the shapes: record with 2 or more"
-        )
-    return size
 
 
 def _climb(result: Analysis) -> Iterator[_Rung]:

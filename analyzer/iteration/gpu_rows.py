@@ -28,7 +28,7 @@ def rank_gpus(result: Analysis) -> tuple[GpuPrediction, ...]:
 
     Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
     """
-    low_ns, shares, tokens = _low_ends(result), method_shares(result.run.prediction), tokens_per_sample(result)
+    low_ns, shares, tokens = _low_ends(result), _method_shares(result.run.prediction), tokens_per_sample(result)
     gpus, power = result.prediction.fleet.gpus, draw_power(result)
     rows = [
         _row(result, column, float(low_ns[column]), shares[column], fit, tokens, power[column])
@@ -119,7 +119,7 @@ def _low_ends(result: Analysis) -> Floats:
     return np.where(np.isnan(result.forecast.low_ns), bound_ns, result.forecast.low_ns)
 
 
-def method_shares(prediction: Prediction) -> list[dict[Method, float]]:
+def _method_shares(prediction: Prediction) -> list[dict[Method, float]]:
     """Return each GPU's kernel time by method, as shares that sum to 1, largest first."""
     total = np.maximum(prediction.total_busy_ns(), np.finfo(float).tiny)
     by_method, chosen = np.zeros((len(METHODS), len(total))), np.empty_like(prediction.time_ns)

@@ -12,7 +12,6 @@ from ...formats.trace.signature import format_shapes
 from ...formats.trace.tables import Trace
 from ..prediction.bounds import limit_of
 from ..prediction.prediction import METHODS, Method, Prediction
-from ..prediction.workload import GpuWorkload
 from .energy import OpPower
 from .report import OpPrediction
 from .run_rows import RunRows
@@ -24,12 +23,7 @@ BROKEN_BOUND: Final = "measured under its bound on the source, so that no bound 
 
 
 def list_ops(
-    trace: Trace,
-    run: RunRows,
-    gpu_column: int,
-    *,
-    limit: int | None,
-    power: OpPower | None = None,
+    trace: Trace, run: RunRows, gpu_column: int, *, limit: int | None, power: OpPower | None = None
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name.
 
@@ -80,12 +74,7 @@ def _op_groups(trace: Trace, run: RunRows) -> Rows:
 
 
 def _describe(
-    trace: Trace,
-    run: RunRows,
-    gpu_column: int,
-    rows: Rows,
-    whole_ns: float,
-    power: OpPower | None,
+    trace: Trace, run: RunRows, gpu_column: int, rows: Rows, whole_ns: float, power: OpPower | None
 ) -> OpPrediction:
     workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)[rows]
@@ -99,6 +88,7 @@ def _describe(
     family = workload.family[main]
     method = METHODS[prediction.method[main, gpu_column]]
     low_ns, high_ns = _interval_ns(busy, prediction.fall(rows, gpu_column), prediction.half_width[rows, gpu_column])
+    is_broken = (prediction.bound_share[worked] == 0) & (workload.op_share[worked] > 0)
     return OpPrediction(
         op=row_name(trace, run, main),
         shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
@@ -114,7 +104,7 @@ def _describe(
         if len(worked)
         else None,
         method=method,
-        reason=_reason(prediction, main, gpu_column, method) + _broken_bound(workload, prediction, worked),
+        reason=_reason(prediction, main, gpu_column, method) + (f"; {BROKEN_BOUND}" if is_broken.any() else ""),
         share=float(busy.sum()) / whole_ns,
         energy_j=None if power is None else power.joule(rows, float(busy.sum())),
     )
@@ -127,12 +117,6 @@ def _reason(prediction: Prediction, row: int, gpu_column: int, method: Method) -
     factor = float(np.exp(prediction.half_width[row, gpu_column]))
     doubt = f"; unreliable: 90 % interval a factor of {factor:.1f} either way" if factor > UNRELIABLE_FACTOR else ""
     return prediction.reason[row] + doubt
-
-
-def _broken_bound(workload: GpuWorkload, prediction: Prediction, rows: Rows) -> str:
-    """Say where a time may be under its bound: the shapes of an op that was measured under it do not tell its work."""
-    is_broken = (prediction.bound_share[rows] == 0) & (workload.op_share[rows] > 0)
-    return f"; {BROKEN_BOUND}" if is_broken.any() else ""
 
 
 def _interval_ns(busy_ns: Floats, fall: Floats, half_width: Floats) -> tuple[float | None, float | None]:

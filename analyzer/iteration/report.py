@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from ..graph.export.summary import PathSummary
@@ -13,10 +14,9 @@ from ..prediction.prediction import Method
 from ..recorded.compiled import CompiledCode
 from ..replay.causes import IdleCause
 from ..whatif.scenario import Scenario
+from .decision.amounts import Selection
 from .decision.electricity import Electricity, PowerDraw, billed_joule
 from .decision.goal import RunLength
-from .decision.selection import Selection
-from .decision.totals import RunTotal
 
 REPORT_FORMAT = "wavecast.prediction"
 REPORT_VERSION = "1.0"
@@ -89,6 +89,53 @@ class BatchChoice:
     best_samples_per_s: float | None = None
     best_samples_per_s_low: float | None = None
     best_samples_per_s_high: float | None = None
+
+
+class Certainty(StrEnum):
+    """Say whether a limit is kept, by the 90 % interval of what it limits."""
+
+    SURELY = "surely"
+    """The whole interval lies within it."""
+    LIKELY = "likely"
+    """The prediction does; where there is no interval, that is all that is known."""
+    HARDLY = "hardly"
+    """The low end does, the prediction does not."""
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTotal:
+    """Hold what a run takes on one GPU; intervals are those of the iteration."""
+
+    time_ns: float
+    time_low_ns: float | None
+    time_high_ns: float | None
+    cost_usd: float | None
+    """None without a price."""
+    cost_low_usd: float | None
+    cost_high_usd: float | None
+    in_time: Certainty | None = None
+    """Whether it finishes by the deadline; None without one."""
+    in_budget: Certainty | None = None
+    """None without a budget or without a price."""
+    energy_kwh: float | None = None
+    """What is paid for: the board's, and as asked its share of the host's and the site's."""
+    energy_low_kwh: float | None = None
+    energy_high_kwh: float | None = None
+    electricity_usd: float | None = None
+    """None where nobody says what a kWh costs."""
+    co2_kg: float | None = None
+    """None where nobody says what a kWh emits."""
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Say whether deadline and budget are likely to be kept; a budget needs a price."""
+        return all(item in (None, Certainty.SURELY, Certainty.LIKELY) for item in (self.in_time, self.in_budget))
+
+    @property
+    def surely_keeps_limits(self) -> bool:
+        """Say whether deadline and budget hold over the whole interval."""
+        return all(item in (None, Certainty.SURELY) for item in (self.in_time, self.in_budget))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

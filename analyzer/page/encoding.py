@@ -1,12 +1,13 @@
-"""Values written for programs: JSON and CSV."""
+"""Values written for programs: JSON, and tables of typed columns as CSV."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from io import StringIO
+from itertools import chain
 from math import isfinite, isnan
 from typing import Any, Final
 
@@ -83,3 +84,116 @@ def _csv_value(value: Any) -> Any:
         return value
     text = clean_text(value)
     return f"'{text}" if text.startswith(FORMULA_MARKS) else text
+
+
+KINDS: Final[dict[str, type]] = {"bool": bool, "int": int, "float": float}
+"""By the first word of an annotation; everything else is text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """Name a column, its unit in the name, and say what its values are beside None: bool, int, float or str."""
+
+    name: str
+    kind: type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FieldTable:
+    """Hold rows under their fields; the fields change with what is asked, never with the data."""
+
+    fields: tuple[Field, ...]
+    rows: tuple[Sequence[Any], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the columns' names."""
+        return tuple(item.name for item in self.fields)
+
+    def to_csv(self) -> str:
+        """Return it as CSV, with all digits."""
+        return encode_csv(self.names, self.rows)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the values of each column, of its kind or None."""
+        return {
+            item.name: [_plain(row[place], item.kind) for row in self.rows] for place, item in enumerate(self.fields)
+        }
+
+
+def build_fields(names: Iterable[str], kind: type) -> tuple[Field, ...]:
+    """Return fields of one kind."""
+    return tuple(Field(name=name, kind=kind) for name in names)
+
+
+def fields_of(record: type, names: Iterable[str] | None = None) -> tuple[Field, ...]:
+    """Return fields as the annotations of a dataclass and its properties say; without names all of the dataclass.
+
+    >>> from wavecast.analyzer.iteration.report import Gain
+    >>> [(item.name, item.kind.__name__) for item in fields_of(Gain)]
+    [('change', 'str'), ('option', 'str'), ('speedup', 'float')]
+    """
+    declared = {item.name: str(item.type) for item in fields(record)}
+    chosen = declared if names is None else names
+    return tuple(Field(name=name, kind=_kind(declared.get(name) or _returned(record, name))) for name in chosen)
+
+
+def table_of(
+    records: Iterable[Any], record: type, names: Iterable[str] | None = None, *, prefix: str = ""
+) -> FieldTable:
+    """Return attributes of records of one type as a table; a record that is None has none.
+
+    >>> from wavecast.analyzer.iteration.report import Gain
+    >>> table_of([Gain(change="CUDA graphs", option="--cuda-graph", speedup=1.5)], Gain, ["speedup"]).columns()
+    {'speedup': [1.5]}
+    """
+    chosen = fields_of(record, names)
+    rows = (tuple(None if row is None else getattr(row, item.name) for item in chosen) for row in records)
+    named = (Field(name=f"{prefix}{item.name}", kind=item.kind) for item in chosen)
+    return FieldTable(fields=tuple(named), rows=tuple(rows))
+
+
+def table_of_keys(
+    mappings: Iterable[Mapping[Any, Any]], keys: Mapping[str, Any], *, kind: type = float, absent: Any = 0.0
+) -> FieldTable:
+    """Return the values of mappings as a table, a column for each of `keys`.
+
+    >>> table_of_keys([{"a": 1.5}, {}], {"a_ns": "a"}).columns()
+    {'a_ns': [1.5, 0.0]}
+    """
+    rows = (tuple(item.get(key, absent) for key in keys.values()) for item in mappings)
+    return FieldTable(fields=build_fields(keys, kind), rows=tuple(rows))
+
+
+def join_tables(*tables: FieldTable) -> FieldTable:
+    """Return tables of as many rows beside each other.
+
+    >>> one, other = (table_of_keys([{"a": 1.0}], {name: "a"}) for name in ("x", "y"))
+    >>> join_tables(one, other).columns()
+    {'x': [1.0], 'y': [1.0]}
+    """
+    rows = zip(*(table.rows for table in tables), strict=True)
+    return FieldTable(
+        fields=tuple(item for table in tables for item in table.fields),
+        rows=tuple(tuple(chain.from_iterable(parts)) for parts in rows),
+    )
+
+
+def _returned(record: type, name: str) -> str:
+    """Return the annotation of a property."""
+    return str(getattr(record, name).fget.__annotations__["return"])
+
+
+def _kind(annotation: str) -> type:
+    return KINDS.get(annotation.split(" | ", maxsplit=1)[0], str)
+
+
+def _plain(value: Any, kind: type) -> Any:
+    """Return a value of its kind: NaN is None, several texts are one, and texts are clean."""
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return None
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, list | tuple):
+        value = "; ".join(map(str, value))
+    return clean_text(str(value)) if kind is str else kind(value)

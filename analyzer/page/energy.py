@@ -1,4 +1,4 @@
-"""What an iteration of a job takes in energy: as cells, as columns of a sheet, and in words."""
+"""What is said of energy and prices: as cells, as columns of a sheet, and in words."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ...errors import parameter
-from ..iteration.decision.electricity import Electricity
-from ..iteration.decision.job_energy import JobEnergy
+from ...formats.trace.printable import clean_text
+from ...specs.prices.age import describe_dates
+from ...specs.prices.listing import PriceKind, PriceOrigin
+from ..iteration.decision.electricity import Electricity, JobEnergy
 from .columns import number_column
-from .encoding import attributes
+from .encoding import FieldTable, attributes, table_of
 from .quantity import ABSENT, format_money, format_number
 from .sheet import SheetColumn
-from .table import FieldTable, table_of
 
 NAMES: Final = (
     "energy_j",
@@ -131,3 +132,24 @@ def _interval(energy: JobEnergy | None) -> str:
     if energy is None:
         return ABSENT
     return f"{format_number(energy.billed_low_j)}–{format_number(energy.billed_high_j)}"
+
+
+_GIVEN: Final = (PriceOrigin.GIVEN.value, PriceOrigin.GPU_FILE.value)
+"""What a user says of one GPU, which is not told as listed."""
+
+
+def describe_prices(prices: Sequence[tuple[str | None, str | None, str | None]]) -> Iterator[str]:
+    """Yield a sentence on the kind, source and date of prices per GPU-hour, if there are any.
+
+    >>> list(describe_prices([("own", "given", None)]))
+    ['Prices: your own, $ per GPU-hour.']
+    """
+    listed = [(kind or PriceKind.ON_DEMAND, date) for kind, source, date in prices if source not in _GIVEN]
+    kinds = [kind.value for kind in PriceKind if any(kind.value == listed_kind for listed_kind, _ in listed)]
+    if listed:
+        when = describe_dates([date for _, date in listed])
+        yours = "; yours where you gave one" if len(listed) < len(prices) else ""
+        said = f"{', '.join(kinds)} $ per GPU-hour as listed ({when}){yours}"
+        yield clean_text(f"Prices: {said}; check today's before relying on them.")
+    elif prices:
+        yield "Prices: your own, $ per GPU-hour."

@@ -40,7 +40,11 @@ DEFAULT_FORMAT: Final = PAGE_FORMATS[0].name
 RECORD_SUFFIXES: Final[Mapping[str, str]] = {"json": ".json", "csv": ".csv"}
 REPORT_FORMATS: Final = (DEFAULT_FORMAT, *RECORD_SUFFIXES, *(item.name for item in PAGE_FORMATS[1:]))
 """What commands offer whose report has every format."""
-SUFFIXES: Final[Mapping[str, str]] = {**RECORD_SUFFIXES, **{item.name: item.suffix for item in PAGE_FORMATS}}
+PICTURE_FORMATS: Final[Mapping[str, str]] = {"svg": ".svg", "png": ".png"}
+"""By the endings of their files, as what is drawn as one picture."""
+SUFFIXES: Final[Mapping[str, str]] = {
+    **RECORD_SUFFIXES, **{item.name: item.suffix for item in PAGE_FORMATS}, **PICTURE_FORMATS,
+}  # fmt: skip
 
 
 def render(

@@ -1,4 +1,4 @@
-"""A page as one HTML file that opens offline: words, sheets and charts, in sections that a list of links leads to."""
+"""A page as one HTML file that opens offline, in sections that a list of links leads to; or a part of another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .names import shorten_middle
-from .page import Block, Chart, Line, Page, Passage, Tone, clean_page
+from .page import Block, Chart, Line, Page, Passage, Tone, clean_page, without_charts
 from .quantity import format_number
 from .sheet import Sheet, SheetColumn, flat_title
 from .vega import THEME, chart_document, chart_library, inert_json
@@ -209,3 +209,35 @@ def _block_title(block: Block) -> str:
     if _is_warnings(block):
         return f"Warnings ({len(block.lines)})" if len(block.lines) > 1 else "Warning"
     return block.lines[0].text if block.lines and is_heading(block.lines[0]) else ""
+
+
+MOST_ROWS: Final = 200
+"""Of a table; more are counted."""
+STYLE: Final = """
+.wavecast-report .wavecast-title { font-weight: 600; font-size: 1.1em; }
+.wavecast-report .wavecast-note { opacity: .75; font-size: .9em; }
+.wavecast-report .wavecast-warning { border-left: 3px solid #c80; padding-left: .5em; }
+.wavecast-report table { color: inherit; }
+.wavecast-report .wavecast-table { max-height: 32em; overflow: auto; margin: .5em 0; }
+.wavecast-report .wavecast-marked { font-weight: 600; }
+"""
+"""Rules of its own classes alone, and no colour of text or ground: the notebook has both, light or dark."""
+SIDES: Final = {True: "text-align:left", False: "text-align:right;white-space:nowrap"}
+"""Of columns that hold texts, and of others."""
+
+
+def draw_fragment(page: Page) -> str:
+    """Write a page without its charts.
+
+    >>> from wavecast.analyzer.page.page import build_page, facts
+    >>> "<b>batch</b> 4 &lt;" in draw_fragment(build_page(facts([("batch", "4 <")])))
+    True
+    """
+    tones = (Tone.TITLE, Tone.NOTE, Tone.WARNING)
+    return template("fragment").render(
+        style=STYLE,
+        blocks=tuple(without_charts(clean_page(page))),
+        sides=SIDES,
+        classes={tone.value: f"wavecast-{tone.value}" for tone in tones},
+        most_rows=MOST_ROWS,
+    )

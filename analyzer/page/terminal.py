@@ -29,13 +29,7 @@ LEAST_TEXT_WIDTH: Final = 20
 """Text beside a label is wrapped to no less than this."""
 LONG: Final = 200
 """From so many rows on, rich (0.2 ms a row) draws only what is more than aligned text."""
-STYLES: Final = {
-    Tone.PLAIN: "",
-    Tone.TITLE: "bold",
-    Tone.NOTE: "dim",
-    Tone.WARNING: "yellow",
-    Tone.MARKDOWN: "",
-}
+STYLES: Final = {Tone.PLAIN: "", Tone.TITLE: "bold", Tone.NOTE: "dim", Tone.WARNING: "yellow", Tone.MARKDOWN: ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

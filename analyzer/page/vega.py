@@ -36,8 +36,6 @@ INK, MUTED, LINE, GRID, PAPER, ACCENT = (
     f"var(--{name})" for name in ("ink", "muted", "line", "grid", "paper", "accent")
 )
 """Colours of the page around the charts, which differ in the dark; for axes, texts and rules, not for encodings."""
-PICTURE_FORMATS: Final = {"svg": ".svg", "png": ".png"}
-"""By the endings of their files."""
 _SCALE: Final = 2.0
 """Pixels of a PNG per unit of the drawing."""
 _WIDTH_PX: Final = 640

@@ -14,8 +14,7 @@ from ...formats.trace.signature import format_shapes
 from ..graph.graph import EdgeKind
 from ..prediction.bounds import Limit
 from ..prediction.prediction import METHODS
-from .notes import FAMILIES
-from .slices import ArrowKind, Process, SliceKind, Slices, Timeline
+from .slices import FAMILIES, ArrowKind, Process, SliceKind, Slices, Timeline
 
 _CATEGORIES: Final = {
     SliceKind.ITERATION: "iteration",

@@ -15,7 +15,7 @@ from ..recorded.window import Window
 from ..replay.binding import durations_ns
 from ..replay.engine import Timing
 from ..replay.iterations import iteration_position, iteration_rows, iteration_spans
-from .notes import KernelNotes, no_notes
+from .slices import KernelNotes, no_notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

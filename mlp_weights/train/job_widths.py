@@ -27,8 +27,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ...analyzer.questions.score.distributed.few_layers import Known
-from ...analyzer.questions.score.distributed.forecast import forecast_iteration
+from ...analyzer.questions.score.distributed.forecast import Known, forecast_iteration
 from ...analyzer.questions.score.distributed.rows import ITERATIONS, kernels_of, publisher_of, read_iterations, sizes_of
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from ...specs.catalog import load_catalog

@@ -30,8 +30,7 @@ from ...analyzer.prediction.ratio_widths import (
 )
 from ...analyzer.prediction.ratios import RULES
 from ...analyzer.prediction.wave import exact_wave_factor, large_wave_factor, reached_boundedness
-from ...analyzer.questions.score.least_work import least_work, take_work
-from ...analyzer.questions.score.rows import problem_keys
+from ...analyzer.questions.score.rows import least_work, problem_keys, take_work
 from ...analyzer.work import Family
 from ...arrays import Floats, Rows
 from ...formats.files.open import load_trace

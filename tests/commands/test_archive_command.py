@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import Result
-from wavecast.analyzer.asking.completion import complete_archived
+from wavecast.analyzer.asking.choice import complete_archived
 from wavecast.analyzer.asking.inputs import TracePath
 from wavecast.analyzer.questions.analyze.command import analyze
 from wavecast.analyzer.questions.archive.command import archive as archive_group

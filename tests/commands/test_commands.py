@@ -17,8 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from wavecast import __version__
 from wavecast.__main__ import COMMAND_GROUPS, COMMANDS, wavecast
-from wavecast.analyzer.asking.choice import read_gpu_names
-from wavecast.analyzer.asking.completion import complete_gpu_names
+from wavecast.analyzer.asking.choice import complete_gpu_names, read_gpu_names
 from wavecast.formats.files.open import load_trace
 from wavecast.specs.catalog import load_catalog
 
@@ -340,6 +339,8 @@ def test_the_catalog_finds_what_a_name_means_whatever_it_is(name: str, kind: str
         (("dgx",), "may mean several nodes"),
         (("--nccl-tests", "x"), "name it"),
         (("hosts", "nobody"), "no host is called so"),
+        (("gpus", "nobody"), "no GPU of the catalogue is called 'nobody'; see `wavecast catalog` for all of them\n"),
+        (("nobody",), "no node or host is called so either ('wavecast catalog nodes' and '… hosts' list them)"),
     ],
 )
 def test_what_the_catalog_refuses(words: tuple[str, ...], said: str, run: Run) -> None:

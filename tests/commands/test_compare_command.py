@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
-from wavecast.analyzer.iteration.decision.electricity import PowerDraw
-from wavecast.analyzer.iteration.decision.job_energy import JobEnergy
+from wavecast.analyzer.iteration.decision.electricity import JobEnergy, PowerDraw
 from wavecast.analyzer.questions.compare.report import GpuChange, Verdict
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.codec import encode

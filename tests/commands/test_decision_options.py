@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import Result
 from wavecast.__main__ import wavecast
-from wavecast.analyzer.asking.completion import complete_vendors
+from wavecast.analyzer.asking.choice import complete_vendors
 
 Run = Callable[..., Result]
 RUN = "3 epochs of 1281167 samples"

@@ -8,8 +8,8 @@ from io import StringIO
 from math import inf
 
 import pytest
-from wavecast.analyzer.asking import progress
-from wavecast.analyzer.asking.progress import progress_on_stderr
+from wavecast.analyzer.asking import output as progress
+from wavecast.analyzer.asking.output import progress_on_stderr
 
 ERASE_LINE = "\x1b[2K"
 

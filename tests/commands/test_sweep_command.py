@@ -120,7 +120,7 @@ def test_pages_hold_the_charts(run: Run, sample: Path, tmp_path: Path) -> None:
         (["--vary", "gpus=8"], "add --plan"),
         (["--plan", "fsdp"], "say how many"),
         (["--global-batch", "8", "--vary", "sms=2x"], "add --plan"),
-        (["--vary", "sms=2x", "-o", "x.foo"], "ends in .json, .csv, .txt, .md, .html, .svg, .png"),
+        (["--vary", "sms=2x", "-o", "x.foo"], "ends in .txt, .json, .csv, .md, .html, .svg, .png"),
         (["--vary", "sms=2x", "--format", "png"], "-o FILE.png"),
     ],
 )

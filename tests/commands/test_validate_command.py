@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from wavecast.analyzer.questions.validate.records import OP_COLUMNS
+from wavecast.analyzer.questions.validate.page import OP_COLUMNS
 
 Run = Callable[..., Result]
 SHAPES = "samples/dcgan-training-fp32-b64-shapes.json.gz"

@@ -1,12 +1,15 @@
-"""Amounts as people write them: 1.28M, 90_000, 40GB, 24h, $500, 10%."""
+"""What people ask of a report: amounts as they write them (1.28M, 40GB, 24h, $500, 10%), and which GPUs they mean."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import isfinite
-from typing import Final
+from numbers import Integral, Real
+from typing import Any, Final
 
-from ....errors import InputError
+from ....errors import InputError, parameter
 
 NUMBER: Final = r"(?:(?:\d{1,3}(?:[,_' ]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,3})?"
 """Digits, maybe in groups of three, maybe with decimals and an exponent."""
@@ -148,3 +151,62 @@ def _quoted(text: str) -> str:
     """Return a text as errors show it: what is far too long is cut."""
     text = text.strip()
     return repr(text if len(text) <= _TEXT_LENGTH else f"{text[:40]}…")
+
+
+TIME: Final = "time"
+COST: Final = "cost"
+THROUGHPUT: Final = "throughput"
+ENERGY: Final = "energy"
+SHOWN_ROWS: Final = 15
+ORDERS: Final = (TIME, COST, THROUGHPUT, ENERGY)
+"""What rows may be sorted by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Say which GPUs a report is about, what it is sorted by, and how long its table is; the default asks for nothing.
+
+    Filters combine: a GPU has to pass each. `vendors` and `only` are each passed by any one of their entries.
+    """
+
+    sort: str | None = None
+    """`time`, `cost`, `throughput` or `energy`; None: `throughput` where batches are compared, else `time`."""
+    vendors: Sequence[str] = ()
+    min_memory: str | float | None = None
+    """Nominal memory of a GPU, e.g. `40GB`; a number is in bytes."""
+    priced: bool = False
+    """Whether only GPUs with a known price are meant."""
+    fits: bool = False
+    """Whether only GPUs whose memory the iteration fits are meant."""
+    only: Sequence[str] = ()
+    """Parts of names, or patterns with `*`; case does not matter."""
+    rows: int | None = None
+    """Rows of the table; 0: all. None: the best, the source and the cheapest that fits, without what ties."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError for what cannot be asked."""
+        for name in ("vendors", "only"):  # one name is as good as a list of one
+            value = getattr(self, name)
+            names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+            if not all(isinstance(item, str) for item in names):
+                raise InputError(f"{name}={value!r}: expected names")
+            object.__setattr__(self, name, names)
+        if self.sort is not None and self.sort not in ORDERS:
+            raise InputError(f"sort={self.sort!r}: expected {', '.join(ORDERS)}")
+        if self.rows is not None and not _is_number(self.rows, Integral, 0):
+            raise InputError(f"rows={self.rows!r}: expected a number of rows; 0 shows all")
+        least: Any = self.min_memory
+        if not isinstance(least, str | None) and not _is_number(least, Real, 1):
+            raise InputError(f"min_memory={least!r}: expected a size such as '40GB', or bytes")
+        if any(not part.strip() for part in self.only):
+            raise InputError("an empty pattern: expected a part of a GPU's name, or a pattern such as '*SXM*'")
+
+    @property
+    def min_memory_bytes(self) -> float | None:
+        """Return the least nominal memory that is asked for."""
+        least = self.min_memory
+        return read_bytes(least, parameter("min_memory")) if isinstance(least, str) else least
+
+
+def _is_number(value: Any, kind: type[Any], least: float) -> bool:
+    return isinstance(value, kind) and bool(value >= least)

@@ -23,9 +23,10 @@ import numpy.typing as npt
 from ....arrays import Floats, Mask, Rows
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
+from .amounts import COST, THROUGHPUT
 from .joint_errors import HALF_WIDTH, JointErrors, joint_errors
 from .observed import Observation, correct_by
-from .selection import COST, SORTS, THROUGHPUT, does_not_fit
+from .selection import SORTS, does_not_fit
 
 DRAWS: Final = 4096
 """By which a chance is known to 0.8 %."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from ....errors import InputError, parameter
 from ....specs.gpu import Catalog, Gpu
 from ..gpu_rows import rank_gpus, tokens_per_sample
-from ..report import AnalysisReport, GpuPrediction
+from ..report import AnalysisReport, Certainty, GpuPrediction, RunTotal
 from ..result import Analysis
+from .amounts import Selection
 from .chances import add_chances
-from .electricity import Electricity
-from .goal import Goal, measure_goal
+from .electricity import JOULE_PER_KWH, Electricity
+from .goal import Goal, RunLength, measure_goal
 from .observed import Observation, correct_rows
-from .selection import Selection, select_rows
-from .totals import with_totals
+from .selection import select_rows
 
 
 def first_asked(
@@ -32,30 +33,29 @@ def decide(
     report: AnalysisReport,
     result: Analysis,
     *,
-    selection: Selection | None = None,
-    goal: str | Goal | None = None,
+    selection: Selection | None,
     catalog: Catalog,
-    named: Sequence[str] = (),
-    observations: Sequence[Observation] = (),
-    electricity: Electricity | None = None,
+    named: Sequence[str],
+    observations: Sequence[Observation],
 ) -> AnalysisReport:
-    """Return the report with the rows that a selection asks for, how sure their rank is and, for a goal, what it takes.
+    """Return the report with the rows that a selection asks for, and how sure their rank is.
 
     `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown;
-    `observations` correct them first. `electricity` says what energy costs, and what is counted beside the board.
-    Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
+    `observations` correct them first. Raises InputError where no GPU is left.
     """
     report, asked = correct_rows(report, result, observations), selection or Selection()
-    if electricity is not None:
-        _check(electricity, report, has_goal=goal is not None)
-        report = replace(report, predictions=_billed(report.predictions, electricity), electricity=electricity)
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
     if named and asked.rows is None:
         asked = replace(asked, rows=0)
-    report = add_chances(replace(report, predictions=rows, selection=asked), result, observations)
-    if goal is None:
-        return report
-    if any(row.batches is not None for row in rows):
+    return add_chances(replace(report, predictions=rows, selection=asked), result, observations)
+
+
+def add_run(report: AnalysisReport, result: Analysis, goal: str | Goal) -> AnalysisReport:
+    """Return the report with what a whole run takes.
+
+    Raises InputError where batches are compared, and where the trace does not say what the goal counts.
+    """
+    if any(row.batches is not None for row in report.predictions):
         raise InputError(
             f"{parameter('for')} is about one batch: leave {parameter('largest_batch')} out, or say the batch with "
             f"{parameter('batch', 'N')}"
@@ -69,8 +69,11 @@ def _billed(rows: Sequence[GpuPrediction], electricity: Electricity | None) -> t
     return tuple(rows if electricity is None else (replace(row, electricity=electricity) for row in rows))
 
 
-def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) -> None:
-    """Raise InputError where what is asked of electricity would be said of nothing."""
+def bill(report: AnalysisReport, electricity: Electricity, *, has_goal: bool) -> AnalysisReport:
+    """Return the report with what energy costs, and what is counted beside the board.
+
+    Raises InputError where that would be said of nothing.
+    """
     if any(row.batches is not None for row in report.predictions):
         raise InputError(
             f"{parameter('electricity')}, {parameter('pue')} and {parameter('host_watts')} are about one batch: leave "
@@ -80,3 +83,68 @@ def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) 
         raise InputError(
             f'{parameter("carbon")} is of a whole run: say which, such as {parameter("for")} "90000 iterations"'
         )
+    return replace(report, predictions=_billed(report.predictions, electricity), electricity=electricity)
+
+
+HOUR_NS: Final = 3600e9
+
+
+def with_totals(rows: Sequence[GpuPrediction], run: RunLength) -> tuple[GpuPrediction, ...]:
+    """Return the rows with what the run takes on each. Raises InputError where that is no number."""
+    return tuple(replace(row, total=_total(row, run)) for row in rows)
+
+
+def _total(row: GpuPrediction, run: RunLength) -> RunTotal:
+    goal = run.goal
+    scale = run.iterations * (1 + goal.allowance_ratio)
+    ends = (row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns)
+    time, low, high = (None if end is None else end * scale for end in ends)
+    price = row.price_usd_per_hour
+    cost, cost_low, cost_high = (
+        None if price is None or end is None else end / HOUR_NS * price for end in (time, low, high)
+    )
+    if time is None or time > _LONGEST_NS:
+        raise InputError(f"{parameter('for')}: {run.iterations:,.0f} iterations take longer than anyone waits")
+    return RunTotal(
+        time_ns=time,
+        time_low_ns=low,
+        time_high_ns=high,
+        cost_usd=cost,
+        cost_low_usd=cost_low,
+        cost_high_usd=cost_high,
+        in_time=_certainty(time, low, high, goal.deadline_ns),
+        in_budget=_certainty(cost, cost_low, cost_high, goal.budget_usd),
+        **_energy(row, scale),
+    )
+
+
+def _energy(row: GpuPrediction, scale: float) -> dict[str, float | None]:
+    """Return what so many iterations take in energy, and what that costs and emits."""
+    joules = (
+        row.billed_j,
+        row.billed(row.energy_low_j, row.iteration_low_ns or row.iteration_ns),
+        row.billed(row.energy_high_j, row.iteration_high_ns or row.iteration_ns),
+    )
+    kwh, low, high = (None if value is None else value * scale / JOULE_PER_KWH for value in joules)
+    usd, grams = row.electricity.usd_per_kwh, row.electricity.co2_g_per_kwh
+    return {
+        "energy_kwh": kwh,
+        "energy_low_kwh": low,
+        "energy_high_kwh": high,
+        "electricity_usd": None if kwh is None or usd is None else kwh * usd,
+        "co2_kg": None if kwh is None or grams is None else kwh * grams / 1000,
+    }
+
+
+_LONGEST_NS: Final = 1e30
+"""Some 10^13 years: beyond it figures would be neither true nor readable."""
+
+
+def _certainty(value: float | None, low: float | None, high: float | None, limit: float | None) -> Certainty | None:
+    if limit is None or value is None:
+        return None
+    if high is not None and high <= limit:
+        return Certainty.SURELY
+    if value <= limit:
+        return Certainty.LIKELY
+    return Certainty.HARDLY if low is not None and low <= limit else Certainty.NO

@@ -62,12 +62,7 @@ class Goal:
 
     @classmethod
     def read(
-        cls,
-        words: str,
-        *,
-        allowance: str | None = None,
-        budget: str | None = None,
-        deadline: str | None = None,
+        cls, words: str, *, allowance: str | None = None, budget: str | None = None, deadline: str | None = None
     ) -> Goal:
         """Return what words mean, as the options of `analyze` give them. Raises InputError for what says nothing.
 

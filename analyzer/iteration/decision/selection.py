@@ -1,79 +1,26 @@
-"""Which GPUs are asked about, in which order, and how many of them are shown."""
+"""Which GPUs are asked about, in which order, how many of them are shown, and which to take."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Final
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
-from .amounts import read_bytes
+from ....specs.gpu import Gpu
+from ..report import GpuPrediction
+from .amounts import COST, ENERGY, SHOWN_ROWS, THROUGHPUT, TIME, Selection
 
 if TYPE_CHECKING:
-    from ....specs.gpu import Gpu
-    from ..report import GpuPrediction
+    from ..report import AnalysisReport, GpuPrediction
 
 SHOWN_DIGITS: Final = 4
 """Values that look alike in a table are alike in its order."""
-SHOWN_ROWS: Final = 15
-TIME: Final = "time"
-COST: Final = "cost"
-THROUGHPUT: Final = "throughput"
-ENERGY: Final = "energy"
 _WILD: Final = re.compile(r"[*?\[]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Say which GPUs a report is about, what it is sorted by, and how long its table is; the default asks for nothing.
-
-    Filters combine: a GPU has to pass each. `vendors` and `only` are each passed by any one of their entries.
-    """
-
-    sort: str | None = None
-    """`time`, `cost`, `throughput` or `energy`; None: `throughput` where batches are compared, else `time`."""
-    vendors: Sequence[str] = ()
-    min_memory: str | float | None = None
-    """Nominal memory of a GPU, e.g. `40GB`; a number is in bytes."""
-    priced: bool = False
-    """Whether only GPUs with a known price are meant."""
-    fits: bool = False
-    """Whether only GPUs whose memory the iteration fits are meant."""
-    only: Sequence[str] = ()
-    """Parts of names, or patterns with `*`; case does not matter."""
-    rows: int | None = None
-    """Rows of the table; 0: all. None: the best, the source and the cheapest that fits, without what ties."""
-
-    def __post_init__(self) -> None:
-        """Raise InputError for what cannot be asked."""
-        for name in ("vendors", "only"):  # one name is as good as a list of one
-            value = getattr(self, name)
-            names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
-            if not all(isinstance(item, str) for item in names):
-                raise InputError(f"{name}={value!r}: expected names")
-            object.__setattr__(self, name, names)
-        if self.sort is not None and self.sort not in SORTS:
-            raise InputError(f"sort={self.sort!r}: expected {', '.join(SORTS)}")
-        if self.rows is not None and not _is_number(self.rows, Integral, 0):
-            raise InputError(f"rows={self.rows!r}: expected a number of rows; 0 shows all")
-        least: Any = self.min_memory
-        if not isinstance(least, str | None) and not _is_number(least, Real, 1):
-            raise InputError(f"min_memory={least!r}: expected a size such as '40GB', or bytes")
-        if any(not part.strip() for part in self.only):
-            raise InputError("an empty pattern: expected a part of a GPU's name, or a pattern such as '*SXM*'")
-
-    @property
-    def min_memory_bytes(self) -> float | None:
-        """Return the least nominal memory that is asked for."""
-        least = self.min_memory
-        return read_bytes(least, parameter("min_memory")) if isinstance(least, str) else least
-
-
-def _is_number(value: Any, kind: type[Any], least: float) -> bool:
-    return isinstance(value, kind) and bool(value >= least)
 
 
 def _time(row: GpuPrediction) -> float | None:
@@ -142,7 +89,10 @@ def select_rows(
     filters = list(_filters(selection, {gpu.name: gpu for gpu in gpus}))
     passing = [row for row in rows if (not named or row.gpu in named) and all(passes(row) for _, passes in filters)]
     if not passing:
-        raise InputError(_explain_nothing(rows, filters))
+        alone = ", ".join(f"{words} leaves {sum(map(passes, rows)):,}" for words, passes in filters)
+        unknown = "; whether it fits is not known" if all(row.fits is None for row in rows) else ""
+        both = "" if len(filters) < 2 else "; together they leave none"
+        raise InputError(f"no GPU is left of {len(rows):,}: {alone}{both}{unknown}")
     key = SORTS[sort_of(selection, passing)]
     names = {row.gpu for row in passing}
     kept = [*passing, *(replace(row, is_reference=True) for row in rows if row.is_source and row.gpu not in names)]
@@ -194,9 +144,157 @@ def _is_named(gpu: str, patterns: Sequence[str]) -> bool:
     )
 
 
-def _explain_nothing(rows: Sequence[GpuPrediction], filters: Sequence[_Filter]) -> str:
-    """Say which filter leaves how many."""
-    alone = ", ".join(f"{words} leaves {sum(map(passes, rows)):,}" for words, passes in filters)
-    unknown = "; whether it fits is not known" if all(row.fits is None for row in rows) else ""
-    both = "" if len(filters) < 2 else "; together they leave none"
-    return f"no GPU is left of {len(rows):,}: {alone}{both}{unknown}"
+TIED_RATIO: Final = 1.01
+"""Of the best: predictions are no finer than that."""
+SHOWN_TIES: Final = 5
+"""Rows of those that tie with the best; the others are counted."""
+SPARE_ROWS: Final = 2
+"""A table that is longer by so few is shown whole."""
+PRICE: Final = "price"
+VALUES: Final[Mapping[str, Callable[[GpuPrediction], float | None]]] = {
+    **SORTS,
+    PRICE: attrgetter("price_usd_per_hour"),
+}
+"""What a GPU may have the least of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuChoice:
+    """Name the GPUs that answer a question; None where none does. Of GPUs that do not fit, none is chosen.
+
+    Nor is an untested one, where a tested one comes within its interval: see `_least`.
+    """
+
+    sort: str
+    best: str | None
+    """First of the sorted rows that may be chosen."""
+    tied_count: int
+    """GPUs within 1 % of the best, more or less, it included."""
+    cheapest_tied: str | None
+    """Of these, the one of the lowest price per hour."""
+    fastest: str | None
+    """Per iteration; per sample where batches are compared."""
+    cheapest: str | None
+    """Per iteration; per sample where batches are compared."""
+    priced_count: int
+    """GPUs that fit and have a price."""
+    fitting_count: int
+    """GPUs that fit, or may where memory is not known."""
+    asked_count: int
+    """GPUs that were asked about."""
+    taken: str | None = None
+    """The cheapest that likely keeps deadline and budget, the fastest where no price is known; None without a goal."""
+    surely_taken: str | None = None
+    """The cheapest that keeps them over the whole interval; None without a goal."""
+    untested_fastest: str | None = None
+    """An untested GPU that is predicted to be faster than the fastest, where there is one."""
+    untested_cheapest: str | None = None
+    """An untested GPU that is predicted to be cheaper than the cheapest, with a goal than the one that is taken."""
+
+
+def choose_gpus(report: AnalysisReport) -> GpuChoice:
+    """Return which GPUs answer what a report was asked.
+
+    >>> choose_gpus(report).best
+    'H100 SXM5 80GB'
+    """
+    asked = [row for row in report.predictions if not row.is_reference]
+    fitting = [row for row in asked if not does_not_fit(row)]
+    sort, tied = sort_of(report.selection, asked), tied_rows(report)
+    keeping = [row for row in fitting if row.total is not None and row.total.keeps_limits and _can_be_paid(row, report)]
+    sure = [row for row in keeping if row.total is not None and row.total.surely_keeps_limits]
+    fastest, cheapest = _least(fitting, THROUGHPUT), _least(fitting, COST)
+    taken = _least(keeping, COST) or _least(keeping, TIME)
+    if taken is not None and taken.untested is None:
+        sure = [row for row in sure if row.untested is None]
+    return GpuChoice(
+        sort=sort,
+        best=_name(_least(fitting, sort)),
+        tied_count=len(tied),
+        cheapest_tied=_name(_least([row for row in tied if row.untested is None], PRICE) or _least(tied, PRICE)),
+        fastest=_name(fastest),
+        cheapest=_name(cheapest),
+        priced_count=sum(row.price_usd_per_hour is not None for row in fitting),
+        fitting_count=len(fitting),
+        asked_count=len(asked),
+        taken=_name(taken),
+        surely_taken=_name(_least(sure, COST) or _least(sure, TIME)),
+        untested_fastest=_untested_before(fastest, fitting, THROUGHPUT),
+        untested_cheapest=_untested_before(taken or cheapest, keeping if taken else fitting, COST),
+    )
+
+
+def tied_rows(report: AnalysisReport) -> list[GpuPrediction]:
+    """Return the rows that fit and lie within 1 % of the best of them, by what the report is sorted by."""
+    fitting = [row for row in report.predictions if not row.is_reference and not does_not_fit(row)]
+    sort = sort_of(report.selection, fitting)
+    best = _least(fitting, sort)
+    least = None if best is None else VALUES[sort](best)
+    if least is None:
+        return []
+    values = [(row, value) for row in fitting if (value := VALUES[sort](row)) is not None]
+    return [row for row, value in values if least / TIED_RATIO <= value <= TIED_RATIO * least]
+
+
+def shown_rows(report: AnalysisReport) -> tuple[int, ...]:
+    """Return the places of the rows that the table shows, in order.
+
+    All that are asked for, or the first: of more than a few ties the first five and the cheapest, then those behind
+    them. The source and the cheapest that fits stay whatever their place.
+    """
+    rows, asked = report.predictions, report.selection.rows
+    if asked == 0 or (asked is None and len(rows) <= SHOWN_ROWS + SPARE_ROWS):
+        return tuple(range(len(rows)))
+    choice, tied = choose_gpus(report), {row.gpu for row in tied_rows(report)}
+    candidates = [place for place, row in enumerate(rows) if not row.is_reference]
+    if asked is None:
+        ties = [place for place in candidates if rows[place].gpu in tied]
+        left_out = set(ties[SHOWN_TIES:]) if len(ties) > SHOWN_TIES + SPARE_ROWS else set()
+        candidates = [place for place in candidates if place not in left_out]
+    always = {choice.cheapest, choice.cheapest_tied, choice.taken, choice.surely_taken}
+    kept = {place for place, row in enumerate(rows) if row.is_source or row.gpu in always}
+    return tuple(sorted({*candidates[: asked or SHOWN_ROWS], *kept}))
+
+
+def _least(rows: Sequence[GpuPrediction], what: str) -> GpuPrediction | None:
+    """Return the row that has the least of it, the first among equals.
+
+    That is a tested GPU wherever one comes within the interval of an untested one: what nothing like it was measured
+    for may as well be worse.
+    """
+    known = [(value, row) for row in rows if (value := VALUES[what](row)) is not None]
+    if not known:
+        return None
+    least, row = min(known, key=_value)
+    tested = min((item for item in known if item[1].untested is None), key=_value, default=None)
+    return tested[1] if tested is not None and tested[0] <= least * _rise(row) else row
+
+
+def _value(item: tuple[float, GpuPrediction]) -> float:
+    return item[0]
+
+
+def _rise(row: GpuPrediction) -> float:
+    """Return the high end of a row's interval over its prediction; infinite where it is not known."""
+    high = row.iteration_high_ns
+    return inf if high is None or row.iteration_ns <= 0 else high / row.iteration_ns
+
+
+def _untested_before(chosen: GpuPrediction | None, rows: Sequence[GpuPrediction], what: str) -> str | None:
+    """Return the untested GPU that would have been chosen if it were not for that."""
+    values = [(value, row) for row in rows if (value := VALUES[what](row)) is not None]
+    first = min(values, key=_value, default=None)
+    limit = None if chosen is None or first is None else VALUES[what](chosen)
+    if first is None or limit is None or first[1].untested is None or first[0] * TIED_RATIO >= limit:
+        return None
+    return first[1].gpu
+
+
+def _name(row: GpuPrediction | None) -> str | None:
+    return None if row is None else row.gpu
+
+
+def _can_be_paid(row: GpuPrediction, report: AnalysisReport) -> bool:
+    """Say whether a budget, where there is one, can be held against a price."""
+    budget = None if report.run is None else report.run.goal.budget_usd
+    return budget is None or row.price_usd_per_hour is not None

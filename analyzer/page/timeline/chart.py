@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...timeline.notes import FAMILIES
-from ...timeline.slices import SliceKind, Timeline, TrackKind
+from ...timeline.slices import FAMILIES, SliceKind, Timeline, TrackKind
 from ..names import short_name
 from ..page import Chart
 from ..plot import NUMBER, Spec, build_chart, quantitative, said

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...asking.answer import Report, as_names, trace_name
-from ...asking.choice import GPU_NAMES, Goals, GpuSelection
-from ...asking.completion import complete_gpu_equals
+from ...asking.choice import GPU_NAMES, Goals, GpuSelection, complete_gpu_equals
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import Machines
 from ...asking.observed import with_observed
-from ...asking.power import Power
-from ...asking.prices import Prices
+from ...asking.prices import Power, Prices
 from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:
@@ -190,7 +188,7 @@ def _report(
 ) -> AnalysisReport:
     """Return what is said of a result: corrected by what was observed, of the GPUs that are meant, with chances."""
     from ...iteration.analyze import report_on
-    from ...iteration.decision.decide import decide, first_asked
+    from ...iteration.decision.decide import add_run, bill, decide, first_asked
 
     selection, goal, power = asked.selection(), asked.run(), asked.power()
     shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection, power)
@@ -200,13 +198,8 @@ def _report(
         from ...iteration.batches import with_batches
 
         report = with_batches(result, report)
-    return decide(
-        report,
-        result,
-        selection=selection,
-        goal=goal,
-        catalog=gpus.catalog,
-        named=[gpu.name for gpu in gpus.targets],
-        observations=observations,
-        electricity=power,
-    )
+    if power is not None:
+        report = bill(report, power, has_goal=goal is not None)
+    named = [gpu.name for gpu in gpus.targets]
+    report = decide(report, result, selection=selection, catalog=gpus.catalog, named=named, observations=observations)
+    return report if goal is None else add_run(report, result, goal)

@@ -11,7 +11,7 @@ from ....version import __version__
 from ...asking.command import WavecastCommand, output_options, run_program, timeline_option, write_answer
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.progress import progress_on_stderr
+from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import AnalyzeOptions
 

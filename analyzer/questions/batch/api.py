@@ -22,16 +22,15 @@ from ...asking.output import OutputPath
 from ...asking.prices import Prices
 from ...asking.question import find_named
 from ...asking.what_ifs import LaunchWhatIfs, OpWhatIfs, VariedWhatIfs
-from ...page.encoding import encode_csv
-from ...page.table import Field, FieldTable
+from ...page.encoding import Field, FieldTable, encode_csv
 from .columns import COLUMNS, ColumnKind
-from .run import Rows
+from .processes import Rows
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
     from ...asking.answer import Tables
     from ...page.page import Page
-    from .inputs import BatchInput, FoundInputs
+    from .inputs import BatchInput
     from .parts import PartFolder
     from .processes import Delivery
     from .question import BatchQuestion
@@ -62,7 +61,7 @@ class TracesReport(Report):
         from .charts import illustrate_batch
         from .report import times_of
 
-        return illustrate_batch(self.report, output=self.output.name, times=times_of(self.folder, self.inputs))
+        return illustrate_batch(self.page(), self.report, times_of(self.folder, self.inputs))
 
     def to_json(self) -> str:
         """Return the summary as JSON; docs/batch.md has its layout."""
@@ -73,7 +72,7 @@ class TracesReport(Report):
     def _tables(self) -> Tables:
         from .report import all_rows
 
-        return {"predictions": lambda: prediction_table(all_rows(self.folder, self.inputs))}
+        return {"predictions": lambda: _prediction_table(all_rows(self.folder, self.inputs))}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count
@@ -139,12 +138,11 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, OutputError
     where the file cannot be written. What a trace refuses is in `report.failures`.
     """
-    from .inputs import find_inputs
-    from .lists import read_weights
+    from .inputs import find_inputs, read_weights
     from .parts import PartFolder, parts_path
+    from .processes import fill_parts
     from .question import describe_settings
     from .report import report_batch
-    from .run import fill_parts
 
     path, gpu_file = Path(asked.output), None if asked.gpu_file is None else Path(asked.gpu_file)
     question = _question(asked)
@@ -152,7 +150,11 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     mix = _mix(asked)
     runs = None if asked.weights is None else read_weights(Path(asked.weights))
     found = find_inputs(as_names(traces, "traces"))
-    _check_inputs(found, path)
+    # The table must not take the place of a trace.
+    target = str(path.resolve())
+    for item in found.inputs:
+        if not item.in_archive and item.location == target:
+            raise InputError(f"{parameter('output', path)}: it is one of the traces; write to another file")
     answering = _answering(question, asked.jobs, asked.scheduler)
     folder = PartFolder(parts_path(path), describe_settings(question, gpu_file))
     folder.open(restart=asked.restart)
@@ -172,7 +174,7 @@ def _write(answer: TracesReport) -> None:
 
     suffix = answer.output.suffix.lower()
     is_page = suffix == HTML
-    data = answer.draw("html").encode() if is_page else encode_table(suffix, all_rows(answer.folder, answer.inputs))
+    data = answer.draw("html").encode() if is_page else _encode_table(suffix, all_rows(answer.folder, answer.inputs))
     write_atomic(answer.output, data)
 
 
@@ -193,15 +195,8 @@ def _check_output(output: Path) -> None:
         from ...page.vega import chart_library
 
         chart_library()
-    check_table(suffix)
-
-
-def _check_inputs(found: FoundInputs, output: Path) -> None:
-    """Raise InputError where the table would take the place of a trace."""
-    target = str(output.resolve())
-    for item in found.inputs:
-        if not item.in_archive and item.location == target:
-            raise InputError(f"{parameter('output', output)}: it is one of the traces; write to another file")
+    if suffix == PARQUET:
+        _pyarrow("parquet")
 
 
 def _question(asked: BatchOptions) -> BatchQuestion:
@@ -287,18 +282,12 @@ _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""
 
 
-def check_table(suffix: str) -> None:
-    """Raise InputError where what writes tables of this ending is not installed."""
-    if suffix == PARQUET:
-        _pyarrow("parquet")
-
-
-def encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
+def _encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
     """Return the table as the bytes of a file that ends in `suffix`, one of `TABLE_SUFFIXES`."""
     return _encode_parquet(rows) if suffix == PARQUET else _encode_csv(rows)
 
 
-def prediction_table(rows: Iterable[Rows]) -> FieldTable:
+def _prediction_table(rows: Iterable[Rows]) -> FieldTable:
     """Return the table in memory."""
     fields = tuple(Field(name=column.name, kind=_KINDS[column.kind]) for column in COLUMNS)
     lines = (line for some in rows for line in zip(*(some[item.name] for item in fields), strict=True))

@@ -16,7 +16,6 @@ from ...page.quantity import common_time_unit, format_count, format_factor, form
 from ...page.vega import INK
 from .fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
 from .mix import GpuMix
-from .page import describe_batch
 from .report import BatchReport
 
 MOST_TRACES: Final = 60
@@ -30,8 +29,8 @@ MOST_TIMES: Final = 4.0
 SEVERAL: Final = 2
 
 
-def illustrate_batch(report: BatchReport, *, output: str, times: Sequence[FleetTimes] = (), top: int = 10) -> Page:
-    """Put a batch into words and charts; `times` are those of each trace on each GPU, by what-if."""
+def illustrate_batch(page: Page, report: BatchReport, times: Sequence[FleetTimes] = ()) -> Page:
+    """Return the page of a batch with charts; `times` are those of each trace on each GPU, by what-if."""
     drawn = times[:MOST_WHAT_IFS]
     cut = plot.cut_words(len(drawn), len(times), "what-ifs")
     is_one = len(report.fleets) == 1
@@ -43,7 +42,6 @@ def illustrate_batch(report: BatchReport, *, output: str, times: Sequence[FleetT
             lead.append(_mix_chart(fleet.mix, ending))
     for item in drawn:
         details.append(_heat_chart(item, "" if is_one else f" ({clean_text(item.what_if)})", cut))
-    page = describe_batch(report, output=output, top=top)
     answers = [text for fleet in report.fleets[:MOST_WHAT_IFS] for text in _answer(fleet.summary, is_one=is_one)]
     return plot.place_charts(_with_answers(page, answers), lead=lead, details=details)
 

@@ -1,21 +1,25 @@
-"""Which traces a batch is about: files, what of folders and patterns is a trace, and what archives hold."""
+"""Which traces a batch is about, in files, folders, patterns and archives, and how often each of them runs."""
 
 from __future__ import annotations
 
+import csv
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from io import StringIO
+from math import isfinite
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from ....errors import InputError, WavecastError
 from ....formats.files.detect import HEAD_BYTES, FileKind, describe_content, detect
 from ....formats.files.importers import find_importer
 from ....formats.files.source import ImportSource
 from ....formats.trace.tables import Trace
+from ....specs.documents import read_toml
 from .parts import is_parts_folder
 
 ARCHIVE: Final = "archive://"
@@ -83,7 +87,7 @@ def check_input(item: BatchInput) -> None:
     if item.in_archive:
         return
     try:
-        found = hash_file(Path(item.location))
+        found = _hash_file(Path(item.location))
     except InputError as error:
         raise WavecastError(str(error).replace(item.location, "the file")) from None
     if found != item.trace_id:
@@ -97,7 +101,7 @@ def load_input(item: BatchInput) -> Trace:
     return load_trace(f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location)
 
 
-def hash_file(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     """Return the SHA-256 of a file. Raises InputError where it cannot be read."""
     try:
         with path.open("rb") as stream:
@@ -120,15 +124,10 @@ def _look(place: str) -> Iterator[BatchInput | SkippedFile]:
         names = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 (absolute patterns, too)
         if not names:
             raise InputError(f"{place}: no file matches this pattern")
-        return _recognised((Path(name) for name in names if not Path(name).is_dir()), _fixed_part(place))
+        parts = Path(place).parts
+        count = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+        return _recognised((Path(name) for name in names if not Path(name).is_dir()), Path(*parts[:count]))
     raise InputError(f"{place}: no such file or folder")
-
-
-def _fixed_part(pattern: str) -> Path:
-    """Return the folders of a pattern before its first wildcard."""
-    parts = Path(pattern).parts
-    count = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    return Path(*parts[:count])
 
 
 def _files_below(folder: Path) -> Iterator[str]:
@@ -144,13 +143,13 @@ def _recognised(paths: Iterable[Path], folder: Path) -> Iterator[BatchInput | Sk
         name = path.relative_to(folder).as_posix()
         try:
             reason = None if path.is_file() else "no regular file"
-            reason = reason or explain_unreadable(path)
+            reason = reason or _explain_unreadable(path)
             yield _file(path, name) if reason is None else SkippedFile(name=name, reason=reason)
         except WavecastError as error:
             yield SkippedFile(name=name, reason=str(error))
 
 
-def explain_unreadable(path: Path) -> str | None:
+def _explain_unreadable(path: Path) -> str | None:
     """Return why no importer reads a file, packed or not, by how it begins; None where one does."""
     try:
         with path.open("rb") as stream, closing(_source(path, stream)) as source:
@@ -182,7 +181,7 @@ def _take(chunks: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:
 
 
 def _file(path: Path, name: str) -> BatchInput:
-    return BatchInput(trace_id=hash_file(path), name=name, location=str(path.resolve()))
+    return BatchInput(trace_id=_hash_file(path), name=name, location=str(path.resolve()))
 
 
 def _in_archive(place: str) -> Iterator[BatchInput]:
@@ -203,3 +202,75 @@ def _in_archive(place: str) -> Iterator[BatchInput]:
 
 def _first_reason(skipped: Sequence[SkippedFile]) -> str:
     return f" ({skipped[0].name}: {skipped[0].reason})" if skipped else ""
+
+
+RUNS: Final = "runs_per_day"
+
+
+def read_weights(path: Path) -> dict[str, float]:
+    """Return runs per day by name of trace, tag or workload: TOML with a table `runs_per_day`, or CSV."""
+    entries = _toml(path, RUNS) if path.suffix.lower() == ".toml" else _csv(path, RUNS)
+    if not entries:
+        raise InputError(f"{path.name}: expected at least one name with its {RUNS}, found none")
+    found: dict[str, float] = {}
+    for where, name, value in entries:
+        number = _number(value)
+        if number is None:
+            raise InputError(f"{path.name}: {where}: expected {RUNS} as a number of at least 0, found {value!r}")
+        if name in found:
+            raise InputError(f"{path.name}: {where}: {name} stands there twice")
+        found[name] = number
+    return found
+
+
+def spread_weights(
+    weights: Mapping[str, float], traces: Sequence[tuple[BatchInput, str | None]]
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return the runs per day by trace id, and the names that mean no trace; traces come with their workload's name.
+
+    A trace's own name goes before its tags, these before its workload. What a tag or workload says is parted equally
+    among the traces that it stands for.
+    """
+    shares: dict[str, list[str]] = {}
+    for item, workload in traces:
+        names = (item.name, Path(item.name).name, *item.tags, workload)
+        chosen = next((name for name in names if name is not None and name in weights), None)
+        if chosen is not None:
+            shares.setdefault(chosen, []).append(item.trace_id)
+    runs = {trace: weights[name] / len(traces) for name, traces in shares.items() for trace in traces}
+    return runs, tuple(name for name in weights if name not in shares)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if isfinite(number) and number >= 0 else None
+
+
+def _toml(path: Path, column: str) -> list[tuple[str, str, Any]]:
+    table = read_toml(path).get(column)
+    if not isinstance(table, dict):
+        raise InputError(f"{path.name}: expected a table [{column}] with a number per name")
+    return [(str(name), str(name), value) for name, value in table.items()]
+
+
+def _csv(path: Path, column: str) -> list[tuple[str, str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        rows = list(csv.reader(StringIO(text), strict=True))
+    except OSError as error:
+        raise InputError(f"{path.name}: cannot be read: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path.name}: expected CSV of two columns, name and {column}: {error}") from None
+    entries = []
+    for number, row in enumerate(rows, 1):
+        if not row or (number == 1 and len(row) > 1 and row[1].strip() == column):
+            continue
+        if len(row) != 2:
+            raise InputError(f"{path.name}: line {number}: expected a name and {column}, found {len(row)} columns")
+        entries.append((f"line {number}", row[0].strip(), row[1].strip()))
+    return entries

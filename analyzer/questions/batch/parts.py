@@ -64,7 +64,7 @@ def encode_part(part: TracePart) -> bytes:
     return msgspec.msgpack.encode(part)
 
 
-def decode_part(data: bytes) -> TracePart:
+def _decode_part(data: bytes) -> TracePart:
     """Return the part. Raises InputError for bytes that are none."""
     try:
         return msgspec.msgpack.decode(data, type=TracePart)
@@ -121,7 +121,7 @@ class PartFolder:
     def read(self, trace_id: str) -> TracePart | None:
         """Return a trace's part; None where there is none, or what is there is not it."""
         try:
-            part = decode_part(self._file(trace_id).read_bytes())
+            part = _decode_part(self._file(trace_id).read_bytes())
         except (OSError, InputError):
             return None
         return part if part.trace_id == trace_id else None

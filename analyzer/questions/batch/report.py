@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from ....errors import InputError, WavecastError
 from .fleet import FleetSummary, FleetTimes, collect_times, summarize_fleet
-from .inputs import BatchInput, SkippedFile
-from .lists import spread_weights
+from .inputs import BatchInput, SkippedFile, spread_weights
 from .mix import GpuMix, check_solver, find_mix
 from .parts import PartFolder, TracePart
-from .run import BatchFailure, Rows, refusals_of, rows_of
+from .processes import BatchFailure, Rows, refusals_of, rows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

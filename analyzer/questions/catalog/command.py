@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ....errors import InputError
+from ....errors import InputError, UnknownGpuError
+from ...asking.choice import complete_gpu_names
 from ...asking.command import WavecastCommand, output_options
-from ...asking.completion import complete_gpu_names
 from ...asking.declared import declared, options_of
 from ...asking.inputs import GpuFile
 from ...asking.output import choose_format, screen_for, write_result
@@ -60,10 +60,7 @@ def _complete_name(context: click.Context, parameter: click.Parameter, incomplet
 @output_options(*REPORT_FORMATS)
 @options_of(GpuFile)
 @click.option(
-    "--cluster-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Show the nodes of this TOML file instead.",
+    "--cluster-file", type=click.Path(path_type=Path), metavar="FILE", help="Show the nodes of this TOML file instead."
 )
 @click.option(
     "--nccl-tests",
@@ -106,12 +103,14 @@ def catalog(context: click.Context, /, kind: str | None, name: str | None, **opt
     Your host is measured by 'wavecast measure --host -o host.json', for --host host.json.
     """
     from ....specs.catalog import load_catalog
+    from .api import gpus
 
     if kind is not None and kind not in KINDS:
         if name is not None:
             raise click.UsageError(f"{kind!r}: expected {', '.join(KINDS)} before NAME; quote a name of several words")
         kind, name = None, kind
     known = load_catalog(options["gpu_file"])
+    is_of_any_kind = kind is None and name is not None
     if kind is None:
         is_of_nodes = any(options[option] for option in _OF_NODES)
         kind = NODES if is_of_nodes else GPUS if name is None else _kind_of(name, known)
@@ -121,7 +120,11 @@ def catalog(context: click.Context, /, kind: str | None, name: str | None, **opt
     output = options.pop("output")
     form, screen = choose_format(options.pop("form"), output), screen_for(output)
     if kind == GPUS:
-        text = _draw_gpus(name, options, form, screen)
+        try:
+            text = gpus(name, gpu_file=options["gpu_file"], prices=_prices(options)).draw(form, screen)
+        except UnknownGpuError as error:
+            either = f"; no node or host is called so either ('wavecast catalog {NODES}' and '… {HOSTS}' list them)"
+            raise UnknownGpuError(f"{error}{either * is_of_any_kind}") from None
     else:
         text = _draw_nodes(name, options, form, screen, known) if kind == NODES else _draw_hosts(name, form, screen)
     write_result(text, output)
@@ -144,12 +147,6 @@ def _kind_of(name: str, catalog: Catalog) -> str:
     if any(words <= {*words_of(node.name)} for node in load_nodes()) or any(item.node for item in machines):
         return NODES
     return GPUS if machines or find_host(name) is None else HOSTS
-
-
-def _draw_gpus(name: str | None, options: dict[str, Any], form: str, screen: Screen) -> str:
-    from .api import gpus
-
-    return gpus(name, gpu_file=options["gpu_file"], prices=_prices(options)).draw(form, screen)
 
 
 def _prices(options: dict[str, Any]) -> Prices:

@@ -11,12 +11,11 @@ from ....specs.generations import why_untested
 from ....specs.gpu import Gpu, Rate
 from ....specs.prices.book import Price, PriceBook
 from ...page.columns import count_column, number_column, text_column
-from ...page.encoding import encode_json
+from ...page.encoding import Field, FieldTable, build_fields, encode_json, fields_of
+from ...page.energy import describe_prices
 from ...page.page import Line, Page, Passage, build_page, facts, join_passages, opening
-from ...page.prices import describe_prices
 from ...page.quantity import ABSENT, format_bytes, format_number, format_rate
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
-from ...page.table import Field, FieldTable, build_fields, fields_of
 
 GPUS_FORMAT: Final = "wavecast.gpus"
 GPUS_VERSION: Final = "1.0"
@@ -72,7 +71,7 @@ def draw_gpus_json(gpus: Sequence[Gpu], prices: PriceBook) -> str:
 
 
 def _record(gpu: Gpu, prices: PriceBook) -> dict[str, Any]:
-    price = dict(zip(PRICE_COLUMNS, price_cells(prices.price_of(gpu)), strict=True))
+    price = dict(zip(PRICE_COLUMNS, _price_cells(prices.price_of(gpu)), strict=True))
     return {**asdict(gpu), "untested": why_untested(gpu), **price}
 
 
@@ -90,7 +89,7 @@ def catalog_table(gpus: Sequence[Gpu], prices: PriceBook) -> FieldTable:
         Field(name=PRICE_COLUMNS[0], kind=float),
         *build_fields(PRICE_COLUMNS[1:], str),
     )
-    rows = tuple((*_csv_row(gpu, plain), *price_cells(prices.price_of(gpu))) for gpu in gpus)
+    rows = tuple((*_csv_row(gpu, plain), *_price_cells(prices.price_of(gpu))) for gpu in gpus)
     return FieldTable(fields=header, rows=rows)
 
 
@@ -121,7 +120,7 @@ def _gpu_sheet(gpus: Sequence[Gpu], prices: PriceBook) -> Sheet:
     return drop_empty_columns(Sheet(title="", columns=columns))
 
 
-def price_cells(price: Price | None) -> tuple[float | str | None, ...]:
+def _price_cells(price: Price | None) -> tuple[float | str | None, ...]:
     """Return what stands in `PRICE_COLUMNS` of a GPU."""
     if price is None:
         return (None,) * len(PRICE_COLUMNS)

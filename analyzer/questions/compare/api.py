@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from ...asking.amounts import parse_percent, read_percent
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
-from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
-from ...asking.keywords import check_iteration
-from ...asking.power import Power
+from ...asking.keywords import check_iteration, parse_percent, read_percent
+from ...asking.prices import Power
 from ...asking.question import read_trace, refuse_input_twice
 from ...asking.what_ifs import WhatIfs
 
@@ -75,24 +72,17 @@ class ComparisonReport(Report):
         """Return it with charts."""
         from .charts import illustrate_comparison
 
-        return illustrate_comparison(
-            self.report,
-            old_name=self.old_name,
-            new_name=self.new_name,
-            max_slowdown=self.limits.slowdown,
-            exit_status=int(bool(self.complaints)),
-            top=self.shown_count,
-        )
+        return illustrate_comparison(self.page(), self.report, max_slowdown=self.limits.slowdown)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/compare.md has its layout."""
-        from .records import draw_comparison_json
+        from .page import draw_comparison_json
 
         status = int(bool(self.complaints))
         return draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status)
 
     def _tables(self) -> Tables:
-        from .records import change_table, changed_gpu_table
+        from .page import change_table, changed_gpu_table
 
         return {"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)}
 
@@ -121,11 +111,9 @@ class ComparisonReport(Report):
             yield f"the iteration no longer fits the memory of {gpu.gpu}"
 
 
-def _check_percent(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a percentage, with or without its sign."""
-    if text is not None and parse_percent(text) is None:
-        raise click.BadParameter(f"{text!r}: expected a percentage, 0 or more, such as 3%", param=parameter)
-    return text
+_PERCENT: Final[Mapping[str, Any]] = {
+    "callback": as_amount(parse_percent, "a percentage, 0 or more, such as 3%"), "metavar": "PERCENT",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,14 +129,12 @@ class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
     max_slowdown: str | None = option(
         HelpPart.OUTPUT,
         "Exit with status 1 where NEW is slower than OLD by more than this, beyond the interval.",
-        callback=_check_percent,
-        metavar="PERCENT",
+        **_PERCENT,
     )
     max_memory_growth: str | None = option(
         HelpPart.OUTPUT,
         "Exit with status 1 where the peak memory grows by more than this.",
-        callback=_check_percent,
-        metavar="PERCENT",
+        **_PERCENT,
     )
     strict: bool = option(
         HelpPart.OUTPUT, "Gate on the predicted slowdown itself, not on the end of its interval.", default=False

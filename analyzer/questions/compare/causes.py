@@ -11,7 +11,7 @@ import numpy as np
 from ....formats.trace.tables import Phase
 from ...work.registry import family_of
 from ...work.work import Family
-from .differences import CallDifference
+from .calls import CallDifference
 from .ledger import Ledger, module_patterns
 from .report import ChangeKind
 

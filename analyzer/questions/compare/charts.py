@@ -10,7 +10,6 @@ from ...page.page import Chart, Page
 from ...page.plot import BAD, GOOD
 from ...page.quantity import format_change, format_count, format_time, signed_time
 from ...page.vega import ORANGE
-from .page import describe_comparison
 from .report import Comparison, GpuChange, Verdict
 
 MOST_CAUSES: Final = 25
@@ -19,24 +18,8 @@ _VERDICTS: Final = {Verdict.PASSED: "passes", Verdict.UNCERTAIN: "may be slower"
 _VERDICT_COLOURS: Final = {"passes": GOOD, "may be slower": ORANGE, "fails": BAD}
 
 
-def illustrate_comparison(
-    comparison: Comparison,
-    *,
-    old_name: str,
-    new_name: str,
-    max_slowdown: float | None = None,
-    exit_status: int = 0,
-    top: int | None = 20,
-) -> Page:
-    """Put a comparison into words and charts; arguments as for `describe_comparison`."""
-    page = describe_comparison(
-        comparison,
-        old_name=old_name,
-        new_name=new_name,
-        max_slowdown=max_slowdown,
-        exit_status=exit_status,
-        top=top,
-    )
+def illustrate_comparison(page: Page, comparison: Comparison, *, max_slowdown: float | None = None) -> Page:
+    """Return the page of a comparison with charts."""
     return plot.place_charts(page, lead=[_gpu_chart(comparison, max_slowdown), _cause_chart(comparison)])
 
 

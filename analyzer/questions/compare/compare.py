@@ -15,8 +15,7 @@ from ....formats.trace.tables import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...host.recorded_speed import relative_host_speed
 from ...iteration.analyze import Asked, run_analysis
-from ...iteration.decision.electricity import Electricity, PowerDraw
-from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw
 from ...iteration.energy import draw_power
 from ...iteration.gpu_rows import tokens_per_sample
 from ...iteration.result import Analysis
@@ -26,16 +25,8 @@ from ...models.library import Library, load_library
 from ...recorded.compiled import count_regions
 from ...recorded.window import working_iterations
 from ...whatif.scenario import Scenario
+from . import causes
 from .calls import SharedNumbers, list_call_columns
-from .causes import (
-    explain_gradients,
-    explain_mode,
-    explain_modules,
-    explain_optimizer,
-    explain_recomputing,
-    explain_repetition,
-    explain_sites,
-)
 from .interval import change_half_widths
 from .ledger import Ledger, open_ledger
 from .modules import map_modules
@@ -135,15 +126,15 @@ def _explain(old: Analysis, new: Analysis) -> Ledger:
     ledger = open_ledger(*columns, tuple(numbers.names), pair_calls(*columns, modules), modules)
     metas = old.trace.meta, new.trace.meta
     _explain_compiled(ledger, old, new)
-    explain_mode(ledger)
-    explain_recomputing(ledger)
-    explain_repetition(ledger)
+    causes.explain_mode(ledger)
+    causes.explain_recomputing(ledger)
+    causes.explain_repetition(ledger)
     explain_precision(ledger, (metas[0].precision, metas[1].precision))
-    explain_modules(ledger)
-    explain_gradients(ledger)
-    explain_optimizer(ledger)
+    causes.explain_modules(ledger)
+    causes.explain_gradients(ledger)
+    causes.explain_optimizer(ledger)
     explain_layout(ledger)
-    explain_sites(ledger)
+    causes.explain_sites(ledger)
     explain_sizes(ledger, (metas[0].workload.batch_size, metas[1].workload.batch_size))
     explain_rest(ledger)
     return ledger
@@ -237,11 +228,7 @@ def _mixed_warning(change: GpuChange) -> str:
 
 
 def _on_gpus(group: ChangeGroup, old: Sequence[int], new: Sequence[int]) -> ChangeGroup:
-    return replace(
-        group,
-        old_ns=tuple(group.old_ns[at] for at in old),
-        new_ns=tuple(group.new_ns[at] for at in new),
-    )
+    return replace(group, old_ns=tuple(group.old_ns[at] for at in old), new_ns=tuple(group.new_ns[at] for at in new))
 
 
 def _gpu_change(ledger: Ledger, gpu: Gpu, old: _OnGpu, new: _OnGpu, same: Rows, electricity: Electricity) -> GpuChange:
@@ -276,8 +263,6 @@ def _energy(side: _OnGpu, electricity: Electricity) -> JobEnergy:
         time_ns=side.length_ns,
         low_ns=None if side.is_measured else none_for_nan(float(forecast.low_ns[side.column])),
         high_ns=None if side.is_measured else none_for_nan(float(forecast.high_ns[side.column])),
-        gpu_count=1,
-        host_gpu_count=1,
         samples=samples,
         tokens=samples * tokens if samples and tokens else None,
         electricity=electricity,

@@ -124,7 +124,7 @@ def _host_change(old: Analysis, new: Analysis, columns: tuple[int, int]) -> floa
 
 def _host_half_width(result: Analysis, column: int) -> float:
     from ...host.costs import unknown_host_half_width
-    from ...iteration.basis import OTHER_HOST_HALF_WIDTH
+    from ...iteration.result import OTHER_HOST_HALF_WIDTH
 
     if result.origin is None:
         return float(unknown_host_half_width())

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Mask, Rows
-from .calls import CallColumns, signature_of
-from .differences import CallDifference, compare_signatures
+from .calls import CallColumns, CallDifference, compare_signatures, signature_of
 from .modules import ModuleMap
 from .pairing import CallPairing
 from .report import ChangeGroup, ChangeKind

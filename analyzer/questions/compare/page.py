@@ -1,13 +1,16 @@
-"""A comparison of two traces, in words and sheets."""
+"""A comparison of two traces in words and sheets, as JSON and as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
+from typing import Final
 
 from ....formats.trace.printable import clean_text
-from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.decision.electricity import JobEnergy
 from ...page.columns import change_column, number_column, text_column, time_column
-from ...page.energy import energy_note
+from ...page.encoding import Field, FieldTable, attributes, build_fields, encode_json, fields_of, join_tables, table_of
+from ...page.energy import energy_note, energy_record, energy_table
 from ...page.page import Page, build_page, facts, notes, opening, warnings
 from ...page.quantity import (
     common_time_unit,
@@ -19,7 +22,7 @@ from ...page.quantity import (
     signed_time,
 )
 from ...page.sheet import Sheet, SheetColumn
-from .report import Comparison, GpuChange, Verdict
+from .report import COMPARISON_FORMAT, COMPARISON_VERSION, ChangeGroup, Comparison, GpuChange, Verdict
 
 CAUSES: int = 6
 """Named in words; the table and JSON hold more."""
@@ -36,16 +39,6 @@ def describe_comparison(
 ) -> Page:
     """Put a comparison into words; the names are those of the two files."""
     sheets = (_gpu_sheet(comparison, max_slowdown), _group_sheet(comparison, top))
-    return build_page(
-        opening([_headline(comparison, exit_status)]),
-        facts(_facts(comparison, clean_text(old_name), clean_text(new_name))),
-        *(sheet for sheet in sheets if sheet.row_count),
-        notes(_notes(comparison)),
-        warnings(comparison.warnings),
-    )
-
-
-def _headline(comparison: Comparison, exit_status: int) -> str:
     worst = max(comparison.gpus, key=lambda gpu: gpu.change)
     mark = "✗" if exit_status else "✓"
     said = f"{abs(worst.change):.1%} {'slower' if worst.change > 0 else 'faster'}".replace("%", " %")
@@ -54,7 +47,13 @@ def _headline(comparison: Comparison, exit_status: int) -> str:
     doubtful = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and gpu.is_tight]
     fits = f"; no longer fits {', '.join(lost)}" if lost else ""
     may_fit = f"; may no longer fit {', '.join(doubtful)}" if doubtful else ""
-    return f"{mark} {said} on {worst.gpu}{fits}{may_fit}"
+    return build_page(
+        opening([f"{mark} {said} on {worst.gpu}{fits}{may_fit}"]),
+        facts(_facts(comparison, clean_text(old_name), clean_text(new_name))),
+        *(sheet for sheet in sheets if sheet.row_count),
+        notes(_notes(comparison)),
+        warnings(comparison.warnings),
+    )
 
 
 def _facts(comparison: Comparison, old_name: str, new_name: str) -> Iterator[tuple[str, str]]:
@@ -125,11 +124,8 @@ def _fits(row: GpuChange) -> str:
 def _verdict(row: GpuChange, limit: float | None) -> str:
     if limit is None:
         return ""
-    return {
-        Verdict.PASSED: "✓",
-        Verdict.UNCERTAIN: "may be slower, not certain",
-        Verdict.FAILED: "✗ slower",
-    }[row.verdict(limit)]
+    words = {Verdict.PASSED: "✓", Verdict.UNCERTAIN: "may be slower, not certain", Verdict.FAILED: "✗ slower"}
+    return words[row.verdict(limit)]
 
 
 def _group_sheet(comparison: Comparison, top: int | None) -> Sheet:
@@ -157,3 +153,45 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield "The interval is that of new over old: errors that both predictions share cancel (docs/compare.md)."
     if comparison.electricity is not None:
         yield energy_note(comparison.electricity)
+
+
+GPU_FIELDS: Final = tuple(item.name for item in fields(GpuChange) if not item.name.endswith("_energy"))
+"""Attributes of a GPU's change that are plain values."""
+
+
+def draw_comparison_json(comparison: Comparison, *, max_slowdown: float | None, exit_status: int) -> str:
+    """Write a comparison as JSON: times in ns, changes as ratios, null where nothing is known."""
+    gpus = [
+        {
+            **attributes(gpu, (*GPU_FIELDS, "change")),
+            "verdict": None if max_slowdown is None else gpu.verdict(max_slowdown),
+            "old_energy": energy_record(gpu.old_energy),
+            "new_energy": energy_record(gpu.new_energy),
+            "energy_change": gpu.energy_change,
+        }
+        for gpu in comparison.gpus
+    ]
+    head = {"format": COMPARISON_FORMAT, "version": COMPARISON_VERSION, "exit_status": exit_status}
+    return encode_json({**head, **attributes(comparison), "gpus": gpus, "memory_growth": comparison.memory_growth})
+
+
+def changed_gpu_table(comparison: Comparison) -> FieldTable:
+    """Return one row per GPU: times in ns, changes as ratios."""
+    gpus = comparison.gpus
+    return join_tables(
+        table_of(gpus, GpuChange, [*GPU_FIELDS, "change", "no_longer_fits", "energy_change"]),
+        energy_table((gpu.old_energy for gpu in gpus), "old_"),
+        energy_table((gpu.new_energy for gpu in gpus), "new_"),
+    )
+
+
+def change_table(comparison: Comparison) -> FieldTable:
+    """Return one row per change and GPU, largest effect first: times in ns."""
+    plain = fields_of(ChangeGroup, ("kind", "cause", "old_count", "new_count", "modules"))
+    rows = (
+        (*(getattr(group, item.name) for item in plain), change.gpu, old_ns, new_ns)
+        for group in comparison.groups
+        for change, old_ns, new_ns in zip(comparison.gpus, group.old_ns, group.new_ns, strict=True)
+    )
+    times = build_fields(("old_ns", "new_ns"), float)
+    return FieldTable(fields=(*plain, Field(name="gpu", kind=str), *times), rows=tuple(rows))

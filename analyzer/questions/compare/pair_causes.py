@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import group_by
 from ....formats.trace.tables import Phase, Precision
 from ...work.registry import family_of
 from ...work.work import Family
@@ -67,9 +68,7 @@ def explain_sizes(ledger: Ledger, batches: tuple[int | None, int | None]) -> Non
             pairs = sorted({*pairs, *filled})
             ledger.claim(ChangeKind.SIZE, f"{text}: {len(sized):,} ops scaled", pairs=pairs)
             return
-    by_name: dict[str, list[int]] = {}
-    for at in pairs:
-        by_name.setdefault(ledger.name(0, int(ledger.pairing.old[at])), []).append(at)
+    by_name = group_by(pairs, lambda at: ledger.name(0, int(ledger.pairing.old[at])))
     for name, found_pairs in sorted(by_name.items()):
         sizes = Counter(
             f"{change.before:,} → {change.after:,}" for at in found_pairs for change in ledger.differences[at].sizes
@@ -97,7 +96,7 @@ def _axis(ledger: Ledger, pairs: list[int], ratio: float, batches: tuple[int | N
             lengths.setdefault(axis, Counter())[change.before, change.after] += 1
     if not votes:
         return "sizes"
-    kind = "width" if weights else max(votes, key=lambda axis: (votes[axis] * _rank_weight(axis), axis))
+    kind = "width" if weights else max(votes, key=lambda axis: (votes[axis] * (1 if axis != "length" else 0), axis))
     if batches[0] and batches[1] and batches[1] / batches[0] == ratio:
         return f"batch {batches[0]:,} → {batches[1]:,}"
     if kind == _SPATIAL and "sequence length" in votes:
@@ -120,10 +119,6 @@ def _axis_of(dim: int, count: int) -> str:
     return "width" if dim == count - 1 else "size"
 
 
-def _rank_weight(axis: str) -> int:
-    return 1 if axis != "length" else 0
-
-
 def explain_layout(ledger: Ledger) -> None:
     """Explain elements that lie in another order, with the copies that this adds or saves."""
     pairs = [at for at in np.flatnonzero(ledger.open_pairs).tolist() if ledger.differences[at].layout]
@@ -144,9 +139,7 @@ def explain_layout(ledger: Ledger) -> None:
 def explain_rest(ledger: Ledger) -> None:
     """Explain what differs in other arguments, in kernels, and in order alone."""
     pairs = [at for at in np.flatnonzero(ledger.open_pairs).tolist() if ledger.differences[at].arguments]
-    by_name: dict[str, list[int]] = {}
-    for at in pairs:
-        by_name.setdefault(ledger.name(0, int(ledger.pairing.old[at])), []).append(at)
+    by_name = group_by(pairs, lambda at: ledger.name(0, int(ledger.pairing.old[at])))
     for name, found in sorted(by_name.items()):
         ledger.claim(ChangeKind.ARGUMENTS, f"{name} with other arguments", pairs=found)
     if ledger.old.is_timed and ledger.new.is_timed:

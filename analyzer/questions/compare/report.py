@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ...iteration.decision.electricity import Electricity
-from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.decision.electricity import Electricity, JobEnergy
 
 COMPARISON_FORMAT: Final = "wavecast.comparison"
 COMPARISON_VERSION: Final = "1.0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,8 +12,7 @@ from ....errors import InputError, OutputError
 from ...asking.command import WavecastCommand
 from ...asking.declared import options_of
 from ...asking.inputs import AskedIteration, AskedWindow, ExecutionTrace, Recover, TracePath
-from ...asking.output import OutputPath, screen_for, write_result
-from ...asking.progress import progress_on_stderr
+from ...asking.output import OutputPath, progress_on_stderr, screen_for, write_result
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -48,16 +47,7 @@ ENDINGS: Final = {
 @click.option(
     "--critical-path", "marks_path", is_flag=True, help="Mark the critical path's nodes and edges in a graph."
 )
-def convert(
-    source: Path,
-    output: Path | None,
-    form: str | None,
-    execution_trace: Path | None,
-    iteration: int | str | None,
-    window_ns: tuple[int | None, int | None] | None,
-    marks_path: bool,
-    recover: bool,
-) -> None:
+def convert(source: Path, output: Path | None, form: str | None, marks_path: bool, recover: bool, **asked: Any) -> None:
     """Convert the trace IN and write it to OUT, whole or not at all.
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
@@ -88,11 +78,13 @@ def convert(
         raise OutputError(f"{output or 'OUT'}: expected a name that ends in {' or '.join(ENDINGS[form])}")
     if marks_path and not is_graph:
         raise click.UsageError("--critical-path marks a graph: add --to graphml, dot or graph-json")
-    if (iteration is not None) + (window_ns is not None) + (execution_trace is not None) > 1:
+    iteration, execution_trace = asked["iteration"], asked.pop("execution_trace")
+    is_part = asked["window_ns"] is not None or (iteration is not None and not is_graph)
+    if [iteration, asked["window_ns"], execution_trace].count(None) < 2:
         raise click.UsageError("--iteration, --window and --execution-trace exclude each other")
     with progress_on_stderr("Reading the trace") as progress:
-        if window_ns is not None or (iteration is not None and not is_graph):
-            trace = load_trace(source, recover=recover, iteration=iteration, window_ns=window_ns, progress=progress)
+        if is_part:
+            trace = load_trace(source, recover=recover, progress=progress, **asked)
         else:
             trace = read_trace(source, execution_trace=execution_trace, joins=False, recover=recover, progress=progress)
         text = _draw_graph(trace, form, output, iteration, marks_path=marks_path) if is_graph else ""
@@ -121,7 +113,7 @@ def _draw_graph(trace: Trace, form: str, output: Path | None, iteration: int | s
     from ...page.terminal import draw_terminal
     from ...recorded.choice import ALL, choose_iteration
     from .api import graph, summarize
-    from .graph_files import GRAPH_WRITERS
+    from .page import GRAPH_WRITERS
 
     row = iteration if isinstance(iteration, int) else None
     if isinstance(iteration, str) and iteration != ALL:

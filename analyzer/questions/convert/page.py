@@ -1,10 +1,14 @@
-"""The graph in numbers, for people: nodes and edges by kind, and the critical path."""
+"""The graph in numbers, for people, and as files for other tools: GraphML, DOT, node-link JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from xml.sax.saxutils import escape, quoteattr
 
+from ....formats.trace.printable import clean_text, escape_json
+from ...graph.export.export import ON_PATH
 from ...graph.export.summary import GraphSummary, PathSummary, Stretch
 from ...page.columns import count_column, name_column, share_column, text_column, time_column
 from ...page.names import LONG_NAME_WIDTH, short_name
@@ -12,6 +16,9 @@ from ...page.page import Page, Passage, build_page, facts, notes
 from ...page.quantity import common_time_unit, format_count, format_time
 from ...page.sheet import Sheet
 from ..show.page import describe_gaps
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 NODE_WORDS: Final[Mapping[str, str]] = {
     "op": "framework ops",
@@ -64,7 +71,11 @@ def _facts(summary: GraphSummary) -> Iterator[tuple[str, str]]:
     nodes, edges = sum(summary.node_counts.values()), sum(summary.edge_counts.values())
     covered = "all that was recorded" if summary.iteration is None else f"iteration {summary.iteration}"
     yield "graph", f"{covered}: {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
-    yield "gaps", ", ".join(describe_gaps(_gaps(summary))) or "none known"
+    # Kernels without a launch are said once, where trace and graph count the same.
+    gaps = {**summary.trace_quality, **summary.graph_quality}
+    if gaps["kernels_without_launch"] == gaps["kernels_without_call"]:
+        del gaps["kernels_without_launch"]
+    yield "gaps", ", ".join(describe_gaps(gaps)) or "none known"
 
 
 def _path_blocks(summary: GraphSummary) -> Iterator[Passage | Sheet]:
@@ -74,14 +85,6 @@ def _path_blocks(summary: GraphSummary) -> Iterator[Passage | Sheet]:
     yield _path_sheet(summary, summary.path)
     yield _stretch_sheet(summary.stretches)
     yield notes(["Times add up to the iteration; what starts earlier than the rules say counts as negative."])
-
-
-def _gaps(summary: GraphSummary) -> dict[str, int]:
-    """Return every count of what is missing or guessed; kernels without a launch once, where both count the same."""
-    gaps = {**summary.trace_quality, **summary.graph_quality}
-    if gaps["kernels_without_launch"] == gaps["kernels_without_call"]:
-        del gaps["kernels_without_launch"]
-    return gaps
 
 
 def _count_sheet(title: str, counts: Mapping[str, int], words: Mapping[str, str]) -> Sheet:
@@ -126,3 +129,149 @@ def _stretch_sheet(shown: Sequence[Stretch]) -> Sheet:
         share_column("share", (item.share for item in shown), rank=1),
     )
     return Sheet(title="Longest stretches of it, by name", columns=columns)
+
+
+LABEL_WIDTH: Final = 48
+"""Characters of a name that DOT's labels show."""
+COLOURS: Final[Mapping[str, str]] = {
+    "op": "#dde6f0",
+    "launch": "#c9d7a7",
+    "sync": "#e8c07d",
+    "mark": "#d8d8d8",
+    "kernel": "#9ec5e8",
+    "memcpy": "#c8b4e0",
+    "memset": "#e0d4ee",
+    "collective": "#f2a7a0",
+}
+"""Fill of DOT's nodes by kind."""
+PATH_COLOUR: Final = "#c00000"
+_XML_TYPES: Final = {bool: "boolean", int: "long", float: "double", str: "string"}
+
+
+def draw_graph_json(network: nx.DiGraph[str]) -> str:
+    """Write node-link JSON, as `networkx.node_link_graph(document, edges="edges")` reads it."""
+    about = dict(network.graph)
+    head = {"format": about.pop("format"), "version": about.pop("version")}
+    lines = [
+        *(f"{_json(name)}:{_json(value)}," for name, value in head.items()),
+        '"directed":true,',
+        '"multigraph":false,',
+        f'"graph":{_json(about)},',
+        '"nodes":[',
+        *_with_commas(_json({"id": name, **known}) for name, known in network.nodes(data=True)),
+        "],",
+        '"edges":[',
+        *_with_commas(
+            _json({"source": source, "target": target, **known}) for source, target, known in network.edges(data=True)
+        ),
+        "]",
+    ]
+    return "{\n" + "\n".join(lines) + "\n}\n"
+
+
+def draw_graphml(network: nx.DiGraph[str]) -> str:
+    """Write GraphML, as Gephi, yEd and `networkx.read_graphml` read it."""
+    nodes, edges = list(network.nodes(data=True)), list(network.edges(data=True))
+    node_keys = _xml_keys("n", (known for _, known in nodes))
+    edge_keys = _xml_keys("e", (known for *_, known in edges))
+    about_keys = _xml_keys("g", (network.graph,))
+    lines = [
+        "<?xml version='1.0' encoding='utf-8'?>",
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
+        *_xml_declarations("graph", about_keys),
+        *_xml_declarations("node", node_keys),
+        *_xml_declarations("edge", edge_keys),
+        '<graph edgedefault="directed">',
+        _xml_data(network.graph, about_keys),
+        *(f"<node id={quoteattr(name)}>{_xml_data(known, node_keys)}</node>" for name, known in nodes),
+        *(
+            f"<edge source={quoteattr(source)} target={quoteattr(target)}>{_xml_data(known, edge_keys)}</edge>"
+            for source, target, known in edges
+        ),
+        "</graph>",
+        "</graphml>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def draw_dot(network: nx.DiGraph[str]) -> str:
+    """Write DOT, as Graphviz reads it: coloured by kind, the critical path in red where it is marked."""
+    lines = ["digraph wavecast {", 'node [shape=box, style=filled, fontname="sans-serif"];']
+    for name, known in network.nodes(data=True):
+        label = f"{name}\n{_short(known['name'])}"
+        shown = {"label": label, "fillcolor": COLOURS[known["kind"]], **known, **_path_style(known)}
+        lines.append(f"{_dot(name)} [{_dot_attributes(shown)}];")
+    for source, target, known in network.edges(data=True):
+        lines.append(f"{_dot(source)} -> {_dot(target)} [{_dot_attributes({**known, **_path_style(known)})}];")
+    return "\n".join([*lines, "}", ""])
+
+
+GRAPH_WRITERS: Final[Mapping[str, Callable[[nx.DiGraph[str]], str]]] = {
+    "graph-json": draw_graph_json,
+    "graphml": draw_graphml,
+    "dot": draw_dot,
+}
+
+
+def _json(value: Any) -> str:
+    import orjson
+
+    return escape_json(orjson.dumps(value)).decode()
+
+
+def _with_commas(items: Iterable[str]) -> Iterator[str]:
+    """Put a comma after every item but the last."""
+    previous: str | None = None
+    for item in items:
+        if previous is not None:
+            yield f"{previous},"
+        previous = item
+    if previous is not None:
+        yield previous
+
+
+def _xml_keys(prefix: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Return id and type of each attribute, in order of first appearance."""
+    keys: dict[str, tuple[str, str]] = {}
+    for known in rows:
+        if known.keys() <= keys.keys():
+            continue
+        for name, value in known.items():
+            keys.setdefault(name, (f"{prefix}{len(keys)}", _XML_TYPES[type(value)]))
+    return keys
+
+
+def _xml_declarations(owner: str, keys: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    for name, (identifier, kind) in keys.items():
+        yield f'<key id="{identifier}" for="{owner}" attr.name="{name}" attr.type="{kind}"/>'
+
+
+def _xml_data(known: Mapping[str, Any], keys: Mapping[str, tuple[str, str]]) -> str:
+    return "".join(f'<data key="{keys[name][0]}">{_xml_text(value)}</data>' for name, value in known.items())
+
+
+def _xml_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return escape(clean_text(value)) if isinstance(value, str) else str(value)
+
+
+@cache
+def _short(name: str) -> str:
+    return short_name(name, LABEL_WIDTH)
+
+
+def _path_style(known: Mapping[str, Any]) -> dict[str, str]:
+    return {"color": PATH_COLOUR, "penwidth": "2.5"} if known.get(ON_PATH) else {}
+
+
+def _dot_attributes(known: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_dot(value)}" for name, value in known.items())
+
+
+def _dot(value: Any) -> str:
+    """Return a quoted DOT string; only line breaks in labels stay."""
+    if not isinstance(value, str):
+        return f'"{str(value).lower()}"'
+    lines = (clean_text(line).replace("\\", "\\\\").replace('"', '\\"') for line in value.split("\n"))
+    return '"' + "\\n".join(lines) + '"'

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ....specs.gpu import Catalog
     from ...asking.answer import Tables
     from ...page.page import Page
-    from .links import OtherMachine
+    from .job import OtherMachine
     from .report import RanksReport
 
 
@@ -50,13 +50,12 @@ class JobReport(Report):
         from .activity import rank_activity
         from .charts import illustrate_ranks
 
-        return illustrate_ranks(self.report, rank_activity(self.traces, self.asked, self.report.waits))
+        return illustrate_ranks(self.page(), self.report, rank_activity(self.traces, self.asked, self.report.waits))
 
     def save_timeline(self, path: str | Path) -> None:
         """Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev."""
         from ....formats.perfetto.timeline import save_events
-        from .activity import rank_activity
-        from .timeline import rank_events
+        from .activity import rank_activity, rank_events
 
         save_events(rank_events(rank_activity(self.traces, self.asked, self.report.waits)), path)
 
@@ -67,7 +66,7 @@ class JobReport(Report):
         return draw_ranks_json(self.report)
 
     def _tables(self) -> Tables:
-        from ...page.table import table_of
+        from ...page.encoding import table_of
         from .page import rank_table
         from .report import CollectiveRow, JobRow
 
@@ -140,9 +139,7 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
         cluster=asked.cluster(named.catalog, as_names(asked.to)),
     )
     report = compare_ranks(
-        read,
-        question,
-        machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)],
+        read, question, machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)]
     )
     if passed_over:
         report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))
@@ -152,7 +149,7 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
 def _other_machine(text: str, catalog: Catalog) -> OtherMachine:
     """Return a machine by its name, or those of a TOML file."""
     from ....specs.cluster import Cluster, find_node, load_cluster
-    from .links import OtherMachine
+    from .job import OtherMachine
 
     is_file = text.lower().endswith(".toml")
     cluster = load_cluster(Path(text), catalog) if is_file else Cluster().placed(find_node(text, catalog))

@@ -14,7 +14,6 @@ from ...page.quantity import format_time
 from ...page.timeline.bars import lay_bars
 from ...page.vega import INK, OLIVE, ORANGE, PINK
 from .activity import RankActivity, RankState
-from .page import describe_ranks
 from .report import RankRow, RanksReport
 
 MOST_RANKS: Final = 32
@@ -42,10 +41,10 @@ _COLOURS: Final = {
 SEVERAL: Final = 2
 
 
-def illustrate_ranks(report: RanksReport, activity: RankActivity | None = None) -> Page:
-    """Put the comparison of ranks into words and charts; `activity` is what they do in the iteration."""
+def illustrate_ranks(page: Page, report: RanksReport, activity: RankActivity | None = None) -> Page:
+    """Return the page of compared ranks with charts; `activity` is what they do in the iteration."""
     drawn = [None, None] if activity is None else [_timeline_chart(activity, _device(report)), _waiting_chart(activity)]
-    return plot.place_charts(describe_ranks(report), lead=drawn, details=[_part_chart(report), _job_chart(report)])
+    return plot.place_charts(page, lead=drawn, details=[_part_chart(report), _job_chart(report)])
 
 
 def _device(report: RanksReport) -> str:

@@ -9,7 +9,7 @@ import click
 
 from ...asking.command import WavecastCommand, output_options, timeline_option, write_answer
 from ...asking.declared import options_of
-from ...asking.progress import progress_on_stderr
+from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import RanksOptions
 
@@ -33,22 +33,16 @@ def ranks(traces: tuple[str, ...], form: str | None, output: Path | None, timeli
       wavecast ranks rank0.json.gz rank1.json.gz --to h100 -o ranks.json
       wavecast ranks traces/ --to-node p4d.24xlarge --to-node my-cluster.toml
     """
+    from ....formats.files.destinations import check_destinations
+    from ..batch.inputs import find_inputs
     from .api import ranks as compare
 
-    _check_destinations(traces, {"-o": output, "--timeline": timeline})
+    named = {label: path for label, path in (("-o", output), ("--timeline", timeline)) if path is not None}
+    if named:
+        found = find_inputs(traces).inputs
+        check_destinations(named, {item.name: item.location for item in found if not item.in_archive})
     with progress_on_stderr("Reading the traces") as progress:
         report = compare(traces, progress=progress, **asked)
     if timeline is not None:
         report.save_timeline(timeline)
     write_answer(report, form, output)
-
-
-def _check_destinations(traces: tuple[str, ...], outputs: dict[str, Path | None]) -> None:
-    """Raise OutputError where a rank's file would be written over."""
-    from ....formats.files.destinations import check_destinations
-    from ..batch.inputs import find_inputs
-
-    named = {label: path for label, path in outputs.items() if path is not None}
-    if named:
-        found = find_inputs(traces).inputs
-        check_destinations(named, {item.name: item.location for item in found if not item.in_archive})

@@ -15,24 +15,27 @@ from ....specs.nodes import Node
 from ...recorded.host_ranks import is_host_rank
 from ...recorded.waiting import align_ranks
 from ...replay.joint import JointReplay
-from .causes import explain_straggler
 from .hosts import compare_hosts
 from .job import (
     JobQuestion,
+    MovedTransfers,
+    OtherMachine,
     RankJob,
     all_spans_of,
     analyse_job,
     begins_of,
+    find_machine,
     modelled_transfer,
+    move_transfers,
     replay_job,
     spans_of,
 )
-from .links import MovedTransfers, OtherMachine, find_machine, move_transfers
 from .report import JobRow, RankRow, RanksReport, Straggler
 from .rows import (
     SharedTimes,
     check_clocks,
     collective_rows,
+    explain_straggler,
     interval_of,
     last_and_caused,
     loading_of,
@@ -192,7 +195,9 @@ def _job_row(job: RankJob, column: int | None) -> JobRow:
     low, high = spans[slowest] * sides[:, 0].min(), spans[slowest] * sides[:, 1].max()
     counts = Counter(job.gpus[item].name for item in job.sources)
     return JobRow(
-        gpu=name_gpus(counts) if column is None else job.gpus[column].name,
+        gpu=", ".join(f"{count} × {name}" for name, count in counts.most_common())
+        if column is None
+        else job.gpus[column].name,
         iteration_ns=float(spans[slowest]),
         low_ns=None if np.isnan(low) else float(low),
         high_ns=None if np.isnan(high) else float(high),
@@ -238,11 +243,6 @@ def _unmoved(moved: Sequence[MovedTransfers]) -> tuple[str, ...]:
         f"{count:,} collectives that ranks share do not say how much they move: in another machine they take as long "
         "as recorded",
     )
-
-
-def name_gpus(counts: Counter[str]) -> str:
-    """Return unequal GPUs in words, the most first."""
-    return ", ".join(f"{count} × {name}" for name, count in counts.most_common())
 
 
 def _warnings(job: RankJob) -> tuple[str, ...]:

@@ -17,13 +17,14 @@ from ...recorded.waiting import AlignedRanks, align_ranks
 from ...replay.host_job import HostRank, replay_hosts
 from ...replay.host_steps import host_rank
 from ...replay.iterations import iteration_rows
-from .causes import explain_straggler
 from .report import RankRow, RanksReport, Straggler
 from .rows import (
     SharedTimes,
     check_clocks,
+    choose_on_ranks,
     collective_rows,
     covered_ns,
+    explain_straggler,
     interval_of,
     last_and_caused,
     loading_of,
@@ -31,7 +32,6 @@ from .rows import (
     wait_rows,
     worst_of,
 )
-from .windows import choose_on_ranks
 
 _CPU = "CPU"
 _MOST_ITERATIONS: Final = 16

@@ -1,4 +1,4 @@
-"""The ranks of a job, analysed on the same GPUs, and replayed together: as recorded, on other GPUs, without some."""
+"""The ranks of a job, analysed on the same GPUs, and replayed together: as recorded, elsewhere, without some."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import build_fleet
-from ....specs.gpu import Catalog, Gpu
+from ....specs.gpu import Catalog, Gpu, listed_name
+from ....specs.nodes import Node
 from ...graph.graph import Graph
 from ...iteration.analyze import run_analysis
 from ...iteration.result import Analysis
@@ -71,7 +72,9 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
         raise InputError(
             f"the ranks' files hold {', '.join(map(str, sorted(counts)))} iterations: record the same ones on each rank"
         )
-    targets = _targets(traces, asked)
+    known = [asked.source or first_known_gpu(asked.catalog, trace) for trace in traces]
+    found = {gpu.name: gpu for gpu in (*asked.targets, *known) if gpu is not None}
+    targets = list(found.values())
     results: list[Analysis] = []
     for trace in traces:
         iteration = asked.iteration
@@ -89,20 +92,13 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
         results=tuple(results),
         aligned=aligned,
         cluster=asked.cluster,
-        sources=tuple(names.index(origin_of(result).name) for result in results),
+        sources=tuple(names.index(_origin_of(result).name) for result in results),
         inside=inside,
         joined=join_ranks(
             [result.graph for result in results],
             [_nodes_of(result.graph, aligned.kernel[:, at]) for at, result in enumerate(results)],
         ),
     )
-
-
-def _targets(traces: Sequence[Trace], asked: JobQuestion) -> list[Gpu]:
-    """Return what is asked for, and all GPUs that ranks ran on."""
-    known = [asked.source or first_known_gpu(asked.catalog, trace) for trace in traces]
-    found = {gpu.name: gpu for gpu in (*asked.targets, *known) if gpu is not None}
-    return list(found.values())
 
 
 def _analyse_rank(trace: Trace, asked: JobQuestion, targets: Sequence[Gpu], iteration: int | str | None) -> Analysis:
@@ -117,7 +113,7 @@ def _analyse_rank(trace: Trace, asked: JobQuestion, targets: Sequence[Gpu], iter
     )
 
 
-def origin_of(result: Analysis) -> Gpu:
+def _origin_of(result: Analysis) -> Gpu:
     """Return the GPU that was measured. Raises InputError where the iteration holds no kernels."""
     if result.origin is None:
         raise InputError("the iteration holds no GPU kernels: ranks are compared by the times of their collectives")
@@ -129,7 +125,7 @@ def _check_gpus(aligned: AlignedRanks, results: Sequence[Analysis]) -> None:
     names = [[gpu.name for gpu in result.prediction.fleet.gpus] for result in (results[0], results[-1])]
     if names[0] != names[1]:
         raise InputError(
-            f"rank {aligned.ranks[len(results) - 1]} ran on {origin_of(results[-1]).name}, of which its file's first "
+            f"rank {aligned.ranks[len(results) - 1]} ran on {_origin_of(results[-1]).name}, of which its file's first "
             f"device tells nothing: name the ranks' GPU with {parameter('from')}"
         )
 
@@ -188,7 +184,7 @@ def modelled_transfer(job: RankJob) -> Floats:
         open_ = np.flatnonzero(takes_part if job.is_mixed else takes_part & np.isnan(found))
         if not len(open_):
             continue
-        workload, gpus = result.workload, [origin_of(result)]
+        workload, gpus = result.workload, [_origin_of(result)]
         fleet = build_fleet(gpus, job.cluster.nodes_of(gpus))
         times = model_times(assign_rows(as_recorded(workload), result.library), len(workload.op), fleet, result.library)
         high = times.time_ns[:, 0] * np.exp(times.half_width[:, 0]) * workload.op_share
@@ -225,3 +221,76 @@ def begins_of(job: RankJob) -> Floats:
         table, index = host_steps(result.recorded.trace.iterations), result.window.index
         found.append(0.0 if index is None else float(table.cpu_start_ns[index]))
     return np.array(found) - job.aligned.clock_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherMachine:
+    """Hold a machine to which the ranks' own GPUs are moved, as it was asked for."""
+
+    asked: str
+    cluster: Cluster
+    """With a machine for each GPU that it says something of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MovedTransfers:
+    """Hold what c shared collectives' transfers take in another machine, ns."""
+
+    usual_ns: Floats
+    low_ns: Floats
+    """Ends of their 90 % intervals."""
+    high_ns: Floats
+    unknown_count: int
+    """Collectives of the iteration whose transfer stays as recorded, since their sizes were not."""
+
+
+def find_machine(job: RankJob, other: OtherMachine) -> Node:
+    """Return the machine for the job's GPUs.
+
+    Raises InputError where ranks ran on unequal GPUs, and for a machine of other GPUs.
+    """
+    if job.is_mixed:
+        raise InputError(f"{other.asked}: the ranks ran on unequal GPUs, which no one machine holds: leave it out")
+    gpu = _origin_of(job.results[0])
+    node = other.cluster.nodes.get(listed_name(gpu))
+    if node is None:
+        held = ", ".join(other.cluster.nodes)
+        raise InputError(
+            f"{other.asked} holds {held}, the ranks ran on {gpu.name}: name a machine of theirs, or {parameter('to')}"
+        )
+    return node
+
+
+def move_transfers(job: RankJob, node: Node, moving_ns: Floats) -> MovedTransfers:
+    """Return the transfers, [c], changed as the model of links says of `node` and the machine that was recorded.
+
+    `moving_ns` is what of them the recorded links took; what a kernel has beyond that is waiting, and stays. Ends are
+    the model's in either machine, independent of each other; none where it says the same of both.
+    """
+    ratio, width = np.full(len(moving_ns), np.nan), np.zeros(len(moving_ns))
+    for at, result in enumerate(job.results):
+        open_ = np.flatnonzero((job.aligned.kernel[:, at] >= 0) & np.isnan(ratio))
+        if len(open_):
+            row = at_rows(result.workload.row_of, job.aligned.kernel[open_, at])
+            one, half = _changes(job, result, node)
+            ratio[open_], width[open_] = at_rows(one, row, np.nan), at_rows(half, row, 0.0)
+    rest, known = job.aligned.transfer_ns - moving_ns, np.where(np.isnan(ratio), 1.0, ratio)
+    return MovedTransfers(
+        usual_ns=moving_ns * known + rest,
+        low_ns=moving_ns * known * np.exp(-width) + rest,
+        high_ns=moving_ns * known * np.exp(width) + rest,
+        unknown_count=int((np.isnan(ratio) & job.inside).sum()),
+    )
+
+
+def _changes(job: RankJob, result: Analysis, node: Node) -> tuple[Floats, Floats]:
+    """Return by how much longer each row of a rank's workload takes in another machine, and the half-width of that."""
+    gpu, workload = _origin_of(result), result.workload
+    rows = assign_rows(as_recorded(workload), result.library)
+    before, after = (
+        model_times(rows, len(workload.op), build_fleet([gpu], [place]), result.library)
+        for place in (job.cluster.node_of(gpu), node)
+    )
+    ratio = after.time_ns[:, 0] / before.time_ns[:, 0]
+    width = np.hypot(before.half_width[:, 0], after.half_width[:, 0])
+    return ratio, np.where(np.isnan(width) | (ratio == 1.0), 0.0, width)

@@ -10,7 +10,7 @@ from typing import Final
 from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
-from ...page.encoding import encode_json
+from ...page.encoding import FieldTable, encode_json, table_of
 from ...page.page import Page, build_page, facts, join_passages, notes, opening, warnings
 from ...page.quantity import (
     ABSENT,
@@ -22,7 +22,6 @@ from ...page.quantity import (
     format_time_within,
 )
 from ...page.sheet import Sheet, drop_empty_columns
-from ...page.table import FieldTable, table_of
 from .report import RankRow, RanksReport, Straggler
 
 RANKS_FORMAT: Final = "wavecast.ranks"
@@ -62,7 +61,11 @@ def _sentences(report: RanksReport) -> Iterator[str]:
         more = format_count(report.more_straggler_count, "more rank")
         yield f"{more}, in the column `is waited for`, keep others waiting for less."
     if len({row.gpu for row in report.ranks}) > 1:
-        yield from _unequal(report)
+        counts = Counter(clean_text(row.gpu) for row in report.ranks)
+        found = {clean_text(row.gpu): row for row in report.jobs if not row.is_source}
+        times = [f"{format_time(found[name].iteration_ns)} on {name} alone" for name in counts if name in found]
+        names = ", ".join(f"{count} × {name}" for name, count in counts.most_common())
+        yield f"The ranks ran on unequal GPUs, {names}; the iteration would take {' and '.join(times)}."
 
 
 def _without(report: RanksReport, item: Straggler) -> str:
@@ -70,15 +73,6 @@ def _without(report: RanksReport, item: Straggler) -> str:
         return f"Without that, the iteration would take as long, {format_time(item.without_ns)}."
     time = format_time_within(item.without_ns, item.without_low_ns, item.without_high_ns)
     return f"Without that, the iteration would take {time} instead of {format_time(report.iteration_ns)}."
-
-
-def _unequal(report: RanksReport) -> Iterator[str]:
-    """Say what the job takes where all ranks have one of their GPUs."""
-    counts = Counter(clean_text(row.gpu) for row in report.ranks)
-    found = {clean_text(row.gpu): row for row in report.jobs if not row.is_source}
-    times = [f"{format_time(found[name].iteration_ns)} on {name} alone" for name in counts if name in found]
-    names = ", ".join(f"{count} × {name}" for name, count in counts.most_common())
-    yield f"The ranks ran on unequal GPUs, {names}; the iteration would take {' and '.join(times)}."
 
 
 def _facts(report: RanksReport) -> Iterator[tuple[str, str]]:

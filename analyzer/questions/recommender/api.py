@@ -15,7 +15,7 @@ from ...asking.choice import GPU_NAMES
 from ...asking.declared import HelpPart, asks, declare, option
 from ...asking.inputs import AskedLookups, GpuFile
 from ...asking.machines import GlobalBatch, Machines
-from ...asking.power import Power
+from ...asking.prices import Power
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RecommenderAnswer(Report):
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/recommenders.md has its layout."""
-        from .records import draw_recommender_json
+        from .page import draw_recommender_json
 
         return draw_recommender_json(self.report)
 
@@ -49,7 +49,7 @@ class RecommenderAnswer(Report):
         save_trace(self.report.trace, path)
 
     def _tables(self) -> Tables:
-        from .records import recommender_table
+        from .page import recommender_table
 
         return {"gpus": lambda: recommender_table(self.report)}
 
@@ -73,10 +73,7 @@ class RecommenderOptions(GlobalBatch, Machines, Power, GpuFile, AskedLookups):
         type=click.Choice(("time", "energy")),
     )
     gpus: int | None = option(
-        HelpPart.MANY,
-        "How many GPUs. Default: what FILE says.",
-        type=click.IntRange(min=1, max=1024),
-        metavar="N",
+        HelpPart.MANY, "How many GPUs. Default: what FILE says.", type=click.IntRange(min=1, max=1024), metavar="N"
     )
 
 
@@ -94,17 +91,15 @@ def recommender(description: str | Path, asked: RecommenderOptions) -> Recommend
     """
     from ...models.library import load_library
     from ...work.indices import read_indices
-    from .description import read_recommender
     from .report import report_recommender
+    from .sizes import read_recommender
 
     named = find_named(as_names(asked.to), None, asked.gpu_file)
     if not named.targets:
         raise InputError(f"{parameter('to')} says on which GPUs: add {parameter('to', 'h100sxm')}")
     sizes, training = read_recommender(Path(description))
     training = replace(
-        training,
-        gpus=asked.gpus or training.gpus,
-        global_batch=asked.global_batch or training.global_batch,
+        training, gpus=asked.gpus or training.gpus, global_batch=asked.global_batch or training.global_batch
     )
     if training.global_batch < training.gpus:
         raise InputError(

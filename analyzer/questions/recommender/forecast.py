@@ -91,7 +91,7 @@ def replay_recommender(
     trace: Trace, training: Training, gpus: Sequence[Gpu], library: Library, *, nodes: Sequence[Node] | None = None
 ) -> RecommenderForecast:
     """Predict and replay what `write_iteration` wrote."""
-    timed = synthesize_timeline(trace, host_costs_of(training.host))
+    timed = synthesize_timeline(trace, _host_costs_of(training.host))
     workload = shape_workload(timed)
     kind = iteration_kind(workload, timed.meta, is_compiled=False)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
@@ -105,7 +105,19 @@ def replay_recommender(
     slowest = STRAGGLING * np.sqrt(2.0 * np.log(training.gpus))
     parts[RecommenderPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
-    log_width = _log_width(parts, prediction, workload, step_ns)
+    # The half-width of the 90 % interval, natural log, [m]. Errors of kernels, links, host and stragglers are
+    # independent of each other.
+    tables = workload.is_family(Family.EMBEDDING)
+    links = workload.is_family(Family.COLLECTIVE)
+    spread = (
+        parts[RecommenderPart.TABLES] * _width(prediction, workload, tables, TABLES_LOG_WIDTH),
+        parts[RecommenderPart.DENSE] * _width(prediction, workload, ~tables & ~links, NO_INTERVAL_LOG_WIDTH),
+        (parts[RecommenderPart.VECTORS] + parts[RecommenderPart.GRADIENTS])
+        * _width(prediction, workload, links, NO_INTERVAL_LOG_WIDTH),
+        parts[RecommenderPart.HOST] * unknown_host_half_width(),
+        parts[RecommenderPart.STRAGGLERS],
+    )
+    log_width = np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))
     return RecommenderForecast(
         gpus=tuple(gpus),
         step_ns=step_ns,
@@ -117,18 +129,13 @@ def replay_recommender(
     )
 
 
-def host_costs_of(host: HostWork) -> HostCosts:
+def _host_costs_of(host: HostWork) -> HostCosts:
     """Return what the host takes for each kernel: of a graph nothing, of C++ a launch, of eager PyTorch all it does."""
     costs = load_host_costs()
     if host is HostWork.EAGER:
         return costs
     bare = replace(
-        costs,
-        op_ns={},
-        family_op_ns={},
-        other_op_ns=0.0,
-        custom_op_ns=0.0,
-        lead_ns=dict.fromkeys(costs.lead_ns, 0.0),
+        costs, op_ns={}, family_op_ns={}, other_op_ns=0.0, custom_op_ns=0.0, lead_ns=dict.fromkeys(costs.lead_ns, 0.0)
     )
     return bare if host is HostWork.NATIVE else replace(bare, launch_ns=GRAPH_NODE_NS)
 
@@ -169,26 +176,6 @@ def _parts_of_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
     op = at_rows(trace.kernels.op, np.where(nodes.is_gpu, nodes.row, -1))
     found = np.append(of_op, dense)[op]
     return np.asarray(np.where(nodes.kind == NodeKind.COLLECTIVE, found, np.minimum(found, dense)))
-
-
-def _log_width(
-    parts: Mapping[RecommenderPart, Floats], prediction: Prediction, workload: GpuWorkload, step_ns: Floats
-) -> Floats:
-    """Return the half-width of the 90 % interval, natural log, [m].
-
-    Errors of kernels, links, host and stragglers are independent of each other.
-    """
-    tables = workload.is_family(Family.EMBEDDING)
-    links = workload.is_family(Family.COLLECTIVE)
-    spread = (
-        parts[RecommenderPart.TABLES] * _width(prediction, workload, tables, TABLES_LOG_WIDTH),
-        parts[RecommenderPart.DENSE] * _width(prediction, workload, ~tables & ~links, NO_INTERVAL_LOG_WIDTH),
-        (parts[RecommenderPart.VECTORS] + parts[RecommenderPart.GRADIENTS])
-        * _width(prediction, workload, links, NO_INTERVAL_LOG_WIDTH),
-        parts[RecommenderPart.HOST] * unknown_host_half_width(),
-        parts[RecommenderPart.STRAGGLERS],
-    )
-    return np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))
 
 
 def _width(prediction: Prediction, workload: GpuWorkload, chosen: Mask, otherwise: float) -> Floats:

@@ -1,4 +1,4 @@
-"""A recommender's iteration on types of GPUs in words and a sheet."""
+"""A recommender's iteration on types of GPUs in words and a sheet, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import Final
 
 from ....formats.trace.printable import clean_text
 from ...page.columns import number_column, text_column, time_column
-from ...page.energy import describe_energy, energy_columns, energy_note
+from ...page.encoding import FieldTable, attributes, encode_json, join_tables, table_of, table_of_keys
+from ...page.energy import describe_energy, energy_columns, energy_note, energy_record, energy_table
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import (
-    common_time_unit,
-    format_bytes,
-    format_count,
-    format_time_within,
-    percent,
-)
+from ...page.quantity import common_time_unit, format_bytes, format_count, format_time_within, percent
 from ...page.sheet import Sheet
 from .forecast import RecommenderPart
-from .report import RecommenderReport, RecommenderRow
+from .report import RECOMMENDER_FORMAT, RECOMMENDER_VERSION, RecommenderReport, RecommenderRow
 from .sizes import HostWork, TableLayout
 
 TITLES: Final = {
@@ -104,3 +99,39 @@ def _warnings(report: RecommenderReport) -> Iterator[str]:
             )
     for gpu, reason in report.left_out:
         yield f"{clean_text(gpu)} left out: {reason}"
+
+
+_ROW = (
+    "gpu", "node", "gpus_per_node", "step_ns", "step_low_ns", "step_high_ns", "samples_per_s", "table_bytes",
+    "gpu_memory_bytes",
+)  # fmt: skip
+_PARTS = {f"{part.name.lower()}_ns": part for part in RecommenderPart}
+
+
+def draw_recommender_json(report: RecommenderReport) -> str:
+    """Write a recommender's iteration as JSON: times in ns, sizes in bytes."""
+    training = attributes(report.training) | {"indices": str(report.training.indices)}
+    del training["gpus_per_node"]
+    return encode_json(
+        {
+            "format": RECOMMENDER_FORMAT,
+            "version": RECOMMENDER_VERSION,
+            "model": report.sizes,
+            "training": training,
+            "gpus": [
+                attributes(row, (*_ROW, "fits"))
+                | {"parts_ns": {name: row.parts_ns[part] for name, part in _PARTS.items()}}
+                | {"energy": energy_record(row.energy)}
+                for row in report.rows
+            ],
+        }
+    )
+
+
+def recommender_table(report: RecommenderReport) -> FieldTable:
+    """Return a row per type of GPU."""
+    return join_tables(
+        table_of(report.rows, RecommenderRow, _ROW),
+        table_of_keys((row.parts_ns for row in report.rows), _PARTS),
+        energy_table(row.energy for row in report.rows),
+    )

@@ -67,7 +67,18 @@ def place_tables(sizes: RecommenderSizes, training: Training) -> HeldTables:
     if training.layout is TableLayout.HYBRID:
         return _hybrid(sizes, training)
     if training.layout is TableLayout.LOCALIZED:
-        return _localized(sizes, training)
+        dealt = [list(_tables(sizes))[at :: training.gpus] for at in range(training.gpus)]
+        most = max(dealt, key=lambda tables: sum(pooling for _, pooling in tables))
+        parts = tuple(_whole(table, training.global_batch, training) for table in most)
+        taken = training.batch * len(sizes.table_rows)
+        return HeldTables(
+            parts=_joined(parts),
+            copies=None,
+            sent=training.global_batch * len(most),
+            taken=taken,
+            touched_copies=0,
+            held_rows=max(sum(rows for rows, _ in tables) for tables in dealt),
+        )
     return _collection(sizes, training)
 
 
@@ -106,21 +117,6 @@ def _hybrid(sizes: RecommenderSizes, training: Training) -> HeldTables:
         taken=sent,
         touched_copies=ceil(touched),
         held_rows=sum(part.rows for part in (*parts, *copies)),
-    )
-
-
-def _localized(sizes: RecommenderSizes, training: Training) -> HeldTables:
-    dealt = [list(_tables(sizes))[at :: training.gpus] for at in range(training.gpus)]
-    most = max(dealt, key=lambda tables: sum(pooling for _, pooling in tables))
-    parts = tuple(_whole(table, training.global_batch, training) for table in most)
-    taken = training.batch * len(sizes.table_rows)
-    return HeldTables(
-        parts=_joined(parts),
-        copies=None,
-        sent=training.global_batch * len(most),
-        taken=taken,
-        touched_copies=0,
-        held_rows=max(sum(rows for rows, _ in tables) for tables in dealt),
     )
 
 

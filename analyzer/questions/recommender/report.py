@@ -11,14 +11,12 @@ from ....formats.trace.tables import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
-from ...iteration.decision.electricity import Electricity
-from ...iteration.decision.job_energy import JobEnergy, whole_machines
-from ...iteration.decision.selection import ENERGY, TIME
+from ...iteration.decision.amounts import ENERGY, TIME
+from ...iteration.decision.electricity import Electricity, JobEnergy, whole_machines
 from ...models.library import Library
-from .description import on_machines
 from .forecast import RecommenderForecast, RecommenderPart, replay_recommender
 from .placement import FLOAT_BYTES, GB, place_tables
-from .sizes import MEMORY_SHARE, RecommenderSizes, Training
+from .sizes import MEMORY_SHARE, RecommenderSizes, Training, on_machines
 from .write import ADAGRAD, write_iteration
 
 RECOMMENDER_FORMAT: Final = "wavecast.recommender"

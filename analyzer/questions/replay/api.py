@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from ....errors import InputError, parameter
 from ...asking.answer import Report, trace_name
+from ...asking.declared import asks
+from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover
 from ...asking.keywords import check_iteration, checks_kinds
-from ...asking.question import find_one, read_catalog, read_trace
+from ...asking.question import find_one, read_trace
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Catalog, Gpu
     from ...asking.answer import Tables
     from ...page.page import Page
-    from ...page.timeline.bars import Excerpt
     from ...recorded.choice import IterationChoice
     from ...replay.fidelity import Fidelity
 
@@ -54,12 +53,12 @@ class ReplayReport(Report):
 
     def illustrated_page(self) -> Page:
         """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
-        from ...iteration.own_timeline import lay_out_rules
+        from ...iteration.gpu_replay import lay_out_rules
         from ...recorded.recording import choose_recording
         from .charts import illustrate_replay
 
         timeline = lay_out_rules(choose_recording(self.trace, self.asked), self.gpu)
-        return illustrate_replay(self.fidelity, name=self.name, timeline=timeline)
+        return illustrate_replay(self.page(), self.fidelity, timeline)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
@@ -78,10 +77,14 @@ class ReplayReport(Report):
         from ....formats.files.open import write_atomic
         from ...iteration.analyze import run_analysis
         from ...iteration.gpu_replay import lay_out, replay_on
+        from ...page.timeline.bars import Excerpt
         from ...page.timeline.figure import chart_figure
         from ...page.vega import draw_picture
 
-        excerpt = None if stretch_ms is None else _excerpt(stretch_ms)
+        excerpt = None
+        if stretch_ms is not None:
+            check_stretch(stretch_ms)
+            excerpt = Excerpt(start_ns=round(stretch_ms[0] * 1e6), end_ns=round(stretch_ms[1] * 1e6))
         target = self.gpu if to is None else find_one(self.catalog, to)
         targets = [] if target is None else [target]
         result = run_analysis(self.trace, self.catalog, targets=targets, source=self.gpu, iteration=self.asked)
@@ -108,17 +111,13 @@ class ReplayReport(Report):
         return f"of {found} of {self.name}: within {format_error(self.worst_error_ratio)} of the recording"
 
 
-@checks_kinds
-def replay(
-    trace: str | Path | Trace,
-    *,
-    source: str | None = None,
-    gpu_file: str | Path | None = None,
-    iteration: int | str | None = None,
-    captures: Sequence[str | Path] = (),
-    recover: bool = False,
-    progress: Progress | None = None,
-) -> ReplayReport:
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(AskedIteration, AskedSource, Captures, Recover):
+    """Hold what may be asked of a replay."""
+
+
+@asks(ReplayOptions)
+def replay(trace: str | Path | Trace, asked: ReplayOptions) -> ReplayReport:
     """Replay a recording with its own measured times and compare: each iteration, or the one that is asked for.
 
     Keywords mean what the options of `replay` of the same names do. Raises InputError for what cannot be read, or holds
@@ -133,21 +132,21 @@ def replay(
     from ...recorded.recording import choose_recording
     from ...replay.fidelity import check_fidelity
 
-    asked = check_iteration(iteration)
-    read = read_trace(trace, captures=captures, recover=recover, progress=progress)
-    catalog = read_catalog(gpu_file)
-    measured = first_known_gpu(catalog, read) if source is None else find_one(catalog, source)
-    chosen = choose_recording(read, asked)
+    iteration = check_iteration(asked.iteration)
+    read = read_trace(trace, captures=asked.captures, recover=asked.recover, progress=asked.progress)
+    named = asked.named()
+    measured = named.source or first_known_gpu(named.catalog, read)
+    chosen = choose_recording(read, iteration)
     refuse_capture(chosen.trace, chosen.window)
-    fidelity = check_fidelity(chosen.trace, measured, iteration=None if asked is None else chosen.choice.index)
+    fidelity = check_fidelity(chosen.trace, measured, iteration=None if iteration is None else chosen.choice.index)
     return ReplayReport(
         name=trace_name(trace),
         fidelity=fidelity,
         trace=read,
-        catalog=catalog,
+        catalog=named.catalog,
         gpu=measured,
-        choice=None if asked is None else chosen.choice,
-        asked=asked,
+        choice=None if iteration is None else chosen.choice,
+        asked=iteration,
     )
 
 
@@ -160,10 +159,3 @@ def check_stretch(stretch_ms: tuple[float, float]) -> None:
         raise InputError(
             f"{parameter('stretch', f'{begin:g}')} {end:g}: it ends before it starts; give FROM and TO in ms"
         )
-
-
-def _excerpt(stretch_ms: tuple[float, float]) -> Excerpt:
-    from ...page.timeline.bars import Excerpt
-
-    check_stretch(stretch_ms)
-    return Excerpt(start_ns=round(stretch_ms[0] * 1e6), end_ns=round(stretch_ms[1] * 1e6))

@@ -12,16 +12,14 @@ from ...page.plot import BAD, BUSY_COLOURS, GOOD
 from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from ...page.timeline.chart import chart_timeline
 from ...replay.fidelity import Fidelity, ReplayedIteration
-from ...timeline.notes import FAMILIES
-from ...timeline.slices import Timeline
-from .page import describe_replay
+from ...timeline.slices import FAMILIES, Timeline
 
 MOST_ITERATIONS: Final = 30
 PERCENTILE: Final = 95
 
 
-def illustrate_replay(fidelity: Fidelity, *, name: str, timeline: Timeline | None = None) -> Page:
-    """Put a replay into words and charts; `timeline` is the recording's above that of its replay by rules alone."""
+def illustrate_replay(page: Page, fidelity: Fidelity, timeline: Timeline | None = None) -> Page:
+    """Return a replay's page with charts; `timeline` is the recording's above that of its replay by rules alone."""
     iterations = fidelity.iterations
     worst = max(iterations, key=lambda item: abs(_error(item) or 0.0), default=None)
     error = None if worst is None else _error(worst)
@@ -34,7 +32,7 @@ def illustrate_replay(fidelity: Fidelity, *, name: str, timeline: Timeline | Non
             _shift_chart(timeline),
         ]
     return plot.place_charts(
-        describe_replay(fidelity, name=name),
+        page,
         headline=f"Replay of {format_count(len(iterations), 'iteration')} with its own times: {told}",
         lead=[_error_chart(iterations), _cause_chart(iterations)],
         details=timelines,

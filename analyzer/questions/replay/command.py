@@ -8,32 +8,22 @@ from typing import Any
 import click
 
 from ....errors import InputError
-from ...asking.command import (
-    FAILED_EXIT_CODE,
-    WavecastCommand,
-    check_max_error,
-    max_error_option,
-    output_options,
-)
-from ...asking.completion import complete_gpu_names
+from ...asking import command
+from ...asking.choice import complete_gpu_names
 from ...asking.declared import options_of
-from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover, trace_argument
-from ...asking.output import OutputPath, choose_format, screen_for, write_result
-from ...asking.progress import progress_on_stderr
+from ...asking.inputs import trace_argument
+from ...asking.output import OutputPath, progress_on_stderr
 from ...page.formats import REPORT_FORMATS
-from .api import check_stretch
+from .api import ReplayOptions, check_stretch
 
 
-@click.command("replay", cls=WavecastCommand)
+@click.command("replay", cls=command.WavecastCommand)
 @trace_argument
 @options_of(
-    AskedIteration,
-    AskedSource,
-    Captures,
-    Recover,
+    ReplayOptions,
     iteration="Compare this iteration alone: its number, median, longest, or all as one. Default: each one.",
 )
-@max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
+@command.max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
 @click.option(
     "--figure",
     type=OutputPath(path_type=Path),
@@ -53,7 +43,7 @@ from .api import check_stretch
     metavar="FROM TO",
     help="Draw this stretch of the iteration only, in ms.",
 )
-@output_options(*REPORT_FORMATS)
+@command.output_options(*REPORT_FORMATS)
 @click.pass_context
 def replay(
     context: click.Context,
@@ -61,11 +51,9 @@ def replay(
     trace: Path,
     max_error_percent: float | None,
     figure: Path | None,
-    target: str | None,
-    stretch: tuple[float, float] | None,
     form: str | None,
     output: Path | None,
-    **options: Any,
+    **asked: Any,
 ) -> None:
     """Replay the iterations of TRACE with their own measured times and compare.
 
@@ -83,17 +71,18 @@ def replay(
     """
     from .api import replay as replay_trace
 
-    check_max_error(max_error_percent)
-    if figure is None and (stretch is not None or target is not None):
+    command.check_max_error(max_error_percent)
+    target, stretch_ms = asked.pop("target"), asked.pop("stretch")
+    if figure is None and (stretch_ms is not None or target is not None):
         raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
-    if stretch is not None:
-        check_stretch(stretch)
+    if stretch_ms is not None:
+        check_stretch(stretch_ms)
     with progress_on_stderr("Reading the trace") as progress:
-        report = replay_trace(trace, **options, progress=progress)
+        report = replay_trace(trace, **asked, progress=progress)
     if figure is not None:
-        report.save_figure(figure, to=target, stretch_ms=stretch)
-    write_result(report.draw(choose_format(form, output), screen_for(output)), output)
+        report.save_figure(figure, to=target, stretch_ms=stretch_ms)
+    command.write_answer(report, form, output)
     worst_percent = 100 * report.worst_error_ratio
     if max_error_percent is not None and worst_percent > max_error_percent:
         click.echo(f"Error: the replay is off by {worst_percent:.2f} %, more than {max_error_percent:g} %", err=True)
-        context.exit(FAILED_EXIT_CODE)
+        context.exit(command.FAILED_EXIT_CODE)

@@ -9,11 +9,10 @@ from typing import Final
 from ....formats.trace.printable import clean_text
 from ...graph.latencies import Term
 from ...page.columns import number_column, share_column, time_column
-from ...page.encoding import attributes, encode_json
+from ...page.encoding import FieldTable, attributes, encode_json, join_tables, table_of, table_of_keys
 from ...page.page import Page, build_page, facts, notes
 from ...page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from ...page.sheet import Sheet, drop_empty_columns
-from ...page.table import FieldTable, join_tables, table_of, table_of_keys
 from ...recorded.choice import IterationChoice
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.fidelity import Fidelity, ReplayedIteration
@@ -34,10 +33,7 @@ _QUALITY_NOUNS: Final = {
     "kernels_without_launch": ("GPU activity without a recorded launch", "GPU activities without a recorded launch"),
     "waits_named": ("recorded wait between streams", "recorded waits between streams"),
     "waits_inferred": ("inferred wait between streams", "inferred waits between streams"),
-    "waits_rejected": (
-        "possible wait that the times contradict",
-        "possible waits that the times contradict",
-    ),
+    "waits_rejected": ("possible wait that the times contradict", "possible waits that the times contradict"),
     "kernels_before_launch": ("kernel before its launch (clock skew)", "kernels before their launch (clock skew)"),
     "edges_cut": ("edge cut from a cycle", "edges cut from cycles"),
 }

@@ -9,20 +9,19 @@ from ...page.names import short_name
 from ...page.page import Chart, Page
 from ...page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_change, format_share, format_time
-from .page import describe_rerun
 from .report import RerunOp, RerunReport
 
 MOST_OPS: Final = 2_000
 _COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
 
 
-def illustrate_rerun(report: RerunReport, *, name: str, op_limit: int) -> Page:
-    """Put a re-run into words and charts; arguments as for `describe_rerun`."""
+def illustrate_rerun(page: Page, report: RerunReport, *, name: str) -> Page:
+    """Return the page of a re-run of the trace `name` with charts."""
     other = "predicted" if report.total.predicted_ns is not None else "recorded"
     is_known = other == "predicted" or report.is_comparable
     charts = [_op_chart(report, other), _family_chart(report, other)] if is_known else []
     return plot.place_charts(
-        describe_rerun(report, name=name, op_limit=op_limit),
+        page,
         headline=f"Ops of {name} re-run on {report.device}: {format_share(report.rerun_ratio)} covered",
         lead=charts,
     )

@@ -10,19 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ....errors import CaptureError, InputError
-from ...asking.command import (
-    FAILED_EXIT_CODE,
-    WavecastCommand,
-    check_max_error,
-    max_error_option,
-    name_of_trace,
-    output_options,
-)
-from ...asking.completion import complete_gpu_names
+from ...asking import command
+from ...asking.choice import complete_gpu_names
 from ...asking.declared import options_of
 from ...asking.inputs import AskedSource, Recover, trace_argument
-from ...asking.output import choose_format, screen_for, write_result
-from ...asking.progress import ProgressCallback, progress_on_stderr
+from ...asking.output import ProgressCallback, choose_format, progress_on_stderr, screen_for, write_result
 from ...asking.question import find_one
 from ...page.formats import PAGE_FORMATS
 
@@ -64,7 +56,7 @@ LoadRunner = Callable[[], Runner]
 """Raises ImportError without torch."""
 
 
-@click.command("rerun", cls=WavecastCommand)
+@click.command("rerun", cls=command.WavecastCommand)
 @trace_argument
 @click.option(
     "--device", metavar="DEVICE", help="Where to run: cuda, cuda:N or cpu. Default: the GPU, if there is one."
@@ -93,8 +85,8 @@ LoadRunner = Callable[[], Runner]
     help="The catalogue's name of the local GPU, where it is not found by what the GPU calls itself.",
 )
 @options_of(AskedSource, Recover)
-@max_error_option("Exit with status 1 if the predicted time of the ops that were run is further off than this.")
-@output_options("table", "json", *(item.name for item in PAGE_FORMATS[1:]))
+@command.max_error_option("Exit with status 1 if the predicted time of the ops that were run is further off than this.")
+@command.output_options("table", "json", *(item.name for item in PAGE_FORMATS[1:]))
 @click.pass_context
 def rerun(
     context: click.Context,
@@ -127,7 +119,7 @@ def rerun(
 
     if not (isfinite(seconds) and seconds > 0):
         raise InputError(f"--seconds {seconds:g}: expected a time above zero")
-    check_max_error(max_error_percent)
+    command.check_max_error(max_error_percent)
     runner = _load(context.obj)
     local = runner.find_device(device)
     with progress_on_stderr("Reading the trace") as progress:
@@ -138,21 +130,20 @@ def rerun(
     with progress_on_stderr("Running ops") as progress:
         times = runner.rerun_ops(work.trace, work.leaf, work.weights, local, seconds=seconds, progress=progress)
     report = compare_rerun(work, times)
-    text = _draw(report, choose_format(form, output), screen_for(output), name_of_trace(trace), options["top"])
+    text = _draw(report, choose_format(form, output), screen_for(output), command.name_of_trace(trace), options["top"])
     write_result(text, output)
     context.exit(_check_error(report, max_error_percent))
 
 
 def _draw(report: RerunReport, form: str, screen: Screen, name: str, op_limit: int) -> str:
     from .charts import illustrate_rerun
-    from .page import describe_rerun
-    from .records import draw_rerun_json
+    from .page import describe_rerun, draw_rerun_json
 
     if form == "json":
         return draw_rerun_json(report)
     chosen = next(item for item in PAGE_FORMATS if item.name == form)
-    describe = illustrate_rerun if chosen.has_charts else describe_rerun
-    return chosen.draw(describe(report, name=name, op_limit=op_limit), screen)
+    page = describe_rerun(report, name=name, op_limit=op_limit)
+    return chosen.draw(illustrate_rerun(page, report, name=name) if chosen.has_charts else page, screen)
 
 
 def _load(load_runner: LoadRunner) -> Runner:
@@ -183,9 +174,9 @@ def _check_error(report: RerunReport, limit_percent: float | None) -> int:
     total = report.total
     if total.predicted_ns is None or total.rerun_ns <= 0:
         click.echo("Error: --max-error: nothing was predicted for the ops that were re-run", err=True)
-        return FAILED_EXIT_CODE
+        return command.FAILED_EXIT_CODE
     error_percent = abs(total.predicted_ns / total.rerun_ns - 1) * 100
     if error_percent <= limit_percent:
         return 0
     click.echo(f"Error: the prediction is off by {error_percent:.2f} %, more than {limit_percent:g} %", err=True)
-    return FAILED_EXIT_CODE
+    return command.FAILED_EXIT_CODE

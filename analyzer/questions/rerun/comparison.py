@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ....arrays import Floats, Rows, none_for_nan
+from ....arrays import Floats, Rows, group_by, none_for_nan
 from ....formats.measured.rerun import Rerun
 from ....formats.trace.signature import format_shapes
-from ....formats.trace.tables import Trace
 from ...measurements.metrics import Figures, error_figures
 from ..validate.report import Coverage
 from .report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport
@@ -41,6 +39,7 @@ def compare_rerun(work: Worklist, rerun: Rerun) -> RerunReport:
     every_ns = sum(item.weight_ns for item in ops) + sum(item.time_ns for item in excused)
     whole_ns = every_ns if basis is not None else 0.0
     rerun_calls = sum(item.count for item in timed)
+    rows = [_family_row(name, items) for name, items in group_by(timed, lambda op: op.family or OTHER).items()]
     return RerunReport(
         device=rerun.device.name,
         is_gpu=rerun.is_gpu,
@@ -56,7 +55,7 @@ def compare_rerun(work: Worklist, rerun: Rerun) -> RerunReport:
         if whole_ns > 0
         else rerun_calls / max(call_count, 1),
         total=_family_row(None, timed),
-        families=_list_families(timed),
+        families=tuple(sorted(rows, key=lambda row: -row.rerun_ns)),
         intervals=_count_covered(timed),
         ops=ops,
         left_out=_list_left_out(ops, excused),
@@ -104,9 +103,10 @@ def _list_ops(work: Worklist, rerun: Rerun, sums: _Sums) -> Iterator[RerunOp]:
     families = _families(work, rerun)
     for at, op in enumerate(rerun.op.tolist()):
         module = int(trace.ops.module[op])
+        signature = int(trace.ops.signature[op])
         yield RerunOp(
             op=trace.strings[trace.ops.name[op]],
-            shapes=_shapes(trace, op),
+            shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
             module=trace.strings[module] if module >= 0 else None,
             family=families[at],
             count=int(calls[at]),
@@ -133,38 +133,27 @@ def _families(work: Worklist, rerun: Rerun) -> list[str | None]:
     return found
 
 
-def _shapes(trace: Trace, op: int) -> str:
-    signature = int(trace.ops.signature[op])
-    return format_shapes(trace.signatures[signature]) if signature >= 0 else ""
-
-
 def _list_excused(work: Worklist) -> tuple[LeftOut, ...]:
     """Return the items that no op could be re-run for, by op, or by kernel where there is no op."""
     trace = work.trace
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for at in np.flatnonzero(work.leaf < 0).tolist():
+
+    def called(at: int) -> tuple[str, str]:
         kernel = int(work.item[at])
         op = int(trace.kernels.op[kernel])
-        name = trace.strings[trace.ops.name[op] if op >= 0 else trace.kernels.name[kernel]]
-        found[name, work.excuse[at]].append(at)
-    times = _item_weights(work)
+        return trace.strings[trace.ops.name[op] if op >= 0 else trace.kernels.name[kernel]], work.excuse[at]
+
+    found = group_by(np.flatnonzero(work.leaf < 0).tolist(), called)
+    known = np.where(np.isnan(work.predicted_ns), work.recorded_ns, work.predicted_ns)
+    times = np.asarray(np.nan_to_num(known, nan=0.0))
     return tuple(
         LeftOut(op=name, reason=reason, count=len(rows), time_ns=float(times[rows].sum()))
         for (name, reason), rows in found.items()
     )
 
 
-def _item_weights(work: Worklist) -> Floats:
-    known = np.where(np.isnan(work.predicted_ns), work.recorded_ns, work.predicted_ns)
-    return np.asarray(np.nan_to_num(known, nan=0.0))
-
-
 def _list_left_out(ops: Sequence[RerunOp], excused: Sequence[LeftOut]) -> tuple[LeftOut, ...]:
     """Return all that was not re-run, ops of one name and reason as one."""
-    found: dict[tuple[str, str], list[RerunOp]] = defaultdict(list)
-    for item in ops:
-        if item.rerun_ns is None:
-            found[item.op, item.reason].append(item)
+    found = group_by((item for item in ops if item.rerun_ns is None), lambda item: (item.op, item.reason))
     merged = [
         LeftOut(
             op=name,
@@ -175,14 +164,6 @@ def _list_left_out(ops: Sequence[RerunOp], excused: Sequence[LeftOut]) -> tuple[
         for (name, reason), items in found.items()
     ]
     return tuple(sorted([*merged, *excused], key=lambda item: (-item.time_ns, -item.count)))
-
-
-def _list_families(timed: Sequence[RerunOp]) -> tuple[FamilyRow, ...]:
-    members: dict[str, list[RerunOp]] = defaultdict(list)
-    for item in timed:
-        members[item.family or OTHER].append(item)
-    rows = [_family_row(name, items) for name, items in members.items()]
-    return tuple(sorted(rows, key=lambda row: -row.rerun_ns))
 
 
 def _family_row(name: str | None, timed: Sequence[RerunOp]) -> FamilyRow:

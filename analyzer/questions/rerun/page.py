@@ -1,22 +1,27 @@
-"""A re-run beside recording and prediction, in words and sheets."""
+"""A re-run beside recording and prediction, in words and sheets, and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import fields
+from typing import Any, Final
 
+from ....arrays import none_for_nan
 from ....formats.trace.printable import clean_text
 from ...page.columns import (
     change_column,
     count_column,
+    covered_column,
     name_column,
     number_column,
+    reason_column,
+    shapes_column,
     share_column,
     text_column,
     time_column,
 )
+from ...page.encoding import attributes, encode_json
 from ...page.names import short_name
-from ...page.op_columns import covered_column, reason_column, shapes_column
 from ...page.page import Page, build_page, facts, join_passages, notes, warnings
 from ...page.quantity import (
     TimeUnit,
@@ -29,7 +34,7 @@ from ...page.quantity import (
     format_time,
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
-from .report import FamilyRow, LeftOut, RerunOp, RerunReport
+from .report import RERUN_FORMAT, RERUN_VERSION, FamilyRow, LeftOut, RerunOp, RerunReport
 
 LEFT_OUT_ROWS: Final = 8
 """Rows of what was not re-run; JSON holds all."""
@@ -204,3 +209,26 @@ def _ratio_column(report: RerunReport, rows: Sequence[FamilyRow | RerunOp], *, r
     pairs = ((row.recorded_ns if report.is_comparable else None, row.rerun_ns) for row in rows)
     ratios = (recorded / rerun if recorded is not None and rerun else None for recorded, rerun in pairs)
     return number_column("recorded /\nre-run", map(format_factor, ratios), rank=rank)
+
+
+OP_FIELDS: Final = (*(item.name for item in fields(RerunOp)), "error_ratio", "is_covered")
+
+
+def draw_rerun_json(report: RerunReport) -> str:
+    """Write it as JSON: times in ns, shares and errors as ratios, null where nothing is known."""
+    return encode_json(
+        {
+            "format": RERUN_FORMAT,
+            "version": RERUN_VERSION,
+            **attributes(report),
+            "total": _family(report.total),
+            "families": [_family(row) for row in report.families],
+            "ops": [attributes(row, OP_FIELDS) for row in report.ops],
+        }
+    )
+
+
+def _family(row: FamilyRow) -> dict[str, Any]:
+    """Return one family's figures; coverage without intervals is null."""
+    figures = None if row.figures is None else attributes(row.figures)
+    return attributes(row) | {"figures": figures and {name: none_for_nan(value) for name, value in figures.items()}}

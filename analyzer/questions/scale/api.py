@@ -5,43 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ....errors import InputError, parameter
-from ...asking.amounts import parse_duration_ns, read_bytes, read_duration_ns
-from ...asking.answer import Report, as_names, trace_name
+from ...asking.answer import PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
+from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
+from ...asking.keywords import parse_duration_ns, read_bytes, read_duration_ns
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
-from ...asking.power import Power
-from ...asking.prices import Prices
-from ...asking.question import Gpus
+from ...asking.prices import Power, Prices
 from ...asking.what_ifs import PlanWhatIfs
-from ...page.formats import REPORT_FORMATS
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ....specs.gpu import Gpu
     from ...asking.answer import Tables
-    from ...page.page import Page
-    from ...page.terminal import Screen
+    from ...page.page import Chart, Page
     from .report import ScaleReport
 
-SVG: Final = "svg"
 SHOWN_PLANS: Final = 10
 """Where nobody says how many."""
 MOST_GPUS: Final = 99_999_999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class PlansReport(Report):
+class PlansReport(PicturedReport):
     """Hold plans on many GPUs, ranked: `report` has the figures. Its table is `plans`: a row per plan, GPU, count."""
 
-    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, SVG)
     name: str
     """Of the trace, where its workload has none."""
     report: ScaleReport
@@ -58,25 +51,22 @@ class PlansReport(Report):
         """Return it with charts."""
         from .charts import illustrate_scale
 
-        return illustrate_scale(self.report, name=self.name, top=self.shown_count)
+        return illustrate_scale(self.page(), self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .records import draw_scale_json
+        from .page import draw_scale_json
 
         return draw_scale_json(self.report)
 
-    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
-        """Return the report in a format: table, json, csv, markdown, html, or svg: the scaling curve."""
-        if form == SVG:
-            from ...page.vega import draw_picture
-            from .charts import chart_scaling
+    def chart(self) -> Chart:
+        """Return the scaling curve."""
+        from .charts import chart_scaling
 
-            return draw_picture(chart_scaling(self.report, name=self.name), SVG).decode()
-        return Report.draw(self, form, screen)
+        return chart_scaling(self.report, name=self.name)
 
     def _tables(self) -> Tables:
-        from .records import plan_table
+        from .page import plan_table
 
         return {"plans": lambda: plan_table(self.report)}
 
@@ -95,13 +85,6 @@ def _read_counts(_context: click.Context, _parameter: click.Parameter, texts: tu
         if not (word.isascii() and word.isdigit() and len(word) < 9 and int(word)):
             raise click.BadParameter(f"{word!r}: expected a number of GPUs, or several as in 8,64,512")
     return tuple(dict.fromkeys(map(int, words)))
-
-
-def _check_time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a time: 350ms, 350 (ms), 1.2s."""
-    if text is not None and parse_duration_ns(text) is None:
-        raise click.BadParameter(f"{text!r}: expected a time such as 350ms or 1.2s")
-    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +133,7 @@ class ScaleOptions(
         "What the recorded iteration takes on the one GPU of --from, as 350ms: scales all plans, for recordings "
         "without times.",
         metavar="TIME",
-        callback=_check_time,
+        callback=as_amount(parse_duration_ns, "a time such as 350ms or 1.2s"),
     )
     top: int = option(HelpPart.OUTPUT, "Plans listed.", default=SHOWN_PLANS, **LIST_LENGTH)
     timeline: str | Path | None = option(
@@ -191,12 +174,11 @@ def scale(trace: str | Path | Trace, asked: ScaleOptions) -> PlansReport:
     report = scale_trace(
         read,
         named.catalog,
-        targets=named.targets or _measured_gpu(read, named),
+        targets=named.targets or [named.expect_measured(read, "to", "on which GPUs", "h100")],
         gpu_counts=counts,
         plans=as_names(asked.plan, "plan"),
         search=asked.search,
         global_batch=asked.global_batch,
-        recorded_batch=asked.batch or asked.from_batch,
         max_memory_bytes=read_bytes("max_memory", asked.max_memory),
         measured_step_ns=step_ns,
         source=named.source,
@@ -217,16 +199,3 @@ def _gpu_counts(gpus: int | Sequence[int]) -> list[int]:
     if not all(isinstance(count, int) and 0 < count <= MOST_GPUS for count in counts):
         raise InputError(f"gpus={gpus!r}: expected a number of GPUs, or several as in [8, 64, 512]")
     return list(counts)
-
-
-def _measured_gpu(trace: Trace, named: Gpus) -> tuple[Gpu, ...]:
-    """Return the GPU that plans are of where none is named: the one that was measured."""
-    from ...recorded.devices import first_known_gpu
-
-    known = named.source or (first_known_gpu(named.catalog, trace) if trace.is_measured else None)
-    if known is None:
-        raise InputError(
-            f"{parameter('to')} says on which GPUs: a recording of shapes has none of its own; add "
-            f"{parameter('to', 'h100')}"
-        )
-    return (known,)

@@ -12,7 +12,6 @@ from ...page.page import Chart, Page
 from ...page.plot import NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_bytes, format_money, format_number, format_time
 from ...page.vega import BLUE, GREEN, GREY, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
-from .page import describe_scale
 from .parts import LINKS, PlanPart
 from .report import PlanPrediction, ScaleReport
 
@@ -38,14 +37,14 @@ PART_COLOURS: Final = {
 """In the order in which a bar stacks them."""
 
 
-def illustrate_scale(report: ScaleReport, *, name: str, top: int) -> Page:
-    """Put a report into words and charts; arguments as for `describe_scale`."""
+def illustrate_scale(page: Page, report: ScaleReport) -> Page:
+    """Return the page of plans with charts."""
     best = [row for gpu, count in report.groups if (row := report.best(gpu, count)) is not None]
     first = report.predictions[0]
     mine = [row for row in report.predictions if (row.gpu, row.gpu_count) == (first.gpu, first.gpu_count)]
     several = best if len(best) > 1 else []
     return plot.place_charts(
-        describe_scale(report, name=name, top=top),
+        page,
         lead=[
             _throughput_chart(best) if len({row.gpu_count for row in best}) > 1 else None,
             _time_chart(best),

@@ -7,18 +7,16 @@ from typing import Any
 
 import click
 
-from ...asking.command import WavecastCommand, output_options
+from ...asking.command import WavecastCommand, output_options, write_answer
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.output import choose_format, screen_for, write_result
-from ...asking.progress import progress_on_stderr
-from ...page.formats import REPORT_FORMATS
-from .api import SVG, ScaleOptions
+from ...asking.output import progress_on_stderr
+from .api import PlansReport, ScaleOptions
 
 
 @click.command("scale", cls=WavecastCommand)
 @trace_argument
-@output_options(*REPORT_FORMATS, SVG)
+@output_options(*PlansReport.formats)
 @options_of(ScaleOptions)
 def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> None:
     """Predict the iteration recorded in TRACE on many GPUs, under the best parallel plans or given ones.
@@ -54,5 +52,4 @@ def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
 
     with progress_on_stderr("Reading the trace") as progress:
         report = predict(trace, progress=progress, **asked)
-    wants_svg = form is None and output is not None and output.suffix.lower() == ".svg"
-    write_result(report.draw(SVG if wants_svg else choose_format(form, output), screen_for(output)), output)
+    write_answer(report, form, output)

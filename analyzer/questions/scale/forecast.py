@@ -81,11 +81,7 @@ class PlanForecast:
 
 
 def predict_plan(
-    ranks: Sequence[RankTrace],
-    plan: ParallelPlan,
-    place: PlanGpus,
-    *,
-    micro_batches: int,
+    ranks: Sequence[RankTrace], plan: ParallelPlan, place: PlanGpus, *, micro_batches: int
 ) -> PlanForecast:
     """Predict an iteration of a plan from what its ranks run.
 
@@ -96,7 +92,12 @@ def predict_plan(
     costs = load_host_costs().at_speed(1.0 if place.host is None else place.host.speed_ratio)
     hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
     pieces = tuple(replay_piece(rank, place, costs, **hides) for rank in ranks)
-    piece_of = _find_pieces(ranks, plan.pp * plan.vp)
+    count = plan.pp * plan.vp
+    found = {piece: at for at, rank in enumerate(ranks) for piece in rank.pieces}
+    missing = [piece for piece in range(count) if piece not in found]
+    if missing:
+        raise InputError(f"no rank runs piece {missing[0]} of {count} of the pipeline: derive the ranks of this plan")
+    piece_of = tuple(found[piece] for piece in range(count))
     return schedule_pieces(
         Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=max(rank.sent_bytes for rank in ranks)),
         plan,
@@ -105,18 +106,12 @@ def predict_plan(
     )
 
 
-def schedule_pieces(
-    pipeline: Pipeline,
-    plan: ParallelPlan,
-    place: PlanGpus,
-    *,
-    micro_batches: int,
-) -> PlanForecast:
+def schedule_pieces(pipeline: Pipeline, plan: ParallelPlan, place: PlanGpus, *, micro_batches: int) -> PlanForecast:
     """Predict an iteration of a plan from the times of its distinct pieces; see `predict_plan`."""
     pieces, piece_of, gpus = pipeline.pieces, pipeline.piece_of, place.gpus
     send_ns, fleet = np.zeros(len(gpus)), build_fleet(gpus, place.nodes)
     if plan.pp > 1:
-        send_ns = send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, fleet, place.library)
+        send_ns = _send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, fleet, place.library)
     times = _stage_times(pieces, piece_of, plan.pp, send_ns)
     run = run_pipeline(times, stages=plan.pp, micro_batches=micro_batches, schedule=plan.schedule)
     unsent = run
@@ -154,12 +149,8 @@ def _power(pipeline: Pipeline, plan: ParallelPlan, fleet: Fleet, micro_batches: 
     return plan_power(told, pipeline.piece_of, plan, fleet, micro_batches=micro_batches, sent_bytes=pipeline.sent_bytes)
 
 
-def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -> Floats:
-    """Return how long sending takes to the rank that is `stride` further, ns, [m].
-
-    >>> send_times(0.0, 8, fleet, library)
-    array([0., 0.])
-    """
+def _send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -> Floats:
+    """Return how long sending takes to the rank that is `stride` further, ns, [m]."""
     if sent_bytes <= 0:
         return np.zeros(len(fleet.gpus))
     if _COLLECTIVE in library.fitted:
@@ -170,14 +161,6 @@ def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -
     is_near = fabric.domain_gpu_count > stride
     rate = np.where(is_near, fabric.link_bytes_per_s, fabric.nic_bytes_per_s)
     return np.asarray(sent_bytes / np.maximum(np.where(rate > 0, rate, fabric.host_bytes_per_s), 1.0) * 1e9)
-
-
-def _find_pieces(ranks: Sequence[RankTrace], count: int) -> tuple[int, ...]:
-    found = {piece: at for at, rank in enumerate(ranks) for piece in rank.pieces}
-    missing = [piece for piece in range(count) if piece not in found]
-    if missing:
-        raise InputError(f"no rank runs piece {missing[0]} of {count} of the pipeline: derive the ranks of this plan")
-    return tuple(found[piece] for piece in range(count))
 
 
 def _stage_times(pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, send_ns: Floats) -> StageTimes:

@@ -29,10 +29,10 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
 from ...work.lookup import WorkLookup
-from .anchor import PlanAnchor
 from .forecast import predict_plan
 from .parts import LINKS, PlanPart
-from .pieces import PlanGpus
+from .pieces import PlanAnchor, PlanGpus
+from .question import Question
 
 _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 """Half-width, natural log, of what is left where a plan is anchored at another one of the same model and GPU: the study
@@ -46,12 +46,7 @@ _LEAST_SLOPE: Final = 0.05
 
 
 def anchor_at_step(
-    measured_ns: float,
-    ranks: Sequence[RankTrace],
-    plan: ParallelPlan,
-    place: PlanGpus,
-    *,
-    micro_batches: int,
+    measured_ns: float, ranks: Sequence[RankTrace], plan: ParallelPlan, place: PlanGpus, *, micro_batches: int
 ) -> PlanAnchor:
     """Return the factor on compute (on the host, where that is most of it) by which a plan takes as long as measured.
 
@@ -178,21 +173,17 @@ def _op_factors(shapes: Trace, carried_ns: Floats, gpus: Sequence[Gpu], library:
     factor = np.ones((len(modelled) + 1, len(gpus)))
     if not is_told.any():
         return factor[rows]
-    taker = _takers(shapes, is_told, is_told & _of_one_phase(shapes, rows))
+    # Where a row of the workload holds ops of one phase alone, none of its time goes to another phase.
+    phase = shapes.ops.phase.astype(np.int64)
+    low, high = np.full(int(rows.max(initial=-1)) + 2, len(Phase)), np.full(int(rows.max(initial=-1)) + 2, -1)
+    np.minimum.at(low, rows, phase)
+    np.maximum.at(high, rows, phase)
+    taker = _takers(shapes, is_told, is_told & np.asarray(low[rows] == high[rows]))
     total = np.zeros_like(modelled)
     np.add.at(total, rows[taker], carried_ns)
     known = np.flatnonzero((total > 0).all(axis=1))
     factor[known] = total[known] / (workload.count[known, None] * modelled[known])
     return factor[rows]
-
-
-def _of_one_phase(trace: Trace, rows: Rows) -> Mask:
-    """Mark the ops whose row of a workload holds ops of one phase alone: none of its time goes to another phase."""
-    phase = trace.ops.phase.astype(np.int64)
-    low, high = np.full(int(rows.max(initial=-1)) + 2, len(Phase)), np.full(int(rows.max(initial=-1)) + 2, -1)
-    np.minimum.at(low, rows, phase)
-    np.maximum.at(high, rows, phase)
-    return np.asarray(low[rows] == high[rows])
 
 
 def _takers(trace: Trace, is_told: Mask, may_take: Mask) -> Rows:
@@ -220,3 +211,36 @@ def _host_ns(graph: Graph, iteration: int | None) -> float:
     lanes = np.unique(nodes.lane[mine & (nodes.kind == NodeKind.LAUNCH)])
     mine &= np.isin(nodes.lane, lanes)
     return float((nodes.lag_ns + nodes.cost_ns)[mine].sum())
+
+
+def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float | None) -> PlanAnchor | None:
+    """Return what the known run of one GPU teaches of plans; None where nothing is known.
+
+    Raises InputError for a step that was measured beside a recording with times, or on no GPU.
+    """
+    result = question.result
+    if result.origin is not None:
+        return _anchor_of_recording(question, result.origin, measured_step_ns)
+    if measured_step_ns is None:
+        return None
+    if source is None:
+        raise InputError(
+            f"{parameter('measured_step')} says how long one GPU takes: say which with {parameter('from', 'GPU')}"
+        )
+    found = anchor_at_step(
+        measured_step_ns,
+        [single_rank(question.shapes)],
+        ParallelPlan(),
+        PlanGpus(gpus=[source], library=question.library, nodes=[question.cluster.node_of(source)]),
+        micro_batches=1,
+    )
+    return replace(found, compute_factor=np.asarray(found.compute_factor).reshape(-1)[:1])
+
+
+def _anchor_of_recording(question: Question, origin: Gpu, measured_step_ns: float | None) -> PlanAnchor | None:
+    result = question.result
+    if measured_step_ns is not None:
+        raise InputError(f"{parameter('measured_step')} is for recordings without times: this one has its own")
+    if result.scenario.changes_work:
+        return None  # its ops are others than those that were timed
+    return anchor_at_trace(result.recorded, origin, question.gpus, question.library)

@@ -1,16 +1,17 @@
-"""The report on plans for many GPUs in words and sheets."""
+"""The report on plans for many GPUs in words and sheets, as JSON and as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Final
 
 from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
-from ...page.energy import describe_energy, energy_columns, energy_note
+from ...page.encoding import FieldTable, attributes, encode_json, join_tables, table_of, table_of_keys
+from ...page.energy import describe_energy, describe_prices, energy_columns, energy_note, energy_record, energy_table
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.prices import describe_prices
 from ...page.quantity import (
     ABSENT,
     TimeUnit,
@@ -26,7 +27,8 @@ from ...page.quantity import (
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ..analyze.page.headline import describe_recording
-from .report import PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
+from .parts import PlanPart
+from .report import SCALE_FORMAT, SCALE_VERSION, PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
 
 SPENT_TITLES: Final = {
     Spent.COMPUTE: "compute",
@@ -268,3 +270,37 @@ def _notes(report: ScaleReport) -> Iterator[str]:
     if any(row.efficiency is not None for row in rows):
         yield "Scaling: samples per second and GPU, beside the best plan on fewest GPUs of the type."
     yield _LIMITS_NOTE
+
+
+COLUMNS: Final = tuple(
+    item.name for item in fields(PlanPrediction) if item.name not in ("parts_ns", "rank_by_time", "energy")
+)
+"""Attributes of a prediction; `rank_by_time` comes before them, the cost of a million samples and the parts after."""
+
+
+_PARTS: Final = {f"{part.name.lower()}_ns": part for part in PlanPart}
+
+
+def draw_scale_json(report: ScaleReport) -> str:
+    """Write a report as JSON: times in ns, shares as ratios, null where nothing is known."""
+    predictions = [
+        attributes(row, (*COLUMNS, "rank_by_time"))
+        | {
+            "energy": energy_record(row.energy),
+            "parts_ns": {part.name.lower(): row.parts_ns.get(part, 0.0) for part in PlanPart},
+            "usd_per_million_samples": row.usd_per_million_samples,
+        }
+        for row in report.predictions
+    ]
+    found = {"format": SCALE_FORMAT, "version": SCALE_VERSION, **attributes(report), "predictions": predictions}
+    return encode_json(found)
+
+
+def plan_table(report: ScaleReport) -> FieldTable:
+    """Return one row per plan, GPU type and count, ranked: times in ns, shares as ratios."""
+    rows = report.predictions
+    return join_tables(
+        table_of(rows, PlanPrediction, ("rank_by_time", *COLUMNS, "usd_per_million_samples")),
+        table_of_keys((row.parts_ns for row in rows), _PARTS),
+        energy_table(row.energy for row in rows),
+    )

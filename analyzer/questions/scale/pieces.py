@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -26,12 +26,10 @@ from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.forecast import target_timing
-from ...replay.overlap import collective_slowing, covered_before, slowed_timing
+from ...replay.overlap import WITHIN_SLOWING, collective_slowing, covered_before, slowed_timing
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
 from ...work.work import GroupedDims
-from .anchor import PlanAnchor, row_factors
-from .hiding import hide_beside_passes, hide_beside_products
 from .parts import LINKS, PlanPart, part_of_group
 from .power import PiecePower, piece_power
 
@@ -92,12 +90,7 @@ class PlanGpus:
 
 
 def replay_piece(
-    rank: RankTrace,
-    place: PlanGpus,
-    costs: HostCosts,
-    *,
-    hides_tensor: bool = False,
-    hides_experts: bool = False,
+    rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides_tensor: bool = False, hides_experts: bool = False
 ) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
 
@@ -113,7 +106,7 @@ def replay_piece(
     prediction = predict_shapes(workload, gpus, library, kind, nodes=place.nodes)
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
-        prediction = replace(prediction, time_ns=prediction.time_ns * row_factors(anchor, rank, workload, len(gpus)))
+        prediction = replace(prediction, time_ns=prediction.time_ns * _row_factors(anchor, rank, workload, len(gpus)))
     graph = build_graph(trace)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
@@ -292,3 +285,87 @@ def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, 
 
 def _layer_path(path: str) -> str:
     return re.sub(r"\.experts(\..*)?$", "", path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanAnchor:
+    """Hold by what a known run multiplies what the models say, on m GPUs."""
+
+    op_factor: Floats = field(default_factory=lambda: np.ones((0, 1)))
+    """Of each op of the recording that plans are derived from, [ops, m]."""
+    compute_factor: Floats = field(default_factory=lambda: np.ones(1))
+    """Of all kernels but collectives, [m] or [1]."""
+    host_ratio: float = 1.0
+    """The host's time over that of the synthetic one."""
+    log_width: Floats | None = None
+    """Half-width of the 90 % interval of the kernels' time that is left, natural log, [m] or [1]; None: as without."""
+
+
+def _row_factors(anchor: PlanAnchor, rank: RankTrace, workload: GpuWorkload, gpu_count: int) -> Floats:
+    """Return the factor of each row of a piece's workload, [d, m]: the mean of its ops'; 1 for collectives."""
+    rows = workload.row_of
+    known = np.flatnonzero((rows >= 0) & (rank.source_op >= 0) & (rank.source_op < len(anchor.op_factor)))
+    total, count = np.zeros((len(workload.op), gpu_count)), np.zeros(len(workload.op))
+    if len(known):
+        np.add.at(total, rows[known], anchor.op_factor[rank.source_op[known]])
+        np.add.at(count, rows[known], 1.0)
+    mean = np.divide(total, count[:, None], out=np.ones_like(total), where=count[:, None] > 0)
+    is_link = workload.is_family(Family.COLLECTIVE)
+    return np.where(is_link[:, None], 1.0, mean * anchor.compute_factor)
+
+
+def hide_beside_products(
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, collectives: Rows
+) -> tuple[Rows, Floats]:
+    """Return ops and by what their time is multiplied, [k, m], where some collectives run beside a product.
+
+    Of p ranks, a gather ends with the first of p pieces to be multiplied and what sums up waits for the last one: all
+    but 1/p is hidden, as far as the product lasts, which takes longer by what it meets (Transformer Engine does so; the
+    share is the study's of many GPUs). `collectives` are rows of `trace.ops`.
+    """
+    products = np.flatnonzero(at_rows(workload.is_family(Family.MATMUL), workload.row_of, False))
+    count = len(prediction.fleet.gpus)
+    if not len(products) or not len(collectives):
+        return np.zeros(0, dtype=np.int64), np.zeros((0, count))
+    gathers = np.array(["gather" in name for name in trace.strings], dtype=bool)[trace.ops.name[collectives]]
+    after = np.minimum(np.searchsorted(products, collectives), len(products) - 1)
+    near = products[np.where(gathers, after, np.maximum(after - 1, 0))]
+    ranks = np.ones(len(trace.ops.name))
+    known = np.flatnonzero(trace.collectives.op >= 0)
+    ranks[trace.collectives.op[known]] = np.maximum(trace.groups.size[trace.collectives.group[known]], 1)
+    sent_ns = prediction.time_ns[workload.row_of[collectives]]
+    product_ns = prediction.time_ns[workload.row_of[near]]
+    hidden_ns = np.minimum(sent_ns * (1.0 - 1.0 / ranks[collectives])[:, None], product_ns)
+    busy = np.unique(near)
+    met_ns = np.zeros((len(busy), count))
+    np.add.at(met_ns, np.searchsorted(busy, near), hidden_ns)
+    own_ns = prediction.time_ns[workload.row_of[busy]]
+    slower = 1.0 + (1.0 - 1.0 / WITHIN_SLOWING) * np.minimum(met_ns / np.maximum(own_ns, 1.0), 1.0)
+    left = 1.0 - hidden_ns / np.maximum(sent_ns, 1.0)
+    return np.concatenate((collectives, busy)), np.concatenate((left, slower))
+
+
+def hide_beside_passes(
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, collectives: Rows
+) -> tuple[Rows, Floats]:
+    """Return ops and by what their time is multiplied, [k, m], where collectives run beside another micro batch.
+
+    The forward pass of one and the backward pass of another run together, so that what one sends hides behind what the
+    other computes, as long as that lasts (Megatron-Core's combined 1F1B, `overlap_moe_expert_parallel_comm`); it takes
+    longer by what it meets. What the first and last micro batches send is taken to hide as well. `collectives` are
+    rows of `trace.ops`.
+    """
+    count = len(prediction.fleet.gpus)
+    passes = (trace.ops.phase == Phase.FORWARD) | (trace.ops.phase == Phase.BACKWARD)
+    computing = np.flatnonzero(at_rows(~workload.is_family(Family.COLLECTIVE), workload.row_of, False) & passes)
+    if not len(computing) or not len(collectives):
+        return np.zeros(0, dtype=np.int64), np.zeros((0, count))
+    sent_ns = prediction.time_ns[workload.row_of[collectives]].sum(axis=0)
+    lasts_ns = prediction.time_ns[workload.row_of[computing]].sum(axis=0)
+    hidden_ns = np.minimum(sent_ns, lasts_ns)
+    left = 1.0 - hidden_ns / np.maximum(sent_ns, 1.0)
+    slower = 1.0 + (1.0 - 1.0 / WITHIN_SLOWING) * hidden_ns / np.maximum(lasts_ns, 1.0)
+    return (
+        np.concatenate((collectives, computing)),
+        np.concatenate((np.tile(left, (len(collectives), 1)), np.tile(slower, (len(computing), 1)))),
+    )

@@ -17,11 +17,9 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument, ShardKind
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.parallel.shard.shard import Sharded, shard_tensors
-from .anchor import PlanAnchor
 from .forecast import predict_plan
-from .outcome import Batches, PlanOutcome, Predictor
-from .pieces import PlanGpus, PlanHost
-from .question import Question
+from .pieces import PlanAnchor, PlanGpus, PlanHost
+from .question import Batches, PlanOutcome, Predictor, Question
 
 
 def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Predictor:
@@ -36,12 +34,7 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
         is_recorded = batches.micro_batch == question.recorded_batch
         plan = replace(plan, micro_batch=None if is_recorded else batches.micro_batch)
         ranks = _derive(question, plan, document, sharding)
-        forecast = predict_plan(
-            ranks,
-            plan,
-            place,
-            micro_batches=batches.micro_batches,
-        )
+        forecast = predict_plan(ranks, plan, place, micro_batches=batches.micro_batches)
         use = _largest_use(ranks, plan, question.result.memory)
         return PlanOutcome(
             plan=document.plan,

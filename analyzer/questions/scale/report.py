@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ...iteration.decision.electricity import Electricity
-from ...iteration.decision.job_energy import JobEnergy
-from ...iteration.decision.selection import COST, ENERGY, TIME
+from ...iteration.decision.amounts import COST, ENERGY, TIME
+from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import Source, TraceSummary
 from .parts import LINKS, PlanPart
 

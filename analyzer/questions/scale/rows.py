@@ -16,12 +16,11 @@ from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ....specs.prices.book import PriceBook
 from ....specs.prices.machines import price_of_node
-from ...iteration.decision.electricity import Electricity
-from ...iteration.decision.job_energy import JobEnergy, whole_machines
-from ...iteration.decision.selection import COST, ENERGY
+from ...iteration.decision.amounts import COST, ENERGY
+from ...iteration.decision.electricity import Electricity, JobEnergy, whole_machines
 from ...whatif.parallel.grammar import format_plan
-from .outcome import PlanOutcome
 from .parts import LINKS, PlanPart
+from .question import PlanOutcome
 from .report import COMPUTE_BOUND_RATIO, MEMORY, RANK_BY, PlanLimit, PlanPrediction
 
 _UNRANKED: Final = {

@@ -7,22 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....formats.trace.tables import Phase, Trace
-from ....specs.cluster import USUAL, Cluster
+from ....specs.cluster import USUAL
 from ....specs.fleet import Fleet, build_fleet
-from ....specs.gpu import Catalog, Gpu
-from ....specs.prices.book import PriceBook
+from ....specs.gpu import Catalog
 from ...iteration.analyze import report_on, run_analysis
-from ...iteration.decision.electricity import Electricity
-from ...iteration.decision.selection import TIME
+from ...iteration.decision.amounts import TIME
 from ...iteration.result import Analysis
-from ...models.library import Library
 from ...prediction.workload import GpuWorkload
 from ...recorded.recording import untimed
 from ...whatif.apply import change_trace
@@ -31,112 +28,72 @@ from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from ...whatif.parallel.plan_file import PlanDocument, load_plan, read_plan
 from ...whatif.parallel.unidentified import is_unidentified
-from ...whatif.scenario import Scenario
 from ...work import VARYING_FAMILIES
-from .outcome import PlanOutcome, Predictor
-from .question import Question
+from .known_runs import find_anchor
+from .predictor import build_predictor
+from .question import AskedPlans, PlanOutcome, Predictor, Question, part_batch
 from .report import PlanPrediction, ScaleReport, SearchSummary
 from .rows import Measures, list_rows, order_rows
-from .sizes import part_batch
 
 MOST_GPUS: Final = 1_000_000
 SHOWN_FAILURES: Final = 3
-_TRAINING: Final = "training"
 
 __all__ = ["PlanDocument", "load_plan", "scale_trace"]
 
 
-def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
-    trace: Trace,
-    catalog: Catalog,
-    *,
-    targets: Sequence[Gpu] = (),
-    gpu_counts: Sequence[int] = (),
-    plans: Sequence[str | PlanDocument] = (),
-    search: bool = False,
-    global_batch: int | None = None,
-    recorded_batch: int | None = None,
-    max_memory_bytes: float | None = None,
-    measured_step_ns: float | None = None,
-    source: Gpu | None = None,
-    library: Library | None = None,
-    scenario: Scenario | None = None,
-    iteration: int | str | None = None,
-    cluster: Cluster = USUAL,
-    prices: PriceBook | None = None,
-    timeline: Path | None = None,
-    electricity: Electricity | None = None,
-    sort: str | None = None,
-    predictor: Predictor | None = None,
-) -> ScaleReport:
+def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> ScaleReport:
     """Predict an iteration of a one-GPU recording on many GPUs of `targets` (default: the whole catalogue).
 
-    `plans` are lines such as `fsdp=8,tp=2`, TOML files, or documents; a line that leaves the data-parallel axis open
-    (or says `fsdp=*`) takes each of `gpu_counts`. Without plans, or with `search`, the best ones are looked for. Every
-    GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has; `recorded_batch` is
-    the batch of a recording that does not say it. A GPU may use `max_memory_bytes`. `measured_step_ns` is what one
-    iteration took on `source`, where the recording has no times. `prices` defaults to the shipped ones. The timeline of
-    the fastest plan goes to `timeline`. `sort` is what plans are listed by (`RANK_BY`).
     Raises InputError, in one line, for what cannot be asked of this recording.
 
     >>> report = scale_trace(trace, catalog, targets=[h100], gpu_counts=[8], plans=["dp=8", "pp=4"])
     >>> [(row.plan, row.global_batch, row.limit.value) for row in report.predictions]
     [('dp=8', 32, 'compute'), ('dp=2,pp=4', 32, 'bubble')]
     """
+    plans, gpu_counts, step_ns = asked.get("plans", ()), asked.get("gpu_counts", ()), asked.get("measured_step_ns")
     check_one_gpu(trace)
-    _check_counts(gpu_counts)
+    for count in gpu_counts:
+        if not 1 <= count <= MOST_GPUS:
+            raise InputError(f"{parameter('gpus', f'{count:,}')}: expected from 1 to {MOST_GPUS:,} GPUs")
     result = run_analysis(
         trace,
         catalog,
-        targets=targets,
-        source=source,
-        library=library,
-        scenario=scenario,
-        iteration=iteration,
-        prices=prices,
+        targets=asked.get("targets", ()),
+        source=asked.get("source"),
+        library=asked.get("library"),
+        scenario=asked.get("scenario"),
+        iteration=asked.get("iteration"),
+        prices=asked.get("prices"),
     )
-    question = _question(result, targets, result.library, cluster, global_batch, recorded_batch, max_memory_bytes)
-    predict = predictor or _default_predictor(question, source, measured_step_ns)
+    question = _question(result, asked)
+    predict = asked.get("predictor") or build_predictor(question, find_anchor(question, asked.get("source"), step_ns))
     outcomes, warnings = _predict_given(question, predict, plans, gpu_counts)
     searches: list[SearchSummary] = []
-    if search or not plans:
+    if asked.get("search") or not plans:
         found, searches = _search(question, predict, gpu_counts)
         outcomes = _distinct([*outcomes, *found])
     if not outcomes:
         raise InputError(_explain_none(warnings, searches))
-    report = _report(question, outcomes, searches, warnings, electricity, sort)
-    if timeline is not None:
-        _save_timeline(outcomes, report.fastest, timeline)
-    return replace(report, measured_step_ns=measured_step_ns)
-
-
-def _report(
-    question: Question,
-    outcomes: Sequence[PlanOutcome],
-    searches: Sequence[SearchSummary],
-    warnings: Sequence[str],
-    electricity: Electricity | None,
-    sort: str | None,
-) -> ScaleReport:
-    report = report_on(question.result)
-    return ScaleReport(
-        trace=report.trace,
-        source=report.source,
+    electricity, sort, shown = asked.get("electricity"), asked.get("sort"), report_on(result)
+    measures = replace(_measures(question), electricity=electricity)
+    limited = [_limited(outcome, question.max_memory_bytes) for outcome in outcomes]
+    report = ScaleReport(
+        trace=shown.trace,
+        source=shown.source,
         gpu_counts=tuple(sorted({outcome.plan.ranks for outcome in outcomes})),
         global_batch=question.global_batch,
-        sequence_length=find_sequence_length(question.shapes),
-        predictions=order_rows(
-            list_rows(
-                [_limited(outcome, question.max_memory_bytes) for outcome in outcomes],
-                replace(_measures(question), electricity=electricity),
-            ),
-            sort or TIME,
-        ),
+        sequence_length=measures.sequence_length,
+        predictions=order_rows(list_rows(limited, measures), sort or TIME),
         electricity=electricity,
         sort=sort,
         searches=tuple(searches),
-        warnings=(*warnings, *_explain_untimed(question), *_explain_gradients(question), *report.warnings),
+        warnings=(*warnings, *_explain_untimed(question), *_explain_gradients(question), *shown.warnings),
+        measured_step_ns=step_ns,
     )
+    timeline = asked.get("timeline")
+    if timeline is not None:
+        _save_timeline(outcomes, report.fastest, timeline)
+    return report
 
 
 def _explain_untimed(question: Question) -> tuple[str, ...]:
@@ -190,43 +147,23 @@ def check_trace_runs(plan: ParallelPlan, *, is_training: bool) -> None:
             )
 
 
-def _check_counts(gpu_counts: Sequence[int]) -> None:
-    for count in gpu_counts:
-        if not 1 <= count <= MOST_GPUS:
-            raise InputError(f"{parameter('gpus', f'{count:,}')}: expected from 1 to {MOST_GPUS:,} GPUs")
-
-
-def _question(
-    result: Analysis,
-    targets: Sequence[Gpu],
-    library: Library,
-    cluster: Cluster,
-    global_batch: int | None,
-    recorded_batch: int | None,
-    max_memory_bytes: float | None,
-) -> Question:
-    gpus = tuple(targets) or result.prediction.fleet.gpus
-    shapes = untimed(result.recorded).trace
-    if result.scenario.changes_work:
-        shapes = change_trace(shapes, None, library, result.scenario, gpus).trace
+def _question(result: Analysis, asked: AskedPlans) -> Question:
+    gpus, cluster = tuple(asked.get("targets", ())) or result.prediction.fleet.gpus, asked.get("cluster", USUAL)
+    scenario, shapes = result.scenario, untimed(result.recorded).trace
+    if scenario.changes_work:
+        shapes = change_trace(shapes, None, result.library, scenario, gpus).trace
+    known = scenario.batch_size or scenario.recorded_batch_size or shapes.meta.workload.batch_size
     return Question(
         result=result,
         shapes=shapes,
         gpus=gpus,
         fleet=build_fleet(gpus, cluster.nodes_of(gpus)),
-        library=library,
-        recorded_batch=recorded_batch or shapes.meta.workload.batch_size or infer_batch_size(shapes),
-        global_batch=global_batch,
+        library=result.library,
+        recorded_batch=known or infer_batch_size(shapes),
+        global_batch=asked.get("global_batch"),
         cluster=cluster,
-        max_memory_bytes=max_memory_bytes,
+        max_memory_bytes=asked.get("max_memory_bytes"),
     )
-
-
-def _default_predictor(question: Question, source: Gpu | None, measured_step_ns: float | None) -> Predictor:
-    from .anchoring import find_anchor
-    from .predictor import build_predictor
-
-    return build_predictor(question, find_anchor(question, source, measured_step_ns))
 
 
 def _predict_given(

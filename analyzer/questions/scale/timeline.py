@@ -9,14 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats
 from ....formats.perfetto.timeline import EventFile, EventSlices, EventTrack, save_events
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import PipelineSchedule
 from .forecast import PlanForecast
-from .order import FORWARD, order_passes, stage_passes
 from .parts import LINKS, PlanPart
 from .pieces import PASSES
+from .schedule import FORWARD, order_passes, stage_passes
 
 TRACKS: Final = (
     ("passes", ()),
@@ -119,16 +119,12 @@ def _pass_ends(forecast: PlanForecast, column: int, schedule: PipelineSchedule) 
     for begin, stop in zip(order.bounds[:-1].tolist(), order.bounds[1:].tolist(), strict=True):
         arrival = end[order.source[begin:stop]] + sent[begin:stop]
         end[begin:stop] = np.maximum(arrival, end[order.before[begin:stop]]) + own[begin:stop]
-    return np.asarray(end[_by_stage(order.before, order.last)])
-
-
-def _by_stage(before: Rows, last: Rows) -> Rows:
-    """Return the passes of each stage in order, from its last one back to its first."""
-    none, found = len(before), list[int]()
-    for row in last.tolist():
+    # The passes of each stage in order, found from its last one back to its first.
+    none, found = len(order.before), list[int]()
+    for row in order.last.tolist():
         lane, at = list[int](), row
         while at != none:
             lane.append(at)
-            at = int(before[at])
+            at = int(order.before[at])
         found += lane[::-1]
-    return np.array(found, dtype=np.int64)
+    return np.asarray(end[np.array(found, dtype=np.int64)])

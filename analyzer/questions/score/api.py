@@ -37,7 +37,7 @@ class ScoreReport(Report):
         """Return it with charts."""
         from .page.charts import illustrate_score
 
-        return illustrate_score(self.report)
+        return illustrate_score(self.page(), self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""

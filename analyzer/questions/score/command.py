@@ -8,10 +8,9 @@ from typing import Final
 import click
 
 from ....errors import InputError
-from ...asking.command import WavecastCommand, output_options
-from ...asking.completion import complete_gpu_names
-from ...asking.output import choose_format, screen_for, write_result
-from ...asking.progress import progress_on_stderr
+from ...asking.choice import complete_gpu_names
+from ...asking.command import WavecastCommand, output_options, write_answer
+from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import LEFT_OUT
 
@@ -65,4 +64,4 @@ def score(
     with progress_on_stderr("Predicting") as progress:
         withheld = CHIPS if leave_one_out else left_out
         found = score_tables(directory, leave_out=withheld, exclude_gpu=excluded, progress=progress)
-    write_result(found.draw(choose_format(form, output), screen_for(output)), output)
+    write_answer(found, form, output)

@@ -1,16 +1,17 @@
-"""Which GPU is better: how often that was named rightly."""
+"""Which GPU, or which of two plans, is better: how often that was named rightly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, group_by
 from ....specs.prices.book import PriceBook, shipped_prices
 from ...measurements.metrics import kendall_tau
-from .report import DecisionRow, NetworkRow
+from .report import DecisionRow, IterationScore, NetworkRow
 
 FASTER: Final = "faster"
 CHEAPER: Final = "cheaper"
@@ -54,11 +55,8 @@ def _decide(criterion: str, rows: Sequence[NetworkRow], cost: Cost) -> DecisionR
 
 
 def _workloads(rows: Iterable[NetworkRow], cost: Cost) -> list[list[NetworkRow]]:
-    groups: dict[tuple[object, ...], list[NetworkRow]] = {}
-    for row in rows:
-        if np.isfinite(cost(row.gpu)):
-            groups.setdefault((row.model, row.mode, row.sequence_length, row.batch), []).append(row)
-    return list(groups.values())
+    known = (row for row in rows if np.isfinite(cost(row.gpu)))
+    return list(group_by(known, lambda row: (row.model, row.mode, row.sequence_length, row.batch)).values())
 
 
 def _right(group: Sequence[NetworkRow], cost: Cost, predicted: Callable[[NetworkRow], float]) -> Floats:
@@ -87,3 +85,41 @@ def _baseline(workloads: Sequence[Sequence[NetworkRow]], cost: Cost, kind: str) 
 def _price(prices: PriceBook, gpu: str) -> float:
     price = prices.price(gpu)
     return float("nan") if price is None else price.usd_per_hour
+
+
+FASTER_PLAN: Final = "faster plan"
+FASTER_ANYWHERE: Final = "faster plan, any source"
+
+
+def plan_decisions(rows: Sequence[IterationScore]) -> tuple[DecisionRow, ...]:
+    """Return the share of pairs of plans whose faster one was named, within a source and across them."""
+    found = (_decide_plans(rows, FASTER_PLAN, by_source=True), _decide_plans(rows, FASTER_ANYWHERE, by_source=False))
+    return tuple(item for item in found if item is not None)
+
+
+def _plan_pairs(rows: Sequence[IterationScore], *, by_source: bool) -> list[tuple[IterationScore, IterationScore]]:
+    """Return the pairs: one model, task, GPU, count, batch and length, and two plans or precisions of them."""
+
+    def key(row: IterationScore) -> tuple[object, ...]:
+        work = (row.model, row.task, row.gpu, row.gpus, row.global_batch, row.seq_len, row.precision)
+        return (*work, row.source if by_source else "")
+
+    groups = group_by((row for row in rows if not row.given_gpus), key)
+    pairs = (pair for found in groups.values() for pair in combinations(found, 2))
+    return [(one, other) for one, other in pairs if one.plan != other.plan and one.measured_ns != other.measured_ns]
+
+
+def _decide_plans(rows: Sequence[IterationScore], criterion: str, *, by_source: bool) -> DecisionRow | None:
+    pairs = _plan_pairs(rows, by_source=by_source)
+    if not pairs:
+        return None
+    right = [(one.predicted_ns < other.predicted_ns) == (one.measured_ns < other.measured_ns) for one, other in pairs]
+    return DecisionRow(
+        table=rows[0].table,
+        criterion=criterion,
+        workloads=len({(one.model, one.gpu, one.gpus, one.global_batch) for one, _ in pairs}),
+        pairs=len(pairs),
+        right=sum(right) / len(right),
+        kendall_tau=None,
+        baselines={},
+    )

@@ -24,8 +24,8 @@ from ...measurements.networks import KEY, NODES, NS_PER_MS, PEERS, FxNetwork, Ta
 from ...measurements.samples import read_table
 from ...models.library import Library
 from ...prediction.prediction import Method
-from .baselines import ROOFLINE
 from .report import NetworkRow, Split
+from .rows import ROOFLINE
 from .weights import Weights
 
 NETWORKS: Final = "models/neusight_e2e.parquet"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats, Mask, group_by
 from ....specs.catalog import load_catalog
 from ....specs.fleet import build_fleet
 from ....specs.match import find_gpu
@@ -134,22 +134,22 @@ def score_rows(entries: Entries) -> tuple[ScoreRow, ...]:
     """Return the figures of every group: by table, family, dtype and GPU, and pooled over GPUs; ordered by those."""
     labels = _labels(entries)
     rows = [row for level in LEVELS for row in _level_rows(entries, labels, level)]
-    return tuple(sorted([*rows, *_mean_rows(rows)], key=_order))
+    # Further rows: the unweighted mean over the GPUs, where there are several.
+    of_gpus = (row for row in rows if EVERYTHING not in (row.table, row.gpu))
+    groups = group_by(of_gpus, lambda row: (row.table, row.family, row.dtype, row.split, row.size))
+    means = [_mean_row(found) for found in groups.values() if len(found) > 1]
+    return tuple(sorted([*rows, *means], key=_order))
 
 
 def pooled_rows(entries: Entries) -> tuple[ScoreRow, ...]:
     """Return the figures of all tables together: by GPU, by class of GPU and over all GPUs."""
     labels = _labels(entries)
     rows = [row for level in POOLED_LEVELS for row in _level_rows(entries, labels, level)]
-    classes = _level_rows(entries, labels | {"gpu": _classes(labels["gpu"])}, ("gpu",))
-    return tuple(sorted([*rows, *classes], key=_order))
-
-
-def _classes(gpus: Label) -> Label:
-    """Return the class of each row's GPU as its label."""
+    gpus = labels["gpu"]
     fleet = build_fleet([find_gpu(load_catalog(), name) for name in gpus.names])
     names = tuple(CLASS_LABELS[item] for item in GPU_CLASSES)
-    return Label(names=names, codes=gpu_class(fleet)[gpus.codes])
+    classes = _level_rows(entries, labels | {"gpu": Label(names=names, codes=gpu_class(fleet)[gpus.codes])}, ("gpu",))
+    return tuple(sorted([*rows, *classes], key=_order))
 
 
 def _labels(entries: Entries) -> dict[str, Label]:
@@ -191,27 +191,15 @@ def _row(
     return ScoreRow(**labels, split=split, size=size, **asdict(figures), baselines=errors, baseline_rows=counts)
 
 
-def _mean_rows(rows: Sequence[ScoreRow]) -> list[ScoreRow]:
-    """Return rows whose figures are the unweighted mean over the GPUs, where there are several."""
-    groups: dict[tuple[Any, ...], list[ScoreRow]] = {}
-    for row in rows:
-        if EVERYTHING not in (row.table, row.gpu):
-            groups.setdefault((row.table, row.family, row.dtype, row.split, row.size), []).append(row)
-    return [_mean_row(found) for found in groups.values() if len(found) > 1]
-
-
 def _mean_row(found: Sequence[ScoreRow]) -> ScoreRow:
     first = found[0]
     shared = [kind for kind in first.baselines if all(kind in row.baselines for row in found)]
-    return ScoreRow(
-        table=first.table,
-        family=first.family,
-        dtype=first.dtype,
+    means: dict[str, Any] = {name: _mean(getattr(row, name) for row in found) for name in AVERAGED}
+    return replace(
+        first,
         gpu=MEAN,
-        split=first.split,
-        size=first.size,
         rows=sum(row.rows for row in found),
-        **{name: _mean(getattr(row, name) for row in found) for name in AVERAGED},
+        **means,
         baselines={kind: _mean(row.baselines[kind] for row in found) for kind in shared},
         baseline_rows={kind: sum(row.baseline_rows[kind] for row in found) for kind in shared},
     )

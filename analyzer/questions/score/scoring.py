@@ -20,29 +20,12 @@ from ...iteration.report import GpuPrediction, Source
 from ...measurements.readers import TRACES, check_directory, load_tables
 from ...measurements.samples import Samples, take_samples
 from ...models.frame.problems import Problems, problem_columns
-from .baselines import (
-    ANCHORED,
-    BANDWIDTH_RATIO,
-    FITTED_ROOFLINE,
-    ROOFLINE,
-    anchored_ns,
-    bandwidth_ratio_ns,
-    fitted_roofline_ns,
-    source_rows,
-)
-from .decisions import score_decisions
-from .distributed.pairs import plan_decisions
+from . import rows as baselines
+from .decisions import plan_decisions, score_decisions
 from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations
 from .end_to_end import score_networks
-from .ledger import (
-    forecast_entries,
-    join_entries,
-    network_entries,
-    pooled_rows,
-    score_rows,
-    throughput_entries,
-)
+from .ledger import forecast_entries, join_entries, network_entries, pooled_rows, score_rows, throughput_entries
 from .report import Score, ScoreRow, Split, TraceRow, WorstRow
 from .rows import PredictedSamples, codes_of, predict_samples
 from .throughput import score_throughput
@@ -102,10 +85,10 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
     made, notes, done = [], [], 0
     tables = list(load_tables(data))
     if weights.left_out is Withheld.SHAPES:
-        tables = [kept for samples in tables if len((kept := untrained_shapes(samples)).measured_ns)]
+        tables = [kept for samples in tables if len((kept := _untrained_shapes(samples)).measured_ns)]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
-        if _is_covered(samples, weights):
+        if all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus):
             made.append(predict_samples(samples, weights))
         else:
             notes.append(
@@ -117,13 +100,8 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
     return made, notes
 
 
-def untrained_shapes(samples: Samples[Any]) -> Samples[Any]:
-    """Return the rows of shapes that the shipped weights never trained on; training drew shapes by `Samples.share`.
-
-    >>> from wavecast.analyzer.measurements.readers import load_tables
-    >>> [len(untrained_shapes(samples).measured_ns) for samples in load_tables(tables)]
-    [29]
-    """
+def _untrained_shapes(samples: Samples[Any]) -> Samples[Any]:
+    """Return the rows of shapes that the shipped weights never trained on; training drew shapes by `Samples.share`."""
     return take_samples(samples, np.flatnonzero(samples.share >= trained_share(samples.model)))
 
 
@@ -134,17 +112,13 @@ def _score_rows(made: list[PredictedSamples], weights: Weights) -> tuple[ScoreRo
     return (*pooled_rows(entries), *score_rows(entries))
 
 
-def _is_covered(samples: Samples[Any], weights: Weights) -> bool:
-    return all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus)
-
-
 def _baselines(made: PredictedSamples, weights: Weights) -> Mapping[str, Floats]:
-    source = source_rows(made.samples)
+    source = baselines.source_rows(made.samples)
     return {
-        ROOFLINE: made.roofline_ns,
-        FITTED_ROOFLINE: fitted_roofline_ns(made),
-        BANDWIDTH_RATIO: bandwidth_ratio_ns(made.samples, source),
-        ANCHORED: anchored_ns(made, source, weights),
+        baselines.ROOFLINE: made.roofline_ns,
+        baselines.FITTED_ROOFLINE: baselines.fitted_roofline_ns(made),
+        baselines.BANDWIDTH_RATIO: baselines.bandwidth_ratio_ns(made.samples, source),
+        baselines.ANCHORED: baselines.anchored_ns(made, source, weights),
         **made.samples.peers_ns,
     }
 
@@ -183,7 +157,7 @@ def _worst_of_groups(made: PredictedSamples) -> list[tuple[float, WorstRow]]:
                 dtype=dtypes[dtype[row]],
                 gpu=samples.gpus[samples.gpu[row]].name,
                 split=Split.SEEN if made.is_seen[row] else Split.UNSEEN,
-                problem=describe_problem(samples.problems, row),
+                problem=_describe_problem(samples.problems, row),
                 measured_ns=float(samples.measured_ns[row]),
                 predicted_ns=float(made.predicted_ns[row]),
                 low_ns=float(made.low_ns[row]),
@@ -194,7 +168,7 @@ def _worst_of_groups(made: PredictedSamples) -> list[tuple[float, WorstRow]]:
     ]
 
 
-def describe_problem(problems: Problems, row: int) -> str:
+def _describe_problem(problems: Problems, row: int) -> str:
     """Return the sizes of one problem, e.g. `m=64 n=4096 k=4096`; what is 0, unknown or derived is left out."""
     columns = problem_columns(problems).items()
     values = [(name, float(column[row])) for name, column in columns if name not in DERIVED]

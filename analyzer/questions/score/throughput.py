@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Mask
 from ....formats.trace.tables import Trace
 from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu, Rate, peak_flops_per_s
@@ -25,7 +24,6 @@ from ...iteration.report import GpuPrediction
 from ...measurements.samples import MeasurementTable, pick, read_table
 from ...models.library import Library
 from ...whatif.scenario import Scenario
-from .baselines import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .end_to_end import split_of
 from .recordings import (
     ARCHIVE,
@@ -38,6 +36,7 @@ from .recordings import (
     read_recordings,
 )
 from .report import ThroughputRow
+from .rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .weights import Weights
 
 THROUGHPUT: Final = "models/throughput.parquet"
@@ -136,14 +135,20 @@ def _score_network(
     gpus = tuple({item.gpu.name: item.gpu for item in items}.values())
     forecaster = Forecaster(network=network, layout=layout, traces=traces, gpus=gpus, weights=weights)
     for item in sorted(items, key=lambda item: (item.gpu.name, item.software, item.is_compiled)):
-        yield _row(forecaster, item, _other(item, items))
+        same = (other for other in items if (other.software, other.is_compiled) == (item.software, item.is_compiled))
+        yield _row(forecaster, item, next((other for other in same if other.gpu.name != item.gpu.name), None))
 
 
 def _read_rows(
     table: MeasurementTable, networks: Mapping[str, ListedNetwork], earlier: frozenset[str]
 ) -> dict[str, Measured]:
     """Return the measurements of the networks, by the archive that holds what ran."""
-    kept = pick(table, _is_scored(table, networks))
+    modern = {name: torch_version(name) >= OLDEST_TORCH for name in set(table["software"].tolist())}
+    keys = zip(table["model"].tolist(), table["image_size"].tolist(), table["params_m"].tolist(), strict=True)
+    same = [(table[name] == value) for name, value in (("source", "timm"), ("mode", "infer"), ("precision", "amp"))]
+    is_recorded = np.array([_is_same(networks.get(name), size, params) for name, size, params in keys])
+    is_modern = np.array([modern[name] for name in table["software"].tolist()])
+    kept = pick(table, np.asarray(np.logical_and.reduce([*same, is_recorded, is_modern]), dtype=np.bool_))
     found: dict[str, Measured] = {ARCHIVE: {}}
     for row in range(len(kept["gpu"])):
         layout = "nhwc" if kept["channels_last"][row] else "nchw"
@@ -158,16 +163,6 @@ def _read_rows(
             )
         )
     return found
-
-
-def _is_scored(table: MeasurementTable, networks: Mapping[str, ListedNetwork]) -> Mask:
-    """Say which rows measured a recorded network as it was recorded."""
-    modern = {name: torch_version(name) >= OLDEST_TORCH for name in set(table["software"].tolist())}
-    keys = zip(table["model"].tolist(), table["image_size"].tolist(), table["params_m"].tolist(), strict=True)
-    same = [(table[name] == value) for name, value in (("source", "timm"), ("mode", "infer"), ("precision", "amp"))]
-    is_recorded = np.array([_is_same(networks.get(name), size, params) for name, size, params in keys])
-    is_modern = np.array([modern[name] for name in table["software"].tolist()])
-    return np.asarray(np.logical_and.reduce([*same, is_recorded, is_modern]), dtype=np.bool_)
 
 
 def _is_same(network: ListedNetwork | None, image_size: float, params_m: float) -> bool:
@@ -185,12 +180,6 @@ def torch_version(software: str | None) -> tuple[int, ...]:
     name, _, version = _framework(software or "").partition(" ")
     parts = version.split(".")[:2]
     return tuple(map(int, parts)) if name == "torch" and all(map(str.isdecimal, parts)) else ()
-
-
-def _other(item: MeasuredThroughput, items: Sequence[MeasuredThroughput]) -> MeasuredThroughput | None:
-    """Return the measurement of the same software on the other GPU, if there is one."""
-    same = (other for other in items if (other.software, other.is_compiled) == (item.software, item.is_compiled))
-    return next((other for other in same if other.gpu.name != item.gpu.name), None)
 
 
 def _row(forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput | None) -> ThroughputRow:

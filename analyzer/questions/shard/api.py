@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ....errors import InputError, parameter
-from ...asking.amounts import read_bytes
 from ...asking.answer import Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option
 from ...asking.inputs import AskedLookups, AskedRecording, AskedSource
+from ...asking.keywords import read_bytes
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
-from ...asking.power import Power
+from ...asking.prices import Power
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
@@ -42,16 +41,16 @@ class ShardingReport(Report):
         """Return it with charts."""
         from .charts import illustrate_sharding
 
-        return illustrate_sharding(self.report, name=self.name)
+        return illustrate_sharding(self.page(), self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/shard.md has its layout."""
-        from .records import draw_sharding_json
+        from .page import draw_sharding_json
 
         return draw_sharding_json(self.report)
 
     def _tables(self) -> Tables:
-        from .records import placement_table, plans_table, rank_table
+        from .page import placement_table, plans_table, rank_table
 
         return {
             "plans": lambda: plans_table(self.report),
@@ -106,7 +105,6 @@ def shard(trace: str | Path | Trace, asked: ShardOptions) -> ShardingReport:
     (['proposed', 'greedy'], 26)
     """
     from ....specs.match import find_gpu
-    from ...recorded.devices import first_known_gpu
     from .shard import shard_trace
 
     memory = read_bytes("max_memory", asked.max_memory)
@@ -114,12 +112,7 @@ def shard(trace: str | Path | Trace, asked: ShardOptions) -> ShardingReport:
     target = None if asked.to is None else find_gpu(named.catalog, asked.to)
     recording = asked.read(trace)
     read = recording.trace
-    target = target or named.source or (first_known_gpu(named.catalog, read) if read.is_measured else None)
-    if target is None:
-        raise InputError(
-            f"{parameter('to')} says on which GPUs: a recording of shapes has none of its own; add "
-            f"{parameter('to', 'h100')}"
-        )
+    target = target or named.expect_measured(read, "to", "on which GPUs", "h100")
     report = shard_trace(
         read,
         named.catalog,

@@ -10,7 +10,7 @@ from ...page.page import Chart, Page
 from ...page.plot import Spec
 from ...page.quantity import format_bytes, format_time
 from ...page.vega import BLUE, GREEN, GREY, INK, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
-from .page import describe_sharding, name_plan
+from .page import name_plan
 from .problem import PlanPhase
 from .report import PlanRow, ShardLoad, ShardReport
 
@@ -32,13 +32,10 @@ _FAR: Final = 4.0
 """Where memory ends, in fullest GPUs, from which on the mark would make bars unreadable."""
 
 
-def illustrate_sharding(report: ShardReport, *, name: str) -> Page:
-    """Put plans into words and charts; `name` stands for a workload that has none."""
-    return plot.place_charts(
-        describe_sharding(report, name=name),
-        lead=[_plan_chart(report), _load_chart(report)],
-        details=[_memory_chart(report)],
-    )
+def illustrate_sharding(page: Page, report: ShardReport) -> Page:
+    """Return the page of plans with charts."""
+    lead, details = [_plan_chart(report), _load_chart(report)], [_memory_chart(report)]
+    return plot.place_charts(page, lead=lead, details=details)
 
 
 def _plan_chart(report: ShardReport) -> Chart:

@@ -70,7 +70,7 @@ def plan_document(placements: Sequence[TablePlacement], gpu_count: int) -> dict[
     }
 
 
-def check_placement(where: str, table: EmbeddingTable, placement: TablePlacement, gpu_count: int) -> None:
+def _check_placement(where: str, table: EmbeddingTable, placement: TablePlacement, gpu_count: int) -> None:
     """Raise InputError for ranks that cannot hold a table so."""
     ranks, kind = placement.ranks, placement.sharding
     beyond = [rank for rank in ranks if not 0 <= rank < gpu_count]
@@ -101,7 +101,7 @@ def _placement(file: str, table: EmbeddingTable, entry: object, gpu_count: int) 
     if ranks is None:
         raise InputError(f"{where}: ranks: expected a list of ranks such as [0, 1], found nothing")
     placement = TablePlacement(table=table.name, sharding=said.sharding, ranks=ranks)
-    check_placement(where, table, placement, gpu_count)
+    _check_placement(where, table, placement, gpu_count)
     return placement
 
 

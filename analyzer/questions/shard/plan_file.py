@@ -1,9 +1,17 @@
-"""Reads a plan of embedding tables from a file: the user's own, what `shard` wrote, or TorchRec's."""
+"""Plans of embedding tables from elsewhere: a file of the user's, of `shard` or TorchRec, and TorchRec's planner."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import gcd
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +19,11 @@ import orjson
 
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
-from .plan import TablePlacement, read_entries, say_kind
+from ....specs.fleet import build_fleet
+from ....specs.gpu import Gpu
+from ....specs.nodes import Node
+from .plan import TablePlacement, TableSharding, list_names, read_entries, say_kind
 from .tables import EmbeddingTable
-from .torchrec_plan import PRINTED, modules_of, plain_entries, read_printed
 
 MOST_FILE_BYTES: Final = 64 * 2**20
 
@@ -26,7 +36,7 @@ def load_placements(path: Path, tables: Sequence[EmbeddingTable], gpu_count: int
     have or that the plan leaves out, and for ranks beyond the GPUs.
     """
     document = _read(path)
-    modules = modules_of(document)
+    modules = _modules_of(document)
     if modules is not None:
         return read_entries(path.name, plain_entries(path.name, modules, tables), tables, gpu_count)
     if "tables" not in document and isinstance(document.get("plan"), dict):
@@ -54,7 +64,7 @@ def _read(path: Path) -> Mapping[str, Any]:
             raise InputError(f"{path.name}: expected a plan of {MOST_FILE_BYTES >> 20} MiB at most")
         content = path.read_bytes()
         if content.startswith(PRINTED.encode()):
-            return read_printed(path.name, content.decode())
+            return _read_printed(path.name, content.decode())
         is_toml = path.suffix.lower() == ".toml"
         document = tomllib.loads(content.decode()) if is_toml else orjson.loads(content)
     except OSError as error:
@@ -75,3 +85,268 @@ def _pickle_words(content: bytes) -> str:
     if not content.startswith((b"PK\x03\x04", b"\x80")):
         return ""
     return "; it looks pickled: write json.dumps(plan._serialize()), or print(plan), instead"
+
+
+PRINTED: Final = "module: "
+"""What a printed plan begins with."""
+_KINDS: Final = {
+    "table_wise": TableSharding.TABLE_WISE,
+    "column_wise": TableSharding.COLUMN_WISE,
+    "row_wise": TableSharding.ROW_WISE,
+    "data_parallel": TableSharding.DATA_PARALLEL,
+    "table_row_wise": TableSharding.ROW_WISE,
+    "table_column_wise": TableSharding.COLUMN_WISE,
+}
+"""What each of TorchRec's ways is here: within a node or not, ranks are named."""
+_IN_GPU_MEMORY: Final = ("dense", "fused", "quant")
+"""Compute kernels that keep the whole table on the GPU."""
+_PLACEMENT: Final = re.compile(r"rank:(\d{1,9})(?:/|$)")
+_HEADERS: Final = {"sharding type": "sharding_type", "compute kernel": "compute_kernel", "ranks": "ranks"}
+_SHARD_HEADERS: Final = ("param", "shard offsets", "shard sizes", "placement")
+
+
+def _modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+    """Return the tables of each module of a serialised plan, as TorchRec's `_serialize` writes it; None: it is none."""
+    inner = document.get("plan")
+    body = inner if isinstance(inner, dict) else document
+    found = {name: tables for name, tables in body.items() if isinstance(tables, dict)}
+    is_plan = any(
+        isinstance(entry, dict) and "sharding_type" in entry for tables in found.values() for entry in tables.values()
+    )
+    return found if is_plan else None
+
+
+def _read_printed(file: str, text: str) -> dict[str, dict[str, Any]]:
+    """Return the tables of each module of a plan as `print(plan)` shows it. Raises InputError for another text."""
+    modules = dict[str, dict[str, Any]]()
+    tables, header = dict[str, Any](), list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(PRINTED):
+            tables = modules.setdefault(line.removeprefix(PRINTED).strip(), {})
+            header = []
+        cells = [cell.strip() for cell in line.split(" | ")]
+        if cells[0] == "param":
+            header = cells
+        elif len(cells) > 1 and header and not set(line) <= set("-| "):
+            if len(cells) != len(header):
+                raise InputError(f"{file}: line {number}: expected {len(header)} cells of a printed plan")
+            _take_cells(f"{file}: line {number}", tables, dict(zip(header, cells, strict=True)))
+    if not any(modules.values()):
+        raise InputError(f"{file}: expected a plan as TorchRec prints it, found no table in it")
+    return modules
+
+
+def _take_cells(where: str, tables: dict[str, Any], cells: Mapping[str, str]) -> None:
+    """Add a line of a printed plan to the tables."""
+    if set(_SHARD_HEADERS) <= set(cells):
+        entry = tables.get(cells["param"])
+        if entry is None:
+            raise InputError(f"{where}: a shard of {clean_text(cells['param'])!r}, which the plan does not list")
+        sizes = _read_list(where, cells["shard sizes"])
+        entry.setdefault("shards", []).append({"shard_sizes": sizes, "placement": cells["placement"]})
+        return
+    if not set(_HEADERS) <= set(cells):
+        raise InputError(f"{where}: expected the columns {', '.join(_HEADERS)} of a printed plan")
+    entry = {key: cells[title] for title, key in _HEADERS.items()}
+    entry["ranks"] = None if entry["ranks"] == "None" else _read_list(where, entry["ranks"])
+    tables[cells["param"]] = entry
+
+
+def _read_list(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError(f"{where}: expected a list of numbers, found {clean_text(text)[:40]!r}") from None
+
+
+def plain_entries(
+    file: str, modules: Mapping[str, Mapping[str, Any]], tables: Sequence[EmbeddingTable]
+) -> dict[str, dict[str, Any]]:
+    """Return TorchRec's plan by the names of the recording's tables: how each is shared, and its ranks.
+
+    A table of TorchRec's is the one whose name ends with its own, in the module of that path where several do.
+    Raises InputError for tables that the recording does not have, for ways and places that are not priced, and where
+    its shards are not those of the recording's table.
+    """
+    by_end = dict[str, list[EmbeddingTable]]()
+    for table in tables:
+        by_end.setdefault(table.name.rpartition(".")[2], []).append(table)
+    found = dict[str, dict[str, Any]]()
+    for module, entries in modules.items():
+        for name, entry in entries.items():
+            table = _find(file, module, name, by_end, tables)
+            where = f"{file}: {clean_text(name)}"
+            if table.name in found:
+                raise InputError(f"{where}: {clean_text(table.name)} is planned twice")
+            if not isinstance(entry, dict):
+                raise InputError(f"{where}: expected an object with sharding_type and ranks, found {say_kind(entry)}")
+            found[table.name] = _plain(where, entry, table)
+    return found
+
+
+def _find(
+    file: str, module: str, name: str, by_end: Mapping[str, Sequence[EmbeddingTable]], tables: Sequence[EmbeddingTable]
+) -> EmbeddingTable:
+    found = [
+        table for table in by_end.get(name.rpartition(".")[2], ()) if f".{table.name}".endswith(f".{name}")
+    ]  # a name may hold points
+    inside = [table for table in found if f".{module}." in f".{table.name}"]
+    if len(found) > 1 and inside:
+        found = inside
+    if not found:
+        known = list_names([table.name for table in tables])
+        where = f"{file}: {clean_text(module)}: {clean_text(name)!r}"
+        raise InputError(f"{where}: the recording has no table of that name; it has {known}")
+    if len(found) > 1:
+        names = list_names([table.name for table in found])
+        raise InputError(f"{file}: {clean_text(module)}: {clean_text(name)!r} may be {names}: name its module as there")
+    return found[0]
+
+
+def _plain(where: str, entry: Mapping[str, Any], table: EmbeddingTable) -> dict[str, Any]:
+    said, kernel = entry.get("sharding_type"), entry.get("compute_kernel", _IN_GPU_MEMORY[0])
+    if not isinstance(said, str) or said not in _KINDS:
+        shown = clean_text(said)[:40] if isinstance(said, str) else say_kind(said)
+        raise InputError(f"{where}: sharding_type {shown}: not priced; expected one of {', '.join(_KINDS)}")
+    if kernel not in _IN_GPU_MEMORY:
+        shown = clean_text(str(kernel))[:40]
+        raise InputError(f"{where}: compute_kernel {shown}: tables outside the GPU's memory are not modelled")
+    kind, ranks = _KINDS[said], entry.get("ranks")
+    if kind is TableSharding.DATA_PARALLEL:
+        return {"sharding": kind.value}
+    shards = list(_shards(where, entry))
+    if shards:
+        _check_sizes(where, kind, [sizes for sizes, _ in shards], table)
+        placed = [rank for _, rank in shards if rank is not None]
+        ranks = placed if len(placed) == len(shards) else ranks
+    elif said == "table_row_wise":
+        raise InputError(f"{where}: table_row_wise: expected its shards, which say the ranks of the node")
+    if kind is TableSharding.COLUMN_WISE and isinstance(ranks, list) and len(ranks) == 1:
+        kind = TableSharding.TABLE_WISE  # too narrow to be parted
+    return {"sharding": kind.value, **({} if ranks is None else {"ranks": ranks})}
+
+
+def _shards(where: str, entry: Mapping[str, Any]) -> Iterator[tuple[tuple[int, int], int | None]]:
+    """Yield the size and the rank of each shard that the plan describes."""
+    shards = entry.get("shards") or []
+    if not isinstance(shards, list):
+        raise InputError(f"{where}: shards: expected a list, found {say_kind(shards)}")
+    for at, shard in enumerate(shards):
+        sizes = shard.get("shard_sizes") if isinstance(shard, dict) else None
+        if not (isinstance(sizes, list) and len(sizes) == 2 and all(type(size) is int and size >= 0 for size in sizes)):
+            raise InputError(f"{where}: shards[{at}]: expected shard_sizes of two numbers, [rows, columns]")
+        rank = _PLACEMENT.match(str(shard.get("placement", "")))
+        yield (sizes[0], sizes[1]), None if rank is None else int(rank[1])
+
+
+def _check_sizes(where: str, kind: TableSharding, sizes: Sequence[tuple[int, int]], table: EmbeddingTable) -> None:
+    """Raise InputError where shards are not parts of the recording's table, or are parts that are not priced."""
+    rows, columns = [size[0] for size in sizes], [size[1] for size in sizes]
+    is_by_rows = kind is TableSharding.ROW_WISE
+    whole = (sum(rows), columns[0]) if is_by_rows else (rows[0], sum(columns))
+    if whole != (table.rows, table.width):
+        raise InputError(
+            f"{where}: its shards make {whole[0]:,} rows of {whole[1]:,}, the recording's table "
+            f"{clean_text(table.name)} has {table.rows:,} of {table.width:,}"
+        )
+    if not is_by_rows and len(set(columns)) > 1:
+        raise InputError(
+            f"{where}: column_wise: shards of {min(columns)} and {max(columns)} columns: only equal ones are priced"
+        )
+
+
+_PROGRAM: Final = "tracer.torchrec_planner"
+_NAME: Final = "TorchRec's plan"
+_LONGEST_S: Final = 600.0
+_INSTALL: Final = (
+    "pip install torchrec with the fbgemm-gpu (or fbgemm-gpu-cpu) that is made for your torch, or leave it out"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerAnswer:
+    """Hold the plan of TorchRec's planner, or why there is none."""
+
+    placements: tuple[TablePlacement, ...] | None
+    version: str | None
+    failure: str
+
+
+def ask_torchrec(
+    tables: Sequence[EmbeddingTable],
+    gpu: Gpu,
+    node: Node,
+    *,
+    gpu_count: int,
+    batch: int,
+    memory_bytes: float,
+    state_ratio: float,
+) -> PlannerAnswer:
+    """Return what TorchRec's planner proposes for the same tables, GPUs and links.
+
+    `batch` is that of a GPU, `memory_bytes` what a GPU has for tables. Raises InputError where TorchRec is not
+    installed or cannot be loaded; that it finds no plan is an answer.
+    """
+    if find_spec("torchrec") is None:
+        raise InputError(f"{parameter('torchrec')}: TorchRec is not installed here: {_INSTALL}")
+    fabric = build_fleet([gpu], [node]).fabric
+    near = int(max(fabric.domain_gpu_count[0], fabric.node_gpu_count[0], 1))
+    answer = _run(
+        {
+            "tables": [_describe(table, batch * gpu_count) for table in tables],
+            "gpus": gpu_count,
+            "gpus_per_node": gcd(gpu_count, min(near, gpu_count)),
+            "batch": batch,
+            "memory_bytes": max(memory_bytes, 1.0),
+            "state_ratio": state_ratio,
+            "memory_bandwidth": gpu.memory_bandwidth_bytes_per_s,
+            # TorchRec's own figures count both directions of a GPU's links, and one of the network's.
+            "link_bandwidth": 2.0 * float(max(fabric.link_bytes_per_s[0], fabric.pair_bytes_per_s[0])),
+            "node_bandwidth": float(fabric.nic_bytes_per_s[0] or fabric.host_bytes_per_s[0]),
+        }
+    )
+    if "error" in answer:
+        said = clean_text(str(answer["error"]))[:200].strip().rstrip(".")
+        if answer.get("kind") == "PlannerError":
+            return PlannerAnswer(placements=None, version=None, failure=f"TorchRec's planner finds no plan: {said}")
+        raise InputError(f"{parameter('torchrec')}: {said}: {_INSTALL}")
+    named = {table.name: entry for table, entry in zip(tables, answer["tables"], strict=True)}
+    entries = plain_entries(_NAME, {"": named}, tables)
+    return PlannerAnswer(
+        placements=read_entries(_NAME, entries, tables, gpu_count), version=str(answer.get("version")), failure=""
+    )
+
+
+def _describe(table: EmbeddingTable, samples: int) -> dict[str, Any]:
+    return {
+        "rows": table.rows,
+        "width": table.width,
+        "dtype": table.dtype,
+        "pooling": table.lookups / max(samples, 1),
+        "is_bag": table.is_bag,
+    }
+
+
+def _run(question: dict[str, Any]) -> dict[str, Any]:
+    program = f"{__name__.partition('.')[0]}.{_PROGRAM}"
+    try:
+        done = subprocess.run(  # noqa: S603 - this program itself
+            [sys.executable, "-m", program],
+            input=json.dumps(question).encode(),
+            capture_output=True,
+            check=False,
+            timeout=_LONGEST_S,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(
+            f"{parameter('torchrec')}: its planner did not answer: {type(error).__name__}; leave it out"
+        ) from error
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
+        raise InputError(
+            f"{parameter('torchrec')}: its planner failed: {clean_text(lines[-1])[:200]}; leave it out"
+        ) from None
+    return found if isinstance(found, dict) else {"error": "its planner gave no plan"}

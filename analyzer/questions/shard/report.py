@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ...iteration.decision.electricity import Electricity
-from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import TraceSummary
 from .plan import TablePlacement
 from .problem import PlanPhase

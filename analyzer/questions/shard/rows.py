@@ -1,13 +1,18 @@
-"""What is told of a plan: its time with its interval, and what each GPU has to do."""
+"""What is told of a plan: its time with its interval, what each GPU has to do, and the energy."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ....arrays import Floats
-from .energy import EnergySetting, plan_energy
+from ....specs.fabric import Fabric
+from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw, whole_machines
+from ...prediction.energy import LINK_HALF_WIDTH, network_w, sending_joules
+from ...work.communication import CollectiveDims, CollectiveKind
 from .plan import TablePlacement
-from .problem import Load, PlanPhase, ShardingProblem
+from .problem import Load, PlanPhase, ShardingProblem, TableExchange
 from .report import PlanRow, ShardLoad
 from .search import FoundPlan, TableChoice
 
@@ -18,7 +23,12 @@ def plan_row(
     """Return what is told of a plan; `dense_width` is the dense part's half-width, natural log."""
     phases = problem.phases(plan.loads, plan.common)
     step = float(phases.sum())
-    log_width = _log_width(problem, phases, dense_width)
+    # Errors of tables, links and the dense part are independent.
+    tables = phases[PlanPhase.LOOKUP] + phases[PlanPhase.UPDATE]
+    dense = phases[PlanPhase.DENSE]
+    sent = phases.sum() - tables - dense
+    spread = np.array([tables * problem.log_width, sent * problem.links.log_width, dense * dense_width])
+    log_width = float(np.sqrt((spread**2).sum()) / max(float(phases.sum()), 1.0))
     low, high = step * float(np.exp(-log_width)), step * float(np.exp(log_width))
     memory = plan.loads[:, Load.MEMORY_BYTES]
     return PlanRow(
@@ -31,17 +41,8 @@ def plan_row(
         fits=bool(memory.max() <= problem.limit_bytes),
         placements=tuple(_placement(problem, at, choice) for at, choice in enumerate(plan.choices)),
         ranks=tuple(_load(problem, plan, rank) for rank in range(problem.gpu_count)),
-        energy=plan_energy(setting, problem, plan, (step, low, high)),
+        energy=_plan_energy(setting, problem, plan, (step, low, high)),
     )
-
-
-def _log_width(problem: ShardingProblem, phases: Floats, dense_width: float) -> float:
-    """Return the half-width of the 90 % interval: errors of tables, links and the dense part are independent."""
-    tables = phases[PlanPhase.LOOKUP] + phases[PlanPhase.UPDATE]
-    dense = phases[PlanPhase.DENSE]
-    sent = phases.sum() - tables - dense
-    spread = np.array([tables * problem.log_width, sent * problem.links.log_width, dense * dense_width])
-    return float(np.sqrt((spread**2).sum()) / max(float(phases.sum()), 1.0))
 
 
 def _placement(problem: ShardingProblem, at: int, choice: TableChoice) -> TablePlacement:
@@ -65,3 +66,64 @@ def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> ShardLoad:
         index_bytes=int(loads[Load.INDEX_BYTES]),
         memory_bytes=int(loads[Load.MEMORY_BYTES]),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EnergySetting:
+    """Hold what the energy of all plans of a recording has in common."""
+
+    power: PowerDraw
+    """Of one GPU that runs its batch with all tables: as many lookups and updates as each of them has on average."""
+    fabric: Fabric
+    """Of the one type of GPU."""
+    node_gpu_count: int
+    global_batch: int
+    electricity: Electricity
+
+
+def _plan_energy(
+    setting: EnergySetting, problem: ShardingProblem, plan: FoundPlan, times_ns: tuple[float, float, float]
+) -> JobEnergy:
+    """Return what an iteration takes; `times_ns` are its time and the ends of its interval.
+
+    What kernels switch is the same however tables are placed; plans differ in time, in which all GPUs idle, and in what
+    they send.
+    """
+    dims = _sent(problem, plan.loads, plan.common)
+    power = replace(
+        setting.power,
+        link_j=float(sending_joules(dims, setting.fabric).sum()),
+        network_w=float(network_w(dims, setting.fabric)[0]),
+        link_half_width=LINK_HALF_WIDTH,
+    )
+    step_ns, low_ns, high_ns = times_ns
+    return JobEnergy(
+        power=power.of_job(problem.gpu_count),
+        time_ns=step_ns,
+        low_ns=low_ns,
+        high_ns=high_ns,
+        gpu_count=problem.gpu_count,
+        host_gpu_count=whole_machines(problem.gpu_count, setting.node_gpu_count),
+        samples=float(setting.global_batch),
+        electricity=setting.electricity,
+    )
+
+
+def _sent(problem: ShardingProblem, loads: Floats, common: Floats) -> list[CollectiveDims]:
+    """Return the collectives of an iteration as a rank has them on average; see `ShardingProblem.phases`."""
+    both = 2.0 if problem.is_training else 1.0
+    mean = loads.mean(axis=0)
+    sent = [
+        (CollectiveKind.ALL_TO_ALL, mean[Load.INDEX_BYTES]),
+        (CollectiveKind.ALL_TO_ALL, both * mean[Load.SENT_BYTES]),
+        (CollectiveKind.REDUCE_SCATTER, both * common[TableExchange.PARTIAL_BYTES]),
+    ]
+    if problem.is_training:
+        sent.append((CollectiveKind.ALL_REDUCE, common[TableExchange.GRADIENT_BYTES]))
+        sent.append((CollectiveKind.ALL_GATHER, common[TableExchange.SPARSE_BYTES]))
+    ranks = problem.gpu_count
+    return [
+        CollectiveDims(kind=kind, message_bytes=float(size), ranks=ranks, run=ranks, element_bytes=4.0)
+        for kind, size in sent
+        if size > 0
+    ]

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 import numpy as np
 
 from ....errors import InputError, parameter
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import Phase, Trace
-from ....specs.cluster import USUAL, Cluster
+from ....specs.cluster import USUAL
 from ....specs.fabric import build_fabric
 from ....specs.gpu import Catalog, Gpu
 from ....specs.nodes import Node
-from ...iteration.analyze import report_on, run_analysis
+from ...iteration.analyze import Asked, report_on, run_analysis
 from ...iteration.decision.electricity import Electricity
 from ...iteration.energy import draw_power
 from ...iteration.result import Analysis, arrange
@@ -29,16 +29,12 @@ from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
 from ...whatif.scenario import Scenario
 from ..scale.scale import check_one_gpu
-from .energy import EnergySetting
-from .exact import prove_fastest
-from .links import time_links
 from .plan import TablePlacement, TableSharding
-from .plan_file import load_placements
-from .planner import ask_torchrec
-from .problem import Load, ShardingProblem, TableUse, build_options
+from .plan_file import ask_torchrec, load_placements
+from .problem import Load, ShardingProblem, TableUse, build_options, time_links
 from .report import PlanRow, ShardReport
-from .rows import plan_row
-from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
+from .rows import EnergySetting, plan_row
+from .search import FoundPlan, TableChoice, assemble, improve, prove_fastest, search_greedily, search_plan
 from .tables import EmbeddingTable, dense_shares, find_steps, find_tables, find_tied
 
 LEAST_GPUS: Final = 2
@@ -47,28 +43,27 @@ _STATES_OF: Final = (("adam", 2.0), ("lerp", 2.0), ("adagrad", 1.0), ("rmsprop",
 """What optimizers hold for each parameter, by a word of their ops, where memory does not tell."""
 
 
-def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
-    trace: Trace,
-    catalog: Catalog,
-    *,
-    target: Gpu,
-    gpu_count: int,
-    global_batch: int | None = None,
-    recorded_batch: int | None = None,
-    max_memory_bytes: float | None = None,
-    plan: Path | None = None,
-    torchrec: bool = False,
-    library: Library | None = None,
-    source: Gpu | None = None,
-    iteration: int | str | None = None,
-    cluster: Cluster = USUAL,
-    electricity: Electricity | None = None,
+class AskedShares(Asked, total=False):
+    """Name what may be asked of a recording whose embedding tables GPUs share."""
+
+    global_batch: int | None
+    """Samples of an iteration; default: every GPU adds a recorded batch."""
+    recorded_batch: int | None
+    """Of a recording that does not say it."""
+    max_memory_bytes: float | None
+    """That a GPU may use."""
+    plan: Path | None
+    """A file with a plan of the user's, which is held against the proposed one."""
+    torchrec: bool
+    """Whether that of TorchRec's planner is, too."""
+    electricity: Electricity | None
+
+
+def shard_trace(
+    trace: Trace, catalog: Catalog, *, target: Gpu, gpu_count: int, **asked: Unpack[AskedShares]
 ) -> ShardReport:
     """Propose how the embedding tables of a one-GPU recording are shared among `gpu_count` GPUs.
 
-    Every GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has. A GPU may use
-    `max_memory_bytes`. `plan` is a file with a plan of the user's, which is held against the proposed one, as is with
-    `torchrec` that of TorchRec's planner.
     Raises InputError, in one line, for what cannot be asked of this recording.
     """
     check_one_gpu(trace)
@@ -77,40 +72,41 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
             f"{parameter('gpus', f'{gpu_count:,}')}: expected from {LEAST_GPUS} to {MOST_GPUS:,} GPUs to share tables "
             "among"
         )
-    library = with_recorded(library or load_library(), trace)
+    library, cluster = with_recorded(asked.get("library") or load_library(), trace), asked.get("cluster", USUAL)
 
     def analyse(scenario: Scenario) -> Analysis:
         return run_analysis(
             trace,
             catalog,
             targets=[target],
-            source=source,
+            source=asked.get("source"),
             library=library,
             scenario=scenario,
-            iteration=iteration,
+            iteration=asked.get("iteration"),
             cluster=cluster,
         )
 
     result = analyse(Scenario())
     tables = find_tables(result.recorded.trace, result.window)
-    recorded = recorded_batch or trace.meta.workload.batch_size or _inferred_batch(trace)
-    total = global_batch or recorded * gpu_count
+    recorded = asked.get("recorded_batch") or trace.meta.workload.batch_size or _inferred_batch(trace)
+    total = asked.get("global_batch") or recorded * gpu_count
     if total % gpu_count:
         raise InputError(f"{parameter('global_batch', f'{total:,}')}: expected a multiple of {gpu_count} GPUs")
     if total // gpu_count != recorded:
         result = analyse(Scenario(batch_size=total // gpu_count, recorded_batch_size=recorded))
     scaled = tuple(_scaled(table, total / recorded) for table in tables)
+    plan, electricity = asked.get("plan"), asked.get("electricity")
     given = {} if plan is None else {"given": load_placements(plan, scaled, gpu_count)}
-    asked = _Asked(
+    sharing = _Sharing(
         gpu=target,
         gpu_count=gpu_count,
         batch=total // gpu_count,
-        max_memory_bytes=max_memory_bytes,
+        max_memory_bytes=asked.get("max_memory_bytes"),
         library=library,
         node=cluster.node_of(target),
-        torchrec=torchrec,
+        torchrec=asked.get("torchrec", False),
     )
-    setting = _setting(result, scaled, asked, given)
+    setting = _setting(result, scaled, sharing, given)
     problem = setting.problem
     others = {name: _as_found(problem, placements) for name, placements in setting.others.items()}
     found, greedy = search_plan(problem)
@@ -120,26 +116,20 @@ def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     named = [("proposed", found), *others.items(), ("greedy", greedy)]
     named += [(kind.value, search_greedily(problem, [kind])) for kind in TableSharding]
     dense_width = _dense_width(result)
-    energy = _energy_setting(result, asked, electricity)
+    energy = _energy_setting(result, sharing, electricity)
     rows = [plan_row(problem, name, item, dense_width, energy) for name, item in named]
-    report = _report(
-        result,
-        setting,
-        asked,
-        tuple(row for row in rows if row.fits or row.name in others),
-        recorded_batch=recorded,
-        is_fastest=is_fastest,
-    )
+    shown = tuple(row for row in rows if row.fits or row.name in others)
+    report = _report(result, setting, sharing, shown, recorded_batch=recorded, is_fastest=is_fastest)
     return replace(report, electricity=electricity)
 
 
-def _energy_setting(result: Analysis, asked: _Asked, electricity: Electricity | None) -> EnergySetting:
-    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == asked.gpu.name)
+def _energy_setting(result: Analysis, sharing: _Sharing, electricity: Electricity | None) -> EnergySetting:
+    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == sharing.gpu.name)
     return EnergySetting(
         power=draw_power(result)[column],
-        fabric=build_fabric([asked.gpu], [asked.node]),
-        node_gpu_count=asked.node.gpu_count,
-        global_batch=asked.batch * asked.gpu_count,
+        fabric=build_fabric([sharing.gpu], [sharing.node]),
+        node_gpu_count=sharing.node.gpu_count,
+        global_batch=sharing.batch * sharing.gpu_count,
         electricity=electricity or Electricity(),
     )
 
@@ -147,7 +137,7 @@ def _energy_setting(result: Analysis, asked: _Asked, electricity: Electricity | 
 def _report(
     result: Analysis,
     setting: _Setting,
-    asked: _Asked,
+    sharing: _Sharing,
     plans: tuple[PlanRow, ...],
     *,
     recorded_batch: int,
@@ -156,10 +146,10 @@ def _report(
     report, problem = report_on(result), setting.problem
     return ShardReport(
         trace=report.trace,
-        gpu=asked.gpu.name,
-        node=asked.node.name,
-        gpu_count=asked.gpu_count,
-        global_batch=asked.batch * asked.gpu_count,
+        gpu=sharing.gpu.name,
+        node=sharing.node.name,
+        gpu_count=sharing.gpu_count,
+        global_batch=sharing.batch * sharing.gpu_count,
         recorded_batch=recorded_batch,
         is_training=problem.is_training,
         tables=problem.tables,
@@ -187,7 +177,7 @@ def _scaled(table: EmbeddingTable, ratio: float) -> EmbeddingTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Asked:
+class _Sharing:
     """Hold what was asked beside the recording."""
 
     gpu: Gpu
@@ -215,24 +205,24 @@ class _Setting:
 def _setting(
     result: Analysis,
     tables: tuple[EmbeddingTable, ...],
-    asked: _Asked,
+    sharing: _Sharing,
     others: Mapping[str, tuple[TablePlacement, ...]],
 ) -> _Setting:
-    trace, gpu, node, gpu_count = result.recorded.trace, asked.gpu, asked.node, asked.gpu_count
+    trace, gpu, node, gpu_count = result.recorded.trace, sharing.gpu, sharing.node, sharing.gpu_count
     is_training = bool((trace.ops.phase[result.window.op_rows] == Phase.BACKWARD).any())
     state_ratio = _state_ratio(result) if is_training else 0.0
     fit = fit_on(result.memory, [gpu])[0]
-    limit_bytes = min(asked.max_memory_bytes or np.inf, fit.usable_bytes)
+    limit_bytes = min(sharing.max_memory_bytes or np.inf, fit.usable_bytes)
     held_bytes = _table_memory(tables, result.memory, state_ratio, is_training=is_training)
     dense_bytes = 0.0 if fit.needed_bytes is None else max(fit.needed_bytes - held_bytes, 0.0)
     warnings, version = _memory_warnings(result), None
-    if asked.torchrec:
+    if sharing.torchrec:
         answer = ask_torchrec(
             tables,
             gpu,
             node,
             gpu_count=gpu_count,
-            batch=asked.batch,
+            batch=sharing.batch,
             memory_bytes=limit_bytes - dense_bytes,
             state_ratio=state_ratio,
         )
@@ -245,7 +235,7 @@ def _setting(
         find_steps(trace, result.window, tables) if is_training else {},
         gpu,
         node,
-        asked.library,
+        sharing.library,
         TableUse(gpu_count=gpu_count, is_training=is_training, state_ratio=state_ratio),
         extra=_asked_ways(others),
     )
@@ -253,7 +243,7 @@ def _setting(
         tables=tables,
         options=options,
         gpu_count=gpu_count,
-        links=time_links(gpu, node, gpu_count, asked.library),
+        links=time_links(gpu, node, gpu_count, sharing.library),
         limit_bytes=limit_bytes,
         dense_bytes=dense_bytes,
         dense_ns=_dense_ns(result, tables, gpu),

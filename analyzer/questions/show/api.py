@@ -38,14 +38,14 @@ class OverviewReport(Report):
 
     def illustrated_page(self) -> Page:
         """Return it with charts, which show more ops and kernels than its tables."""
-        from ...iteration.own_timeline import lay_out_recording
+        from ...iteration.gpu_replay import lay_out_recording
         from ...recorded.overview import describe_trace
         from ...recorded.recording import choose_recording
         from .charts import illustrate_overview
 
         timeline = lay_out_recording(choose_recording(self.trace), None) if self.report.kernel_count else None
-        whole, listed = describe_trace(self.trace, limit=None), max(len(self.report.ops), len(self.report.kernels))
-        return illustrate_overview(whole, name=self.name, timeline=timeline, listed_names=listed)
+        whole = describe_trace(self.trace, limit=None)
+        return illustrate_overview(self.page(), whole, name=self.name, timeline=timeline)
 
     def to_json(self) -> str:
         """Return the report as JSON; docs/cli.md has its layout."""
@@ -54,7 +54,7 @@ class OverviewReport(Report):
         return draw_overview_json(self.report)
 
     def _tables(self) -> Tables:
-        from ...page.table import table_of
+        from ...page.encoding import table_of
         from ...recorded.overview import IterationLine, NameLine, PhaseLine
 
         return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +15,7 @@ from ...page.quantity import format_count, format_share, format_time
 from ...page.timeline.chart import chart_timeline
 from ...page.vega import PALETTE, REST, SKY
 from ...recorded.overview import IterationLine, NameLine, Overview
-from ...timeline.notes import FAMILIES
-from ...timeline.slices import Timeline
-from .page import describe_overview
+from ...timeline.slices import FAMILIES, Timeline
 
 MOST_NAMES: Final = 20
 """Bars of a chart; the rest is one more."""
@@ -26,21 +23,17 @@ MOST_ITERATIONS: Final = 500
 SEVERAL: Final = 2
 
 
-def illustrate_overview(
-    overview: Overview, *, name: str, timeline: Timeline | None = None, listed_names: int | None = 10
-) -> Page:
-    """Put an overview into words and charts; `timeline` is that of the iteration, as recorded.
+def illustrate_overview(page: Page, overview: Overview, *, name: str, timeline: Timeline | None = None) -> Page:
+    """Return the page of an overview with charts of all its ops and kernels, whatever the page lists.
 
-    `name` stands for a workload that has none. Charts show all ops and kernels that the overview holds; the tables, the
-    first `listed_names` (None: all).
+    `timeline` is that of the iteration, as recorded; `name` stands for a workload that has none.
     """
-    shown = replace(overview, ops=overview.ops[:listed_names], kernels=overview.kernels[:listed_names])
     is_timed = overview.gpu_busy_ns is not None
     recorded = (
         None if timeline is None else chart_timeline(timeline, title="Timeline of the iteration", told="As recorded.")
     )
     return plot.place_charts(
-        describe_overview(shown),
+        page,
         headline=_headline(overview, name),
         lead=[recorded, _iteration_chart(overview.iterations)],
         details=[

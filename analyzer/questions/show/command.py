@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from ...asking.command import WavecastCommand, output_options
+from ...asking.command import WavecastCommand, output_options, write_answer
 from ...asking.declared import options_of
 from ...asking.inputs import AskedWindow, Recover, trace_argument
-from ...asking.output import choose_format, screen_for, write_result
-from ...asking.progress import progress_on_stderr
+from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 
 
@@ -36,4 +35,4 @@ def show(
 
     with progress_on_stderr("Reading the trace") as progress:
         found = overview(trace, top=top, window_ns=window_ns, recover=recover, progress=progress)
-    write_result(found.draw(choose_format(form, output), screen_for(output)), output)
+    write_answer(found, form, output)

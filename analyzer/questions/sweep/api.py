@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import click
 
 from ....errors import InputError, parameter
-from ...asking.answer import Report, trace_name
+from ...asking.answer import PicturedReport, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import HelpPart, asks, option
 from ...asking.inputs import AskedRecording, AskedSource
 from ...asking.machines import GlobalBatch, Machines
-from ...asking.power import Power
+from ...asking.prices import Power
 from ...asking.what_ifs import WhatIfs
-from ...page.formats import REPORT_FORMATS
-from ...page.vega import PICTURE_FORMATS
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Gpu
     from ...asking.answer import Tables
     from ...asking.question import Gpus
-    from ...page.page import Page
-    from ...page.terminal import Screen
+    from ...page.page import Chart, Page
     from .report import SensitivityReport, SweepReport
 
 Values = str | float | Sequence[float | str]
@@ -34,10 +31,9 @@ Values = str | float | Sequence[float | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class SweepAnswer(Report):
+class SweepAnswer(PicturedReport):
     """Hold an iteration while parameters vary: `report` has the figures. Its table is `points`: a row per point."""
 
-    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, "svg")
     name: str
     """Of the trace, where its workload has none."""
     report: SweepReport
@@ -55,20 +51,11 @@ class SweepAnswer(Report):
 
         return place_charts(self.page(), lead=sweep_charts(self.report))
 
-    def picture(self, form: str = "svg") -> bytes:
-        """Return its charts as one picture, `svg` or `png`."""
-        from ...page.vega import draw_picture
+    def chart(self) -> Chart:
+        """Return its charts as one."""
         from .page.charts import sweep_picture
 
-        return draw_picture(sweep_picture(self.report), form)
-
-    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
-        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
-        return self.picture().decode() if form == "svg" else Report.draw(self, form, screen)
-
-    def save(self, path: str | Path) -> None:
-        """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
-        _save(self, path)
+        return sweep_picture(self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
@@ -89,10 +76,9 @@ class SweepAnswer(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class SensitivityAnswer(Report):
+class SensitivityAnswer(PicturedReport):
     """Hold what 1 % more of each figure buys: `report` has the figures. Its table is `figures`: a row per figure."""
 
-    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, "svg")
     name: str
     """Of the trace, where its workload has none."""
     report: SensitivityReport
@@ -106,24 +92,14 @@ class SensitivityAnswer(Report):
     def illustrated_page(self) -> Page:
         """Return it with its chart."""
         from ...page.plot import place_charts
+
+        return place_charts(self.page(), lead=[self.chart()])
+
+    def chart(self) -> Chart:
+        """Return what each figure gives, as bars."""
         from .page.charts import sensitivity_chart
 
-        return place_charts(self.page(), lead=[sensitivity_chart(self.report)])
-
-    def picture(self, form: str = "svg") -> bytes:
-        """Return its chart as a picture, `svg` or `png`."""
-        from ...page.vega import draw_picture
-        from .page.charts import sensitivity_chart
-
-        return draw_picture(sensitivity_chart(self.report), form)
-
-    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
-        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
-        return self.picture().decode() if form == "svg" else Report.draw(self, form, screen)
-
-    def save(self, path: str | Path) -> None:
-        """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
-        _save(self, path)
+        return sensitivity_chart(self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
@@ -140,15 +116,6 @@ class SensitivityAnswer(Report):
         most = self.report.figures[0]
         where = f"{self.report.trace.name or self.name} on {self.report.gpu}"
         return f"{where}: 1 % more {most.name} is {-most.elasticity:.2f} % faster, the most of all figures"
-
-
-def _save(answer: SweepAnswer | SensitivityAnswer, path: str | Path) -> None:
-    from ....formats.files.open import write_atomic
-
-    if Path(path).suffix.lower() == PICTURE_FORMATS["png"]:
-        write_atomic(Path(path), answer.picture("png"))
-    else:
-        Report.save(answer, path)
 
 
 def _complete_parameters(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -231,16 +198,7 @@ def sweep(trace: str | Path | Trace, asked: SweepOptions) -> SweepAnswer | Sensi
 
 def _one_gpu(gpus: Gpus, trace: Trace, name: str | None) -> Gpu:
     """Return the GPU that is varied. Raises InputError where a name means several, or nothing says which."""
-    from ...recorded.devices import first_known_gpu
-
     if len(gpus.targets) > 1:
         listed = "; ".join(gpu.name for gpu in gpus.targets)
         raise InputError(f"{parameter('on', name)} means {len(gpus.targets)} GPUs: {listed}; name one of them")
-    found = next(iter(gpus.targets), None) or gpus.source
-    found = found or (first_known_gpu(gpus.catalog, trace) if trace.is_measured else None)
-    if found is None:
-        raise InputError(
-            f"{parameter('on')} says which GPU is varied: a recording of shapes has none of its own; add "
-            f"{parameter('on', 'h100sxm')}"
-        )
-    return found
+    return next(iter(gpus.targets), None) or gpus.expect_measured(trace, "on", "which GPU is varied", "h100sxm")

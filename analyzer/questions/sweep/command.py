@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -11,13 +11,9 @@ from ....errors import InputError
 from ...asking.command import WavecastCommand, output_options
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.output import choose_format, screen_for, write_result
-from ...asking.progress import progress_on_stderr
-from ...page.formats import REPORT_FORMATS, SUFFIXES
-from ...page.vega import PICTURE_FORMATS
+from ...asking.output import choose_format, progress_on_stderr, screen_for, write_result
+from ...page.formats import PICTURE_FORMATS, REPORT_FORMATS
 from .api import SweepOptions
-
-_ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}
 
 
 @click.command("sweep", cls=WavecastCommand)
@@ -58,7 +54,7 @@ def sweep(trace: Path, form: str | None, output: Path | None, vary: tuple[str, .
     """
     from .api import sweep as predict
 
-    form = _choose_format(form, output)
+    form = choose_format(form, output)
     if form == "png" and (output is None or str(output) == "-"):
         raise InputError("a PNG is no text: say where to write it with -o FILE.png")
     with progress_on_stderr("Reading the trace") as progress:
@@ -69,14 +65,6 @@ def sweep(trace: Path, form: str | None, output: Path | None, vary: tuple[str, .
         write_atomic(output, answer.picture(form))
     else:
         write_result(answer.draw(form, screen_for(output)), output)
-
-
-def _choose_format(form: str | None, output: Path | None) -> str:
-    suffix = output.suffix.lower() if output is not None else ""
-    if form is None and suffix and suffix not in (*SUFFIXES.values(), *_ENDINGS):
-        endings = ", ".join((*SUFFIXES.values(), *_ENDINGS))
-        raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")
-    return form or _ENDINGS.get(suffix) or choose_format(form, output)
 
 
 def _read_vary(texts: tuple[str, ...]) -> dict[str, str]:

@@ -50,7 +50,7 @@ class Imagined:
 
 def imagine(base: Gpu, asked: Sequence[AskedAxis], catalog: Catalog, gpu_file: Path | None) -> Imagined:
     """Return the GPUs that have every combination of the values of the axes that are figures."""
-    check_variable(base, [item.figure for item in asked if item.figure is not None])
+    _check_variable(base, [item.figure for item in asked if item.figure is not None])
     axes = [(item.figure, item.axis.values) for item in asked if item.figure is not None]
     wanted = {
         place: tuple((figure, float(values[at])) for at, (figure, values) in zip(place, axes, strict=True))
@@ -62,7 +62,7 @@ def imagine(base: Gpu, asked: Sequence[AskedAxis], catalog: Catalog, gpu_file: P
     columns = {place: at for at, place in enumerate(named, 1)}
     varied = [0.0, *(_distance(base, figures) for _, figures in named.values())]
     figures = [*(item for item, _ in axes), *(found for name in _OF_EVERY_GPU if (found := find_figure(name)))]
-    spans = catalogue_spans(base, figures, catalog)
+    spans = _catalogue_spans(base, figures, catalog)
     outside = [_outside(gpu, spans) for gpu in gpus]
     return Imagined(
         gpus=tuple(gpus),
@@ -89,7 +89,11 @@ def variant_name(base: Gpu, figures: Figures) -> str:
 
 def vary_gpu(base: Gpu, variants: Mapping[str, Figures], gpu_file: Path | None) -> list[Gpu]:
     """Return GPUs with other figures, by name, each as an entry `based_on` the unvaried one would be."""
-    run = _as_run(base)
+    run: Groups = {}
+    if base.power_cap_w is not None:
+        run["power"] = {"cap_w": base.power_cap_w}
+    if base.clock_lock_hz is not None:
+        run["clocks"] = {"lock_mhz": base.clock_lock_hz / MEGA}
     changes = {
         name: merge_groups([run, *(figure.change(base, value) for figure, value in figures)])
         for name, figures in variants.items()
@@ -109,7 +113,7 @@ def is_variable(base: Gpu, figure: DatasheetFigure) -> bool:
     return base.slice_name is None and not is_locked
 
 
-def check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
+def _check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
     """Raise InputError for a figure that cannot be varied as the GPU is run."""
     for figure in figures:
         if base.slice_name is not None:
@@ -121,16 +125,6 @@ def check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
                 f"{parameter('vary')} {figure.name}: the clock of {base.name} is locked: leave the lock out of "
                 f"{parameter('on')}"
             )
-
-
-def _as_run(base: Gpu) -> Groups:
-    """Return the keys that hold a GPU to a power or a clock."""
-    found: Groups = {}
-    if base.power_cap_w is not None:
-        found["power"] = {"cap_w": base.power_cap_w}
-    if base.clock_lock_hz is not None:
-        found["clocks"] = {"lock_mhz": base.clock_lock_hz / MEGA}
-    return found
 
 
 def place_variants(cluster: Cluster, gpus: Sequence[Gpu]) -> Cluster:
@@ -158,7 +152,7 @@ def place_variants(cluster: Cluster, gpus: Sequence[Gpu]) -> Cluster:
 Spans = dict[str, tuple[DatasheetFigure | None, float, float]]
 
 
-def catalogue_spans(base: Gpu, figures: Sequence[DatasheetFigure], catalog: Catalog) -> Spans:
+def _catalogue_spans(base: Gpu, figures: Sequence[DatasheetFigure], catalog: Catalog) -> Spans:
     """Return the least and the most of each figure among single GPUs of the vendor."""
     others = [gpu for gpu in catalog.gpus if gpu.vendor == base.vendor and not gpu.is_package]
     spans: Spans = {}

@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats
 from ....specs.fleet import build_fleet
 from ...iteration.result import Analysis
 from ...models.frame.intervals import separations
@@ -50,7 +50,9 @@ def change_forecast(result: Analysis, apart: Floats, beyond: Floats) -> Forecast
     """
     part = np.sqrt(np.minimum(apart / WHOLE, 1.0) + beyond)
     width = result.prediction.half_width / _paid(result) * part
-    width[_untouched(result)] = 0.0
+    time = result.prediction.time_ns
+    is_sent = result.workload.is_family(Family.COLLECTIVE)
+    width[np.asarray(is_sent[:, None] & np.isclose(time, time[:, :1], rtol=1e-9))] = 0.0
     none = np.zeros(len(part))
     return _with_widths(result, width, none, none)
 
@@ -100,13 +102,6 @@ def hold_to_physics(low: float, high: float, ratios: Sequence[float], *, is_line
         high = min(high, 1.0)
         return min(max(low, most), high) if is_linear else low, high
     return low, high
-
-
-def _untouched(result: Analysis) -> Mask:
-    """Say which sends take the same time as on the unvaried GPU, as whatever is varied is no link, [n, m]."""
-    time = result.prediction.time_ns
-    is_sent = result.workload.is_family(Family.COLLECTIVE)
-    return np.asarray(is_sent[:, None] & np.isclose(time, time[:, :1], rtol=1e-9))
 
 
 def _paid(result: Analysis) -> Floats:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from ....errors import InputError, parameter
+from ...page.encoding import attributes
 from ..scale.parts import PlanPart
 from ..scale.report import PARTS_OF, PlanPrediction, ScaleReport, Spent
 from ..scale.scale import scale_trace
 from .axes import AskedAxis, read_axes
 from .imagined import Imagined, imagine, place_variants
-from .knees import explain_slower, find_knees
-from .report import AxisKind, SweepLimit, SweepPoint, SweepReport
+from .report import AxisKind, SweepLimit, SweepPoint, SweepReport, explain_slower, find_knees
 from .sweep import SweepQuestion
 
 _LIMITS: Final = {
@@ -24,6 +24,11 @@ _LIMITS: Final = {
     Spent.OPTIMIZER: SweepLimit.OPTIMIZER,
     Spent.STRAGGLERS: SweepLimit.STRAGGLERS,
 }
+_ALIKE: Final = (
+    "gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "samples_per_s", "fits", "is_tight",
+    "memory_needed_bytes", "memory_usable_bytes", "energy",
+)  # fmt: skip
+"""What a row of a plan and a point of a sweep both say."""
 
 
 def sweep_plans(
@@ -49,7 +54,6 @@ def sweep_plans(
         gpu_counts=counts,
         plans=[plan],
         global_batch=global_batch,
-        recorded_batch=question.scenario.recorded_batch_size,
         source=question.source,
         library=question.library,
         scenario=question.scenario,
@@ -76,12 +80,16 @@ def _report(
                 where = (number,) if not place else (number, *place) if at == 0 else (*place, number)
                 points.append(_point(where, row, first, imagined, column))
     ordered = tuple(sorted(points, key=lambda point: point.at[::-1]))
+    # The plan that all numbers of GPUs have, with the axis that grows left open.
+    words = [row.plan.split(",") for row in found.predictions]
+    same = [word for word in words[0] if all(word in other for other in words)]
+    open_words = [word.partition("=")[0] + "=*" for word in words[0] if word not in same]
     return SweepReport(
         trace=found.trace,
         source=found.source,
         scenario=question.scenario,
         gpu=question.gpu.name,
-        plan=_common_plan(found.predictions),
+        plan=",".join((*open_words, *same)),
         axes=axes,
         base=_point((), first, first, imagined, 0),
         points=ordered,
@@ -92,14 +100,6 @@ def _report(
     )
 
 
-def _common_plan(rows: Sequence[PlanPrediction]) -> str:
-    """Return the plan that all numbers of GPUs have, with the axis that grows left open."""
-    words = [row.plan.split(",") for row in rows]
-    same = [word for word in words[0] if all(word in other for other in words)]
-    open_words = [word.partition("=")[0] + "=*" for word in words[0] if word not in same]
-    return ",".join((*open_words, *same))
-
-
 def _point(
     at: tuple[int, ...], row: PlanPrediction, first: PlanPrediction, imagined: Imagined, column: int
 ) -> SweepPoint:
@@ -108,19 +108,10 @@ def _point(
     shares[SweepLimit.WAITS] = sum(row.parts_ns.get(part, 0.0) for part in others) / max(row.iteration_ns, 1.0)
     return SweepPoint(
         at=at,
-        gpu=row.gpu,
-        iteration_ns=row.iteration_ns,
-        iteration_low_ns=row.iteration_low_ns,
-        iteration_high_ns=row.iteration_high_ns,
         speedup=row.samples_per_s / first.samples_per_s,
         speedup_low=None,
         speedup_high=None,
-        samples_per_s=row.samples_per_s,
-        fits=row.fits,
-        is_tight=row.is_tight,
-        memory_needed_bytes=row.memory_needed_bytes,
-        memory_usable_bytes=row.memory_usable_bytes,
         shares={limit: share for limit, share in shares.items() if share > 0},
         beyond=imagined.outside[column],
-        energy=row.energy,
+        **attributes(row, _ALIKE),
     )

@@ -23,8 +23,7 @@ from ...iteration.warnings import warn
 from ...replay.forecast import iteration_lengths
 from .figures import SENSITIVE, DatasheetFigure, find_figure
 from .imagined import Figures, imagine, is_variable, variant_name, varied_figures, vary_gpu
-from .knees import SLOWER
-from .report import FigureElasticity, SensitivityReport
+from .report import SLOWER, FigureElasticity, SensitivityReport
 from .sweep import SweepQuestion, base_point, run_on
 
 STEPS: Final = (1.1, 1.05, 1.2)

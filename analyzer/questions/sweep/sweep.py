@@ -10,31 +10,30 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Floats, none_for_nan
+from ....arrays import Floats, Mask, none_for_nan
 from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ...host.costs import unknown_host_half_width
 from ...iteration.analyze import report_on, run_analysis
-from ...iteration.basis import OTHER_HOST_HALF_WIDTH
-from ...iteration.decision.electricity import Electricity, PowerDraw
-from ...iteration.decision.job_energy import JobEnergy
+from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw
 from ...iteration.energy import draw_power
 from ...iteration.gpu_rows import tokens_per_sample
-from ...iteration.result import Analysis, build_result
+from ...iteration.result import OTHER_HOST_HALF_WIDTH, Analysis, build_result
 from ...iteration.warnings import warn
 from ...memory.fit import fit_on
 from ...models.library import Library
+from ...prediction.bounds import kernel_overhead_ns, rate_matrix
+from ...replay.causes import CAUSES, IdleCause
 from ...replay.forecast import Forecast
 from ...whatif.scenario import Scenario
+from ...work import Family
 from ..compare.interval import change_half_widths
 from .axes import SIZES, AskedAxis, read_axes
 from .imagined import Imagined, imagine, place_variants
 from .intervals import change_ends, change_forecast, common_forecasts, hold_to_physics, widened_forecast
-from .knees import explain_slower, find_knees
-from .limits import limit_shares
-from .report import AxisKind, SweepPoint, SweepReport
+from .report import AxisKind, SweepLimit, SweepPoint, SweepReport, explain_slower, find_knees
 
 _CACHES: Final = frozenset({"l2.size", "occupancy.shared_memory_per_sm_kib", "occupancy.registers_per_sm"})
 """What may give more speed than there is more of it: all that is worked on may fit at once."""
@@ -98,6 +97,7 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
     ordered = tuple(sorted(points, key=lambda point: point.at[::-1]))
     report = report_on(first, ops_gpu=question.gpu, op_limit=0)
     axes = tuple(item.axis for item in asked)
+    rounded = [item.axis.name for item in asked if item.rounded]
     return SweepReport(
         trace=report.trace,
         source=report.source,
@@ -108,7 +108,7 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
         points=ordered,
         knees=find_knees(axes, ordered),
         slower_with_more=tuple(explain_slower(axes, ordered)),
-        warnings=(*_notes(asked), *warn(first)),
+        warnings=(*((f"{' and '.join(rounded)}: rounded to whole numbers",) if rounded else ()), *warn(first)),
         electricity=question.electricity,
     )
 
@@ -197,17 +197,13 @@ def _points(
     for figures, column in imagined.column_of.items():
         inner, outer = iter(figures), iter(place)
         at = tuple(next(inner if item.figure is not None else outer) for item in asked)
-        found.append(_point(at, swept, base, column, imagined, work=_work_ratio(asked, at)))
+        # How much more work an iteration does than the recorded one.
+        ratio = 1.0
+        for item, index in zip(asked, at, strict=True):
+            if item.axis.name in SIZES:
+                ratio *= item.axis.ratio(index) or 1.0
+        found.append(_point(at, swept, base, column, imagined, work=ratio))
     return found
-
-
-def _work_ratio(asked: Sequence[AskedAxis], at: tuple[int, ...]) -> float:
-    """Return how much more work an iteration does than the recorded one."""
-    ratio = 1.0
-    for item, index in zip(asked, at, strict=True):
-        if item.axis.name in SIZES:
-            ratio *= item.axis.ratio(index) or 1.0
-    return ratio
 
 
 def _point(
@@ -235,15 +231,13 @@ def _point(
         is_tight=fit.is_tight,
         memory_needed_bytes=fit.needed_bytes,
         memory_usable_bytes=fit.usable_bytes,
-        shares=limit_shares(result)[column],
+        shares=_limit_shares(result)[column],
         beyond=imagined.outside[column],
         energy=JobEnergy(
             power=swept.power[column],
             time_ns=time_ns,
             low_ns=low_ns,
             high_ns=high_ns,
-            gpu_count=1,
-            host_gpu_count=1,
             samples=samples,
             tokens=samples * tokens if samples and tokens else None,
             electricity=swept.electricity,
@@ -293,6 +287,56 @@ def _samples_per_s(base: Analysis, time_ns: float, result: Analysis) -> float | 
     return samples / time_ns * 1e9
 
 
-def _notes(asked: Sequence[AskedAxis]) -> tuple[str, ...]:
-    rounded = [item.axis.name for item in asked if item.rounded]
-    return (f"{' and '.join(rounded)}: rounded to whole numbers",) if rounded else ()
+_WAITS: Final = {
+    IdleCause.HOST: SweepLimit.HOST,
+    IdleCause.SYNC: SweepLimit.HOST,
+    IdleCause.COMMUNICATION: SweepLimit.COMMUNICATION,
+    IdleCause.DEPENDENCY: SweepLimit.WAITS,
+    IdleCause.UNEXPLAINED: SweepLimit.WAITS,
+}
+EXPLAINS: Final = 0.5
+"""The part of its time from which on a kernel's roofline is what limits it."""
+
+
+def _limit_shares(result: Analysis) -> list[dict[SweepLimit, float]]:
+    """Return for each GPU the shares of its iteration, which add up to 1.
+
+    A kernel is of the limit that its roofline has: arithmetic at its peak or bytes at the memory's bandwidth, whichever
+    takes longer, where that explains half of its time or more; of none where a kernel takes longer beside its work.
+    Kernels that overlap share their time.
+    """
+    forecast, length = result.forecast, np.maximum(result.forecast.iteration_ns, 1.0)
+    kernels = _kernel_shares(result)
+    computing = (forecast.busy_ns - forecast.communication_ns) / length
+    shares: dict[SweepLimit, Floats] = {limit: share * computing for limit, share in kernels.items()}
+    shares[SweepLimit.COMMUNICATION] = forecast.communication_ns / length
+    for at, cause in enumerate(CAUSES):
+        limit = _WAITS[cause]
+        shares[limit] = shares.get(limit, np.zeros(len(length))) + forecast.idle_ns[:, at] / length
+    return [
+        {limit: float(share[column]) for limit, share in shares.items() if share[column] > 0}
+        for column in range(len(length))
+    ]
+
+
+def _kernel_shares(result: Analysis) -> dict[SweepLimit, Floats]:
+    """Return what part of the kernels' time each limit has, [m] each."""
+    prediction, workload = result.run.prediction, result.run.workload
+    fleet, works = prediction.fleet, workload.work
+    computed = ~workload.is_family(Family.COLLECTIVE)
+    time = prediction.time_ns * (prediction.weight * computed)[:, None]
+    compute_ns = works.flops[:, None] / rate_matrix(works.rate, fleet) * 1e9
+    memory_ns = works.moved_bytes[:, None] / fleet.bandwidth_bytes_per_s * 1e9
+    known = workload.has_work[:, None]
+    roofline_ns = np.maximum(compute_ns, memory_ns)
+    short = known & (roofline_ns < kernel_overhead_ns(fleet))
+    explains = known & ~short & (roofline_ns * workload.op_share[:, None] >= EXPLAINS * prediction.time_ns)
+    is_of: dict[SweepLimit, Mask] = {
+        SweepLimit.COMPUTE: explains & (compute_ns >= memory_ns),
+        SweepLimit.MEMORY: explains & (compute_ns < memory_ns),
+        SweepLimit.NEITHER: known & ~short & ~explains,
+        SweepLimit.SHORT: short,
+        SweepLimit.UNEXPLAINED: np.broadcast_to(~known, time.shape),
+    }
+    total = np.maximum(time.sum(axis=0), np.finfo(float).tiny)
+    return {limit: np.where(rows, time, 0.0).sum(axis=0) / total for limit, rows in is_of.items()}

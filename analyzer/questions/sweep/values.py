@@ -79,7 +79,14 @@ def read_values(quantity: ParameterQuantity, text: str, point_count: int) -> Val
             raise InputError(
                 f"{parameter('vary')} {quantity.name}: at most {MOST_POINTS} values are tried: ask for fewer"
             )
-    return _whole(quantity, exact, between)
+    step, rounded = quantity.step, False
+    numbers: list[float] = []
+    for value in sorted((*exact, *between)):
+        near = max(round(value / step), 1) * step if step else value
+        rounded = rounded or not math.isclose(near, value, rel_tol=1e-9)
+        if not numbers or not math.isclose(numbers[-1], near, rel_tol=1e-6):
+            numbers.append(near)
+    return Values(numbers=tuple(numbers), rounded=rounded)
 
 
 def join_values(value: object) -> str:
@@ -205,15 +212,3 @@ def _check_whole(quantity: ParameterQuantity, value: float, text: str) -> None:
     if quantity.step and not math.isclose(value / quantity.step, round(value / quantity.step), rel_tol=1e-9):
         unit = "" if quantity.step == 1 else f" of {quantity.step:g} bytes"
         raise InputError(f"{parameter('vary')} {quantity.name}={text}: expected a whole number{unit}")
-
-
-def _whole(quantity: ParameterQuantity, exact: Sequence[float], between: Sequence[float]) -> Values:
-    """Return all values once, ascending, as whole as they must be."""
-    step, rounded = quantity.step, False
-    numbers: list[float] = []
-    for value in sorted((*exact, *between)):
-        near = max(round(value / step), 1) * step if step else value
-        rounded = rounded or not math.isclose(near, value, rel_tol=1e-9)
-        if not numbers or not math.isclose(numbers[-1], near, rel_tol=1e-6):
-            numbers.append(near)
-    return Values(numbers=tuple(numbers), rounded=rounded)

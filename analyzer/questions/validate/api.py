@@ -52,17 +52,11 @@ class ValidationReport(Report):
         """Return it with charts, which show all ops."""
         from .charts import illustrate_validation
 
-        return illustrate_validation(
-            self.report,
-            source_name=self.first_name,
-            target_name=self.second_name,
-            detailed_ops=self.has_op_details,
-            listed_ops=self.shown_op_count,
-        )
+        return illustrate_validation(self.page(), self.report)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
-        from .records import draw_validation_json
+        from .page import draw_validation_json
 
         return draw_validation_json(self._shortened())
 
@@ -70,7 +64,7 @@ class ValidationReport(Report):
         return replace(self.report, ops=self.report.ops[: self.shown_op_count])
 
     def _tables(self) -> Tables:
-        from .records import compared_op_table, unmatched_table
+        from .page import compared_op_table, unmatched_table
 
         return {"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from ...page import plot
@@ -10,35 +9,21 @@ from ...page.names import short_name
 from ...page.page import Chart, Page
 from ...page.plot import BAD, BUSY_COLOURS, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_change, format_time, signed_time
-from .page import describe_validation
 from .report import IterationComparison, OpComparison, Validation
 
 MOST_OPS: Final = 2_000
 """Points of a chart; the ops with the largest errors."""
-LISTED_OPS: Final = 10
-"""Ops in the table below the charts, which show all, where no number was asked for."""
 _COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
 _COVERED_COLOURS: Final = {"inside": GOOD, "outside": BAD, "no interval": NEUTRAL}
 
 
-def illustrate_validation(
-    validation: Validation,
-    *,
-    source_name: str,
-    target_name: str,
-    detailed_ops: bool = False,
-    listed_ops: int | None = LISTED_OPS,
-) -> Page:
-    """Put a validation into words and charts; the names and `detailed_ops` as for `describe_validation`.
-
-    Charts show all ops that the validation holds; the table, the first `listed_ops` (None: all).
-    """
-    shown = replace(validation, ops=validation.ops[:listed_ops])
+def illustrate_validation(page: Page, validation: Validation) -> Page:
+    """Return the page of a validation with charts, which show all ops, whatever the page lists."""
     iteration, gpu = validation.iteration, validation.target.gpu or "the target"
     unit = common_time_unit([iteration.measured_ns])
     told = f"predicted {format_time(iteration.predicted_ns, unit)}, measured {format_time(iteration.measured_ns, unit)}"
     return plot.place_charts(
-        describe_validation(shown, source_name=source_name, target_name=target_name, detailed_ops=detailed_ops),
+        page,
         headline=f"Validation on {gpu}: {told}, {format_change(iteration.error_ratio)}",
         lead=[_origin_chart(validation.iteration), _division_chart(validation.iteration)],
         details=[_family_chart(validation), _op_chart(validation)],

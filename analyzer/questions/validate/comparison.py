@@ -8,15 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows, at_rows, group_rows, none_for_nan
+from ....arrays import Floats, Rows, at_rows, group_by, group_rows, none_for_nan
 from ....formats.trace.signature import format_shapes
 from ....formats.trace.tables import Trace
 from ...iteration.result import Analysis
 from ...measurements.metrics import error_figures
 from ...prediction.bounds import limit_of
 from ...prediction.prediction import METHODS, Method
-from .alignment import Alignment, MatchRule
-from .calls import OpCalls
+from .calls import Alignment, MatchRule, OpCalls
 from .report import Coverage, FamilyComparison, OpComparison, Unmatched
 
 OTHER: Final = "other"
@@ -136,10 +135,7 @@ def compare_ops(first: Half, second: Half, alignment: Alignment) -> tuple[OpComp
 def compare_families(ops: Sequence[OpComparison]) -> tuple[FamilyComparison, ...]:
     """Return a row per family, the most measured time first."""
     whole = sum(item.measured_ns for item in ops)
-    members: dict[str, list[OpComparison]] = {}
-    for item in ops:
-        members.setdefault(item.family or OTHER, []).append(item)
-    rows = [compare_group(name, found, whole) for name, found in members.items()]
+    rows = [compare_group(name, found, whole) for name, found in group_by(ops, lambda op: op.family or OTHER).items()]
     return tuple(sorted(rows, key=lambda row: -row.measured_ns))
 
 

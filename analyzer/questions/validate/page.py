@@ -1,24 +1,31 @@
-"""A prediction beside the measurement, in words and sheets."""
+"""A prediction beside the measurement in words and sheets, as JSON and as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from math import exp
-from typing import Final
+from typing import Any, Final
 
+from ....arrays import none_for_nan
 from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import (
     change_column,
     count_column,
+    covered_column,
+    detail_columns,
+    method_column,
     name_column,
     number_column,
+    reason_column,
+    shapes_column,
     share_column,
     text_column,
     time_column,
 )
+from ...page.encoding import FieldTable, attributes, encode_json, table_of
 from ...page.names import NAME_WIDTH, short_name, shorten_middle
-from ...page.op_columns import covered_column, detail_columns, method_column, reason_column, shapes_column
 from ...page.page import Page, build_page, facts, notes, warnings
 from ...page.plot import CAUSE_WORDS
 from ...page.quantity import (
@@ -36,7 +43,17 @@ from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
 from ...work.work import Family
-from .report import Coverage, FamilyComparison, IterationComparison, OpComparison, Side, Validation
+from .report import (
+    VALIDATION_FORMAT,
+    VALIDATION_VERSION,
+    Coverage,
+    FamilyComparison,
+    IterationComparison,
+    OpComparison,
+    Side,
+    Unmatched,
+    Validation,
+)
 
 UNMATCHED_ROWS: Final = 5
 """Calls without a partner that are listed; JSON holds all."""
@@ -72,7 +89,12 @@ def _facts(validation: Validation, source_name: str, target_name: str) -> Iterat
     yield "measured", f"{target_name}, on {clean_text(second.gpu or '')}{_framework(second)}"
     yield "matched", f"of the first {_matched(first)}; of the second {_matched(second)}"
     yield "iteration", _verdict(iteration)
-    yield "of that", _blame(iteration)
+    parts = {
+        "kernels' times": iteration.kernel_error_ns,
+        "the host's speed": iteration.host_error_ns,
+        "the rest": iteration.other_error_ns,
+    }
+    yield "of that", ", ".join(f"{name} {format_change(part / iteration.measured_ns)}" for name, part in parts.items())
     yield "host", _host(validation)
     if iteration.host_speed_by_ops is not None:
         yield "by CPU ops", _by_ops(iteration.host_speed_by_ops, iteration.host_by_ops_half_width or 0.0)
@@ -99,15 +121,6 @@ def _verdict(iteration: IterationComparison) -> str:
         return text
     where = "inside" if iteration.is_covered else "outside"
     return f"{text}, {where} the 90 % interval ({format_time_range(low, high, unit)})"
-
-
-def _blame(iteration: IterationComparison) -> str:
-    parts = {
-        "kernels' times": iteration.kernel_error_ns,
-        "the host's speed": iteration.host_error_ns,
-        "the rest": iteration.other_error_ns,
-    }
-    return ", ".join(f"{name} {format_change(part / iteration.measured_ns)}" for name, part in parts.items())
 
 
 def _host(validation: Validation) -> str:
@@ -258,3 +271,41 @@ def _op_name(row: OpComparison) -> str:
     """Return both names where the recordings call the op differently."""
     name = short_name(row.op)
     return name if row.op == row.target_op else shorten_middle(f"{name}, {short_name(row.target_op)}", NAME_WIDTH)
+
+
+OP_COLUMNS: Final = (*(item.name for item in fields(OpComparison)), "error_ratio", "is_covered")
+
+
+def draw_validation_json(validation: Validation) -> str:
+    """Write a validation as JSON: times in ns, errors and shares as ratios, null where nothing is known."""
+    iteration = validation.iteration
+    return encode_json(
+        {
+            "format": VALIDATION_FORMAT,
+            "version": VALIDATION_VERSION,
+            **attributes(validation),
+            "source": attributes(validation.source) | {"matched_ratio": validation.source.matched_ratio},
+            "target": attributes(validation.target) | {"matched_ratio": validation.target.matched_ratio},
+            "scenario": {"cpu_speed": validation.scenario.cpu_speed},
+            "iteration": attributes(iteration) | attributes(iteration, ("error_ratio", "is_covered")),
+            "total": _family(validation.total),
+            "families": [_family(row) for row in validation.families],
+            "ops": [attributes(row, OP_COLUMNS) for row in validation.ops],
+        }
+    )
+
+
+def compared_op_table(validation: Validation) -> FieldTable:
+    """Return one row per op, the largest absolute error first."""
+    return table_of(validation.ops, OpComparison, OP_COLUMNS)
+
+
+def unmatched_table(validation: Validation) -> FieldTable:
+    """Return one row per op that only one of the recordings has."""
+    return table_of(validation.unmatched, Unmatched)
+
+
+def _family(row: FamilyComparison) -> dict[str, Any]:
+    """Return one family's figures; those of no op at all, and coverage without intervals, are null."""
+    figures = {name: none_for_nan(value) for name, value in attributes(row.figures).items()}
+    return attributes(row) | {"figures": figures}

@@ -27,8 +27,7 @@ from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.iterations import iteration_position, iteration_spans
-from .alignment import Alignment, align
-from .calls import KeyTable, list_calls
+from .calls import Alignment, KeyTable, align, list_calls
 from .comparison import (
     Half,
     TargetRatios,
@@ -141,7 +140,7 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
         source=sides[0],
         target=sides[1],
         scenario=first.result.scenario,
-        iteration=compare_iteration(first, second, ratios),
+        iteration=_compare_iteration(first, second, ratios),
         total=compare_group(None, ops, whole_ns),
         families=compare_families(ops),
         ops=ops[:op_limit],
@@ -183,7 +182,7 @@ def _column(result: Analysis, gpu: Gpu) -> int:
     return next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
 
 
-def compare_iteration(predicted: Half, measured: Half, ratios: TargetRatios) -> IterationComparison:
+def _compare_iteration(predicted: Half, measured: Half, ratios: TargetRatios) -> IterationComparison:
     """Compare the iteration that the first recording predicts on the target with the one that the second measured."""
     first, column, second, own_column = predicted.result, predicted.column, measured.result, measured.column
     timing = on_gpus(first.forecast.timing, slice(column, column + 1))

@@ -15,7 +15,7 @@ import pytest
 import wavecast
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast as program
-from wavecast.analyzer.asking.amounts import parse_bytes, parse_duration_ns, parse_percent
+from wavecast.analyzer.asking.keywords import parse_bytes, parse_duration_ns, parse_percent
 from wavecast.errors import parameter, spelling_options
 
 ROOT = Path(wavecast.__file__).parent

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import wavecast
 from wavecast.analyzer.asking import answer as frames
-from wavecast.analyzer.page.table import Field, FieldTable
+from wavecast.analyzer.page.encoding import Field, FieldTable
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 H100 = SAMPLES / "bert_small-inference-bf16-b1-h100.json.gz"

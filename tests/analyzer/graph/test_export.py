@@ -16,7 +16,7 @@ from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.export.export import ON_PATH, mark_critical_path, to_networkx
 from wavecast.analyzer.graph.export.ops import data_links
 from wavecast.analyzer.graph.graph import Graph
-from wavecast.analyzer.questions.convert.graph_files import draw_dot, draw_graph_json, draw_graphml
+from wavecast.analyzer.questions.convert.page import draw_dot, draw_graph_json, draw_graphml
 from wavecast.analyzer.replay.iterations import iteration_rows
 from wavecast.analyzer.replay.paths import measured_path
 from wavecast.errors import InputError

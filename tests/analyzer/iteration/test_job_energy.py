@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import wavecast
-from wavecast.analyzer.iteration.decision.electricity import Electricity, PowerDraw
-from wavecast.analyzer.iteration.decision.job_energy import JobEnergy, whole_machines
+from wavecast.analyzer.iteration.decision.electricity import Electricity, JobEnergy, PowerDraw, whole_machines
 from wavecast.analyzer.questions.scale.report import PlanPrediction
 
 SAMPLES = Path(__file__).parents[3] / "samples"

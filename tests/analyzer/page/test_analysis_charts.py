@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import wavecast
-from wavecast.analyzer.iteration.alternatives import Alternative, try_alternatives
+from wavecast.analyzer.iteration.gains import Alternative, try_alternatives
 from wavecast.analyzer.iteration.report import AnalysisReport
 from wavecast.analyzer.page.page import Chart, Line, Passage, Tone
 from wavecast.analyzer.page.sheet import Sheet

@@ -25,14 +25,18 @@ from wavecast.analyzer.questions.batch.charts import MOST_GPUS, MOST_TRACES, ill
 from wavecast.analyzer.questions.batch.fleet import FleetTimes, summarize_fleet
 from wavecast.analyzer.questions.batch.inputs import BatchInput
 from wavecast.analyzer.questions.batch.mix import GpuCount, GpuMix
+from wavecast.analyzer.questions.batch.page import describe_batch
 from wavecast.analyzer.questions.batch.report import BatchReport, FleetAnswer
 from wavecast.analyzer.questions.compare.charts import illustrate_comparison
 from wavecast.analyzer.questions.ranks.activity import RankActivity, RankState
 from wavecast.analyzer.questions.ranks.charts import illustrate_ranks
+from wavecast.analyzer.questions.ranks.page import describe_ranks
 from wavecast.analyzer.questions.ranks.report import JobRow, RankRow, RanksReport
 from wavecast.analyzer.questions.rerun.charts import illustrate_rerun
+from wavecast.analyzer.questions.rerun.page import describe_rerun
 from wavecast.analyzer.questions.rerun.report import FamilyRow, Iteration, RerunOp, RerunReport
 from wavecast.analyzer.questions.scale.report import Spent
+from wavecast.analyzer.questions.score.api import ScoreReport
 from wavecast.analyzer.questions.score.page.__main__ import read_score
 from wavecast.analyzer.questions.score.page.charts import illustrate_score
 from wavecast.analyzer.questions.shard.problem import PlanPhase
@@ -136,7 +140,7 @@ def batch_page(times: FleetTimes) -> Page:
     )
     fleet = FleetAnswer(summary=summarize_fleet(times), mix=mix)
     report = BatchReport(trace_count=len(times.traces), row_count=times.time_ns.size, fleets=(fleet,), failures=())
-    return illustrate_batch(report, output="x.html", times=[times])
+    return illustrate_batch(describe_batch(report, output="x.html"), report, [times])
 
 
 def rerun_page() -> Page:
@@ -151,7 +155,7 @@ def rerun_page() -> Page:
         ),
         warnings=(),
     )  # fmt: skip
-    return illustrate_rerun(report, name="x.json.gz", op_limit=3)
+    return illustrate_rerun(describe_rerun(report, name="x.json.gz", op_limit=3), report, name="x.json.gz")
 
 
 @cache
@@ -176,10 +180,10 @@ PAGES: Mapping[str, Callable[[], Page]] = {
     "replay": lambda: wavecast.replay(PAIR[0]).illustrated_page(),
     "overview": lambda: wavecast.overview(PAIR[1], top=2).illustrated_page(),
     "overview of shapes": lambda: wavecast.overview(SHAPES).illustrated_page(),
-    "score": lambda: illustrate_score(read_score(ROOT / "docs/accuracy.json.gz")),
+    "score": lambda: ScoreReport(report=read_score(ROOT / "docs/accuracy.json.gz")).illustrated_page(),
     "compare": lambda: compared().illustrated_page(),
-    "ranks": lambda: illustrate_ranks(ranks_report(), ACTIVITY),
-    "ranks alone": lambda: illustrate_ranks(ranks_report()),
+    "ranks": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report(), ACTIVITY),
+    "ranks alone": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report()),
     "batch": lambda: batch_page(fleet_times()),
     "shard": lambda: sharded().illustrated_page(),
     "rerun": rerun_page,
@@ -306,7 +310,7 @@ def test_the_errors_of_an_iteration_lead_from_measured_to_predicted() -> None:
 def test_ops_without_a_time_or_an_interval_are_no_points() -> None:
     report = wavecast.validate(*PAIR).report
     ops = (replace(report.ops[0], measured_ns=0.0), replace(report.ops[1], predicted_low_ns=None, op=HOSTILE))
-    page = illustrate_validation(replace(report, ops=ops), source_name="a", target_name="b")
+    page = illustrate_validation(Page(blocks=()), replace(report, ops=ops))
     (row,) = chart_named(page, "Predicted against measured").rows
     assert (row["low_us"], row["covered"]) == (None, "no interval")
 
@@ -318,14 +322,14 @@ def test_what_changed_adds_up_to_the_difference() -> None:
     assert sum(row["change_ms"] for row in chart.rows) == pytest.approx((gpu.new_ns - gpu.old_ns) / 1e6)
     kinds = {row["gpu"]: row["kind"] for row in chart_named(page_of("compare"), "Change on each GPU").rows}
     assert set(kinds.values()) == {"passes"}
-    free = illustrate_comparison(report, old_name="a", new_name="b")
+    free = illustrate_comparison(Page(blocks=()), report)
     assert {row["kind"] for row in chart_named(free, "Change on each GPU").rows} == {"not slower"}
 
 
 def test_many_causes_are_shown_as_one() -> None:
     report = compared().report
     many = replace(report, groups=tuple(replace(report.groups[0], cause=f"cause {at}") for at in range(40)))
-    rows = chart_named(illustrate_comparison(many, old_name="a", new_name="b"), "Where the difference").rows
+    rows = chart_named(illustrate_comparison(Page(blocks=()), many), "Where the difference").rows
     assert [row["cause"] for row in rows][-3:-2] == ["15 other causes"]
 
 
@@ -393,4 +397,4 @@ def test_a_score_says_how_many_measurements_it_rests_on() -> None:
 def test_nothing_to_show_is_no_chart() -> None:
     score = read_score(ROOT / "docs/accuracy.json.gz")
     empty = replace(score, rows=(), networks=(), throughput=(), iterations=(), traces=())
-    assert charts_of(illustrate_score(empty)) == []
+    assert charts_of(illustrate_score(Page(blocks=()), empty)) == []

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from wavecast.analyzer.asking.installation import describe_machine
-from wavecast.analyzer.asking.machine import Extra, LocalGpu
+from wavecast.analyzer.asking.machine import Extra, LocalGpu, describe_machine
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.archive import page as archive

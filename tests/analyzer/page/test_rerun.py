@@ -11,8 +11,7 @@ import pytest
 from wavecast.analyzer.measurements.metrics import Figures
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.questions.rerun.page import describe_rerun
-from wavecast.analyzer.questions.rerun.records import draw_rerun_json
+from wavecast.analyzer.questions.rerun.page import describe_rerun, draw_rerun_json
 from wavecast.analyzer.questions.rerun.report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport
 from wavecast.analyzer.questions.validate.report import Coverage
 from wavecast.formats.measured.rerun import WholePass

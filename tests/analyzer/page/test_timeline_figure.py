@@ -20,9 +20,8 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.paths import measured_path, replayed_path
 from wavecast.analyzer.timeline.build import build_timeline
-from wavecast.analyzer.timeline.notes import no_notes
 from wavecast.analyzer.timeline.sides import measured_side, predicted_side
-from wavecast.analyzer.timeline.slices import Timeline
+from wavecast.analyzer.timeline.slices import Timeline, no_notes
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.tables import Meta, Trace, Workload
 

@@ -10,8 +10,12 @@ from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.prediction.prediction import Method
-from wavecast.analyzer.questions.validate.page import describe_validation, explain
-from wavecast.analyzer.questions.validate.records import compared_op_table, draw_validation_json
+from wavecast.analyzer.questions.validate.page import (
+    compared_op_table,
+    describe_validation,
+    draw_validation_json,
+    explain,
+)
 from wavecast.analyzer.questions.validate.report import (
     Coverage,
     FamilyComparison,

@@ -27,9 +27,16 @@ from wavecast.analyzer.replay.iterations import iteration_position, iteration_sp
 from wavecast.analyzer.replay.paths import measured_path, replayed_path
 from wavecast.analyzer.timeline.build import build_timeline
 from wavecast.analyzer.timeline.events import timeline_events
-from wavecast.analyzer.timeline.notes import kernel_notes, no_notes, op_notes
 from wavecast.analyzer.timeline.sides import measured_side, predicted_side
-from wavecast.analyzer.timeline.slices import ArrowKind, SliceKind, Timeline, TrackKind
+from wavecast.analyzer.timeline.slices import (
+    ArrowKind,
+    SliceKind,
+    Timeline,
+    TrackKind,
+    kernel_notes,
+    no_notes,
+    op_notes,
+)
 from wavecast.arrays import Floats
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.perfetto.timeline import encode_events

@@ -17,8 +17,7 @@ import torch
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
-from wavecast.analyzer.questions.validate.alignment import MatchRule, align
-from wavecast.analyzer.questions.validate.calls import KeyTable, OpCalls, list_calls
+from wavecast.analyzer.questions.validate.calls import KeyTable, MatchRule, OpCalls, align, list_calls
 from wavecast.analyzer.recorded.recording import choose_recording, untimed
 from wavecast.arrays import Floats, Rows, at_rows
 from wavecast.formats.trace.column import MISSING, Table, columns, row_count, take_rows

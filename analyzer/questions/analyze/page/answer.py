@@ -7,12 +7,11 @@ from typing import Final
 
 from .....errors import parameter
 from .....formats.trace.printable import clean_text
+from ....iteration.decision.amounts import COST, ENERGY, THROUGHPUT
 from ....iteration.decision.chances import GpuRatio, pair_gpus
-from ....iteration.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, shown_rows, tied_rows
 from ....iteration.decision.goal import Goal, GoalUnit, RunLength
-from ....iteration.decision.selection import COST, ENERGY, THROUGHPUT, does_not_fit
-from ....iteration.decision.totals import Certainty
-from ....iteration.report import AnalysisReport, GpuPrediction
+from ....iteration.decision.selection import TIED_RATIO, GpuChoice, choose_gpus, does_not_fit, shown_rows, tied_rows
+from ....iteration.report import AnalysisReport, Certainty, GpuPrediction
 from ....page.quantity import (
     DAYS,
     HOURS,
@@ -48,7 +47,10 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
     if report.run is not None:
         yield from _run_lines(report, report.run.goal, choice, rows)
     elif choice.asked_count == 1 and choice.best is not None:
-        yield _single(rows[choice.best], report)
+        row = rows[choice.best]
+        cost = row.usd_per_1000_iterations
+        money = "" if cost is None else f", {format_money(cost)} per 1,000 of them"
+        yield f"{_name(row)}: {_iteration_facts(row, report)}{money}."
     elif not pairs:
         if choice.sort == ENERGY and choice.best is not None:
             yield " ".join(part for part in (least_energy(rows[choice.best]), _ties(report, choice, rows)) if part)
@@ -188,13 +190,6 @@ def _run_facts(row: GpuPrediction, unit: TimeUnit) -> str:
     time = format_number(total.time_ns / unit.length_ns, digits_within(total.time_low_ns, total.time_high_ns))
     cost = "" if total.cost_usd is None else f", {format_money(total.cost_usd)}"
     return f"{_name(row)}, {time} {unit.name}{between}{cost}"
-
-
-def _single(row: GpuPrediction, report: AnalysisReport) -> str:
-    """Say what the only GPU that was asked about takes."""
-    cost = row.usd_per_1000_iterations
-    money = "" if cost is None else f", {format_money(cost)} per 1,000 of them"
-    return f"{_name(row)}: {_iteration_facts(row, report)}{money}."
 
 
 def _iteration_facts(row: GpuPrediction, report: AnalysisReport) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.chances import LEADERS, PAIRED, TOLD_APART
-from ....iteration.decision.choice import choose_gpus
+from ....iteration.decision.selection import choose_gpus
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page.columns import number_column
 from ....page.quantity import format_count, format_share

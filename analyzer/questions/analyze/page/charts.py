@@ -8,9 +8,9 @@ from typing import Final
 
 from .....formats.trace.printable import clean_text
 from .....version import __version__
-from ....iteration.alternatives import try_alternatives
-from ....iteration.decision.choice import choose_gpus, shown_rows
-from ....iteration.decision.selection import ENERGY
+from ....iteration.decision.amounts import ENERGY
+from ....iteration.decision.selection import choose_gpus, shown_rows
+from ....iteration.gains import try_alternatives
 from ....iteration.gpu_replay import lay_out, replay_on
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis

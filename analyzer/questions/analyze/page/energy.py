@@ -7,8 +7,8 @@ from typing import Final
 
 from .....errors import parameter
 from .....formats.trace.printable import clean_text
+from ....iteration.decision.amounts import ENERGY
 from ....iteration.decision.electricity import JOULE_PER_KWH
-from ....iteration.decision.selection import ENERGY
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page.columns import number_column
 from ....page.quantity import ABSENT, format_money, format_number

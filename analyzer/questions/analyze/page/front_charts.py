@@ -284,11 +284,7 @@ def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Ite
     yield plot.marks("point", point, where=known, stroke=INK)
     yield plot.marks(
         "text",
-        {
-            "y": up,
-            "text": {"field": "label"},
-            "opacity": plot.when("width < 560 && datum.label_rank > 2", 0, 1),
-        },
+        {"y": up, "text": {"field": "label"}, "opacity": plot.when("width < 560 && datum.label_rank > 2", 0, 1)},
         where=f"{known} && isValid(datum.label)",
         align={"expr": f"{_NEAR_EDGE} ? 'right' : 'left'"},
         dx={"expr": f"{_NEAR_EDGE} ? -9 : 9"},

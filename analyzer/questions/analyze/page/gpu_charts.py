@@ -10,14 +10,14 @@ import numpy as np
 from .....arrays import Floats, Rows
 from .....formats.trace.printable import clean_text
 from .....formats.trace.signature import format_shapes
-from ....iteration.alternatives import Alternative
+from ....iteration.gains import Alternative
 from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport
 from ....iteration.result import Analysis
 from ....memory.curve import MemoryCurve
 from ....page import plot
+from ....page.columns import METHOD_NAMES
 from ....page.names import short_name
-from ....page.op_columns import METHOD_NAMES
 from ....page.page import Chart
 from ....page.plot import DASHES, NUMBER, Spec
 from ....page.quantity import common_time_unit, format_bytes, format_factor, format_rate, format_time

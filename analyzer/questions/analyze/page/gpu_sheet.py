@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from .....formats.trace.printable import clean_text
-from ....iteration.decision.choice import choose_gpus, shown_rows
-from ....iteration.decision.selection import COST, SORTS
-from ....iteration.decision.totals import Certainty
-from ....iteration.report import AnalysisReport, BatchChoice, GpuPrediction
-from ....page.columns import number_column, share_column, text_column
-from ....page.op_columns import method_title
+from ....iteration.decision.amounts import COST
+from ....iteration.decision.selection import SORTS, choose_gpus, shown_rows
+from ....iteration.report import AnalysisReport, BatchChoice, Certainty, GpuPrediction
+from ....page.columns import method_title, number_column, share_column, text_column
 from ....page.quantity import (
     ABSENT,
     DAYS,

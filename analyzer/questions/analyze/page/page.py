@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .....formats.trace.printable import clean_text
-from ....iteration.decision.choice import shown_rows
+from ....iteration.decision.selection import shown_rows
 from ....iteration.report import AnalysisReport
 from ....measurements.correction import Correction, RateCorrection
-from ....page.columns import count_column, name_column, number_column, share_column, time_column
+from ....page.columns import (
+    count_column,
+    detail_columns,
+    method_column,
+    name_column,
+    number_column,
+    shapes_column,
+    share_column,
+    time_column,
+)
+from ....page.energy import describe_prices
 from ....page.names import short_name
-from ....page.op_columns import detail_columns, method_column, shapes_column
 from ....page.page import Page, build_page, notes, opening, passage, warnings
-from ....page.prices import describe_prices
 from ....page.quantity import TimeUnit, common_time_unit, format_count, format_factor, format_number, format_share
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ....prediction.prediction import Method
@@ -83,20 +91,7 @@ def _notes(report: AnalysisReport) -> Iterator[str]:
             "Batches 1, 2, 3, 4, 6, 8, 12, … were tried; the GPUs are ranked by samples per second at the best: the "
             "smallest within 1 % of the most. In brackets: what surely fits, and what may."
         )
-    yield from _calibration_notes(report)
-    shown = [report.predictions[place] for place in shown_rows(report)]
-    untested = dict.fromkeys(row.untested for row in shown if row.untested is not None)
-    if untested:
-        yield f"Untested: {clean_text('; '.join(untested))}. Their intervals are the widest there are."
-    methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
-    if Method.ROOFLINE in methods:
-        yield "Roofline: no op model; arithmetic or memory traffic at peak rate, which real GPUs do not reach."
-    if Method.UNMODELLED in methods:
-        yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
-
-
-def _calibration_notes(report: AnalysisReport) -> Iterator[str]:
-    """Say for each GPU that was measured by how much each model is corrected, and what that is worth."""
+    # What the measurements of each GPU correct, by how much, and what that is worth.
     for gpu in dict.fromkeys(item.gpu for item in report.calibration):
         mine = [item for item in report.calibration if item.gpu == gpu]
         rates = [_rates(item) for item in report.rates if item.gpu == gpu and item.is_applied]
@@ -109,6 +104,15 @@ def _calibration_notes(report: AnalysisReport) -> Iterator[str]:
             f"too few measurements: {few}" if few else "",
         ]
         yield "; ".join(part for part in parts if part) + "."
+    shown = [report.predictions[place] for place in shown_rows(report)]
+    untested = dict.fromkeys(row.untested for row in shown if row.untested is not None)
+    if untested:
+        yield f"Untested: {clean_text('; '.join(untested))}. Their intervals are the widest there are."
+    methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
+    if Method.ROOFLINE in methods:
+        yield "Roofline: no op model; arithmetic or memory traffic at peak rate, which real GPUs do not reach."
+    if Method.UNMODELLED in methods:
+        yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
 
 
 def _rates(item: RateCorrection) -> str:

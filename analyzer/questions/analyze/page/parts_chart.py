@@ -12,8 +12,8 @@ from ....iteration.op_rows import row_name
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
 from ....page import plot
+from ....page.columns import METHOD_NAMES
 from ....page.names import short_name
-from ....page.op_columns import METHOD_NAMES
 from ....page.page import Chart
 from ....page.plot import Spec
 from ....page.quantity import common_time_unit
@@ -163,10 +163,7 @@ def _spec(unit: str, groups: Sequence[str], rows: Sequence[dict[str, Any]]) -> S
             {"name": "view", "value": _VIEWS[0], "bind": views},
             plot.choice("group", "GPUs", groups),
         ],
-        "transform": [
-            {"filter": "datum.view === view"},
-            {"filter": "indexof(datum.member, ',' + group + ',') >= 0"},
-        ],
+        "transform": [{"filter": "datum.view === view"}, {"filter": "indexof(datum.member, ',' + group + ',') >= 0"}],
         "mark": "bar",
         "encoding": {
             "y": {"field": "gpu", "type": "nominal", "title": None, "sort": {"field": "place", "op": "min"}},

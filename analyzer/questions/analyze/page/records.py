@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
-from ....iteration.decision.choice import choose_gpus
-from ....iteration.decision.totals import RunTotal
+from ....iteration.decision.selection import choose_gpus
 from ....iteration.report import (
     REPORT_FORMAT,
     REPORT_VERSION,
@@ -17,10 +16,10 @@ from ....iteration.report import (
     BatchChoice,
     GpuPrediction,
     OpPrediction,
+    RunTotal,
 )
 from ....measurements.correction import RateCorrection
-from ....page.encoding import attributes, encode_json
-from ....page.table import Field, FieldTable, join_tables, table_of, table_of_keys
+from ....page.encoding import Field, FieldTable, attributes, encode_json, join_tables, table_of, table_of_keys
 from ....prediction.prediction import Method
 from ....replay.causes import CAUSES
 

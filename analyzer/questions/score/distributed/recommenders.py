@@ -19,7 +19,6 @@ from .....specs.gpu import Gpu
 from .....specs.match import find_gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
-from ....models.library import Library
 from ....prediction.prediction import Method
 from ....work.indices import UNIFORM, USUAL, Indices
 from ...recommender.forecast import RecommenderForecast, RecommenderPart, forecast_recommender
@@ -33,11 +32,11 @@ from ...recommender.sizes import (
     TableLayout,
     Training,
 )
-from ..baselines import ANCHORED
 from ..end_to_end import split_of
 from ..report import IterationScore
+from ..rows import ANCHORED
 from ..weights import Weights
-from .plans import described_node
+from .rows import described_node
 
 RECOMMENDERS: Final = "distributed/recommenders.parquet"
 MLPERF: Final = "MLPerf "
@@ -238,15 +237,9 @@ def _forecasts(
         training = training_of(row, gpu, indices)
         key = (sizes, training, gpu.name, node)
         if key not in known:
-            known[key] = _forecast(sizes, training, gpu, library, node)
+            known[key] = forecast_recommender(sizes, training, [gpu], library, nodes=[node])
         found[indices] = known[key]
     return found
-
-
-def _forecast(
-    sizes: RecommenderSizes, training: Training, gpu: Gpu, library: Library, node: Node
-) -> RecommenderForecast:
-    return forecast_recommender(sizes, training, [gpu], library, nodes=[node])
 
 
 def _score(made: Made, at: int, weights: Weights) -> IterationScore:

@@ -1,16 +1,21 @@
-"""The rows of measured iterations, as records; which model and which kernels each ran."""
+"""The rows of measured iterations, as records; which model, kernels, plan and machine each ran on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
 from .....specs.attention_kernels import AttentionKernel
+from .....specs.fabric import usual_node
+from .....specs.gpu import Gpu
+from .....specs.nodes import Node
 from ....measurements.samples import read_table
+from ....page.encoding import attributes
+from ....whatif.parallel.plan import ExpertDispatch, ParallelPlan, RecomputeMode
 from .sizes import Activation, Kernels, TransformerSizes
 
 ITERATIONS: Final = "distributed/iterations.parquet"
@@ -48,7 +53,6 @@ class IterationRow:
     gpus_per_node: int
     intra_link: str
     inter_link: str
-    links_assumed: bool
     global_batch: int
     micro_batch: int
     microbatches: int
@@ -78,8 +82,6 @@ class IterationRow:
     experts: int
     top_k: int
     moe_ffn: int
-    params_total: float
-    config_env: str
     note: str
     recipe: str = ""
     """Of the table of recipes."""
@@ -108,11 +110,6 @@ class IterationRow:
     def is_language_model(self) -> bool:
         """Say whether it is a causal transformer whose sizes are given."""
         return self.layers > 0 and self.seq_len > 0 and self.hidden > 0 and self.vocab > 0 and self.model != BERT
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Return the settings of the matched MLPerf configuration."""
-        return json.loads(self.config_env) if self.config_env else {}
 
     @property
     def is_fp8(self) -> bool:
@@ -158,8 +155,6 @@ def _clean(name: str, value: Any) -> Any:
     kind = str(IterationRow.__annotations__[name])
     if kind == "str":
         return "" if is_missing else str(value)
-    if kind == "bool":
-        return bool(value)
     if kind == "float":
         return 0.0 if is_missing else float(value)
     if is_missing:
@@ -192,16 +187,9 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
     )
     return TransformerSizes(
         name=row.model,
-        layers=row.layers,
-        hidden=row.hidden,
-        ffn=row.ffn,
-        heads=row.heads,
         kv_heads=row.kv_heads or row.heads,
         head_dim=row.head_dim or row.hidden // row.heads,
-        vocab=row.vocab,
-        experts=row.experts,
-        top_k=row.top_k,
-        moe_ffn=row.moe_ffn,
+        **attributes(row, ("layers", "hidden", "ffn", "heads", "vocab", "experts", "top_k", "moe_ffn")),
         activation=activation,
         has_rms_norm=activation is Activation.SWIGLU,
         has_rotary=not is_old,
@@ -238,3 +226,93 @@ def kernels_of(row: IterationRow) -> Kernels:
         lora_products=LORA_PRODUCTS[benchmark],
         lora_rank=LORA_RANK[benchmark] if is_lora else 0,
     )
+
+
+GIGABIT: Final = 1e9 / 8
+_FAST: Final = ("compute", "ib", "infiniband", "ndr", "hdr", "edr", "roce", "connectx", "omni", "per gpu", "per node")
+"""Words of a network that gradients go over, rather than of one for storage and management."""
+ACTIVATION_BYTES: Final = 34.0
+"""Per token, layer and hidden feature, in 16 bits and with fused attention (Korthikanti et al. 2022, section 4.1)."""
+_IDLE: Final = ("storage", "management")
+
+
+def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
+    """Return the plan. Megatron's distributed optimizer shards it among replicas; groups of FSDP ranks are replicated.
+
+    Megatron's tensor-parallel collectives run beside products (user buffers) where its recipes say so: on H100 all of
+    them with tensor parallelism but the adapters'. `none/selective` recomputes nothing with fused attention;
+    experts are reached as the row's recipe says, by all-to-all without one (Megatron-Core's default);
+    what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit. PaxML's own
+    configuration of such models (`GPT5BSynthetic` in paxml) saves nothing in fp8, and products' results in 16 bits.
+    """
+    is_fsdp = "fsdp" in row.sharding or row.sharding == "hsdp"
+    group = min(row.fsdp_group or row.dp, row.dp) if is_fsdp else 1
+    zero = 2 if row.sharding.endswith("shard_grad_op") else 1
+    shards = is_fsdp and zero == 1
+    activation_bytes = ACTIVATION_BYTES * row.hidden * row.layers * row.micro_batch * row.seq_len
+    is_pax, is_xla = row.framework.startswith(PAX), row.framework.startswith(XLA)
+    recomputes = row.recompute == "full" or (is_xla and activation_bytes > gpu.memory_bytes) or (is_pax and row.is_fp8)
+    kept = RecomputeMode.SELECTIVE if is_pax else RecomputeMode.NONE
+    return ParallelPlan(
+        dp=row.dp // group if shards else row.dp,
+        fsdp=group if shards else 1,
+        zero=0 if shards else zero,
+        tp=row.tp,
+        cp=row.cp,
+        pp=row.pp,
+        vp=row.vp,
+        ep=min(row.ep, row.dp * row.cp * row.tp),
+        micro_batch=row.micro_batch,
+        micro_batches=row.microbatches,
+        recompute=RecomputeMode.FULL if recomputes else kept,
+        dispatch=ExpertDispatch.ONCE if row.dispatcher.startswith("flex") else ExpertDispatch.ALL_TO_ALL,
+        overlap_experts=row.overlaps_experts,
+        overlap_tensor=row.tp > 1 and not row.task.endswith("lora"),
+    )
+
+
+def node_of(row: IterationRow, gpu: Gpu) -> Node:
+    """Return the machine: the GPU's usual one, with as many GPUs and the network that the row names.
+
+    Links within are taken from the row where it says that there are none but PCIe.
+    """
+    return described_node(
+        gpu, min(row.gpus_per_node or usual_node(gpu).gpu_count, row.gpus), row.intra_link, row.inter_link
+    )
+
+
+def described_node(gpu: Gpu, gpu_count: int, intra_link: str, inter_link: str) -> Node:
+    """Return a GPU's usual machine with what a system's description says otherwise."""
+    usual = usual_node(gpu)
+    count = max(1, gpu_count)
+    rate = nic_bytes_per_s(inter_link, count)
+    changes: dict[str, object] = {"gpu_count": count}
+    if rate:
+        changes |= {"nic": inter_link, "nic_bandwidth_bytes_per_s": rate}
+    if "pcie" in intra_link.lower() and "nvlink" not in intra_link.lower():
+        changes |= {
+            "link": "PCIe",
+            "link_bandwidth_bytes_per_s": 2 * gpu.pcie_bandwidth_bytes_per_s,
+            "domain_gpu_count": 1,
+        }
+    else:
+        changes["domain_gpu_count"] = count if usual.domain_gpu_count > 1 else usual.domain_gpu_count
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def nic_bytes_per_s(text: str, gpus_per_node: int) -> float:
+    """Return a GPU's share of the network that a system's description names, one direction; 0: it names no rate.
+
+    >>> nic_bytes_per_s("IB NDR 400 Gb/s per GPU", 8) / 1e9, nic_bytes_per_s("2x ConnectX-6 IB HDR 200Gb/Sec", 4) / 1e9
+    (50.0, 12.5)
+    """
+    best = 0.0
+    for part in re.split(r"[,+;]", text.replace("Gb / Sec", "Gb/s").replace("ConnectX - 6", "ConnectX-6")):
+        words = part.lower()
+        found = re.search(r"(\d+(?:\.\d+)?) ?gb(?:it)?(?:/s|/sec|s)?", words)
+        if found is None or any(word in words for word in _IDLE) or not any(word in words for word in _FAST):
+            continue
+        several = re.search(r"(\d+) ?x ", words)
+        count = gpus_per_node if "per gpu" in words else int(several[1]) if several else 1
+        best = max(best, float(found[1]) * count)
+    return best * GIGABIT / gpus_per_node

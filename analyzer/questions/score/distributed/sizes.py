@@ -42,7 +42,6 @@ class TransformerSizes:
     has_rotary: bool = True
     has_bias: bool = False
     """Of every product of a layer."""
-    has_dropout: bool = False
     is_causal: bool = True
     learned_positions: int = 0
     """Rows of a table of learned positions."""

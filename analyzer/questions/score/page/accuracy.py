@@ -13,11 +13,11 @@ from ....page.page import Line, Page, Passage, Tone, build_page
 from ....page.quantity import format_count, percent
 from ....page.sheet import Sheet
 from ....work.indices import USUAL
-from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..end_to_end import NETWORKS, OP_SUM
-from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, NetworkRow, Score, ScoreRow, Size, ThroughputRow
+from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, Score, ScoreRow, Size, ThroughputRow
+from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..throughput import THROUGHPUT
-from .iterations import family_sheet, iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
+from . import iterations
 from .page import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
 
 WORST_GROUPS: Final = 15
@@ -83,7 +83,15 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
         yield "## Traces moved to another GPU"
         yield from _paragraphs("traces")
         yield trace_sheet(score.traces)
-    yield from _worst_lines(score)
+    groups = [row for row in score.rows if row.size is Size.OVER_20_US and _is_group(row) and row.rows >= LEAST_ROWS]
+    if groups:
+        groups.sort(key=lambda row: -row.mape)
+        yield "## Worst cases"
+        yield f"The {min(WORST_GROUPS, len(groups))} groups with the largest MAPE above 20 µs."
+        yield _group_sheet(groups[:WORST_GROUPS])
+    if score.worst:
+        yield "And single rows above 20 µs, at most one of each group."
+        yield worst_sheet(score.worst)
     yield _section("unmodelled")
     yield from (f"- {note}" for note in score.notes)
     yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
@@ -156,6 +164,7 @@ def _network_lines(score: Score) -> Iterator[str | Sheet]:
     trusted = [row for row in score.networks if not row.is_suspect]
     if not trusted:
         return
+    error = iterations.mean_error
     nvidia = [row for row in trusted if "Instinct" not in row.gpu]
     yield (
         "Each network is predicted from the shapes of its ops: one layer as often as it has layers, what comes before "
@@ -163,10 +172,10 @@ def _network_lines(score: Score) -> Iterator[str | Sheet]:
         "that the table holds; NeuSight was trained on these GPUs. Errors below are signed."
     )
     yield (
-        f"Mean absolute error over {format_count(len(trusted), 'network')}: {percent(error_of(trusted))} %; over the "
-        f"{len(nvidia)} on NVIDIA GPUs {percent(error_of(nvidia))} %, where the sum of the *measured* ops is off by "
-        f"{percent(error_of(nvidia, OP_SUM))} %, NeuSight by {percent(error_of(nvidia, 'neusight'))} % and the "
-        f"roofline by {percent(error_of(nvidia, ROOFLINE))} %."
+        f"Mean absolute error over {format_count(len(trusted), 'network')}: {percent(error(trusted))} %; over the "
+        f"{len(nvidia)} on NVIDIA GPUs {percent(error(nvidia))} %, where the sum of the *measured* ops is off by "
+        f"{percent(error(nvidia, OP_SUM))} %, NeuSight by {percent(error(nvidia, 'neusight'))} % and the "
+        f"roofline by {percent(error(nvidia, ROOFLINE))} %."
     )
     yield network_sheet(score.networks)
 
@@ -179,8 +188,8 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
         families=format_count(len(families), "family", "families"),
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
-    yield family_sheet(rows)
-    worst = worst_model_sheet(rows)
+    yield iterations.family_sheet(rows)
+    worst = iterations.worst_model_sheet(rows)
     yield f"{worst.title}, run eagerly, each where it is worst:"
     yield worst
 
@@ -190,8 +199,8 @@ def _iteration_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
         return
     yield "## Iterations on many GPUs"
     yield from _paragraphs("iterations")
-    yield iteration_sheet(rows)
-    worst = worst_iteration_sheet(rows)
+    yield iterations.iteration_sheet(rows)
+    worst = iterations.worst_iteration_sheet(rows)
     yield f"{worst.title}:"
     yield worst
 
@@ -201,26 +210,7 @@ def _recommender_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
         return
     yield "## Recommenders on many GPUs"
     yield from _paragraphs("recommenders", spread=USUAL)
-    yield recommender_sheet(rows)
-
-
-def error_of(rows: Sequence[NetworkRow], kind: str | None = None) -> float | None:
-    """Return the mean absolute error of networks, or of a baseline over those that have it."""
-    pairs = [(row.predicted_ns if kind is None else row.baselines_ns.get(kind), row.measured_ns) for row in rows]
-    errors = [abs(guess / measured - 1) for guess, measured in pairs if guess is not None]
-    return sum(errors) / len(errors) if errors else None
-
-
-def _worst_lines(score: Score) -> Iterator[str | Sheet]:
-    groups = [row for row in score.rows if row.size is Size.OVER_20_US and _is_group(row) and row.rows >= LEAST_ROWS]
-    if groups:
-        groups.sort(key=lambda row: -row.mape)
-        yield "## Worst cases"
-        yield f"The {min(WORST_GROUPS, len(groups))} groups with the largest MAPE above 20 µs."
-        yield _group_sheet(groups[:WORST_GROUPS])
-    if score.worst:
-        yield "And single rows above 20 µs, at most one of each group."
-        yield worst_sheet(score.worst)
+    yield iterations.recommender_sheet(rows)
 
 
 def _group_sheet(rows: Sequence[ScoreRow]) -> Sheet:

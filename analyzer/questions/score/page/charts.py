@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from .....arrays import group_by
 from ....page import plot
 from ....page.page import Chart, Page
 from ....page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ....page.quantity import format_count, format_error, format_share, format_time
 from ....page.vega import GREEN, ORANGE, PALETTE
 from ..report import CLASS_LABELS, EVERYTHING, MEAN, Score, ScoreRow, Size
-from .page import BASELINE_TITLES, describe_score
+from .page import BASELINE_TITLES
 
 MOST_GROUPS: Final = 40
 """Lines of a table of colours, those of most measurements."""
@@ -44,11 +45,11 @@ class WholeRun:
         return abs(self.predicted_ns / self.measured_ns - 1)
 
 
-def illustrate_score(score: Score) -> Page:
-    """Put a score into words and charts."""
+def illustrate_score(page: Page, score: Score) -> Page:
+    """Return the page of a score with charts."""
     whole = list(_predictions(score))
     return plot.place_charts(
-        describe_score(score),
+        page,
         lead=[_chip_chart(score), _interval_chart(score), _whole_chart(whole)],
         details=[
             _family_heat(score.rows),
@@ -126,12 +127,11 @@ def _chip_chart(score: Score) -> Chart | None:
 
 def _interval_chart(score: Score) -> Chart | None:
     """Draw of each family how many measurements lie in the 90 % interval, over how wide that is."""
-    groups: dict[tuple[str, str, str], list[ScoreRow]] = {}
-    for row in _of_gpus(row for row in score.rows if row.table != EVERYTHING):
-        if not isnan(row.coverage_90) and not isnan(row.width_90):
-            groups.setdefault((row.table, row.family, row.dtype), []).append(row)
-    if not groups:
+    ops = _of_gpus(row for row in score.rows if row.table != EVERYTHING)
+    known = [row for row in ops if not isnan(row.coverage_90) and not isnan(row.width_90)]
+    if not known:
         return None
+    groups = group_by(known, lambda row: (row.table, row.family, row.dtype))
     rows = [_interval_row(*key, found) for key, found in groups.items()]
     told = (
         ("family", "family"), ("table", "table"), ("held", "held"), ("width", "mean width"), ("count", "measurements"),

@@ -7,14 +7,15 @@ from typing import Final
 
 import numpy as np
 
+from .....arrays import group_by
 from .....formats.trace.printable import clean_text
 from ....page.columns import count_column, number_column, text_column, time_column
 from ....page.quantity import ABSENT, MILLISECONDS, SECONDS, percent
 from ....page.sheet import Sheet, drop_empty_columns
-from ..baselines import ANCHORED
-from ..distributed.baselines import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
+from ..distributed.scoring import CARRIED_GPU, CARRIED_PLAN, FIXED_MFU, PERFECT_SCALING, SCALED
 from ..ledger import throughput_family
-from ..report import IterationScore, Split, ThroughputRow
+from ..report import IterationScore, NetworkRow, Split, ThroughputRow
+from ..rows import ANCHORED
 
 WORST: Final = 15
 TITLES: Final = {
@@ -29,6 +30,7 @@ WORST_MODELS: Final = 10
 SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9, "more than 512"))
 
 Label = Callable[[IterationScore], str]
+WholeRow = IterationScore | NetworkRow | ThroughputRow
 
 
 def iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
@@ -73,7 +75,7 @@ def _error_sheet(
     """Return the errors of groups of rows, and those of what `titles` names; the first group is all rows."""
     found = [item for _, item in groups]
     errors = [_errors(item) for item in found]
-    mean_of = [_mean_error(item) for item in found]
+    mean_of = [mean_error(item) for item in found]
     columns = [
         text_column(noun, (clean_text(name) for name, _ in groups), min_width=24),
         count_column("rows", map(len, found)),
@@ -88,7 +90,7 @@ def _error_sheet(
         *(
             number_column(
                 words,
-                (percent(_mean_error(item, kind)) for item in found),
+                (percent(mean_error(item, kind)) for item in found),
                 rank=0 if kind == ANCHORED and not has_median else 2,
             )
             for kind, words in titles.items()
@@ -115,7 +117,7 @@ def worst_iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
     return Sheet(title="The worst predicted iterations, one of each source, model and precision", columns=columns)
 
 
-def error_of(row: IterationScore | ThroughputRow, kind: str | None = None) -> float | None:
+def error_of(row: WholeRow, kind: str | None = None) -> float | None:
     """Return predicted / measured - 1, or a baseline's; None where it says nothing."""
     value = row.predicted_ns if kind is None else row.baselines_ns.get(kind)
     return None if value is None else value / row.measured_ns - 1
@@ -123,9 +125,7 @@ def error_of(row: IterationScore | ThroughputRow, kind: str | None = None) -> fl
 
 def _grouped(rows: Sequence[IterationScore], label: Label, fewest: int = 2) -> list[tuple[str, list[IterationScore]]]:
     """Return rows by what they are called; nothing where these are fewer than a comparison needs."""
-    found: dict[str, list[IterationScore]] = {}
-    for row in rows:
-        found.setdefault(label(row), []).append(row)
+    found = group_by(rows, label)
     return sorted(found.items()) if len(found) >= fewest else []
 
 
@@ -133,11 +133,12 @@ def _source(row: IterationScore) -> str:
     return "MLPerf training" if row.source.startswith("mlperf") else row.source
 
 
-def _errors(rows: Sequence[IterationScore], kind: str | None = None) -> list[float]:
+def _errors(rows: Sequence[WholeRow], kind: str | None = None) -> list[float]:
     return [error for row in rows if (error := error_of(row, kind)) is not None]
 
 
-def _mean_error(rows: Sequence[IterationScore], kind: str | None = None) -> float | None:
+def mean_error(rows: Sequence[WholeRow], kind: str | None = None) -> float | None:
+    """Return the mean absolute error of whole runs, or of a baseline over those that have it; None of none."""
     errors = _errors(rows, kind)
     return float(np.mean(np.abs(errors))) if errors else None
 
@@ -167,7 +168,7 @@ def worst_model_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
 def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
     """Return the mean signed error of each family of models, eagerly run, by GPU and layout, the worst first."""
     eager = [row for row in rows if not row.is_compiled]
-    families = _by(eager, lambda row: row.family)
+    families = group_by(eager, lambda row: row.family)
     names = sorted(families, key=lambda name: -abs(_mean(error_of(row) for row in families[name]) or 0.0))
     groups = sorted({(row.gpu, row.layout) for row in eager})
     columns = [
@@ -185,20 +186,13 @@ def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
 
 
 def _worst_of(rows: Sequence[ThroughputRow], gpu: str) -> list[ThroughputRow]:
-    mine = _by((row for row in rows if row.gpu == gpu and not row.is_compiled), lambda row: row.model)
+    mine = group_by((row for row in rows if row.gpu == gpu and not row.is_compiled), lambda row: row.model)
     worst = [max(found, key=_distance) for found in mine.values()]
     return sorted(worst, key=_distance, reverse=True)[:WORST_MODELS]
 
 
 def _distance(row: ThroughputRow) -> float:
     return abs(error_of(row) or 0.0)
-
-
-def _by(rows: Iterable[ThroughputRow], label: Callable[[ThroughputRow], str]) -> Mapping[str, list[ThroughputRow]]:
-    found: dict[str, list[ThroughputRow]] = {}
-    for row in rows:
-        found.setdefault(label(row), []).append(row)
-    return found
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from .....arrays import group_by
 from .....formats.trace.printable import clean_text
 from ....page.columns import number_column, text_column, time_column
 from ....page.page import Page, build_page, notes, opening
 from ....page.quantity import ABSENT, MILLISECONDS, common_time_unit, format_count, format_time_range, percent
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
-from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ..decisions import CHEAPER
 from ..end_to_end import OP_SUM
 from ..report import (
@@ -28,6 +28,7 @@ from ..report import (
     TraceRow,
     WorstRow,
 )
+from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 
 BASELINE_TITLES: Final = {
@@ -67,10 +68,7 @@ def describe_score(score: Score) -> Page:
         worst_sheet(score.worst),
     )
     return build_page(
-        opening(_headline(score)),
-        *sheets,
-        *(sheet for sheet in more if sheet.row_count),
-        notes(_notes(score)),
+        opening(_headline(score)), *sheets, *(sheet for sheet in more if sheet.row_count), notes(_notes(score))
     )
 
 
@@ -166,10 +164,7 @@ def worst_sheet(rows: Sequence[WorstRow]) -> Sheet:
 
 
 def _lines(rows: Sequence[ScoreRow]) -> Iterator[ErrorLine]:
-    groups: dict[tuple[str, str], list[ScoreRow]] = {}
-    for row in rows:
-        groups.setdefault((row.family, row.dtype), []).append(row)
-    for (family, dtype), found in groups.items():
+    for (family, dtype), found in group_by(rows, lambda row: (row.family, row.dtype)).items():
         by_gpu: dict[tuple[str, Split], dict[Size, ScoreRow]] = {}
         for row in found:
             by_gpu.setdefault((row.gpu, row.split), {})[row.size] = row

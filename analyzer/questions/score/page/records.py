@@ -9,9 +9,7 @@ from typing import Any, Final, TypeVar
 from .....arrays import none_for_nan
 from .....errors import InputError
 from ....measurements.networks import PEERS
-from ....page.encoding import encode_json
-from ....page.table import FieldTable, join_tables, table_of, table_of_keys
-from ..baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
+from ....page.encoding import FieldTable, encode_json, join_tables, table_of, table_of_keys
 from ..end_to_end import OP_SUM
 from ..report import (
     SCORE_FORMAT,
@@ -27,6 +25,7 @@ from ..report import (
     TraceRow,
     WorstRow,
 )
+from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 
 BASELINES: Final = (
     ROOFLINE, FITTED_ROOFLINE, BANDWIDTH_RATIO, ANCHORED, OP_SUM, *PEERS.values(), PEAK_RATIO, ROOFLINE_RATIO,

@@ -160,10 +160,7 @@ def _bars_of_names(report: SweepReport) -> Chart:
     x = _names_encoding(report.axes[0])
     bar = {"x": x, "y": _y_encoding("speed", report, from_zero=True), "tooltip": _tooltips(report)}
     ends = {"x": x, "y": _y_encoding("low", report, from_zero=True), "y2": {"field": "high"}}
-    layers = [
-        plot.marks("bar", bar, color=BLUE, width={"band": 0.5}),
-        plot.marks("rule", ends, color=MUTED),
-    ]
+    layers = [plot.marks("bar", bar, color=BLUE, width={"band": 0.5}), plot.marks("rule", ends, color=MUTED)]
     return _speed_of(report, "", _describe(report), {"height": 300, "layer": layers})
 
 

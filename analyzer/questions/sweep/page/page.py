@@ -23,8 +23,7 @@ from ....page.quantity import (
 )
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...analyze.page.headline import describe_recording
-from ..knees import NEGLIGIBLE
-from ..report import AxisKind, Knee, SweepAxis, SweepLimit, SweepPoint, SweepReport
+from ..report import NEGLIGIBLE, AxisKind, Knee, SweepAxis, SweepLimit, SweepPoint, SweepReport
 from .words import both_words, faster_words, interval_words, ratio_words, share_words, value_words
 
 _TWICE: Final = 2.0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ....page.encoding import attributes, encode_json
+from ....page import encoding
 from ....page.energy import energy_record, energy_table
-from ....page.table import Field, FieldTable, build_fields, join_tables, table_of, table_of_keys
 from ..report import (
     SWEEP_FORMAT,
     SWEEP_VERSION,
@@ -31,11 +30,11 @@ _FIGURE: Final = ("name", "unit", "base", "elasticity", "low", "high", "busy_ela
 
 def draw_sweep_json(report: SweepReport) -> str:
     """Write a sweep as JSON: times in ns, values in base units, shares as ratios, null where nothing is known."""
-    return encode_json(
+    return encoding.encode_json(
         {
             "format": SWEEP_FORMAT,
             "version": SWEEP_VERSION,
-            **attributes(report),
+            **encoding.attributes(report),
             "base": _point(report, report.base),
             "points": [_point(report, point) for point in report.points],
             "knees": [_knee(report, knee) for knee in report.knees],
@@ -43,12 +42,12 @@ def draw_sweep_json(report: SweepReport) -> str:
     )
 
 
-def point_table(report: SweepReport) -> FieldTable:
+def point_table(report: SweepReport) -> encoding.FieldTable:
     """Return a row per point: the parameters' values first, in base units."""
     points = report.points
-    values = FieldTable(
+    values = encoding.FieldTable(
         fields=tuple(
-            Field(
+            encoding.Field(
                 name=f"{axis.name}_{_UNITS[axis.unit]}" if axis.unit else axis.name,
                 kind=str if isinstance(axis.values[0], str) else float,
             )
@@ -56,31 +55,34 @@ def point_table(report: SweepReport) -> FieldTable:
         ),
         rows=tuple(tuple(_values(report, point).values()) for point in points),
     )
-    return join_tables(
+    return encoding.join_tables(
         values,
-        table_of(points, SweepPoint, _POINT),
-        table_of_keys((point.shares for point in points), {f"share_{item.name.lower()}": item for item in SweepLimit}),
-        FieldTable(
-            fields=build_fields(["extrapolated"], str), rows=tuple(("; ".join(item.beyond),) for item in points)
+        encoding.table_of(points, SweepPoint, _POINT),
+        encoding.table_of_keys(
+            (point.shares for point in points), {f"share_{item.name.lower()}": item for item in SweepLimit}
+        ),
+        encoding.FieldTable(
+            fields=encoding.build_fields(["extrapolated"], str),
+            rows=tuple(("; ".join(item.beyond),) for item in points),
         ),
         energy_table(point.energy for point in points),
     )
 
 
-def figure_table(report: SensitivityReport) -> FieldTable:
+def figure_table(report: SensitivityReport) -> encoding.FieldTable:
     """Return a row per figure, most first."""
-    return table_of(report.figures, FigureElasticity, _FIGURE)
+    return encoding.table_of(report.figures, FigureElasticity, _FIGURE)
 
 
 def draw_sensitivity_json(report: SensitivityReport) -> str:
     """Write elasticities as JSON."""
-    return encode_json(
+    return encoding.encode_json(
         {
             "format": SENSITIVITY_FORMAT,
             "version": SWEEP_VERSION,
-            **attributes(report, ("trace", "source", "scenario", "gpu")),
-            **attributes(report.base, ("iteration_ns", "iteration_low_ns", "iteration_high_ns", "shares")),
-            **attributes(report, ("figures", "absent", "warnings")),
+            **encoding.attributes(report, ("trace", "source", "scenario", "gpu")),
+            **encoding.attributes(report.base, ("iteration_ns", "iteration_low_ns", "iteration_high_ns", "shares")),
+            **encoding.attributes(report, ("figures", "absent", "warnings")),
         }
     )
 
@@ -92,12 +94,12 @@ def _values(report: SweepReport, point: SweepPoint) -> dict[str, Any]:
 def _point(report: SweepReport, point: SweepPoint) -> dict[str, Any]:
     return {
         "values": _values(report, point),
-        **attributes(point, (*_POINT, "shares")),
+        **encoding.attributes(point, (*_POINT, "shares")),
         "extrapolated": point.beyond,
         "energy": energy_record(point.energy),
     }
 
 
 def _knee(report: SweepReport, knee: Knee) -> dict[str, Any]:
-    values, said = _values(report, knee.point), attributes(knee, ("gain_beyond", "is_saturated"))
+    values, said = _values(report, knee.point), encoding.attributes(knee, ("gain_beyond", "is_saturated"))
     return {"values": values, **said, "limit": knee.point.limit}

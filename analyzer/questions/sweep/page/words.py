@@ -46,10 +46,10 @@ def any_value(value: float | str | None, unit: str, *, is_ratio: bool = False) -
 
 def ratio_words(axis: SweepAxis, index: int) -> str:
     """Write a value as a multiple of what it is where nothing is varied."""
-    return plain_factor(axis.ratio(index))
+    return _plain_factor(axis.ratio(index))
 
 
-def plain_factor(ratio: float | None) -> str:
+def _plain_factor(ratio: float | None) -> str:
     """Write a factor without zeros that say nothing: 2×, 1.41×."""
     if ratio is None:
         return ABSENT
@@ -60,7 +60,7 @@ def both_words(axis: SweepAxis, index: int) -> str:
     """Write a value with its multiple, where it has one of its own."""
     ratio = axis.ratio(index)
     value = value_words(axis, index)
-    return value if ratio is None or axis.name == "host" else f"{plain_factor(ratio)} ({value})"
+    return value if ratio is None or axis.name == "host" else f"{_plain_factor(ratio)} ({value})"
 
 
 def share_words(point: SweepPoint) -> str:

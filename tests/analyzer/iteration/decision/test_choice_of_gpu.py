@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from wavecast.analyzer.iteration.decision.amounts import SHOWN_ROWS, Selection
 from wavecast.analyzer.iteration.decision.chances import pair_gpus
-from wavecast.analyzer.iteration.decision.choice import SHOWN_TIES, choose_gpus, shown_rows
+from wavecast.analyzer.iteration.decision.decide import with_totals
 from wavecast.analyzer.iteration.decision.goal import Goal, RunLength
-from wavecast.analyzer.iteration.decision.selection import SHOWN_ROWS, Selection
-from wavecast.analyzer.iteration.decision.totals import with_totals
+from wavecast.analyzer.iteration.decision.selection import SHOWN_TIES, choose_gpus, shown_rows
 from wavecast.analyzer.iteration.report import AnalysisReport, BatchChoice, GpuPrediction, RankPair
 
 BuildRow = Callable[..., GpuPrediction]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import wavecast
+from wavecast.analyzer.iteration.decision.decide import with_totals
 from wavecast.analyzer.iteration.decision.goal import Goal, GoalUnit, RunLength
-from wavecast.analyzer.iteration.decision.totals import Certainty, with_totals
-from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction
+from wavecast.analyzer.iteration.report import AnalysisReport, Certainty, GpuPrediction
 from wavecast.errors import InputError
 from wavecast.formats.trace.tables import Trace, Workload
 

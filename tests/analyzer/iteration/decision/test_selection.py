@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from wavecast.analyzer.iteration.decision.selection import Selection, select_rows
+from wavecast.analyzer.iteration.decision.amounts import Selection
+from wavecast.analyzer.iteration.decision.selection import select_rows
 from wavecast.analyzer.iteration.report import GpuPrediction
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.questions.ranks.activity import RankState, rank_activity
+from wavecast.analyzer.questions.ranks.activity import RankState, rank_activity, rank_events
 from wavecast.analyzer.questions.ranks.compare import compare_ranks
-from wavecast.analyzer.questions.ranks.job import JobQuestion
-from wavecast.analyzer.questions.ranks.links import OtherMachine
+from wavecast.analyzer.questions.ranks.job import JobQuestion, OtherMachine
 from wavecast.analyzer.questions.ranks.page import describe_ranks
 from wavecast.analyzer.questions.ranks.report import RanksReport
 from wavecast.analyzer.questions.ranks.rows import interval_of
-from wavecast.analyzer.questions.ranks.timeline import rank_events
 from wavecast.analyzer.recorded.waiting import align_ranks
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace

@@ -12,11 +12,10 @@ from wavecast.analyzer.host import load_host_costs, synthesize_timeline
 from wavecast.analyzer.models.library import Library, load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import shape_workload
-from wavecast.analyzer.questions.scale.anchor import PlanAnchor
 from wavecast.analyzer.questions.scale.forecast import PlanForecast, predict_plan
 from wavecast.analyzer.questions.scale.known_runs import anchor_at_step, anchor_at_trace, single_rank
 from wavecast.analyzer.questions.scale.parts import PlanPart, part_of_group
-from wavecast.analyzer.questions.scale.pieces import PlanGpus
+from wavecast.analyzer.questions.scale.pieces import PlanAnchor, PlanGpus
 from wavecast.analyzer.recorded.recording import choose_recording, marked
 from wavecast.analyzer.replay.engine import replay
 from wavecast.analyzer.replay.forecast import target_timing

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from wavecast.analyzer.questions.scale.order import BACKWARD, FORWARD, stage_passes
-from wavecast.analyzer.questions.scale.schedule import StageTimes, run_pipeline
+from wavecast.analyzer.questions.scale.schedule import BACKWARD, FORWARD, StageTimes, run_pipeline, stage_passes
 from wavecast.analyzer.whatif.parallel.plan import PipelineSchedule
 from wavecast.errors import InputError
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from wavecast.analyzer.memory.fit import fit_on
 from wavecast.analyzer.memory.use import MemoryCategory, MemoryMethod, MemoryUse
-from wavecast.analyzer.questions.scale.outcome import Batches, PlanOutcome
 from wavecast.analyzer.questions.scale.parts import PlanPart
+from wavecast.analyzer.questions.scale.question import Batches, PlanOutcome, part_batch
 from wavecast.analyzer.questions.scale.report import PlanLimit, ScaleReport
 from wavecast.analyzer.questions.scale.rows import limit_of
 from wavecast.analyzer.questions.scale.scale import scale_trace
-from wavecast.analyzer.questions.scale.sizes import part_batch
-from wavecast.analyzer.questions.scale.space import count_layers, list_plans
+from wavecast.analyzer.questions.scale.search import count_layers, list_plans
 from wavecast.analyzer.whatif.parallel.grammar import parse_plan
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan, RecomputeMode
 from wavecast.analyzer.whatif.parallel.plan_file import PlanDocument

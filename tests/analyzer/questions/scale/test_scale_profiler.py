@@ -18,6 +18,7 @@ from wavecast.analyzer.whatif.parallel.layers import find_layers
 from wavecast.analyzer.whatif.parallel.parameters import find_parameters
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.analyzer.whatif.parallel.unidentified import identify_gradients
+from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError
 from wavecast.formats.trace.tables import Phase, Trace
 from wavecast.formats.trace.validate import validate
@@ -123,7 +124,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 def ask(trace: Trace, plan: str, gpu: str = "A100 SXM4 80GB") -> PlanPrediction:
     return scale_trace(
-        trace, CATALOG, targets=[find_gpu(CATALOG, gpu)], plans=[plan], recorded_batch=BATCH
+        trace, CATALOG, targets=[find_gpu(CATALOG, gpu)], plans=[plan], scenario=Scenario(recorded_batch_size=BATCH)
     ).predictions[0]
 
 
@@ -195,6 +196,10 @@ def test_what_a_profiler_does_not_tell_is_refused_in_a_line(measured: Trace, tmp
 
 def test_warns_of_how_gradients_are_told(measured: Trace) -> None:
     report = scale_trace(
-        measured, CATALOG, targets=[find_gpu(CATALOG, "H100 SXM5 80GB")], plans=["dp=8"], recorded_batch=BATCH
+        measured,
+        CATALOG,
+        targets=[find_gpu(CATALOG, "H100 SXM5 80GB")],
+        plans=["dp=8"],
+        scenario=Scenario(recorded_batch_size=BATCH),
     )
     assert any("does not tell tensors apart" in warning for warning in report.warnings)

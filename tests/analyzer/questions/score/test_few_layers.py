@@ -6,8 +6,8 @@ import pytest
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.scale.forecast import schedule_pieces
 from wavecast.analyzer.questions.scale.pieces import PlanGpus
-from wavecast.analyzer.questions.score.distributed import few_layers
-from wavecast.analyzer.questions.score.distributed.few_layers import replay_layers
+from wavecast.analyzer.questions.score.distributed import forecast as few_layers
+from wavecast.analyzer.questions.score.distributed.forecast import replay_layers
 from wavecast.analyzer.questions.score.distributed.sizes import Kernels, TransformerSizes
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.specs.catalog import load_catalog

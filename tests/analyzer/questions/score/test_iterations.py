@@ -10,23 +10,29 @@ import pytest
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.scale.parts import PlanPart
-from wavecast.analyzer.questions.score.baselines import ANCHORED
-from wavecast.analyzer.questions.score.distributed.baselines import (
+from wavecast.analyzer.questions.score.decisions import FASTER_PLAN, plan_decisions
+from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
+from wavecast.analyzer.questions.score.distributed.rows import (
+    IterationRow,
+    kernels_of,
+    nic_bytes_per_s,
+    node_of,
+    plan_of,
+    sizes_of,
+)
+from wavecast.analyzer.questions.score.distributed.scoring import (
     CARRIED_PLAN,
     FIXED_MFU,
     PERFECT_SCALING,
     SCALED,
     baselines_ns,
 )
-from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
-from wavecast.analyzer.questions.score.distributed.pairs import FASTER_PLAN, plan_decisions
-from wavecast.analyzer.questions.score.distributed.plans import nic_bytes_per_s, node_of, plan_of
-from wavecast.analyzer.questions.score.distributed.rows import IterationRow, kernels_of, sizes_of
 from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
 from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
 from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
 from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
+from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
 from wavecast.formats.trace.validate import validate
@@ -44,12 +50,12 @@ def make_row(**changes: Any) -> IterationRow:
     """A row of a small Llama on eight H100."""
     row = IterationRow(
         row=0, source="nemo", model="llama3-1b", task="pre-training", gpu=H100.name, gpus=8, nodes=1, gpus_per_node=8,
-        intra_link="NVLink4 NVSwitch", inter_link="IB NDR 400 Gb/s per GPU", links_assumed=True, global_batch=16,
+        intra_link="NVLink4 NVSwitch", inter_link="IB NDR 400 Gb/s per GPU", global_batch=16,
         micro_batch=1, microbatches=4, seq_len=1024, dp=4, tp=2, pp=1, vp=1, cp=1, ep=1,
         sharding="distributed optimizer (ZeRO-1)", fsdp_group=0, precision="bf16", recompute="none", framework="NeMo",
         step_time_ms=100.0, tokens_per_s_per_gpu=0.0, model_flops_per_step=1e15, peak_tflops=989.4, layers=2,
         hidden=512, ffn=1408, heads=8, kv_heads=4, head_dim=64, vocab=1024, experts=0, top_k=0, moe_ffn=0,
-        params_total=1e7, config_env="", note="",
+        note="",
     )  # fmt: skip
     return replace(row, **changes)
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from wavecast.analyzer.questions.recommender.sizes import HostWork, Interaction, TableLayout
-from wavecast.analyzer.questions.score.baselines import ANCHORED
 from wavecast.analyzer.questions.score.distributed.recommenders import (
     RECOMMENDERS,
     TRAINED_SHARE,
@@ -25,6 +24,7 @@ from wavecast.analyzer.questions.score.distributed.recommenders import (
 from wavecast.analyzer.questions.score.page.iterations import recommender_sheet
 from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
 from wavecast.analyzer.questions.score.report import Score
+from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.questions.score.weights import choose_weights
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu

@@ -7,10 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from wavecast.analyzer.measurements.samples import Samples
-from wavecast.analyzer.questions.score.baselines import anchored_ns, bandwidth_ratio_ns, fitted_roofline_ns, source_rows
 from wavecast.analyzer.questions.score.ledger import forecast_entries, pooled_rows, score_rows
 from wavecast.analyzer.questions.score.report import MEAN, Size, Split
-from wavecast.analyzer.questions.score.rows import predict_samples
+from wavecast.analyzer.questions.score.rows import (
+    anchored_ns,
+    bandwidth_ratio_ns,
+    fitted_roofline_ns,
+    predict_samples,
+    source_rows,
+)
 from wavecast.analyzer.questions.score.scoring import worst_rows
 from wavecast.analyzer.questions.score.weights import Weights, Withheld
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.questions.score.baselines import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from wavecast.analyzer.questions.score.ledger import score_rows, throughput_entries
 from wavecast.analyzer.questions.score.page.accuracy import describe_accuracy
 from wavecast.analyzer.questions.score.page.iterations import WORST_MODELS, family_sheet, worst_model_sheet
@@ -29,6 +28,7 @@ from wavecast.analyzer.questions.score.recordings import (
     read_recordings,
 )
 from wavecast.analyzer.questions.score.report import Score, Size, Split, ThroughputRow
+from wavecast.analyzer.questions.score.rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from wavecast.analyzer.questions.score.throughput import THROUGHPUT, score_throughput, torch_version
 from wavecast.analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from wavecast.analyzer.work import work_of

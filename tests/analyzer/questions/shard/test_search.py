@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from wavecast import load_trace
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.questions.shard.exact import prove_fastest
-from wavecast.analyzer.questions.shard.links import time_links
 from wavecast.analyzer.questions.shard.plan import TableSharding
-from wavecast.analyzer.questions.shard.problem import Load, ShardingProblem, TableUse, build_options
-from wavecast.analyzer.questions.shard.search import TableChoice, assemble, search_plan
+from wavecast.analyzer.questions.shard.problem import Load, ShardingProblem, TableUse, build_options, time_links
+from wavecast.analyzer.questions.shard.search import TableChoice, assemble, prove_fastest, search_plan
 from wavecast.analyzer.questions.shard.shard import shard_trace
 from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TableStep, find_steps, find_tables
 from wavecast.analyzer.recorded.window import select_window

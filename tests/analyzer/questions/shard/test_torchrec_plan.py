@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wavecast.analyzer.questions.shard import planner
+from wavecast.analyzer.questions.shard import plan_file as planner
 from wavecast.analyzer.questions.shard.plan import TablePlacement, TableSharding
 from wavecast.analyzer.questions.shard.plan_file import load_placements
 from wavecast.analyzer.questions.shard.tables import EmbeddingTable

@@ -16,6 +16,7 @@ from wavecast.analyzer.questions.sweep.plans import sweep_plans
 from wavecast.analyzer.questions.sweep.report import SweepLimit, SweepReport
 from wavecast.analyzer.questions.sweep.sensitivity import find_sensitivity
 from wavecast.analyzer.questions.sweep.sweep import SweepQuestion, sweep_trace
+from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.tables import Trace
@@ -240,6 +241,16 @@ def test_gpus_go_with_a_plan_and_with_a_figure(gpt2: Trace) -> None:
     assert by_place[1, 0].shares[SweepLimit.COMMUNICATION] > by_place[1, 1].shares[SweepLimit.COMMUNICATION]
     with pytest.raises(InputError, match="say how many"):
         sweep_plans(ask(gpt2), {"sms": "2x"}, "fsdp")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "samples"),
+    [({}, 32), ({"batch_size": 8}, 64), ({"batch_size": 8, "recorded_batch_size": 4}, 64)],
+)
+def test_every_gpu_adds_the_batch_that_is_asked_for(sizes: dict[str, Any], samples: int, gpt2: Trace) -> None:
+    (point,) = sweep_plans(ask(gpt2, scenario=Scenario(**sizes)), {"gpus": "8"}, "fsdp").points
+    assert point.samples_per_s is not None
+    assert point.samples_per_s * point.iteration_ns * 1e-9 == pytest.approx(samples)
 
 
 def test_sensitivity_is_the_slope_of_a_sweep(gpt2: Trace) -> None:

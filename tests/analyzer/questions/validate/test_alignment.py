@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.analyzer.questions.validate.alignment import Alignment, MatchRule, align
-from wavecast.analyzer.questions.validate.calls import OpCalls
+from wavecast.analyzer.questions.validate.calls import Alignment, MatchRule, OpCalls, align
 
 MakeCalls = Callable[..., OpCalls]
 KEYS = st.lists(st.integers(0, 4), max_size=30)
