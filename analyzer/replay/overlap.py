@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...arrays import Floats, Mask, Rows
+from ...arrays import Floats, Rows
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
 from ..graph.graph import Graph, NodeKind, Runs
@@ -52,14 +52,14 @@ def slowed_timing(
 ) -> Timing:
     """Return a timing whose kernels take longer while collectives run on another stream of their GPU.
 
-    `slowing` says per node and GPU how much longer a kernel takes beside this collective, over alone, [n, m]; that of
-    other nodes is not read. The durations of a recording hold the overlap that it had: where `recorded`, the same on
-    its GPU [n], is given, they change by what differs.
+    `slowing` says per collective and GPU how much longer a kernel takes beside it, over alone, [c, m]. The durations of
+    a recording hold the overlap that it had: where `recorded`, the same on its GPU [c], is given, they change by what
+    differs.
     Nodes of other runs than `runs` (default: all) are left as they are.
     A kernel of d alone takes T with d = T - integral over T of (1 - 1 / slowing).
 
     >>> timing = result.forecast.timing
-    >>> slowed_timing(result.graph, timing, np.ones((len(result.graph.nodes.row), 2))) is timing  # no collectives
+    >>> slowed_timing(result.graph, timing, np.ones((0, 2))) is timing  # no collectives
     True
     """
     nodes = graph.nodes
@@ -67,32 +67,31 @@ def slowed_timing(
     slowed = nodes.is_gpu & ~slows
     if len(np.unique(nodes.lane[slows | slowed])) < _FEWEST_STREAMS or not slows.any() or not slowed.any():
         return timing
-    known: Floats = np.ones((len(nodes.row), 1))
-    if recorded is not None:
-        known = _stretch(graph, nodes.start_ns[:, None], nodes.end_ns[:, None], recorded[:, None], slows, slowed)
     is_run = np.ones(len(nodes.row), dtype=bool)
     if runs is not None:
         within = np.zeros(len(nodes.row) + 1, dtype=np.int64)
         np.add.at(within, runs[:, 0], 1)
         np.add.at(within, runs[:, 1], -1)
         is_run = np.cumsum(within)[:-1] > 0
-        known[~is_run] = 1.0
-    count = timing.latency_ns.shape[1]
+    kernels, collectives = np.flatnonzero(slowed & is_run), np.flatnonzero(slows & is_run)
+    known: Floats = np.ones((len(kernels), 1))
+    if recorded is not None:
+        known = _stretch(graph, _measured(graph, kernels), _measured(graph, np.flatnonzero(slows)), recorded[:, None])
+    slowing = slowing[is_run[slows]]
+    shape = len(nodes.row), timing.latency_ns.shape[1]
+    found = np.ones(shape, dtype=np.float32) if timing.stretch is None else timing.stretch.copy()
+    given = found[kernels]
     block = max(1, _BLOCK_VALUES // max(1, len(nodes.row)))
-    parts = []
-    for begin in range(0, count, block):
-        columns = slice(begin, begin + block)
+    for columns in (slice(begin, begin + block) for begin in range(0, shape[1], block)):
         part = on_gpus(timing, columns)
-        given, found = part.stretch, np.ones((0, 0), dtype=np.float32)
         for _ in range(rounds):
             end = replay(graph, part, runs=runs)
-            start = end - part.node_ns(slice(None))
-            stretch = _stretch(graph, start, end, slowing[:, columns], slows & is_run, slowed & is_run) / known
+            spans = (_Spans(rows, end[rows].T - part.node_ns(rows).T, end[rows].T) for rows in (kernels, collectives))
+            stretch = _stretch(graph, *spans, slowing[:, columns]) / known
             stretch[np.abs(stretch - 1.0) < _LEAST_CHANGE] = 1.0
-            found = stretch.astype(np.float32) if given is None else stretch.astype(np.float32) * given
-            part = replace(part, stretch=found)
-        parts.append(found)
-    return replace(timing, stretch=np.concatenate(parts, axis=1, dtype=np.float32))
+            found[kernels, columns] = stretch.astype(np.float32) * given[:, columns]
+            part = replace(part, stretch=found[:, columns])
+    return replace(timing, stretch=found)
 
 
 def learn_slowing(graph: Graph, rows: Rows, slowing: Floats) -> float | None:
@@ -102,16 +101,16 @@ def learn_slowing(graph: Graph, rows: Rows, slowing: Floats) -> float | None:
     all kinds of kernels the median, weighted by their time; with the prior as much as some kinds of kernels say.
     """
     nodes = graph.nodes
-    slows = (nodes.kind == NodeKind.COLLECTIVE) & (slowing > 1.0)
-    slowed = nodes.kind == NodeKind.KERNEL
-    if not slows.any():
+    slows = np.flatnonzero(nodes.kind == NodeKind.COLLECTIVE)[slowing > 1.0]
+    if not len(slows):
         return None
-    marks = np.where(slows, _MARK, 1.0)[:, None]
-    stretch = _stretch(graph, nodes.start_ns[:, None], nodes.end_ns[:, None], marks, slows, slowed)[:, 0]
+    slowed = np.flatnonzero(nodes.kind == NodeKind.KERNEL)
+    marks = np.full((len(slows), 1), _MARK)
+    stretch = _stretch(graph, _measured(graph, slowed), _measured(graph, slows), marks)[:, 0]
     beside = (1.0 - 1.0 / stretch) / (1.0 - 1.0 / _MARK)
-    length = nodes.end_ns - nodes.start_ns
+    length, rows = (nodes.end_ns - nodes.start_ns)[slowed], rows[slowed]
     ratios, weights = [], []
-    order = np.flatnonzero(slowed & ((beside > _WHOLLY) | (beside < 1.0 - _WHOLLY)) & (length > _LEAST_KERNEL_NS))
+    order = np.flatnonzero(((beside > _WHOLLY) | (beside < 1.0 - _WHOLLY)) & (length > _LEAST_KERNEL_NS))
     order = order[np.argsort(rows[order], kind="stable")]
     for members in np.split(order, np.flatnonzero(np.diff(rows[order])) + 1):
         with_it, alone = length[members[beside[members] > _WHOLLY]], length[members[beside[members] < 1.0 - _WHOLLY]]
@@ -123,13 +122,13 @@ def learn_slowing(graph: Graph, rows: Rows, slowing: Floats) -> float | None:
     by_ratio = np.argsort(ratios)
     passed = np.cumsum(np.array(weights)[by_ratio])
     found = np.log(np.array(ratios)[by_ratio][np.searchsorted(passed, passed[-1] / 2.0)])
-    prior = np.log(float(np.median(slowing[slows])))
+    prior = np.log(float(np.median(slowing[slowing > 1.0])))
     mean = (len(ratios) * found + _PRIOR_KINDS * prior) / (len(ratios) + _PRIOR_KINDS)
     return float(np.clip(np.exp(mean), 1.0, _MOST_SLOWING))
 
 
 def with_learned(slowing: Floats, recorded: Floats, learned: float | None) -> tuple[Floats, Floats]:
-    """Return what collectives do on m GPUs [n, m] and on the recorded one [n] with what the recording taught.
+    """Return what collectives do on m GPUs [c, m] and on the recorded one [c] with what the recording taught.
 
     Where they are as near each other as they were there, it stands for both.
 
@@ -143,20 +142,15 @@ def with_learned(slowing: Floats, recorded: Floats, learned: float | None) -> tu
 
 
 def collective_slowing(graph: Graph, trace: Trace, domain_gpu_count: Floats) -> Floats:
-    """Return by what each collective's node slows kernels beside it on each GPU, [n, m]; 1 for other nodes.
+    """Return by what each of the graph's collectives, in its order, slows kernels beside it on each GPU, [c, m].
 
     `domain_gpu_count` says how many of each GPU the fastest links join, [m].
 
     >>> collective_slowing(graph, measured, fleet.fabric.domain_gpu_count).shape  # no collectives
-    (6, 2)
+    (0, 2)
     """
-    nodes = graph.nodes
-    at = np.flatnonzero(nodes.kind == NodeKind.COLLECTIVE)
-    found = np.ones((len(nodes.row), len(domain_gpu_count)))
-    reach = _reach_of_kernels(trace)[nodes.row[at]]
-    is_within = reach[:, None] <= domain_gpu_count
-    found[at] = np.where(is_within, WITHIN_SLOWING, BETWEEN_SLOWING)
-    return found
+    reach = _reach_of_kernels(trace)[graph.nodes.row[graph.nodes.kind == NodeKind.COLLECTIVE]]
+    return np.where(reach[:, None] <= domain_gpu_count, WITHIN_SLOWING, BETWEEN_SLOWING)
 
 
 def _reach_of_kernels(trace: Trace) -> Rows:
@@ -175,25 +169,37 @@ def _reach_of_kernels(trace: Trace) -> Rows:
     return reach
 
 
-def _stretch(graph: Graph, start: Floats, end: Floats, slowing: Floats, slows: Mask, slowed: Mask) -> Floats:
-    """Return how much longer each kernel takes than alone, as it lies beside collectives of its device, [n, m]."""
-    found = np.ones(start.shape)
+class _Spans(NamedTuple):
+    """Hold when some nodes run on m GPUs, [m, nodes]."""
+
+    node: Rows
+    start_ns: Floats
+    end_ns: Floats
+
+
+def _measured(graph: Graph, node: Rows) -> _Spans:
+    return _Spans(node, graph.nodes.start_ns[None, node], graph.nodes.end_ns[None, node])
+
+
+def _stretch(graph: Graph, kernels: _Spans, collectives: _Spans, slowing: Floats) -> Floats:
+    """Return how much longer kernels take than alone, as they lie beside collectives of their device, [kernels, m]."""
+    found = np.ones(kernels.start_ns.shape)
     device = np.repeat([lane.device for lane in graph.lanes], [lane.end - lane.begin for lane in graph.lanes])
-    for number in np.unique(device[slows]).tolist():
-        beside = np.flatnonzero(slows & (device == number))
-        mine = np.flatnonzero(slowed & (device == number))
-        for column in range(start.shape[1]):
-            begun, ended = start[mine, column], end[mine, column]
-            lost = np.zeros(len(mine))
-            factor = slowing[beside, min(column, slowing.shape[1] - 1)]
+    for number in np.unique(device[collectives.node]).tolist():
+        beside = np.flatnonzero(device[collectives.node] == number)
+        mine = np.flatnonzero(device[kernels.node] == number)
+        bounds = np.concatenate((kernels.start_ns[:, mine], kernels.end_ns[:, mine]), axis=1)
+        lost = np.zeros(bounds.shape)
+        for column, instants in enumerate(bounds):
+            factor = slowing[beside, column]
             for value in np.unique(factor[factor > 1.0]).tolist():
-                chosen = beside[factor == value]
-                reach = covered_before(start[chosen, column], end[chosen, column], np.concatenate((begun, ended)))
-                lost += (1.0 - 1.0 / value) * (reach[len(mine) :] - reach[: len(mine)])
-            length = ended - begun
-            part = np.divide(lost, length, out=np.zeros_like(lost), where=length > 0)
-            found[mine, column] = 1.0 / (1.0 - part)
-    return found
+                start, end = (ends[column, beside[factor == value]] for ends in collectives[1:])
+                lost[column] += (1.0 - 1.0 / value) * covered_before(start, end, instants)
+        part = lost[:, len(mine) :] - lost[:, : len(mine)]
+        length = bounds[:, len(mine) :] - bounds[:, : len(mine)]
+        part = np.divide(part, length, out=np.zeros_like(part), where=length > 0)
+        found[:, mine] = 1.0 / (1.0 - part)
+    return found.T
 
 
 def covered_before(start: Floats, end: Floats, instants: Floats) -> Floats:
