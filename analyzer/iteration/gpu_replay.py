@@ -20,6 +20,7 @@ from ..recorded.recording import RecordedIteration, marked
 from ..replay.binding import durations_ns
 from ..replay.engine import Timing, measured_timing, on_gpus, replay
 from ..replay.forecast import kernel_rows
+from ..replay.iterations import runs_near
 from ..replay.paths import measured_path, replayed_path
 from ..timeline.build import build_timeline
 from ..timeline.sides import TimelineSide, measured_side, predicted_side
@@ -46,17 +47,21 @@ class GpuReplay:
 def replay_on(result: Analysis, gpu_name: str, *, whole: bool = False) -> GpuReplay:
     """Replay a result on one of its GPUs again and keep every node's time.
 
-    `whole`: later iterations than the one that is predicted are timed as well, for those who look at all of them.
+    `whole`: later iterations than the one that is predicted are timed as well, for those who look at all of them; else
+    what they alone need ends after everything.
 
     >>> round(float(replay_on(result, a100.name).end_ns.max()) / 1e6)  # ms
     8
     """
     column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == gpu_name)
     timing = on_gpus(result.forecast.timing, slice(column, column + 1))
-    if whole:
+    runs = None
+    if not whole:
+        runs = runs_near(result.trace, result.graph, result.replayed_window.index)
+    else:
         alone = replace(result, prediction=result.prediction.on_gpu(column))
         timing = arrange(alone, result.origin, result.scenario, result.library).timing
-    end_ns = replay(result.graph, timing)[:, 0]
+    end_ns = replay(result.graph, timing, runs=runs)[:, 0]
     path = replayed_path(result.trace, result.graph, timing, end_ns, result.replayed_window.index)
     return GpuReplay(column=column, timing=timing, end_ns=end_ns, path=path)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...arrays import Floats, Rows, at_rows
-from ..graph.graph import EdgeKind, Graph, NodeKind
+from ..graph.graph import NEVER_NS, EdgeKind, Graph, NodeKind
 from ..graph.rules import RELEASE
 from ..graph.segments import SIDES
 from ..graph.streams import UNEXPLAINED_NS
@@ -36,7 +36,7 @@ class IdleCause(StrEnum):
 
 CAUSES = tuple(IdleCause)
 _BATCH_VALUES: Final = 1 << 18
-"""Nodes times GPUs divided in one step, so that what a step needs stays in the cache."""
+"""GPU nodes times GPUs divided in one step, so that what a step needs stays in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,7 +72,7 @@ def occupation(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, u
 
     `end_ns` holds the ends of all nodes there, [n, m]; the iteration lasts from `since_ns` to `until_ns`, [m] each.
     """
-    count = max(1, _BATCH_VALUES // max(1, len(end_ns)))
+    count = max(1, _BATCH_VALUES // max(1, len(_replayed(graph, end_ns))))
     batches = [slice(begin, begin + count) for begin in range(0, len(since_ns), count)]
     parts = [
         _divide(
@@ -89,6 +89,10 @@ def occupation(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, u
         communication_ns=np.concatenate([part.communication_ns for part in parts]),
         idle_ns=np.concatenate([part.idle_ns for part in parts]),
     )
+
+
+def _replayed(graph: Graph, end_ns: Floats) -> Rows:
+    return np.flatnonzero(graph.nodes.is_gpu & (end_ns[:, :1] < -NEVER_NS).any(axis=1))
 
 
 def _divide(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, until_ns: Floats) -> Occupation:
@@ -114,7 +118,7 @@ def _find_running(
     graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, until_ns: Floats
 ) -> Iterator[_Running]:
     """Yield what runs within the iteration, GPU by GPU."""
-    gpu = np.flatnonzero(graph.nodes.is_gpu)
+    gpu = _replayed(graph, end_ns)
     end = end_ns[gpu]
     start = end - timing.node_ns(gpu)
     inside = ((end > since_ns) & (start < until_ns)).T
