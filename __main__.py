@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -49,6 +50,8 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 """Heading → command → what it does; the most used stand first. A new command is its folder and a row here."""
 COMMANDS: Final = {name: line for commands in COMMAND_GROUPS.values() for name, line in commands.items()}
 _OF_TRACER: Final = ("record", "measure")
+_OBJECTS_PER_COLLECTION: Final = 200_000
+"""New objects after which Python looks for cycles: of modules and records, which stay, 700 find none all the time."""
 
 
 class LazyGroup(click.Group):
@@ -145,6 +148,7 @@ def wavecast(verbose: bool) -> None:
 
 def main() -> None:
     """Run the command line."""
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
     from .analyzer.asking.command import run_program
 
     run_program(wavecast, "wavecast")
