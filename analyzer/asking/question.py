@@ -139,6 +139,10 @@ def read_trace(
         read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
     if not joins:
         return read
+    from ..recorded.graphs import graph_kernels
+
+    if not captures and not graph_kernels(read).any():
+        return read
     from ..prediction.capture_join import join_captures
 
     return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})

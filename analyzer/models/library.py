@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -228,8 +228,31 @@ def load_library(exclude_chips: frozenset[str] = frozenset()) -> Library:
     >>> "matmul" in load_library().fitted
     True
     """
-    names = [name for name in OP_MODELS if has_model(name)]
-    return Library(fitted={name: fitted_of(load_stored(name, exclude_chips)) for name in names})
+    found = _Stored(exclude_chips)
+    return Library(fitted=dict(found) if exclude_chips else found)
+
+
+class _Stored(Mapping[str, Fitted]):
+    """Load a model when it is asked for: most iterations need five of fifteen."""
+
+    def __init__(self, exclude_chips: frozenset[str]) -> None:
+        self._exclude_chips = exclude_chips
+        self._found: dict[str, Fitted | None] = {name: None for name in OP_MODELS if has_model(name)}
+
+    def __getitem__(self, name: str) -> Fitted:
+        known = self._found[name]
+        if known is None:
+            self._found[name] = known = fitted_of(load_stored(name, self._exclude_chips))
+        return known
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def fitted_of(stored: StoredModel) -> Fitted:
