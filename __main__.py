@@ -85,11 +85,11 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is meant; name one that is spelt alike where there is none."""
-        from difflib import get_close_matches
+        if args[0] not in COMMANDS:
+            from difflib import get_close_matches
 
-        near = get_close_matches(args[0], COMMANDS, n=1) if args[0] not in COMMANDS else []
-        if near:
-            ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
+            for near in get_close_matches(args[0], COMMANDS, n=1):
+                ctx.fail(f"No such command {args[0]!r}; did you mean {near}?")
         return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:

@@ -61,14 +61,14 @@ class Prices:
         >>> Prices(price="H100=1.99").book(catalog).price("H100 PCIe 80GB").usd_per_hour
         1.99
         """
+        given = as_names(self.price, "price")
+        if not given and self.prices is self.price_kind is self.cloud is None:
+            return None
         from ...specs.prices.book import prices_of
         from ...specs.prices.files import read_price_file
         from ...specs.prices.given import read_given
         from ...specs.prices.listing import PriceKind, PriceOrigin
 
-        given = as_names(self.price, "price")
-        if not given and self.prices is self.price_kind is self.cloud is None:
-            return None
         book = prices_of(catalog)
         if isinstance(self.prices, Mapping):
             given = (*given, *(f"{name}={value}" for name, value in self.prices.items()))

@@ -93,11 +93,11 @@ class AskedScenario:
         >>> WhatIfs(batch=8, precision="bf16").scenario(trace).changes
         ('a batch of 8', 'bf16 arithmetic')
         """
-        from ..host.speed import read_host
-
         self.check_sizes(asks_for_batches=asks_for_batches, counts_tokens=counts_tokens)
         values = {_IN_SCENARIO.get(name, name): value for name, value in self._asked().items()}
         if "host" in values:
+            from ..host.speed import read_host
+
             found = read_host(str(values.pop("host")), trace)
             values |= {"cpu_speed": found.ratio, "host_half_width": found.half_width}
         for name, kind in (("precision", TargetPrecision), ("attention", TargetAttention)):

@@ -22,7 +22,7 @@ from ...formats.trace.tables import (
     SyncTable,
     Trace,
 )
-from ..work.lookup import explained_ops
+from ..work.lookup import WorkLookup, explained_ops
 from .communication import STREAM, StreamPlan, plan_streams
 from .compiled import OpHostTimes, with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
@@ -67,7 +67,12 @@ class _Waits:
 
 
 def synthesize_timeline(
-    trace: Trace, costs: HostCosts, script_speed: float = 1.0, *, is_compiled: bool = False
+    trace: Trace,
+    costs: HostCosts,
+    script_speed: float = 1.0,
+    *,
+    is_compiled: bool = False,
+    lookup: WorkLookup | None = None,
 ) -> Trace:
     """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
 
@@ -75,8 +80,8 @@ def synthesize_timeline(
     thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Collectives run on streams of their
     own, one per group (`plan_streams`). Where the recording timed the script's own Python, that counts as well, on a
     host whose Python is `script_speed` times as fast as the one that recorded. `is_compiled`: all but the optimizer is
-    compiled, whatever was recorded as such. Raises InputError for a trace that holds kernels already, and for ops that
-    come before the op around them.
+    compiled, whatever was recorded as such. `lookup` knows the works of these ops where they were asked for.
+    Raises InputError for a trace that holds kernels already, and for ops that come before the op around them.
 
     >>> from wavecast.analyzer.host.costs import load_host_costs
     >>> len(trace.kernels.name), len(synthesize_timeline(trace, load_host_costs()).kernels.name)
@@ -88,7 +93,7 @@ def synthesize_timeline(
     if np.any(parents >= np.arange(len(parents))):
         row = int(np.flatnonzero(parents >= np.arange(len(parents)))[0])
         raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
-    launches, reads = count_launches(trace, explained_ops(trace), costs), _host_reads(trace)
+    launches, reads = count_launches(trace, explained_ops(trace, lookup), costs), _host_reads(trace)
     calls_made = launches + reads
     leads = with_script_time(trace, np.where(trace.ops.parent < 0, leads_of(trace, costs), 0.0), script_speed)
     times = OpHostTimes(lead_ns=leads, own_ns=own_times_of(trace, costs))

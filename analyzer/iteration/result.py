@@ -45,6 +45,7 @@ from ..replay.profiler_slowdown import ProfilerSlowdown, find_slowdown, without_
 from ..whatif.apply import add_casts, change_graph, change_trace
 from ..whatif.change import ChangedGraph, Whatif
 from ..whatif.scenario import Scenario
+from ..work.lookup import WorkLookup
 from .run_rows import RunRows, find_run_rows
 
 
@@ -278,10 +279,10 @@ def shapes_basis(
     Raises InputError where none of them has any GPU time: all GPUs would be alike.
     """
     shapes, is_compiled = changed.trace, is_merged or bool(find_compiled(changed.trace).is_region.any())
-    trace = synthesize_timeline(
-        shapes, load_host_costs(), script_speed_of(shapes.meta.host), is_compiled=is_merged and names_tensors(shapes)
-    )
-    workload = shape_workload(trace, window)
+    lookup, is_everywhere = WorkLookup(shapes), is_merged and names_tensors(shapes)
+    speed = script_speed_of(shapes.meta.host)
+    trace = synthesize_timeline(shapes, load_host_costs(), speed, is_compiled=is_everywhere, lookup=lookup)
+    workload = shape_workload(trace, window, lookup)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
     prediction = predict_shapes(workload, gpus, library, kind, attention=attention, nodes=cluster.nodes_of(gpus))
     if not np.any(prediction.time_ns > 0):

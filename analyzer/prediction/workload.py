@@ -111,13 +111,15 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     )
 
 
-def shape_workload(trace: Trace, window: Window | None = None) -> GpuWorkload:
+def shape_workload(trace: Trace, window: Window | None = None, lookup: WorkLookup | None = None) -> GpuWorkload:
     """Group the ops of the window, by default all, by name and signature; the innermost with a formula counts.
+
+    `lookup` knows the works of these ops where they were asked for.
 
     >>> len(window.op_rows), len(shape_workload(trace, window).op)
     (381, 13)
     """
-    lookup = WorkLookup(trace)
+    lookup = lookup or WorkLookup(trace)
     op_rows = np.arange(row_count(trace.ops)) if window is None else window.op_rows
     rows = choose_explained(trace, op_rows, lookup)
     keys = [trace.ops.name[rows].astype(np.int64), trace.ops.signature[rows].astype(np.int64), lookup.context[rows]]

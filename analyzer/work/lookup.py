@@ -106,9 +106,9 @@ def _nearest(stops: Mask, parent: Rows) -> Rows:
     return np.where(at_rows(stops, at, False), at, -1)
 
 
-def explained_ops(trace: Trace) -> Rows:
+def explained_ops(trace: Trace, lookup: WorkLookup | None = None) -> Rows:
     """Return the ops that stand for GPU work where no kernel was recorded."""
-    return choose_explained(trace, np.arange(row_count(trace.ops)), WorkLookup(trace))
+    return choose_explained(trace, np.arange(row_count(trace.ops)), lookup or WorkLookup(trace))
 
 
 def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:

@@ -18,14 +18,13 @@ from ..critical import CriticalPath
 from ..graph import NEVER_NS, EdgeKind, Graph, NodeKind
 from .op_graph import OpGraph, join_op_graph
 from .ops import is_call
+from .summary import OP_KIND
 
 if TYPE_CHECKING:
     import networkx as nx
 
 GRAPH_FORMAT: Final = "wavecast.graph"
 GRAPH_VERSION: Final = "1.0"
-OP_KIND: Final = "op"
-"""The kind of op nodes; the others' are those of `NodeKind`, in lower case."""
 ON_PATH: Final = "on_critical_path"
 
 _LAG_DECIMALS: Final = 3

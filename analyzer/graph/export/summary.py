@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,8 +12,12 @@ from ....formats.trace.column import MISSING
 from ....formats.trace.tables import Trace
 from ..critical import CriticalPath
 from ..graph import EdgeKind, Graph, NodeKind
-from .export import OP_KIND
-from .op_graph import OpGraph
+
+if TYPE_CHECKING:
+    from .op_graph import OpGraph
+
+OP_KIND: Final = "op"
+"""The kind of op nodes; the others' are those of `NodeKind`, in lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
