@@ -230,8 +230,9 @@ def is_counter(event: Event | LightEvent) -> bool:
 
 def _stream(item: Arguments) -> object:
     """Return the stream that ran a kernel: not the one that the profiler's export moved it to, for show."""
-    streams = (item.original_stream, item.stream, item.queue)
-    return next((stream for stream in streams if stream is not None), None)
+    if item.original_stream is not None:
+        return item.original_stream
+    return item.queue if item.stream is None else item.stream
 
 
 def _small(arguments: Sequence[Arguments], attribute: str, name: str) -> Integers:

@@ -36,9 +36,14 @@ def read_integers(values: Sequence[Any], name: str, default: int = MISSING, *, l
 
     Raises TraceError for values that are no integers.
     """
-    if set(map(type, values)) == {int} and -largest <= min(values) and max(values) <= largest:
-        return np.array(values, dtype=np.int64)
-    numbers = (default if value is None else _read_integer(value, name) for value in values)
+    kinds = set(map(type, values))
+    if kinds == {type(None)}:
+        return np.full(len(values), default, dtype=np.int64)
+    numbers = values
+    if kinds != {int}:
+        numbers = [default if value is None else _read_integer(value, name) for value in values]
+    if numbers and -largest <= min(numbers) and max(numbers) <= largest:
+        return np.array(numbers, dtype=np.int64)
     return np.array([number if -largest <= number <= largest else default for number in numbers], dtype=np.int64)
 
 

@@ -134,7 +134,8 @@ class PriceBook:
         """Return what the listings that are meant say, of whoever is nearest to the user."""
         for origin in PriceOrigin:
             found = [item for item in meant.get(origin, ()) if self._counts(item)]
-            for kind in (self.kind,) if self.kind is not None else tuple(PriceKind):
+            listed = {item.kind for item in found}
+            for kind in (kind for kind in PriceKind if kind in listed and self.kind in (None, kind)):
                 price = _summary([item for item in found if item.kind is kind], origin)
                 if price is not None:
                     return price
