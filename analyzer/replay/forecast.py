@@ -211,6 +211,8 @@ def _forecast_block(
     start, finish = (times[-1] for times in iterations.spans(end))
     length = finish - start
     low, high, reach = np.full(count, np.nan), np.full(count, np.nan), np.full((_ENDS, count), np.nan)
+    share = occupation(graph, timing, end, start, finish)
+    del end  # as large as what is replayed next
     known = np.flatnonzero(~np.isnan(spread.low).any(axis=0))
     if len(known):
         ends = replay(graph, _at_ends(on_gpus(timing, known), _select(spread, known)), runs=runs, piece_rows=piece_rows)
@@ -218,7 +220,6 @@ def _forecast_block(
         reach[:, known] = gpu_low, gpu_high, host_low, host_high = np.abs(ended - begun - length[known])
         low[known] = length[known] - np.hypot(gpu_low, host_low)
         high[known] = length[known] + np.hypot(gpu_high, host_high)
-    share = occupation(graph, timing, end, start, finish)
     return Forecast(
         timing=timing,
         span_ns=np.stack((start, finish)),

@@ -86,8 +86,10 @@ def slowed_timing(
         part = on_gpus(timing, columns)
         for _ in range(rounds):
             end = replay(graph, part, runs=runs)
-            spans = (_Spans(rows, end[rows].T - part.node_ns(rows).T, end[rows].T) for rows in (kernels, collectives))
-            stretch = _stretch(graph, *spans, slowing[:, columns]) / known
+            ends = [(rows, end[rows]) for rows in (kernels, collectives)]
+            del end  # as large as all else together
+            spans = [_Spans(rows, (ended - part.node_ns(rows)).T, ended.T) for rows, ended in ends]
+            stretch = _stretch(graph, spans[0], spans[1], slowing[:, columns]) / known
             stretch[np.abs(stretch - 1.0) < _LEAST_CHANGE] = 1.0
             found[kernels, columns] = stretch.astype(np.float32) * given[:, columns]
             part = replace(part, stretch=found[:, columns])
@@ -189,15 +191,15 @@ def _stretch(graph: Graph, kernels: _Spans, collectives: _Spans, slowing: Floats
         beside = np.flatnonzero(device[collectives.node] == number)
         mine = np.flatnonzero(device[kernels.node] == number)
         bounds = np.concatenate((kernels.start_ns[:, mine], kernels.end_ns[:, mine]), axis=1)
-        lost = np.zeros(bounds.shape)
+        part = np.zeros((len(bounds), len(mine)))
         for column, instants in enumerate(bounds):
+            lost = np.zeros(len(instants))
             factor = slowing[beside, column]
             for value in np.unique(factor[factor > 1.0]).tolist():
                 start, end = (ends[column, beside[factor == value]] for ends in collectives[1:])
-                lost[column] += (1.0 - 1.0 / value) * covered_before(start, end, instants)
-        part = lost[:, len(mine) :] - lost[:, : len(mine)]
-        length = bounds[:, len(mine) :] - bounds[:, : len(mine)]
-        part = np.divide(part, length, out=np.zeros_like(part), where=length > 0)
+                lost += (1.0 - 1.0 / value) * covered_before(start, end, instants)
+            begun, ended = instants[: len(mine)], instants[len(mine) :]
+            np.divide(lost[len(mine) :] - lost[: len(mine)], ended - begun, out=part[column], where=ended > begun)
         found[:, mine] = 1.0 / (1.0 - part)
     return found.T
 
