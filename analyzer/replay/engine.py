@@ -83,6 +83,9 @@ class _Piece(NamedTuple):
     last_head: int
     has_queue: bool
     has_release: bool
+    is_first: bool
+    """Whether a lane begins with it."""
+    is_gpu: bool
 
 
 def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows: int | None = None) -> Floats:
@@ -110,7 +113,6 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
     kept_ns = _kept_apart_ns(graph, timing.residual_ns)
     shape = len(nodes.row), timing.latency_ns.shape[1]
     end = np.empty(shape) if runs is None else np.full(shape, -NEVER_NS)
-    is_first, is_gpu = lane_firsts(nodes).tolist(), nodes.is_gpu.tolist()
     # The first edge of each node that has edges, and last their number.
     target = graph.edges.target
     heads = np.append(np.flatnonzero(np.append(True, target[1:] != target[:-1])[: len(target)]), len(target))
@@ -118,19 +120,19 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
     for piece in _pieces(graph, heads, runs, piece_rows or piece_rows_for(end.shape[1])):
         run = slice(piece.begin, piece.stop)
         bound = _latest_arrivals(graph, timing, end, heads, piece)
-        step = _add_own(bound, graph, timing, run, on_gpu=is_gpu[piece.begin])
+        step = _add_own(bound, graph, timing, run, on_gpu=piece.is_gpu)
         if kept_ns is not None:
             step += kept_ns[run, None]
         if piece.width < piece.stop - piece.begin:
-            _scan_lanes(bound, step, piece.width, on_gpu=is_gpu[piece.begin])
+            _scan_lanes(bound, step, piece.width, on_gpu=piece.is_gpu)
             np.add(bound, step, out=end[run])
             continue
         if piece.width > 1:
             _scan(np.add, step)
         bound -= step
-        if not is_first[piece.begin]:
+        if not piece.is_first:
             np.maximum(bound[0], end[piece.begin - 1], out=bound[0])
-        elif not is_gpu[piece.begin]:
+        elif not piece.is_gpu:
             np.maximum(bound[0], 0.0, out=bound[0])
         if piece.width > 1:
             _scan(np.maximum, bound)
@@ -167,8 +169,9 @@ def _pieces(graph: Graph, heads: Rows, runs: Runs, most_rows: int) -> Iterator[_
     queued, released = (
         np.append(0, np.cumsum(flags)) for flags in (graph.edges.kind == _QUEUE, graph.nodes.release_ns > NEVER_NS)
     )
-    flags = [queued[high] > queued[low], released[stop] > released[begin]]
-    return map(_Piece._make, zip(*(column.tolist() for column in (*columns, *flags)), strict=True))
+    columns += [queued[high] > queued[low], released[stop] > released[begin]]
+    columns += [lane_firsts(graph.nodes)[begin], graph.nodes.is_gpu[begin]]
+    return map(_Piece._make, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _lead_lanes(graph: Graph, begin: Rows, stop: Rows, most_rows: int) -> Rows:
