@@ -122,11 +122,7 @@ def load_anchor() -> HostAnchor:
     True
     """
     values = read_constants(ANCHOR)
-    return HostAnchor(
-        times=REFERENCE_HOST,
-        ops_ratio=values["ops_ratio"],
-        half_width=values["half_width"],
-    )
+    return HostAnchor(times=REFERENCE_HOST, ops_ratio=values["ops_ratio"], half_width=values["half_width"])
 
 
 def _of_processor(item: Processor) -> NamedHost:

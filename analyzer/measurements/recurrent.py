@@ -29,12 +29,7 @@ DIRECTIONS: Final = {
     "backward_weights": Direction.WEIGHT_GRADIENT,
     "backward_both": Direction.BOTH_GRADIENTS,
 }
-RATES: Final = {
-    "fp32": Rate.MATRIX_FP32,
-    "tf32": Rate.MATRIX_TF32,
-    "fp16": Rate.MATRIX_FP16,
-    "bf16": Rate.MATRIX_BF16,
-}
+RATES: Final = {"fp32": Rate.MATRIX_FP32, "tf32": Rate.MATRIX_TF32, "fp16": Rate.MATRIX_FP16, "bf16": Rate.MATRIX_BF16}
 COLUMNS: Final = ("gpu", "op", "direction", *SIZES, "bidirectional", "input_product", "dtype", "timing", "latency_us")
 HOST_TIMING: Final = "host_mean"
 """What the names of a host's timings begin with."""

@@ -40,19 +40,13 @@ class TraceWhatif:
 TRACE_WHATIFS: Final = (
     TraceWhatif(field="batch_size", module=".axis.change", change="change_batch", explain="explain_same_batch"),
     TraceWhatif(
-        field="sequence_length",
-        module=".axis.change",
-        change="change_sequence_length",
-        explain="explain_same_length",
+        field="sequence_length", module=".axis.change", change="change_sequence_length", explain="explain_same_length"
     ),
     TraceWhatif(
         field="cached_tokens", module=".axis.change", change="change_cached_tokens", explain="explain_same_cache"
     ),
     TraceWhatif(
-        field="precision",
-        module=".precision.precision",
-        change="change_precision",
-        explain="explain_same_precision",
+        field="precision", module=".precision.precision", change="change_precision", explain="explain_same_precision"
     ),
 )
 """Sizes first: the conversions that a precision adds count elements."""

@@ -166,9 +166,5 @@ def group(problems: BackwardProblems) -> Codes:
 
 
 MODEL: Final = Model(
-    name="attention_backward",
-    parameters=PARAMETERS,
-    simulate=simulate,
-    group_names=GROUPS,
-    group=group,
+    name="attention_backward", parameters=PARAMETERS, simulate=simulate, group_names=GROUPS, group=group
 )

@@ -134,10 +134,4 @@ def _cold_share(p: EmbeddingProblems, held_bytes: Floats, table_bytes: Floats) -
     return np.asarray(pressure / (1.0 + pressure))
 
 
-MODEL: Final = Model(
-    name="embedding",
-    parameters=PARAMETERS,
-    simulate=simulate,
-    group_names=GROUPS,
-    group=group,
-)
+MODEL: Final = Model(name="embedding", parameters=PARAMETERS, simulate=simulate, group_names=GROUPS, group=group)

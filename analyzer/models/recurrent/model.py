@@ -177,10 +177,5 @@ def _is_persistent(p: RecurrentProblems, fleet: Fleet) -> Mask:
 
 
 MODEL: Final = Model(
-    name="recurrent",
-    parameters=PARAMETERS,
-    simulate=simulate,
-    group_names=GROUPS,
-    group=group,
-    kind=kernel_kind,
+    name="recurrent", parameters=PARAMETERS, simulate=simulate, group_names=GROUPS, group=group, kind=kernel_kind
 )

@@ -59,9 +59,7 @@ def with_batch(trace: Trace, batch_size: int, *, from_batch: int | None = None) 
     workload = trace.meta.workload
     samples = workload.samples_per_iteration
     rescaled = replace(
-        workload,
-        batch_size=axis.after,
-        samples_per_iteration=None if samples is None else axis.scale(samples),
+        workload, batch_size=axis.after, samples_per_iteration=None if samples is None else axis.scale(samples)
     )
     return replace(changed, trace=replace(changed.trace, meta=replace(trace.meta, workload=rescaled)))
 

@@ -140,11 +140,7 @@ def _complete(sizes: tuple[int, ...], element_count: int) -> tuple[int, ...]:
 
 
 def _scale_counts(
-    call: AxisCall,
-    arguments: list[Argument],
-    scaled_in: Sequence[TensorSpec],
-    axis: Axis,
-    results: Sequence[Carry],
+    call: AxisCall, arguments: list[Argument], scaled_in: Sequence[TensorSpec], axis: Axis, results: Sequence[Carry]
 ) -> None:
     """Rescale single numbers that count samples or elements, in place."""
     place = _COUNT_POSITIONS.get(call.name)

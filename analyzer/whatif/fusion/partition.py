@@ -125,12 +125,7 @@ def normalised_of(row: int) -> Storage:
 class _JointGraph:
     """Hold the values of a forward pass, and which of them the backward pass needs."""
 
-    def __init__(
-        self,
-        reading: OpReading,
-        rows: Sequence[int],
-        readers: Mapping[Storage, Sequence[int]],
-    ) -> None:
+    def __init__(self, reading: OpReading, rows: Sequence[int], readers: Mapping[Storage, Sequence[int]]) -> None:
         self._reading, self._readers = reading, readers
         self.nodes: list[_Node] = []
         self.normalised: dict[int, int] = {}

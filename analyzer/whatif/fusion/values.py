@@ -179,12 +179,7 @@ class LoopValues:
             )
             reduced = splits
         loop = Loop(
-            ops=whole.ops,
-            outer=outer,
-            reduced=max(reduced, 1),
-            is_rows=is_rows,
-            is_planes=is_planes,
-            reads=whole.reads,
+            ops=whole.ops, outer=outer, reduced=max(reduced, 1), is_rows=is_rows, is_planes=is_planes, reads=whole.reads
         )
         return [Value(outer, size, buffer=self.add_loop(loop, outer, size)) for size in results]
 

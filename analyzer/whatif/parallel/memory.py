@@ -117,10 +117,7 @@ def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
 
     saved = inside & (made < first_backward) & (dropped >= first_backward) & ~is_inserted
     return _Account(
-        held=held,
-        passes=peak(0, tail),
-        step=peak(tail, end + 1),
-        saved_bytes=float(lives.size_bytes[saved].sum()),
+        held=held, passes=peak(0, tail), step=peak(tail, end + 1), saved_bytes=float(lives.size_bytes[saved].sum())
     )
 
 

@@ -17,12 +17,7 @@ from .plan import ParallelPlan
 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "mesh": {name: name for name in ("dp", "fsdp", "hsdp", "zero", "tp", "sp", "cp", "pp", "ep")},
-    "schedule": {
-        "pipeline": "schedule",
-        "vp": "vp",
-        "micro_batch": "micro_batch",
-        "micro_batches": "micro_batches",
-    },
+    "schedule": {"pipeline": "schedule", "vp": "vp", "micro_batch": "micro_batch", "micro_batches": "micro_batches"},
     "overlap": {
         "gradients": "overlap_gradients",
         "tensor": "overlap_tensor",

@@ -88,14 +88,7 @@ CHOICE_NAMES: Final = {
         "gpipe": "gpipe",
         "afab": "gpipe",
     },
-    "recompute": {
-        "none": "none",
-        "off": "none",
-        "no": "none",
-        "selective": "selective",
-        "full": "full",
-        "on": "full",
-    },
+    "recompute": {"none": "none", "off": "none", "no": "none", "selective": "selective", "full": "full", "on": "full"},
     "dispatch": {"alltoall": "alltoall", "deepep": "deepep", "hybridep": "deepep", "flex": "deepep"},
 }
 """Field → what may stand there → what it is called here."""

@@ -122,12 +122,7 @@ class ShareWalk:
             states[item] = row
 
     def _step(
-        self,
-        op: int,
-        held: tuple[int, ...],
-        linked: tuple[int, tuple[int, ...]] | None,
-        *,
-        views: bool,
+        self, op: int, held: tuple[int, ...], linked: tuple[int, tuple[int, ...]] | None, *, views: bool
     ) -> _Step:
         ops = self.subject.trace.ops
         number = int(ops.signature[op])
