@@ -24,7 +24,6 @@ from ....formats.trace.tables import (
     TensorTable,
     Trace,
 )
-from ...recorded.window import Window
 from .lives import find_lives, write_lives
 
 _BEFORE, _AFTER, _PLACES = -1, 1, 3
@@ -42,28 +41,35 @@ class Exchange:
     dtype: str
     in_element_count: int
     out_element_count: int
-    is_async: bool = True
-    peer: int = MISSING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Say where an op is inserted, and as what part of the iteration."""
+
+    at: int
+    """Row of the given trace."""
+    is_after: bool
+    """After op `at` and what lies inside it, else before it."""
+    phase: int
+    module: int = MISSING
+    """Row of the trace's strings."""
+    source_op: int = MISSING
+    """Row of the trace that it was made from, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insertion:
-    """Hold an op to insert; `at` is a row of the given trace, tensors are rows of `Insertions.tensor` or the trace."""
+    """Hold an op to insert; tensors are rows of `Insertions.tensor` or the trace."""
 
-    at: int
-    is_after: bool
-    """After op `at` and what lies inside it, else before it."""
+    place: Spot
     name: str
     signature: Signature
-    phase: int
-    module: int = MISSING
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     replaces: tuple[int, ...] = ()
     """Per written tensor, in order, the one whose later readers read it instead; `writes` may be the longer."""
     exchange: Exchange | None = None
-    source_op: int = MISSING
-    """Row of the trace that it was made from, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +99,6 @@ class Insertions:
         insertion i."""
         self._group_rows: dict[tuple[str, tuple[int, ...]], int] = {}
         self.first_tensor = row_count(trace.tensors)
-        """Row of the first new tensor."""
         """Row of the first new tensor."""
         self._next_storage = int(trace.tensors.storage.max(initial=-1)) + 1
 
@@ -143,7 +148,8 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         return Inserted(trace=trace, source_op=rows, insertion=np.full(len(rows), MISSING))
     trace = _without_times(trace)
     added, count = insertions.ops, row_count(trace.ops)
-    at, is_after = np.array([item.at for item in added]), np.array([item.is_after for item in added])
+    spots = [item.place for item in added]
+    at, is_after = np.array([item.at for item in spots]), np.array([item.is_after for item in spots])
     beside = np.where(is_after, last_inside(trace.ops)[at], at)
     places = np.concatenate([np.arange(count) * _PLACES, beside * _PLACES + np.where(is_after, _AFTER, _BEFORE)])
     order = np.argsort(places, kind="stable")
@@ -159,8 +165,8 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         signature=signature_of,
         thread=trace.ops.thread[at],
         parent=trace.ops.parent[at],
-        phase=[item.phase for item in added],
-        module=[item.module for item in added],
+        phase=[item.phase for item in spots],
+        module=[item.module for item in spots],
     )
     tensors = append_rows(trace.tensors, _tensor_table(insertions, names))
     operands, tensors = _operands(trace, added, tensors, number)
@@ -177,7 +183,7 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         memory=build_table(MemoryTable, 0),
         lookups=renumber(trace.lookups, "ops", number),
     )
-    source = np.concatenate([np.arange(count), [item.source_op for item in added]])[order].astype(np.int64)
+    source = np.concatenate([np.arange(count), [item.source_op for item in spots]])[order].astype(np.int64)
     if lives is not None:
         replaced = np.array([tensor for item in added for tensor in item.replaces], dtype=np.int64)
         lives = lives.renumbered(number, np.isin(lives.storage, tensors.storage[replaced]))
@@ -213,11 +219,6 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
         lives = lives.renumbered(number, np.zeros(len(lives.storage), dtype=bool))
     taken, none = write_lives(taken, lives, np.zeros(0, dtype=np.int64)), np.full(len(rows), MISSING, dtype=np.int64)
     return Inserted(trace=taken, source_op=np.asarray(rows, dtype=np.int64), insertion=none)
-
-
-def window_trace(trace: Trace, window: Window) -> Inserted:
-    """Return the iteration of a window as a recording of shapes: its ops without times."""
-    return take_ops(trace, window.op_rows)
 
 
 def last_inside(ops: OpTable) -> Rows:
@@ -335,8 +336,7 @@ def _collectives(
         out_element_count=[item.out_element_count for _, item in rows],
         group_size=[insertions.group_size(item.group) for _, item in rows],
         group=[item.group for _, item in rows],
-        is_async=[item.is_async for _, item in rows],
-        peer=[item.peer for _, item in rows],
+        is_async=[True] * len(rows),
     )
     table = renumber(append_rows(trace.collectives, more), "ops", number)
     table = take_rows(table, np.argsort(table.op, kind="stable"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
 from .insert import Inserted, take_ops
 from .layers import NO_LAYER, Layers, tail_start
-from .lives import tensor_bytes
+from .lives import storage_bytes, tensor_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,19 +27,15 @@ class Piece:
     sent_bytes: float
 
 
-def count_layers(layers: int, pieces: int, counts: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return how many layers each piece holds: `counts`, else equal ones, what is left over in the middle ones first.
+def count_layers(layers: int, pieces: int) -> tuple[int, ...]:
+    """Return how many layers each piece holds: equally many, what is left over in the middle ones first.
 
     The first piece has the embedding beside its layers and the last one the head. Raises InputError where there are
-    fewer layers than pieces, and where `counts` do not add up.
+    fewer layers than pieces.
 
     >>> count_layers(10, 4)
     (2, 3, 3, 2)
     """
-    if counts is not None:
-        if len(counts) != pieces or sum(counts) != layers or min(counts) < 1:
-            raise InputError(f"pp: expected {pieces} counts of 1 or more with {layers} layers in all, got {counts}")
-        return tuple(counts)
     if pieces > layers:
         raise InputError(f"pp: the network has {layers} layers, too few for {pieces} pieces (pp x vp)")
     least, rest = divmod(layers, pieces)
@@ -48,14 +43,13 @@ def count_layers(layers: int, pieces: int, counts: Sequence[int] | None = None) 
     return tuple(least + (piece in middle) for piece in range(pieces))
 
 
-def cut_pieces(trace: Trace, layers: Layers, pieces: int, counts: Sequence[int] | None = None) -> tuple[Piece, ...]:
+def cut_pieces(trace: Trace, layers: Layers, pieces: int) -> tuple[Piece, ...]:
     """Return the distinct pieces in order of the forward pass; pieces that run the same ops are one."""
     if pieces == 1:
         rows, none = np.arange(row_count(trace.ops)), np.full(row_count(trace.ops), MISSING, dtype=np.int64)
         whole = Inserted(trace=trace, source_op=rows, insertion=none)
         return (Piece(ops=whole, of_op=layers.of_op, pieces=(0,), sent_bytes=0.0),)
-    sizes = count_layers(layers.count, pieces, counts)
-    of_layer = np.repeat(np.arange(pieces), sizes)
+    of_layer = np.repeat(np.arange(pieces), count_layers(layers.count, pieces))
     place = layers.in_order
     piece_of = np.where(place >= 0, of_layer[np.maximum(place, 0)], MISSING)
     sent = _sent_bytes(trace, layers, piece_of, pieces)
@@ -97,8 +91,7 @@ def _sent_bytes(trace: Trace, layers: Layers, piece_of: Rows, pieces: int) -> Fl
     from_piece = np.where(maker >= 0, piece_of[maker], pieces)
     to_piece = _piece_at(piece_of, place, last)
     is_shared = (maker >= 0) & (layers.of_op[maker] < 0) & (first < last)
-    sizes = np.zeros(count)
-    np.maximum.at(sizes, trace.tensors.storage, tensor_bytes(trace))
+    sizes = storage_bytes(trace)
     summed, parted_bytes = _scattered(trace)
     sizes[summed] = parted_bytes
     crossing = (maker >= 0) & (to_piece > from_piece) & ~is_shared
