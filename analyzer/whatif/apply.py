@@ -84,7 +84,7 @@ def change_trace(
         found = replace(found, trace=with_compiled_layouts(found.trace, scenario))
     if scenario.precision is None:
         return found
-    from .precision.support import explain_missing_units
+    from .precision.precision import explain_missing_units
 
     return replace(found, warnings=(*found.warnings, *explain_missing_units(scenario.precision, gpus)))
 
@@ -118,15 +118,15 @@ def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Sc
 
         found = fuse(found, trace, workload, scenario)
     if scenario.cuda_graph:
-        from .cuda_graph.capture import capture
+        from .cuda_graph.capture import with_cuda_graph
 
-        found = capture(found, trace, workload, scenario)
+        found = replace(found, graph=with_cuda_graph(found.graph, trace))
     return found
 
 
 def add_casts(prediction: Prediction, workload: GpuWorkload, casts: Casts, library: Library) -> Prediction:
     """Add the time of the conversions that a what-if inserts to the ops that ask for them, on average per call."""
-    from .retiming.casts import cast_times_ns
+    from .retiming.kernels import cast_times_ns
 
     row = workload.row_of[casts.op]
     known = row >= 0

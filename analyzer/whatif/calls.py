@@ -40,6 +40,36 @@ def _positions(arguments: Sequence[Argument]) -> tuple[int, ...]:
     return tuple(place for place, item in enumerate(arguments) for _ in flatten_tensors((item,)))
 
 
+@dataclass(frozen=True, slots=True)
+class ShapedCall:
+    """Hold one call: its short name, signature, and where the tensors stand in it."""
+
+    name: str
+    signature: Signature
+    layout: SignatureLayout
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Return the tensors that it reads."""
+        return self.layout.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Return its results."""
+        return self.layout.outputs
+
+    def argument(self, position: int) -> object:
+        """Return an argument; None where the call stops before it."""
+        arguments = self.signature.arguments
+        return arguments[position] if position < len(arguments) else None
+
+
+def broadcasts(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    """Say whether a tensor broadcasts to a shape."""
+    offset = len(shape) - len(spec.shape)
+    return offset >= 0 and all(size in (1, shape[offset + dim]) for dim, size in enumerate(spec.shape))
+
+
 def short_name(name: str) -> str:
     """Return an op's name without namespace, overload and the underscore of in-place variants."""
     return name.rpartition("::")[2].partition(".")[0].rstrip("_")

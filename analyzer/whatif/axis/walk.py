@@ -13,7 +13,7 @@ from ....errors import InputError
 from ....formats.trace.column import MAX_INTEGER
 from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
-from ..calls import Rewriter, SignatureLayout, Tensors, layout_of, operands_of, replace_tensors, short_name
+from ..calls import Rewriter, SignatureLayout, Tensors, broadcasts, layout_of, operands_of, replace_tensors, short_name
 from .axis import Axis, Carry
 from .carry import Given, Strides, carry_from_strides, given_carry, new_carry, strides_of
 from .guess import build_guess
@@ -166,7 +166,7 @@ class Walk:
     def _is_suspect(self, call: AxisCall, results: tuple[Carry, ...]) -> bool:
         """Say whether an input that was left alone has the axis' size where it stands first, and is no parameter."""
         weights = WEIGHTS.get(call.name, ())
-        rows = zip(call.layout.inputs, call.carries, call.layout.input_positions, strict=True)
+        rows = zip(call.inputs, call.carries, call.layout.input_positions, strict=True)
         return not any(map(any, results)) and any(
             spec.shape[:1] == (self.axis.before,) and not any(carry) and position not in weights
             for spec, carry, position in rows
@@ -255,13 +255,13 @@ def check_fit(call: AxisCall, results: Sequence[Carry], changed: Signature) -> N
         is_positions = any(call.at(1)) and (len(indices) == 1 or (indices[0] == 1 and call.axis.samples > 1))
         if is_positions and rows < after:
             raise InputError(f"{asked}: the model's table of positions has {rows:,} rows")
-    if call.name in ("slice", "narrow") and len(call.layout.outputs) == 1 and any(results[0]) and not any(call.at(0)):
-        sizes = zip(call.layout.inputs[0].shape, results[0], strict=False)
+    if call.name in ("slice", "narrow") and len(call.outputs) == 1 and any(results[0]) and not any(call.at(0)):
+        sizes = zip(call.inputs[0].shape, results[0], strict=False)
         short = next((size for size, inner in sizes if inner and size < after), None)
         if short is not None:
             raise InputError(f"{asked}: a table that the model cuts to length has {short:,} rows")
     if call.name in _RESHAPES and any(call.at(0)) and len(results) == 1 and not any(results[0]):
-        shape = list(call.layout.outputs[0].shape)
+        shape = list(call.outputs[0].shape)
         raise InputError(
             f"{asked}: an op lays out what holds {call.axis.before:,} anew as {shape}; that cannot be followed"
         )
@@ -271,11 +271,11 @@ def check_fit(call: AxisCall, results: Sequence[Carry], changed: Signature) -> N
 
 def _check_broadcast(call: AxisCall, results: Sequence[Carry], asked: str) -> None:
     """Raise InputError where an op joins, element by element, the axis with a tensor of that length that is none."""
-    if len(results) != 1 or not any(results[0]) or len(call.layout.inputs) < 2:
+    if len(results) != 1 or not any(results[0]) or len(call.inputs) < 2:
         return
-    shape, rank = call.layout.outputs[0].shape, len(results[0])
-    pairs = list(zip(call.layout.inputs, call.carries, strict=True))
-    if not all(_broadcasts(spec, shape) for spec, _ in pairs):
+    shape, rank = call.outputs[0].shape, len(results[0])
+    pairs = list(zip(call.inputs, call.carries, strict=True))
+    if not all(broadcasts(spec, shape) for spec, _ in pairs):
         return
     for spec, carry in pairs:
         offset = rank - len(spec.shape)
@@ -285,8 +285,3 @@ def _check_broadcast(call: AxisCall, results: Sequence[Carry], asked: str) -> No
                     f"{asked}: {call.name} takes a tensor of {list(spec.shape)} that the model holds, or that is made "
                     "from no tokens; another length does not fit it"
                 )
-
-
-def _broadcasts(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
-    offset = len(shape) - len(spec.shape)
-    return offset >= 0 and all(size in (1, shape[offset + dim]) for dim, size in enumerate(spec.shape))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
-from .letters import MADE, ShapedCall
+from ...calls import ShapedCall
+from .letters import MADE
 from .named import decide_named
 from .naming import name_dims
 from .outcome import Outcome, Rules

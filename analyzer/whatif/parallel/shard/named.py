@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
-from .letters import Naming, ShapedCall, pairs
+from ...calls import ShapedCall
+from .letters import Naming, pairs
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at
 

@@ -19,9 +19,9 @@ from .....errors import InputError
 from .....formats.trace.signature import TensorSpec
 from .....formats.trace.tables import Phase, Trace
 from ...axis.parameters import parameter_storages
-from ...calls import layout_of, made_storages, operands_of, short_name
+from ...calls import ShapedCall, layout_of, made_storages, operands_of, short_name
 from .decide import decide
-from .letters import VIEWS, ShapedCall
+from .letters import VIEWS
 from .naming import name_dims
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at, strides_of

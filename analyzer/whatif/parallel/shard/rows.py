@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .....formats.trace.signature import TensorSpec
-from .letters import NONE, Letters, Naming, ShapedCall, letters_of, name_elementwise
+from ...calls import ShapedCall
+from .letters import NONE, Letters, Naming, letters_of, name_elementwise
 
 
 def _dims_argument(call: ShapedCall, position: int, rank: int) -> set[int]:

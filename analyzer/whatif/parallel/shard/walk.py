@@ -13,10 +13,10 @@ from .....errors import InputError
 from .....formats.trace.column import MISSING
 from .....formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .....formats.trace.tables import CollectiveTable, Phase, Trace
-from ...calls import replace_tensors
+from ...calls import ShapedCall, replace_tensors
 from .decide import decide
 from .exchange import Exchanges
-from .letters import VIEWS, ShapedCall
+from .letters import VIEWS
 from .naming import name_dims
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, local_spec, part_of, place_of, strides_of
