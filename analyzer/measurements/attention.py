@@ -12,7 +12,7 @@ from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from .attention_backward import TABLE as FORWARD
 from .attention_backward import load_forward
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/attention.parquet"
@@ -53,16 +53,13 @@ def _table(data: Path) -> MeasurementTable:
 
 def _samples(table: dict[str, TableColumn], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
     problems = _problems(table)
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     pairs = zip(table["phase"], (KERNEL_NAMES[code] for code in problems.kernel.tolist()), strict=True)
-    return Samples(
-        table=TABLE,
-        model=model,
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.array([f"attention {PHASE_NAMES[phase]} ({name})" for phase, name in pairs], dtype=object),
+    return samples_of(
+        table,
+        model,
+        problems,
+        catalog,
+        family=[f"attention {PHASE_NAMES[phase]} ({name})" for phase, name in pairs],
         dtype=_format_names(table),
         share=shape_share(*(table[name] for name in SIZES)),
     )
