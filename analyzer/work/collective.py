@@ -26,7 +26,7 @@ from .communication import (
 from .registry import Formula, register, register_sparse
 from .sparse import stored_bytes
 from .traffic import total_bytes
-from .work import Family, Work
+from .work import Family, Work, build_work
 
 _REDUCING = frozenset(
     {"allreduce", "all_reduce", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"}
@@ -133,8 +133,7 @@ def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
     return sum(tensor.element_count for tensor in tensors)
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.COLLECTIVE, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.COLLECTIVE)
 
 
 _OWN_OPS: Final = ("symm_mem::", "_C_custom_ar::", "vllm::all_reduce", "sglang::", "trtllm::allreduce")

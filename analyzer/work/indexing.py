@@ -21,7 +21,7 @@ from .arguments import (
 )
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 
 @register("aten::gather", family=Family.INDEXING)
@@ -203,8 +203,7 @@ def _gather_work(source: TensorSpec, indices: tuple[TensorSpec, ...], count: int
     return _work(0, gathered + total_bytes(indices), bytes_of(count, source.dtype), source.dtype)
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.INDEXING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.INDEXING)
 
 
 def _sort_work(flops: float, x: TensorSpec, written_bytes: float) -> Work:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from ...formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from .access import contiguous_copy
@@ -24,10 +25,11 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .registry import Formula, register
+from .registry import Formula, names, register
 from .row_kernels import RowKernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .walks import (
+    Moves,
     batch_norm_gradients,
     by_channel,
     by_row,
@@ -37,7 +39,7 @@ from .walks import (
     row_kernel,
     run_of,
 )
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 _STATISTICS_FLOPS, _NORMALISE_FLOPS = 4, 2
 _RMS_STATISTICS_FLOPS, _RMS_NORMALISE_FLOPS = 2, 1
@@ -74,9 +76,8 @@ def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics
     rows = x.shape[0] * size_at(signature, groups)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
-    return by_row(
-        work, x, rows, RowKernel.MOMENTS, walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3
-    )
+    moves = Moves(walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3)
+    return by_row(work, x, rows, RowKernel.MOMENTS, moves)
 
 
 def batch_norm(signature: Signature, *, training: int | bool) -> Work:
@@ -96,7 +97,7 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
         return work
     work = _work(work.flops, work.read_bytes, work.written_bytes + total_bytes(running), work.dtype)
     if run_of(x) > 1:
-        return by_channel(work, x, RowKernel.BATCH_NORM, walked_bytes=2.0 * x.size_bytes)
+        return by_channel(work, x, RowKernel.BATCH_NORM, moves=Moves(walked_bytes=2.0 * x.size_bytes))
     return last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
 
 
@@ -107,25 +108,21 @@ def native_batch_norm_legit(signature: Signature) -> Work:
     return batch_norm(signature, training=5 if has_running else 3)
 
 
-def normalization_backward(
-    signature: Signature, *, grad: int, x: int, saved: tuple[int, ...], scale: int, mask: int
-) -> Work:
-    """Gradients of (input, weight, bias) as the mask asks."""
-    flags = _mask(signature, mask)
-    work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
-    statistics, data = optional_tensor_at(signature, saved[0]), tensor_at(signature, x)
-    return work if statistics is None else by_row_backward(work, data, statistics.element_count, any(flags[1:]))
+def layer_norm_backward(signature: Signature) -> Work:
+    """Gradients of (input, weight, bias) as the mask asks: grad, input, shape, mean, 1/σ, weight, bias, mask."""
+    flags, x = flags_at(signature, 7, 3), tensor_at(signature, 1)
+    work = _backward(signature, tensor_at(signature, 0), x, (3, 4), 5, flags)
+    mean = optional_tensor_at(signature, 3)
+    return work if mean is None else by_row_backward(work, x, mean.element_count, any(flags[1:]))
 
 
 def group_norm_backward(signature: Signature) -> Work:
     """Gradients of (input, weight, bias): sums per sample and channel, then an elementwise kernel, and small ones."""
-    flags, x = _mask(signature, 9), tensor_at(signature, 1)
+    flags, x = flags_at(signature, 9, 3), tensor_at(signature, 1)
     work = _backward(signature, tensor_at(signature, 0), x, (2, 3), 4, flags)
     rows = x.shape[0] * channel_count(x)
-    streamed = 3.0 * x.size_bytes * flags[0]
-    return by_row(
-        work, x, rows, RowKernel.CHANNEL_SUMS, walked_bytes=2.0 * x.size_bytes, streamed_bytes=streamed, launches=5
-    )
+    moves = Moves(walked_bytes=2.0 * x.size_bytes, streamed_bytes=3.0 * x.size_bytes * flags[0], launches=5)
+    return by_row(work, x, rows, RowKernel.CHANNEL_SUMS, moves)
 
 
 def rms_norm_backward(signature: Signature) -> Work:
@@ -142,12 +139,12 @@ def batch_norm_backward(
 ) -> Work:
     """Gradients of a batch norm; with fixed statistics (evaluation) the input's gradient is only scaled."""
     is_training = training if isinstance(training, bool) else flag_at(signature, training)
-    flags = (True, True, True) if mask < 0 else _mask(signature, mask)
+    flags = (True, True, True) if mask < 0 else flags_at(signature, mask, 3)
     work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
     if is_training:
         return batch_norm_gradients(work, tensor_at(signature, x))
     excess = flags[0] * (_BACKWARD_INPUT_FLOPS - _BACKWARD_FIXED_STATISTICS_FLOPS)
-    return _with_flops(work, work.flops - excess * tensor_at(signature, x).element_count)
+    return replace(work, flops=work.flops - excess * tensor_at(signature, x).element_count)
 
 
 @register("aten::batch_norm_stats", family=Family.NORMALIZATION)
@@ -265,10 +262,6 @@ def _softmax_work(signature: Signature, flops: int, x: TensorSpec, inputs: tuple
     )
 
 
-def _mask(signature: Signature, position: int) -> tuple[bool, ...]:
-    return flags_at(signature, position, 3)
-
-
 def _row_count(x: TensorSpec, normalised_shape: Argument, scale: TensorSpec | None) -> int:
     """Return how many rows the normalised trailing dims form; where their sizes are not known, the weight has them."""
     if isinstance(normalised_shape, tuple) and normalised_shape:
@@ -277,24 +270,14 @@ def _row_count(x: TensorSpec, normalised_shape: Argument, scale: TensorSpec | No
         count = len(scale.shape)
     else:
         raise LackingArgumentError("normalised shape")
-    rows = 1
-    for size in x.shape[:-count]:
-        rows *= size
-    return rows
+    return prod(x.shape[:-count])
 
 
 def _count(*parameters: TensorSpec | None) -> int:
     return sum(parameter is not None for parameter in parameters)
 
 
-def _with_flops(work: Work, flops: float) -> Work:
-    return _work(flops, work.read_bytes, work.written_bytes, work.dtype)
-
-
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(
-        family=Family.NORMALIZATION, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype
-    )
+_work = partial(build_work, Family.NORMALIZATION)
 
 
 _NORMALIZATIONS: dict[str, Formula] = {
@@ -304,20 +287,21 @@ _NORMALIZATIONS: dict[str, Formula] = {
     "_fused_rms_norm": partial(rms_norm, has_statistics=True),
     "group_norm": partial(group_norm, weight=2, groups=1, has_statistics=False),
     "native_group_norm": partial(group_norm, weight=1, groups=6, has_statistics=True),
-    "instance_norm": partial(batch_norm, training=5),
-    "batch_norm": partial(batch_norm, training=5),
-    "native_batch_norm": partial(batch_norm, training=5),
-    "cudnn_batch_norm": partial(batch_norm, training=5),
-    "miopen_batch_norm": partial(batch_norm, training=5),
-    "_batch_norm_impl_index": partial(batch_norm, training=5),
+    **dict.fromkeys(
+        names("instance_norm batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index"),
+        partial(batch_norm, training=5),
+    ),
     "_batch_norm_with_update": partial(batch_norm, training=True),
-    "_batch_norm_no_update": partial(batch_norm, training=False),
-    "_native_batch_norm_legit_no_training": partial(batch_norm, training=False),
-    "native_layer_norm_backward": partial(normalization_backward, grad=0, x=1, saved=(3, 4), scale=5, mask=7),
+    **dict.fromkeys(
+        names("_batch_norm_no_update _native_batch_norm_legit_no_training"), partial(batch_norm, training=False)
+    ),
+    "native_layer_norm_backward": layer_norm_backward,
     "native_group_norm_backward": group_norm_backward,
     "_fused_rms_norm_backward": rms_norm_backward,
-    "native_batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
-    "batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
+    **dict.fromkeys(
+        names("native_batch_norm_backward batch_norm_backward"),
+        partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
+    ),
     "cudnn_batch_norm_backward": partial(
         batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6, 8), training=True, mask=-1
     ),
@@ -329,14 +313,9 @@ _NORMALIZATIONS: dict[str, Formula] = {
     ),
 }
 _SOFTMAXES: dict[str, Formula] = {
-    "softmax": softmax,
-    "_softmax": softmax,
-    "log_softmax": softmax,
-    "_log_softmax": softmax,
-    "_safe_softmax": softmax,
+    **dict.fromkeys(names("softmax _softmax log_softmax _log_softmax _safe_softmax"), softmax),
     "_masked_softmax": partial(softmax, extra=(1,), dim=2),
-    "_softmax_backward_data": softmax_backward,
-    "_log_softmax_backward_data": softmax_backward,
+    **dict.fromkeys(names("_softmax_backward_data _log_softmax_backward_data"), softmax_backward),
     "_masked_softmax_backward": partial(softmax_backward, extra=(2,), dim=3),
 }
 for _name, _formula in _NORMALIZATIONS.items():

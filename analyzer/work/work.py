@@ -365,6 +365,21 @@ class Work:
         return self.moved_bytes - repeated
 
 
+def build_work(
+    family: Family,
+    flops: float,
+    read_bytes: float,
+    written_bytes: float,
+    dtype: str,
+    *,
+    is_matrix: bool = False,
+    dims: Dims | None = None,
+) -> Work:
+    """Return the work of an op by its totals, in the order in which every formula tells them."""
+    totals = {"flops": flops, "read_bytes": read_bytes, "written_bytes": written_bytes}
+    return Work(family=family, **totals, dtype=dtype, is_matrix=is_matrix, dims=dims)
+
+
 def copies_between(work: Work, unknown: float) -> float:
     """Return how many sets of bytes such as a work moves lie between two uses of the same one; 1: it is used again.
 
