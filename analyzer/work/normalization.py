@@ -12,6 +12,7 @@ from functools import partial
 from math import prod
 
 from ...formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
+from . import walks
 from .access import contiguous_copy
 from .arguments import (
     LackingArgumentError,
@@ -28,17 +29,6 @@ from .arguments import (
 from .registry import Formula, names, register
 from .row_kernels import RowKernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .walks import (
-    Moves,
-    batch_norm_gradients,
-    by_channel,
-    by_row,
-    by_row_backward,
-    channel_count,
-    last_batch_norm,
-    row_kernel,
-    run_of,
-)
 from .work import Family, RowDims, Work, build_work
 
 _STATISTICS_FLOPS, _NORMALISE_FLOPS = 4, 2
@@ -55,7 +45,7 @@ def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
     rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
-    return by_row(replace(work, access=contiguous_copy(x)), x, rows, row_kernel(x, rows))
+    return walks.by_row(replace(work, access=contiguous_copy(x)), x, rows, walks.row_kernel(x, rows))
 
 
 def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
@@ -64,7 +54,7 @@ def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
     rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _RMS_STATISTICS_FLOPS + _RMS_NORMALISE_FLOPS + _count(scale)
     work = _forward(signature, x, flops, (scale,), statistics_count=rows * has_statistics)
-    return by_row(work, x, rows, row_kernel(x, rows))
+    return walks.by_row(work, x, rows, walks.row_kernel(x, rows))
 
 
 def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics: bool) -> Work:
@@ -76,8 +66,8 @@ def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics
     rows = x.shape[0] * size_at(signature, groups)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
-    moves = Moves(walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3)
-    return by_row(work, x, rows, RowKernel.MOMENTS, moves)
+    moves = walks.Moves(walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3)
+    return walks.by_row(work, x, rows, RowKernel.MOMENTS, moves)
 
 
 def batch_norm(signature: Signature, *, training: int | bool) -> Work:
@@ -91,14 +81,14 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
     running = tensors_at(signature, 3, 4)
     flops = (_STATISTICS_FLOPS if is_training else 0) + _NORMALISE_FLOPS + _count(scale, shift)
-    saved = 2 * channel_count(x) if is_training else 0
+    saved = 2 * walks.channel_count(x) if is_training else 0
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
     if not is_training:
         return work
     work = _work(work.flops, work.read_bytes, work.written_bytes + total_bytes(running), work.dtype)
-    if run_of(x) > 1:
-        return by_channel(work, x, RowKernel.BATCH_NORM, moves=Moves(walked_bytes=2.0 * x.size_bytes))
-    return last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
+    if walks.run_of(x) > 1:
+        return walks.by_channel(work, x, RowKernel.BATCH_NORM, moves=walks.Moves(walked_bytes=2.0 * x.size_bytes))
+    return walks.last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
 
 
 @register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
@@ -113,16 +103,16 @@ def layer_norm_backward(signature: Signature) -> Work:
     flags, x = flags_at(signature, 7, 3), tensor_at(signature, 1)
     work = _backward(signature, tensor_at(signature, 0), x, (3, 4), 5, flags)
     mean = optional_tensor_at(signature, 3)
-    return work if mean is None else by_row_backward(work, x, mean.element_count, any(flags[1:]))
+    return work if mean is None else walks.by_row_backward(work, x, mean.element_count, any(flags[1:]))
 
 
 def group_norm_backward(signature: Signature) -> Work:
     """Gradients of (input, weight, bias): sums per sample and channel, then an elementwise kernel, and small ones."""
     flags, x = flags_at(signature, 9, 3), tensor_at(signature, 1)
     work = _backward(signature, tensor_at(signature, 0), x, (2, 3), 4, flags)
-    rows = x.shape[0] * channel_count(x)
-    moves = Moves(walked_bytes=2.0 * x.size_bytes, streamed_bytes=3.0 * x.size_bytes * flags[0], launches=5)
-    return by_row(work, x, rows, RowKernel.CHANNEL_SUMS, moves)
+    rows = x.shape[0] * walks.channel_count(x)
+    moves = walks.Moves(walked_bytes=2.0 * x.size_bytes, streamed_bytes=3.0 * x.size_bytes * flags[0], launches=5)
+    return walks.by_row(work, x, rows, RowKernel.CHANNEL_SUMS, moves)
 
 
 def rms_norm_backward(signature: Signature) -> Work:
@@ -130,7 +120,9 @@ def rms_norm_backward(signature: Signature) -> Work:
     flags, deviation = (*flags_at(signature, 5, 2), False), optional_tensor_at(signature, 3)
     work = _backward(signature, tensor_at(signature, 0), tensor_at(signature, 1), (3,), 4, flags)
     return (
-        work if deviation is None else by_row_backward(work, tensor_at(signature, 1), deviation.element_count, flags[1])
+        work
+        if deviation is None
+        else walks.by_row_backward(work, tensor_at(signature, 1), deviation.element_count, flags[1])
     )
 
 
@@ -142,7 +134,7 @@ def batch_norm_backward(
     flags = (True, True, True) if mask < 0 else flags_at(signature, mask, 3)
     work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
     if is_training:
-        return batch_norm_gradients(work, tensor_at(signature, x))
+        return walks.batch_norm_gradients(work, tensor_at(signature, x))
     excess = flags[0] * (_BACKWARD_INPUT_FLOPS - _BACKWARD_FIXED_STATISTICS_FLOPS)
     return replace(work, flops=work.flops - excess * tensor_at(signature, x).element_count)
 
@@ -151,10 +143,10 @@ def batch_norm_backward(
 def batch_norm_stats(signature: Signature) -> Work:
     """Mean and 1/σ per channel."""
     x = tensor_at(signature, 0)
-    channels = channel_count(x)
+    channels = walks.channel_count(x)
     written = bytes_of(2 * channels, STATISTICS_DTYPE)
     work = _work(x.element_count * _STATISTICS_FLOPS, tensor_bytes(x), written, x.dtype)
-    return by_channel(work, x, RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS)
+    return walks.by_channel(work, x, RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS)
 
 
 @register("aten::batch_norm_elemt", family=Family.NORMALIZATION)
@@ -163,7 +155,7 @@ def batch_norm_elemt(signature: Signature) -> Work:
     x = tensor_at(signature, 0)
     scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
     work = _forward(signature, x, _NORMALISE_FLOPS + _count(scale, shift), (scale, shift, *tensors_at(signature, 3, 4)))
-    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
+    return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
 @register("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", family=Family.NORMALIZATION)
@@ -182,8 +174,8 @@ def batch_norm_backward_reduce(signature: Signature) -> Work:
     """Two sums per channel, and the gradients of scale and shift."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4)))
-    work = _work(5 * x.element_count, read, bytes_of(4 * channel_count(x), STATISTICS_DTYPE), x.dtype)
-    return by_channel(work, x, RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS)
+    work = _work(5 * x.element_count, read, bytes_of(4 * walks.channel_count(x), STATISTICS_DTYPE), x.dtype)
+    return walks.by_channel(work, x, RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS)
 
 
 @register("aten::batch_norm_backward_elemt", family=Family.NORMALIZATION)
@@ -192,7 +184,7 @@ def batch_norm_backward_elemt(signature: Signature) -> Work:
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4, 5, 6, 7)))
     work = _work(7 * x.element_count, read, x.size_bytes, x.dtype)
-    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
+    return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
 @register("aten::_weight_norm_interface", family=Family.NORMALIZATION)

@@ -20,14 +20,7 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, is_async
 from ...work.work import StateRule
-from ..frame.gpu_physics import (
-    DRAM_PARAMETERS,
-    L2_PARAMETERS,
-    LAUNCH_PARAMETERS,
-    dram_bytes_per_s,
-    l2_bytes_per_s,
-    launch_s,
-)
+from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from ..frame.problems import peak_flops_per_s
@@ -53,9 +46,9 @@ PARAMETERS: Final = (
     *parameters(hbm_resident_ratio=(0.6, 0.2), gddr_resident_ratio=(1.0, 0.05), triton_launch_ratio=(0.6, 0.4)),
     *parameters(live_share=(0.35, 0.4), chunk_wait_us=(8.0, 0.4), scalar_chunk_ratio=(0.5, 0.0)),
     *parameters(scan_states_per_clock=(8.0, 0.0)),
-    *DRAM_PARAMETERS,
-    *L2_PARAMETERS,
-    *LAUNCH_PARAMETERS,
+    *gpu_physics.DRAM_PARAMETERS,
+    *gpu_physics.L2_PARAMETERS,
+    *gpu_physics.LAUNCH_PARAMETERS,
 )
 """`scalar_chunk_ratio`: Mamba-2 multiplies 2 C N + 2 C P + 4 N P per token and head where a delta net does more than
 twice that. `scan_states_per_clock`: an exponential per state, of which a multiprocessor makes 16 per clock, beside
@@ -79,8 +72,8 @@ def simulate(problems: StateSpaceProblems, fleet: Fleet, values: Values, choice:
     is_fused = runs_fused(p, fleet)
     kernel_bytes = _moved_bytes(p, v, is_fused)
     miss = miss_ratio(_live_bytes(p, v, kernel_bytes, is_fused) * p.copies, fleet, v)
-    dram = dram_bytes_per_s(fleet, v)
-    slow_l2 = np.where(fleet.has_hbm, 0.0, 1.0 / (v["l2_share"] * l2_bytes_per_s(fleet, v)))
+    dram = gpu_physics.dram_bytes_per_s(fleet, v)
+    slow_l2 = np.where(fleet.has_hbm, 0.0, 1.0 / (v["l2_share"] * gpu_physics.l2_bytes_per_s(fleet, v)))
     memory = 1e9 * kernel_bytes * np.maximum(miss / dram, slow_l2)
     cycles = np.where(
         is_convolution,
@@ -115,7 +108,7 @@ def runs_fused(p: StateSpaceProblems, fleet: Fleet) -> Mask:
 
 def _floor_ns(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
     clock = fleet.clock_hz / 1e9
-    launch = launch_s(fleet, v) * 1e9
+    launch = gpu_physics.launch_s(fleet, v) * 1e9
     chunks = 1e3 * (v["chunk_floor_us"] + v["chunk_floor_kcycles"] / clock)
     chunks = fleet.launch_ratio * (chunks + 1e3 * v["chunk_wait_us"] * np.minimum(p.steps / CHUNK, 1.0))
     chunks = np.where(is_fused, launch, chunks)

@@ -8,22 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ....arrays import Rows, at_rows
+from ....formats.trace import tables
 from ....formats.trace.column import MISSING, TableT, build_table, columns, renumber, row_count, take_rows
 from ....formats.trace.signature import Signature
-from ....formats.trace.tables import (
-    CallTable,
-    CollectiveTable,
-    GroupTable,
-    IterationTable,
-    KernelTable,
-    MemberTable,
-    MemoryTable,
-    OperandTable,
-    OpTable,
-    SyncTable,
-    TensorTable,
-    Trace,
-)
 from .lives import find_lives, write_lives
 
 _BEFORE, _AFTER, _PLACES = -1, 1, 3
@@ -76,7 +63,7 @@ class Insertion:
 class Inserted:
     """Hold a changed trace; `source_op` is the row of the given one that each op was, or was made from, -1: none."""
 
-    trace: Trace
+    trace: tables.Trace
     source_op: Rows
     insertion: Rows
     """Which insertion each op is; -1: none."""
@@ -88,7 +75,7 @@ class Insertions:
     Ops at one place keep the order in which they were added. New tensors have storages of their own, unless told.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: tables.Trace) -> None:
         self.trace = trace
         self.ops: list[Insertion] = []
         self.tensors: list[tuple[int, str, int]] = []
@@ -134,7 +121,7 @@ class Insertions:
         return -len(self.ops)
 
 
-def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
+def insert_ops(trace: tables.Trace, insertions: Insertions) -> Inserted:
     """Return the trace with the ops inserted. What has times is left out: inserted ops have none.
 
     New storages live from the first op that writes them to the last one that uses them, as memory events without times
@@ -159,7 +146,7 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
     strings, names = _intern(trace.strings, _texts_of(insertions))
     signatures, signature_of = _intern_signatures(trace.signatures, [item.signature for item in added])
     ops = build_table(
-        OpTable,
+        tables.OpTable,
         len(added),
         name=[names[item.name] for item in added],
         signature=signature_of,
@@ -180,7 +167,7 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         collectives=_collectives(trace, insertions, names, number, count),
         groups=append_rows(trace.groups, _group_table(insertions, names)),
         members=append_rows(trace.members, _member_table(insertions, row_count(trace.groups))),
-        memory=build_table(MemoryTable, 0),
+        memory=build_table(tables.MemoryTable, 0),
         lookups=renumber(trace.lookups, "ops", number),
     )
     source = np.concatenate([np.arange(count), [item.source_op for item in spots]])[order].astype(np.int64)
@@ -194,7 +181,7 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
     return Inserted(trace=changed, source_op=source, insertion=np.maximum(insertion, MISSING))
 
 
-def take_ops(trace: Trace, rows: Rows) -> Inserted:
+def take_ops(trace: tables.Trace, rows: Rows) -> Inserted:
     """Return the trace with these ops alone, each once, in this order; what others made lives from its first use here.
 
     An op whose parent is gone belongs to what is left around that.
@@ -212,7 +199,7 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
         ops=take_rows(renumber(ops, "ops", number), rows),
         operands=_taken(trace.operands, number),
         collectives=_taken(trace.collectives, number),
-        memory=build_table(MemoryTable, 0),
+        memory=build_table(tables.MemoryTable, 0),
         lookups=_taken(trace.lookups, number),
     )
     if lives is not None:
@@ -221,7 +208,7 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
     return Inserted(trace=taken, source_op=np.asarray(rows, dtype=np.int64), insertion=none)
 
 
-def last_inside(ops: OpTable) -> Rows:
+def last_inside(ops: tables.OpTable) -> Rows:
     """Return per op the last row inside it, itself where it has no children; children follow their parents."""
     parents = ops.parent
     last: Rows = np.arange(len(parents), dtype=np.int64)
@@ -240,7 +227,7 @@ def append_rows(table: TableT, more: TableT) -> TableT:
     )
 
 
-def _without_times(trace: Trace) -> Trace:
+def _without_times(trace: tables.Trace) -> tables.Trace:
     if not (
         row_count(trace.kernels) or row_count(trace.calls) or row_count(trace.iterations) or row_count(trace.syncs)
     ):
@@ -256,10 +243,10 @@ def _without_times(trace: Trace) -> Trace:
         trace,
         meta=replace(trace.meta, capture="shapes"),
         ops=replace(ops, start_ns=missing, duration_ns=missing),
-        iterations=build_table(IterationTable, 0),
-        calls=build_table(CallTable, 0),
-        kernels=build_table(KernelTable, 0),
-        syncs=build_table(SyncTable, 0),
+        iterations=build_table(tables.IterationTable, 0),
+        calls=build_table(tables.CallTable, 0),
+        kernels=build_table(tables.KernelTable, 0),
+        syncs=build_table(tables.SyncTable, 0),
         collectives=collectives,
         memory=memory,
     )
@@ -277,8 +264,8 @@ def _taken(table: TableT, number: Rows) -> TableT:
 
 
 def _operands(
-    trace: Trace, added: Sequence[Insertion], tensors: TensorTable, number: Rows
-) -> tuple[OperandTable, TensorTable]:
+    trace: tables.Trace, added: Sequence[Insertion], tensors: tables.TensorTable, number: Rows
+) -> tuple[tables.OperandTable, tables.TensorTable]:
     """Return all uses in order of op, later readers of replaced tensors rewired, and the tensors.
 
     Views that are made of a replaced tensor later are views of what replaces it.
@@ -305,7 +292,7 @@ def _operands(
         storage = np.where(made >= 0, _latest(storage[old], place, storage[new], storage, made), storage)
         tensor = np.where(output | ~given, tensor, _latest(old, place, new, tensor, op))
     order = np.argsort(op, kind="stable")
-    uses = build_table(OperandTable, len(order), op=op[order], tensor=tensor[order], is_output=output[order])
+    uses = build_table(tables.OperandTable, len(order), op=op[order], tensor=tensor[order], is_output=output[order])
     return uses, replace(tensors, storage=storage.astype(tensors.storage.dtype))
 
 
@@ -319,15 +306,15 @@ def _latest(old: Rows, place: Rows, new: Rows, value: Rows, op: Rows) -> Rows:
 
 
 def _collectives(
-    trace: Trace, insertions: Insertions, names: dict[str, int], number: Rows, count: int
-) -> CollectiveTable:
+    trace: tables.Trace, insertions: Insertions, names: dict[str, int], number: Rows, count: int
+) -> tables.CollectiveTable:
     """Return all collectives in order of op, those of each group numbered anew where any is new."""
     rows = [(count + row, item.exchange) for row, item in enumerate(insertions.ops) if item.exchange is not None]
     if not rows:
         kept = renumber(trace.collectives, "ops", number)
         return take_rows(kept, np.argsort(kept.op, kind="stable"))
     more = build_table(
-        CollectiveTable,
+        tables.CollectiveTable,
         len(rows),
         op=[op for op, _ in rows],
         name=[names[item.name] for _, item in rows],
@@ -347,10 +334,10 @@ def _collectives(
     return replace(table, sequence=sequence)
 
 
-def _tensor_table(insertions: Insertions, names: dict[str, int]) -> TensorTable:
+def _tensor_table(insertions: Insertions, names: dict[str, int]) -> tables.TensorTable:
     found = insertions.tensors
     return build_table(
-        TensorTable,
+        tables.TensorTable,
         len(found),
         storage=[storage for storage, _, _ in found],
         dtype=[names[dtype] for _, dtype, _ in found],
@@ -358,16 +345,18 @@ def _tensor_table(insertions: Insertions, names: dict[str, int]) -> TensorTable:
     )
 
 
-def _group_table(insertions: Insertions, names: dict[str, int]) -> GroupTable:
+def _group_table(insertions: Insertions, names: dict[str, int]) -> tables.GroupTable:
     found = insertions.groups
     return build_table(
-        GroupTable, len(found), size=[len(ranks) for _, ranks in found], name=[names[name] for name, _ in found]
+        tables.GroupTable, len(found), size=[len(ranks) for _, ranks in found], name=[names[name] for name, _ in found]
     )
 
 
-def _member_table(insertions: Insertions, first: int) -> MemberTable:
+def _member_table(insertions: Insertions, first: int) -> tables.MemberTable:
     rows = [(first + row, rank) for row, (_, ranks) in enumerate(insertions.groups) for rank in ranks]
-    return build_table(MemberTable, len(rows), group=[group for group, _ in rows], rank=[rank for _, rank in rows])
+    return build_table(
+        tables.MemberTable, len(rows), group=[group for group, _ in rows], rank=[rank for _, rank in rows]
+    )
 
 
 def _texts_of(insertions: Insertions) -> list[str]:
