@@ -78,6 +78,10 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
     problems = _problems(table, op, dtype)
     if is_event.any():
         problems = replace(problems, host_floor_ns=_host_floors(problems, op, gpu, measured_ns))
+    # Shares that make families alike in number among the shapes that are drawn first.
+    share = shape_share(codes, table["rows"], table["cols"])
+    groups = np.where(is_event & (measured_ns < FLOOR_BOUND_NS), "floor", family.astype(str))
+    _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
     return Samples(
         table=name,
         model="vector",
@@ -87,9 +91,7 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
         measured_ns=measured_ns,
         family=family,
         dtype=dtype.astype(object),
-        share=_draw_evenly(
-            shape_share(codes, table["rows"], table["cols"]), family, is_event & (measured_ns < FLOOR_BOUND_NS)
-        ),
+        share=np.asarray(np.where(share < TRAINED_SHARE, share * count[index] / count.max(initial=1), share)),
     )
 
 
@@ -176,10 +178,3 @@ def _family(op: TableColumn, source: TableColumn) -> TableColumn:
     short = np.where(is_torch, "", short)
     name = np.where(is_torch & np.isin(op, BINARY + UNARY), "elementwise", op)
     return np.char.add(name.astype(str), short.astype(str)).astype(object)
-
-
-def _draw_evenly(share: Floats, family: TableColumn, is_floor_bound: TableColumn) -> Floats:
-    """Return shares that make families alike in number among the shapes that are drawn first."""
-    groups = np.where(is_floor_bound, "floor", family.astype(str))
-    _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(np.where(share < TRAINED_SHARE, share * count[index] / count.max(initial=1), share))

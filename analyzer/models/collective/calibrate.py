@@ -40,7 +40,10 @@ def calibrate_fabric(
     log_ratio = np.zeros(2)
     if len(measured_ns) == 0:
         return 1.0, 1.0
-    between = bool(spans_machines(problems, fleet_column).any())
+    # Which problems need a NIC on the one GPU of a fleet, in its machine.
+    fabric = fleet_column.fabric
+    island = np.maximum(np.maximum(fabric.domain_gpu_count, 1.0), fabric.node_gpu_count)[0]
+    between = bool(np.asarray(neighbours(problems, island) < problems.ranks).any())
     spread = np.array([LATENCY_SPREAD, BANDWIDTH_SPREAD])
 
     def residual(logs: Floats) -> Floats:
@@ -58,13 +61,6 @@ def calibrate_fabric(
         if np.abs(step).max() < STEP:
             break
     return float(np.exp(log_ratio[0])), float(np.exp(log_ratio[1]))
-
-
-def spans_machines(problems: CollectiveProblems, fleet_column: Fleet) -> Floats:
-    """Say which problems need a NIC on the one GPU of a fleet, in its machine."""
-    fabric = fleet_column.fabric
-    island = np.maximum(np.maximum(fabric.domain_gpu_count, 1.0), fabric.node_gpu_count)[0]
-    return np.asarray(neighbours(problems, island) < problems.ranks)
 
 
 def with_ratios(fleet: Fleet, latency_ratio: float, bandwidth_ratio: float, *, between: bool) -> Fleet:

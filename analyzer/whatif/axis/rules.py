@@ -41,7 +41,8 @@ def result_carry(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
     """
     rule = _RULES.get(call.name)
     if rule is not None:
-        return _fit(rule(call, position, spec), spec)
+        rank = len(spec.shape)
+        return (rule(call, position, spec) + (0,) * rank)[:rank]
     for attempt in (_elementwise, _as_forward_input):
         found = attempt(call, spec)
         if found is not None:
@@ -52,11 +53,6 @@ def result_carry(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
 def has_rule(name: str) -> bool:
     """Say whether an op does more than compute its results element by element, as far as is known here."""
     return name in _RULES
-
-
-def _fit(carry: Carry, spec: TensorSpec) -> Carry:
-    rank = len(spec.shape)
-    return (carry + (0,) * rank)[:rank]
 
 
 def _at(carry: Carry, dim: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....arrays import Mask, Rows, at_rows
+from ....arrays import Rows, at_rows
 from ....errors import InputError
 from ....formats.trace.column import row_count
 from ....formats.trace.tables import Phase, Trace
@@ -167,7 +167,7 @@ def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) 
     insertions = Insertions(trace)
     phase, operands = trace.ops.phase, trace.operands
     bounds = np.searchsorted(operands.op, np.arange(row_count(trace.ops) + 1)).tolist()
-    is_attention = _attention_ops(trace)
+    is_attention = are_of_family(trace.strings, Family.ATTENTION)[trace.ops.name]
     uses = list(zip(operands.tensor.tolist(), operands.is_output.tolist(), strict=True))
     storage = trace.tensors.storage.tolist()
     for layer in np.unique(of_op[(of_op >= 0) & (of_op < layer_count)]).tolist():
@@ -217,9 +217,3 @@ def _repeat(insertions: Insertions, uses: Mapping[int, list[tuple[int, int]]], s
                 replaces=tuple(news),
             )
         )
-
-
-def _attention_ops(trace: Trace) -> Mask:
-    """Mark the ops of attention itself: fused ones, and products of batches of matrices with what lies between."""
-    fused = are_of_family(trace.strings, Family.ATTENTION)
-    return np.asarray(fused[trace.ops.name])

@@ -93,7 +93,8 @@ def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
     lives = find_lives(trace)
     if lives is None:
         return None
-    first_backward, tail = _first_backward(trace), tail_start(trace)
+    rows = np.flatnonzero(trace.ops.phase == Phase.BACKWARD)
+    first_backward, tail = (int(rows[0]) if len(rows) else row_count(trace.ops)), tail_start(trace)
     end = max(row_count(trace.ops) - 1, 0)
     made, dropped = lives.made, np.where(lives.dropped >= 0, lives.dropped, end)
     is_gradient = np.isin(lives.storage, rank.gradient_storages)
@@ -163,11 +164,6 @@ def _by_category(
 def _is_inserted(rank: RankTrace, lives: Lives) -> Mask:
     """Mark what ops without a counterpart in the recording make: gathered parameters and flat buffers."""
     return np.where(lives.made >= 0, rank.source_op[np.maximum(lives.made, 0)] < 0, False)
-
-
-def _first_backward(trace: Trace) -> int:
-    rows = np.flatnonzero(trace.ops.phase == Phase.BACKWARD)
-    return int(rows[0]) if len(rows) else row_count(trace.ops)
 
 
 def held_throughout(

@@ -89,7 +89,11 @@ def _sent_bytes(trace: Trace, layers: Layers, piece_of: Rows, pieces: int) -> Fl
     np.minimum.at(first, storage[read], place[operands.op[read]])
     np.maximum.at(last, storage[read], place[operands.op[read]])
     from_piece = np.where(maker >= 0, piece_of[maker], pieces)
-    to_piece = _piece_at(piece_of, place, last)
+    # The piece of each layer.
+    known = place >= 0
+    lookup: Rows = np.zeros(int(place.max(initial=0)) + 1, dtype=np.int64)
+    lookup[place[known]] = piece_of[known]
+    to_piece = lookup[np.maximum(last, 0)]
     is_shared = (maker >= 0) & (layers.of_op[maker] < 0) & (first < last)
     sizes = storage_bytes(trace)
     summed, parted_bytes = _scattered(trace)
@@ -113,11 +117,3 @@ def _scattered(trace: Trace) -> tuple[Rows, np.ndarray]:
     part_of = np.zeros(row_count(trace.ops))
     part_of[operands.op[made]] = size[operands.tensor[made]]
     return trace.tensors.storage[operands.tensor[read]].astype(np.int64), part_of[operands.op[read]]
-
-
-def _piece_at(piece_of: Rows, place: Rows, wanted: Rows) -> Rows:
-    """Return the piece of each layer."""
-    known = place >= 0
-    lookup: Rows = np.zeros(int(place.max(initial=0)) + 1, dtype=np.int64)
-    lookup[place[known]] = piece_of[known]
-    return lookup[np.maximum(wanted, 0)]
