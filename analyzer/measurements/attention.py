@@ -51,7 +51,7 @@ def _table(data: Path) -> MeasurementTable:
     return pick(table, ~table["suspect"].astype(bool))
 
 
-def _samples(table: dict[str, TableColumn], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
+def _samples(table: MeasurementTable, model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
     problems = _problems(table)
     pairs = zip(table["phase"], (KERNEL_NAMES[code] for code in problems.kernel.tolist()), strict=True)
     return samples_of(

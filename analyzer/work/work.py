@@ -376,8 +376,15 @@ def build_work(
     dims: Dims | None = None,
 ) -> Work:
     """Return the work of an op by its totals, in the order in which every formula tells them."""
-    totals = {"flops": flops, "read_bytes": read_bytes, "written_bytes": written_bytes}
-    return Work(family=family, **totals, dtype=dtype, is_matrix=is_matrix, dims=dims)
+    return Work(
+        family=family,
+        flops=flops,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        dtype=dtype,
+        is_matrix=is_matrix,
+        dims=dims,
+    )
 
 
 def copies_between(work: Work, unknown: float) -> float:
