@@ -13,14 +13,13 @@ from ....formats.trace.column import row_count
 from ....formats.trace.tables import Phase, Trace
 from ...work import Family, are_of_family
 from ..axis.change import with_batch
-from .check import check_plan
 from .data_parallel import Replication
 from .insert import Inserted, Insertion, Insertions, Spot, insert_ops, take_ops
 from .layers import Layers, find_layers, tail_start
 from .memory import held_throughout
 from .parameters import Parameters, cut_tail, empty_tail_ops, find_parameters, owners_of_tail
 from .pieces import Piece, cut_pieces
-from .plan import ParallelPlan, RecomputeMode
+from .plan import ParallelPlan, RecomputeMode, check_plan
 from .ranks import RankTrace
 from .shard.shard import Sharded, shard_tensors
 from .unidentified import check_unidentified, identify_gradients, is_unidentified

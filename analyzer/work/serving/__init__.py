@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import attention, cache, experts, layers, products, quantization, rows, state_space  # noqa: F401
+from . import attention, cache, experts, products, quantization, rows, state_space  # noqa: F401
 from .library_op import LIBRARY_OPS, LibraryOp
 
 __all__ = ["LIBRARY_OPS", "LibraryOp"]
