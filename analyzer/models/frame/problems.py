@@ -76,7 +76,7 @@ def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -
     names = kind.__dataclass_fields__.keys()
     return {
         item.name: np.array(
-            [getattr(size, item.name) for size in dims], dtype=np.int64 if item.type == "Codes" else np.float64
+            [getattr(size, item.name) for size in dims], dtype=np.int64 if item.type in (Codes, "Codes") else np.float64
         )
         for item in fields(problems)
         if item.name in names
