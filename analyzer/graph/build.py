@@ -1,7 +1,5 @@
 """From a trace to its graph."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The replay's rules on measured times: what held each node, how late it was, and the latencies that fit best."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

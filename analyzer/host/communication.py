@@ -1,7 +1,5 @@
 """On which stream each op runs, and which waits for another stream: collectives run beside the ops around them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Of what kind the host's work in an iteration is, and how fast a host is at each kind: `HostTimes` has the kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

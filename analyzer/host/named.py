@@ -1,7 +1,5 @@
 """Hosts by name: those that public recordings were made on, and processors by their clock and generation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

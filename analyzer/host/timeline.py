@@ -1,7 +1,5 @@
 """Gives a trace without times the timeline of a host that launches its kernels: a pure function of the trace."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Attention measurements as problems of the attention models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -3,8 +3,6 @@
 Kernel times of the profiler, on operands that L2 does not hold.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Sharpens the op models with a measurement table of the target, where that makes left-out measurements fit better."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

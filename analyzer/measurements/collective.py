@@ -12,8 +12,6 @@ train nothing. Nor does what passes through a host, but for its latency: how fas
 forwards differs more between boxes than a few can tell (`HOST_EFFICIENCY`, `HOST_SHARING` of the model).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple

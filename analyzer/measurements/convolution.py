@@ -14,8 +14,6 @@ work. TensorRT's rows are kept, as a library of its own: fused with bias and act
 summed in half precision, which the table does not tell apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final

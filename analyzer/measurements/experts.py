@@ -1,7 +1,5 @@
 """Layers of experts, measured whole: `ops/moe.parquet`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

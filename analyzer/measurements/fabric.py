@@ -6,8 +6,6 @@ Two unknowns, so that two points suffice: a small message tells x, a large one y
 Gauss-Newton with a robust loss and a weak prior at 1, so that a ratio of which no point tells stays there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -6,8 +6,6 @@ decode on Hopper with an FP8 cache casts the whole pool first (ten bytes moved p
 head alone takes another kernel of Triton, without products of matrices.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Matrix products of every format but fp32, measured alone: `ops/matmul.parquet` for the models of matrix units."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fp32 matrix products measured alone: NeuSight's rows of `ops/matmul.parquet` as problems of the SIMT model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final

@@ -3,8 +3,6 @@
 Times of single ops are those of launches between CUDA events, so that short ones read the host's floor.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence

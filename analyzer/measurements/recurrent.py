@@ -5,8 +5,6 @@ skipped there (`CUDNN_SKIP_INPUT`). Pascal's rows are cuDNN 6's, V100's cuDNN 7.
 the backward, which DeepBench's program of that time took of the data gradient alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final

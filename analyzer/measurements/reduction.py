@@ -1,7 +1,5 @@
 """Walks over rows measured alone: batch norm's kernels, norms by backend, and what `reduction_sequences` reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ by Inductor, its layer norm whose weights are as long as a row (they may stay in
 rotary embeddings, and Hugging Face's forms with casts that nobody recorded.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Measurement tables as columns, joined with the GPU catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

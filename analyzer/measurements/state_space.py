@@ -6,8 +6,6 @@ together; in TensorRT-LLM and SGLang 0.5.10 those of the keys alone, as their by
 the datasheet's otherwise; times do not change with the heads of the values).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

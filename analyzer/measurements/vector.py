@@ -1,7 +1,5 @@
 """Vector ops measured alone: `ops/vector.parquet` and `ops/vector_more.parquet` as problems of the vector model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How much memory an iteration takes, and what holds it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What each storage is for, judged by the phases that use it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ their lanes run whether anything is sent or not. No figure was measured on a job
 (`LINK_HALF_WIDTH`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

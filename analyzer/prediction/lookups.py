@@ -1,7 +1,5 @@
 """What a prediction took of lookups in embedding tables: their spread, and what FBGEMM's calls leave open."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

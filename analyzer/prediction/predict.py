@@ -1,7 +1,5 @@
 """Predict the time of every kernel on every GPU: measured ones moved, others from their shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Every what-if, and those that a scenario asks for applied one after the other: to the trace, then to its graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Walks the calls of a trace with the tensors that they read and return, and writes their signatures anew."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise

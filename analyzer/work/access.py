@@ -5,8 +5,6 @@ number by the sizes of the dims (`OffsetCalculator` in PyTorch's OffsetCalculato
 result are no neighbours of an operand, a warp's load takes a sector per element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -8,8 +8,6 @@ Absorbed, the projection of keys multiplies the queries instead: d = 512 + 64 di
 are the values, the same for all heads. Else each head has its own keys (d = 128 + 64) and values (e = 128).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from functools import partial

@@ -4,8 +4,6 @@
 enclosing c10d op answers. Where that has no shapes, ask for `nccl:all_reduce` etc. with the same signature.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

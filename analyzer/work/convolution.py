@@ -4,8 +4,6 @@ Forward: 2 · batch · ∏ spatial · ∏ kernel · weight[0] · weight[1], spat
 where transposed. weight[1] is already divided by the groups. Each of the two gradients costs the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from math import prod

@@ -3,8 +3,6 @@
 Generating a number is not counted; what is done with it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

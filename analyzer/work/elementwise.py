@@ -7,8 +7,6 @@ Kernels that inductor generated are ops of their own in profiles, named by what 
 element, `red` and `per` reduce rows. Which of the call's tensors are read and which written, it does not say.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """Embedding tables: only the rows that are looked up are read, at most the whole table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import prod

@@ -1,7 +1,5 @@
 """Gather, scatter, index and sort. A gather reads the elements it returns, at most the whole source."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import log2, prod

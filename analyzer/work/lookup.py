@@ -5,8 +5,6 @@ FBGEMM's lookups and their autograd nodes each say what the other's arguments le
 Older profilers give the lookup no sequence number, so that the node's forward op is the one before it.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections import defaultdict

@@ -3,8 +3,6 @@
 Where the reduction was not recorded, one result counts as written: the least that it can be.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import prod

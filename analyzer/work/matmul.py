@@ -6,8 +6,6 @@ How groups of experts share out their side is not recorded: the work does not de
 takes the groups as chosen at random.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 

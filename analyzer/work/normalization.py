@@ -5,8 +5,6 @@ normalised input 2, scaled gradient 1, two sums 3, input gradient 4, scale gradi
 Softmax: maximum, difference, exponential, sum, quotient.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import prod

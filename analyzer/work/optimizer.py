@@ -3,8 +3,6 @@
 FLOPs per element of a fused step follow its update rule (weight decay, moments, bias-corrected quotient).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Final

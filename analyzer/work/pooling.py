@@ -1,7 +1,5 @@
 """Pooling and resampling: every result reads its window; the input is moved once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import ceil, prod

@@ -6,8 +6,6 @@ Gated delta nets, Mamba-2, Mamba and the causal convolutions before them hold a 
 token by token, which is the least: chunks save steps and memory traffic, not arithmetic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from math import prod

@@ -3,8 +3,6 @@
 Where the reduced dims were not recorded, one result element counts as written: the least that it can be.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Final

@@ -5,8 +5,6 @@ the table. Where rows are added to a table's, or added up, the embedding model s
 lookups are spread (`EmbeddingDims`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import log2, prod

@@ -4,8 +4,6 @@ What a call says of its tables is in `table_batched_call`. Tables in host memory
 cache on the GPU) are refused: what they take is the link to the host, of which nothing is recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -5,8 +5,6 @@ they are one op here, and which rows are looked up how often is an argument of i
 that are looked up often, or the others) no exponent says it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ...formats.trace.signature import Signature

@@ -3,8 +3,6 @@
 So are wrappers like `to`, `contiguous` and `dropout`: where there is something to do, an op inside them does it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ...formats.trace.signature import Signature

@@ -1,7 +1,5 @@
 """The rows of normalisations, and which kernels walk over them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Final

@@ -1,7 +1,5 @@
 """What one op must compute and move, at least."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final

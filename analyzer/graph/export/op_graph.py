@@ -1,7 +1,5 @@
 """The whole graph of a trace as columns: ops first, then the nodes that are replayed, and one edge per pair."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 

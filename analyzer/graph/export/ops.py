@@ -1,7 +1,5 @@
 """Edges between framework ops, and from ops to the calls that they make. They hold nothing up in a replay."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

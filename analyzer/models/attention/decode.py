@@ -23,8 +23,6 @@ A few queries per sequence (speculative decoding) share a tile with the heads of
 which then takes heads one by one (its `seqlenq_ngroups_swapped` is for one query alone). No measurement is of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Which fused attention runs where, and what it meets there: matrix units, a floor, DRAM behind L2."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

@@ -16,8 +16,6 @@ kernels of their own beside the attention, which write the cache (TensorRT-LLM a
 stream tensors that are partly in L2.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

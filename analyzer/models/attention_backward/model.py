@@ -15,8 +15,6 @@ heads. FP8 kernels spend most of their time on the scores: each is converted, an
 cuDNN's is measured (H200, GB200); the other kernels have priors with their sources below.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

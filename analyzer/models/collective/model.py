@@ -29,8 +29,6 @@ Behind PCIe switches nothing is shared. How much a CPU forwards no datasheet say
 as boxes of one description are found to differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -18,8 +18,6 @@ rows at each lambda, which leave what no count tells, the tail, as the law has i
 lambda is what was counted.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

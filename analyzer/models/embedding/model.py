@@ -12,8 +12,6 @@ unless all that was moved since their last use fits (`hits.py`):
 The exponent is the vector model's: a stream that comes round evicts itself within a few percent of the cache's size.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ parameters that it uses, and fits them with its own: priors come from public mic
 `ops/membench.parquet` and `ops/clock_power.parquet` (A100, L40, H100 PCIe, V100, MI100) are the ones named here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

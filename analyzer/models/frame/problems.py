@@ -1,7 +1,5 @@
 """Problems of an op model: a frozen dataclass of equally long arrays; which unit computes them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeVar

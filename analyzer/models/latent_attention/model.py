@@ -13,8 +13,6 @@ the units' rates together; Hopper widens an FP8 cache to multiply it, Blackwell 
 heads per block and wait for each key; so do TensorRT-LLM's before Hopper, which never part a sequence.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

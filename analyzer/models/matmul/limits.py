@@ -1,7 +1,5 @@
 """What limits a matrix product on matrix units: arithmetic, DRAM, the second-level cache, and power."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

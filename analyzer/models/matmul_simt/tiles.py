@@ -1,7 +1,5 @@
 """Kernels of fp32 matrix products: the tiles of vector and matrix units, and which of them a library has for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

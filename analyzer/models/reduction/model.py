@@ -8,8 +8,6 @@ layer norm of 16 rows on 16. T_start: a block's first load and its merging of wh
 elementwise kernels of the same op move, over the same rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

@@ -10,8 +10,6 @@ Causal convolutions: Triton's by elements, Tri Dao's by blocks of one channel of
 Mamba-2's chunks and Mamba's scan were not measured: theirs are the delta net's forms with less arithmetic.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

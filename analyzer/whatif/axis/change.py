@@ -1,7 +1,5 @@
 """The what-ifs `--batch`, `--sequence-length` and `--cached-tokens`: the lengths that are asked for, in a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final

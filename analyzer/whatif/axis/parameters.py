@@ -1,7 +1,5 @@
 """Which storages are parameters, whose dimensions hold neither samples nor tokens."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Which dimensions of an op's results hold the axis, given those of its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Rescales shapes, strides and size arguments from one length of an axis to another."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod

@@ -1,7 +1,5 @@
 """What if the host replayed CUDA graphs: the launches between two synchronisations become one."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from typing import Final

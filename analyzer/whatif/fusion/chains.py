@@ -1,7 +1,5 @@
 """Finds chains of pointwise kernels that a compiler would merge: one stream, back to back, each reading the last."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What if a compiler merged chains of pointwise kernels: intermediates stay in registers, launches go."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

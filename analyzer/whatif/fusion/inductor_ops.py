@@ -1,7 +1,5 @@
 """Which ops inductor lowers how, and the thresholds by which it and functorch's partitioner decide."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The kernels that a compiler generates for its regions, each one pass over what it reads and writes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

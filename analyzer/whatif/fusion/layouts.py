@@ -3,8 +3,6 @@
 After `decide_layout_opt` (torch/_inductor/graph.py) and `convolution` (torch/_inductor/kernel/conv.py) of PyTorch 2.13.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod

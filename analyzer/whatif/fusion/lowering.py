@@ -4,8 +4,6 @@ After torch/_inductor/lowering.py and decomposition.py: a norm is a reduction an
 libraries' ops need their operands in memory; reductions leave theirs there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 

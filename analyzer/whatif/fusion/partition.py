@@ -6,8 +6,6 @@ not be in memory at all. Libraries' results, random numbers and reductions are n
 needs in the backward pass, nor what is used on both sides of a library's kernel.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Values of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """What each distinct rank of a plan runs, derived from the recording of one GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Collectives and their waits as ops to insert, named and called as torch's functional ones."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from ....formats.trace.signature import UNKNOWN, Signature, TensorSpec, flatten_tensors

@@ -1,7 +1,5 @@
 """A plan as one line of text, `fsdp=32,tp=2,pp=4,recompute=full`: read, checked and written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields

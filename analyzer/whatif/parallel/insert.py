@@ -1,7 +1,5 @@
 """Ops inserted into a recording of shapes, or taken out of one: everything that refers to ops is renumbered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

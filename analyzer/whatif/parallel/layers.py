@@ -1,7 +1,5 @@
 """The repeated layers of a network, and to which of them each op of an iteration belongs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How much memory each stage of a plan takes on one of its ranks, and what holds it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The parameters of a recorded iteration, their gradients, and which of the optimizer's tensors are whose."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 

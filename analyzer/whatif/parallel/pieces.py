@@ -1,7 +1,5 @@
 """The pieces of a network that the stages of a pipeline hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A parallel plan: how many ranks share what, and in which order micro batches run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

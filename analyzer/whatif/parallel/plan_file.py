@@ -1,7 +1,5 @@
 """A plan as a TOML file: `[mesh] [shard] [schedule] [overlap] [recompute]`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

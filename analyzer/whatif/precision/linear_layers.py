@@ -1,7 +1,5 @@
 """Linear layers moved to a narrower format: which products they are, what is converted, how large weights become."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Another precision on a recorded iteration: autocast to bf16 or fp16, TF32, or narrower formats for linear layers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ t_changed = t_measured * model(changed op) / model(original op), both on the sou
 moves the result to other GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """Paged caches of keys and values, partial results of attention; losses and collectives of libraries."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ....formats.trace.signature import Signature, TensorSpec

@@ -1,7 +1,5 @@
 """What a rank must hold of an op's inputs, and what it then has of the results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The collectives that convert what ranks have of a tensor into what an op needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Names the dims of layers' ops: products, attention, normalisation, tables and losses."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec

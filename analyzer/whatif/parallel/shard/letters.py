@@ -1,7 +1,5 @@
 """Which dimensions of an op's tensors are one and the same: a letter for each, as in Einstein's notation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

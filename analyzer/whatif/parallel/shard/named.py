@@ -1,7 +1,5 @@
 """Decides by letters what stays shared of a call whose dims have names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """The letters of every op that is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Final

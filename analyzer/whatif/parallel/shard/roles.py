@@ -5,8 +5,6 @@ another parameter that reads these as its inner dim closes it (a row): its resul
 on the way (normalisation, softmax of a router) leaves the first product whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

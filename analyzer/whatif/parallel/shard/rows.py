@@ -1,7 +1,5 @@
 """Names the dims of ops that reduce, choose, sort and join."""
 
-from __future__ import annotations
-
 from .....formats.trace.signature import TensorSpec
 from ...calls import ShapedCall
 from .letters import NONE, Letters, Naming, letters_of, name_elementwise

@@ -1,7 +1,5 @@
 """Follows through all ops how their tensors are shared, and notes where ranks must exchange what they have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
