@@ -32,7 +32,7 @@ _REDUCING = frozenset(
 
 
 def in_place(signature: Signature, *, flops: int) -> Work:
-    """Every rank's buffer is read and overwritten: all-reduce, reduce, broadcast."""
+    """Every rank's buffer is read and overwritten, or a new one of its size written: all-reduce, reduce, broadcast."""
     buffers = tensor_list_at(signature, 0)
     size = total_bytes(buffers)
     return _work(flops * _element_count(buffers), size, size, buffers[0].dtype)
@@ -52,11 +52,6 @@ def out_of_place(signature: Signature, *, flops: int) -> Work:
     """Results first, inputs second: all-gather, reduce-scatter, all-to-all."""
     written, read = tensor_list_at(signature, 0), tensor_list_at(signature, 1)
     return _work(flops * _element_count(read), total_bytes(read), total_bytes(written), read[0].dtype)
-
-
-def functional(signature: Signature, *, flops: int) -> Work:
-    """A new tensor of the input's size: functional all-reduce, broadcast, all-to-all."""
-    return in_place(signature, flops=flops)
 
 
 def functional_gather(signature: Signature) -> Work:
@@ -186,6 +181,8 @@ def with_implementation(work: Work, kernel_name: str) -> Work:
 
 _TABLE: dict[Formula, tuple[str, ...]] = {
     partial(in_place, flops=1): (
+        "_c10d_functional::all_reduce",
+        "_c10d_functional::all_reduce_",
         "c10d::allreduce_",
         "c10d::allreduce_coalesced_",
         "c10d::reduce_",
@@ -195,7 +192,13 @@ _TABLE: dict[Formula, tuple[str, ...]] = {
         "symm_mem::one_shot_all_reduce",
         "symm_mem::two_shot_all_reduce_",
     ),
-    partial(in_place, flops=0): ("c10d::broadcast_", "nccl:broadcast"),
+    partial(in_place, flops=0): (
+        "_c10d_functional::broadcast",
+        "_c10d_functional::broadcast_",
+        "_c10d_functional::all_to_all_single",
+        "c10d::broadcast_",
+        "nccl:broadcast",
+    ),
     partial(out_of_place, flops=0): (
         "c10d::allgather_",
         "c10d::_allgather_base_",
@@ -209,12 +212,6 @@ _TABLE: dict[Formula, tuple[str, ...]] = {
         "c10d::reduce_scatter_",
         "c10d::_reduce_scatter_base_",
         "c10d::reduce_scatter_tensor_coalesced_",
-    ),
-    partial(functional, flops=1): ("_c10d_functional::all_reduce", "_c10d_functional::all_reduce_"),
-    partial(functional, flops=0): (
-        "_c10d_functional::broadcast",
-        "_c10d_functional::broadcast_",
-        "_c10d_functional::all_to_all_single",
     ),
     functional_gather: (
         "_c10d_functional::all_gather_into_tensor",
