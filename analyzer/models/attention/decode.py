@@ -32,6 +32,7 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
+from ..frame.gpu_physics import miss_ratio
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from . import kernels
@@ -126,7 +127,7 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     dims = problems.query_dim + problems.value_dim
     cache = problems.batch * problems.kv_heads * visible_keys(problems) * dims * problems.kv_bytes
     moved = cache + problems.batch * problems.heads * problems.queries * dims * operand_bytes(problems)
-    miss = kernels.miss_ratio(moved * problems.copies, fleet, values)
+    miss = miss_ratio(moved * problems.copies, fleet, values)
     dram = miss * (moved / kernels.dram_bytes_per_s(fleet, values) * 1e9 + values["ramp_us"] * kernels.US)
     kernel, memory = _kernel(problems, fleet, values), _Memory(cache, dram, miss)
     clock = fleet.clock_hz / 1e9

@@ -33,7 +33,7 @@ from ....specs.generations import (
     matrix_energy,
 )
 from ....specs.gpu import Rate
-from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, slow_down
+from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, miss_ratio, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from .kernels import (
@@ -48,7 +48,6 @@ from .kernels import (
     gpu_class,
     is_trtllm,
     lift,
-    miss_ratio,
     speed_ratio,
 )
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
