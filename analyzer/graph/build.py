@@ -1,7 +1,5 @@
 """From a trace to its graph."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -125,25 +123,21 @@ def _join_nodes(trace: Trace, places: Places, cost_ns: Floats) -> Nodes:
     lane = np.concatenate((host.lane, gpu.lane + len(host.threads))).astype(np.int32)
     launched = np.where(places.launch_node == MISSING, NEVER_LAUNCHED_NS, places.launched_ns)
     member = locate_iterations(host_steps(trace.iterations), np.concatenate((host.start_ns, launched)).astype(np.int64))
+    # The host's own time before each node; a lane's first counts from the start of capture.
+    before = np.append(0.0, host.end_ns[:-1])[: len(host.row)]
+    is_first = np.append(True, host.lane[1:] != host.lane[:-1])[: len(host.row)]
     return Nodes(
         kind=np.concatenate((host.kind, gpu.kind)),
         row=np.concatenate((host.row, gpu.row)),
         lane=lane,
         start_ns=start,
         end_ns=end,
-        lag_ns=np.concatenate((_host_lags(host), np.zeros(len(gpu.row)))),
+        lag_ns=np.concatenate((host.start_ns - np.where(is_first, 0.0, before), np.zeros(len(gpu.row)))),
         cost_ns=np.concatenate((cost_ns, gpu.end_ns - gpu.start_ns)),
         gap_term=np.concatenate((np.zeros(len(host.row), dtype=np.int8), gpu.gap_terms())),
         release_ns=np.concatenate((np.full(len(host.row), NEVER_NS), gpu.release_ns)),
         iteration=member,
     )
-
-
-def _host_lags(host: HostNodes) -> Floats:
-    """Return the host's own time before each node; a lane's first counts from the start of capture."""
-    before = np.append(0.0, host.end_ns[:-1])[: len(host.row)]
-    is_first = np.append(True, host.lane[1:] != host.lane[:-1])[: len(host.row)]
-    return host.start_ns - np.where(is_first, 0.0, before)
 
 
 def _join_edges(nodes: Nodes, parts: Parts) -> Edges:

@@ -1,7 +1,5 @@
 """The critical path: the chain of waits that ends with an iteration, and what its time goes to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The op graph as plain arrays: nodes on lanes, edges between lanes, and what replaying them needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 

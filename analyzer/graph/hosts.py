@@ -1,7 +1,5 @@
 """The host's side of the graph: which calls matter, on which logical thread, and what they cost by themselves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """How long launches, gaps, waits and returns take by themselves: a table by GPU generation, refined on each trace."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Where everything stands: the nodes of host and GPU numbered together, and how to look them up."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

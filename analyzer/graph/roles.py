@@ -1,7 +1,5 @@
 """What a CUDA, HIP or SYCL runtime call does to the timeline, by its name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from enum import IntEnum

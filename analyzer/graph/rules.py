@@ -1,7 +1,5 @@
 """The replay's rules on measured times: what held each node, how late it was, and the latencies that fit best."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,7 +70,10 @@ def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: Mask, latency_ns: Floa
     source_ns = np.where(edges.kind == EdgeKind.QUEUE, nodes.start_ns[edges.source], nodes.end_ns[edges.source])
     arrival = source_ns + latency_ns[edges.term]
     first = first_edges(edges, count)
-    order = _by_arrival(edges.target, arrival, np.diff(first))
+    # The edges by target, then arrival; they are sorted by target already.
+    order = np.arange(len(edges.target))
+    shared = np.flatnonzero(np.diff(first)[edges.target] > 1)
+    order[shared] = shared[np.lexsort((arrival[shared], edges.target[shared]))]
     for back in (1, 0):
         reached = np.flatnonzero(np.diff(first) > back)
         edge = order[first[reached + 1] - 1 - back]
@@ -84,14 +85,6 @@ def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: Mask, latency_ns: Floa
         is_clear=bound - second > _CLEAR_NS,
         lane_slack_ns=observed - lane_bound,
     )
-
-
-def _by_arrival(target: Rows, arrival: Floats, counts: Rows) -> Rows:
-    """Return the edges by target, then arrival; they are sorted by target, which `counts` of them have."""
-    order = np.arange(len(target))
-    shared = np.flatnonzero(counts[target] > 1)
-    order[shared] = shared[np.lexsort((arrival[shared], target[shared]))]
-    return order
 
 
 def _raise_bound(bound: Floats, binding: Rows, second: Floats, node: Rows, arrival: Floats, reason: Rows) -> None:

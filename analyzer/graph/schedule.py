@@ -1,7 +1,5 @@
 """An order in which lanes can be replayed stretch by stretch, each stretch in one vectorised step."""
 
-from __future__ import annotations
-
 from collections import deque
 from heapq import heappop, heappush
 from typing import Final

@@ -1,7 +1,5 @@
 """Looks up and accumulates in many sorted stretches of one array at once, however many there are."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 import numpy as np

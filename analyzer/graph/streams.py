@@ -1,7 +1,5 @@
 """The GPU's side of the graph: kernels, copies and fills, stream after stream."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Edges between streams, which event waits make, and edges to the host, which synchronisation makes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Synthetic host: gives a shape-only trace the timeline that a measured host would have needed."""
 
-from __future__ import annotations
-
 from .costs import HostCosts, host_names, load_host_costs
 from .timeline import synthesize_timeline
 

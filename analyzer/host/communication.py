@@ -1,7 +1,5 @@
 """On which stream each op runs, and which waits for another stream: collectives run beside the ops around them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,10 +104,7 @@ def _find_uses(trace: Trace, runs: Mask, is_wait: Mask, is_collective: Mask) -> 
     acts = np.flatnonzero(runs[op])
     follows = (storage[acts[1:]] == storage[acts[:-1]]) & (op[acts[1:]] != op[acts[:-1]]) & writes[acts[:-1]]
     return _Uses(
-        writer=op[before[is_same]],
-        reader=op[is_same],
-        maker=op[acts[:-1][follows]],
-        user=op[acts[1:][follows]],
+        writer=op[before[is_same]], reader=op[is_same], maker=op[acts[:-1][follows]], user=op[acts[1:][follows]]
     )
 
 

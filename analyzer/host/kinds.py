@@ -1,7 +1,5 @@
 """Of what kind the host's work in an iteration is, and how fast a host is at each kind: `HostTimes` has the kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -90,7 +88,10 @@ def kind_times_ns(trace: Trace, costs: HostCosts | None = None) -> dict[str, flo
     launches = count_launches(shapes, explained_ops(shapes), table)
     is_backward, is_optimizer = ops.phase == Phase.BACKWARD, ops.phase == Phase.OPTIMIZER
     is_forward = ~is_backward & ~is_optimizer
-    opening = _opening_ns(shapes, table, lead) * is_forward
+    # What of each lead is there because its op opens another module.
+    opens = places_of(shapes.ops) == LEAD_PLACES.index("opens")
+    plain = table.lead_ns.get(f"forward/{_PLAIN_PLACE}", table.lead_ns["forward"])
+    opening = np.where(opens, np.maximum(lead - plain, 0.0), 0.0) * is_forward
     made = np.minimum(table.op_cost_ns(_ALLOCATING) * _makes_tensors(shapes, launches), _MOST_ALLOCATION * own)
     parts = {
         "python": lead * is_forward - opening,
@@ -102,13 +103,6 @@ def kind_times_ns(trace: Trace, costs: HostCosts | None = None) -> dict[str, flo
         "launch": launches * table.launch_ns,
     }
     return {kind: float(np.sum(parts[kind])) for kind in KINDS}
-
-
-def _opening_ns(trace: Trace, costs: HostCosts, lead: Floats) -> Floats:
-    """Return what of each lead is there because its op opens another module."""
-    opens = places_of(trace.ops) == LEAD_PLACES.index("opens")
-    plain = costs.lead_ns.get(f"forward/{_PLAIN_PLACE}", costs.lead_ns["forward"])
-    return np.where(opens, np.maximum(lead - plain, 0.0), 0.0)
 
 
 def _makes_tensors(trace: Trace, launches: Rows) -> Floats:

@@ -1,7 +1,5 @@
 """How many kernels an op launches."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hosts by name: those that public recordings were made on, and processors by their clock and generation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -122,11 +120,7 @@ def load_anchor() -> HostAnchor:
     True
     """
     values = read_constants(ANCHOR)
-    return HostAnchor(
-        times=REFERENCE_HOST,
-        ops_ratio=values["ops_ratio"],
-        half_width=values["half_width"],
-    )
+    return HostAnchor(times=REFERENCE_HOST, ops_ratio=values["ops_ratio"], half_width=values["half_width"])
 
 
 def _of_processor(item: Processor) -> NamedHost:

@@ -1,7 +1,5 @@
 """What the CPU ops of a recording took on its host, without what they waited for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass

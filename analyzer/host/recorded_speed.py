@@ -1,7 +1,5 @@
 """How fast the host of a recording was: told by what its CPU ops took, never by how long its iteration was."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """The speed of the target's host: a ratio, the name of a host, or a file that tells one."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gives a trace without times the timeline of a host that launches its kernels: a pure function of the trace."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,22 +7,14 @@ import numpy as np
 
 from ...arrays import Floats, Mask, Rows, at_rows, group_rows
 from ...errors import InputError
+from ...formats.trace import tables
 from ...formats.trace.column import MAX_INTEGER, MISSING, build_table, columns, row_count
 from ...formats.trace.meta import HostTimes
-from ...formats.trace.tables import (
-    CallTable,
-    IterationTable,
-    KernelKind,
-    KernelTable,
-    OpTable,
-    Phase,
-    SyncKind,
-    SyncTable,
-    Trace,
-)
+from ...formats.trace.tables import Phase
+from ..recorded.compiled import CompiledOps, find_compiled, region_per_op
+from ..work import VARYING_FAMILIES, family_of
 from ..work.lookup import WorkLookup, explained_ops
 from .communication import STREAM, StreamPlan, plan_streams
-from .compiled import OpHostTimes, with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
 from .named import load_anchor, usual_mix
@@ -67,13 +57,13 @@ class _Waits:
 
 
 def synthesize_timeline(
-    trace: Trace,
+    trace: tables.Trace,
     costs: HostCosts,
     script_speed: float = 1.0,
     *,
     is_compiled: bool = False,
     lookup: WorkLookup | None = None,
-) -> Trace:
+) -> tables.Trace:
     """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
 
     Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
@@ -110,7 +100,7 @@ def synthesize_timeline(
     calls = _lay_out_calls(costs, launches, reads, start + before, between)
     streams = plan_streams(trace, launches)
     calls, waits = _with_waits(calls, streams, start)
-    thread = np.where(trace.ops.phase == Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
+    thread = np.where(trace.ops.phase == tables.Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
     length_ns = float(passed[-1]) if len(passed) else 0.0
     return _assemble(trace, _timed_ops(trace.ops, start, end, thread), calls, streams, waits, length_ns)
 
@@ -160,15 +150,19 @@ def _with_waits(calls: _Calls, streams: StreamPlan, op_start_ns: Floats) -> tupl
     )
 
 
-def _assemble(trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, waits: _Waits, length_ns: float) -> Trace:
+def _assemble(
+    trace: tables.Trace, ops: tables.OpTable, calls: _Calls, streams: StreamPlan, waits: _Waits, length_ns: float
+) -> tables.Trace:
     """Return the trace with its calls, and a kernel per launch that is named after its op or, for copies, after one."""
     launched = np.flatnonzero((calls.kind == _LAUNCH) | (calls.kind == _COPY))
     is_copy, op = calls.kind[launched] == _COPY, calls.op[launched]
     kernels = build_table(
-        KernelTable,
+        tables.KernelTable,
         len(launched),
         name=np.where(is_copy, len(trace.strings) + len(_CALL_NAMES), trace.ops.name[op]),
-        kind=np.where(is_copy, KernelKind.MEMCPY, np.where(streams.is_collective[op], KernelKind.COLLECTIVE, 0)),
+        kind=np.where(
+            is_copy, tables.KernelKind.MEMCPY, np.where(streams.is_collective[op], tables.KernelKind.COLLECTIVE, 0)
+        ),
         stream=np.where(is_copy, STREAM, streams.stream[op]),
         start_ns=np.rint(calls.end_ns[launched]),
         duration_ns=np.zeros(len(launched)),
@@ -177,7 +171,7 @@ def _assemble(trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, wa
     )
     start, end = np.rint(calls.start_ns), np.rint(calls.end_ns)
     call_table = build_table(
-        CallTable,
+        tables.CallTable,
         len(calls.kind),
         name=len(trace.strings) + calls.kind,
         thread=ops.thread[calls.op],
@@ -187,9 +181,9 @@ def _assemble(trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, wa
     )
     at_ns = start[waits.call]
     syncs = build_table(
-        SyncTable,
+        tables.SyncTable,
         len(waits.call),
-        kind=np.full(len(waits.call), SyncKind.STREAM_WAIT_EVENT),
+        kind=np.full(len(waits.call), tables.SyncKind.STREAM_WAIT_EVENT),
         call=waits.call,
         start_ns=at_ns,
         duration_ns=np.zeros(len(at_ns)),
@@ -199,7 +193,7 @@ def _assemble(trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, wa
     )
     last = int(np.ceil(length_ns))
     iterations = build_table(
-        IterationTable, 1, start_ns=[0], end_ns=[last], profiled=[True], cpu_start_ns=[0], cpu_end_ns=[last]
+        tables.IterationTable, 1, start_ns=[0], end_ns=[last], profiled=[True], cpu_start_ns=[0], cpu_end_ns=[last]
     )
     strings = (*trace.strings, *_CALL_NAMES, _COPY_NAME)
     return replace(
@@ -207,16 +201,16 @@ def _assemble(trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, wa
     )
 
 
-def _timed_ops(ops: OpTable, start_ns: Floats, end_ns: Floats, thread: Rows) -> OpTable:
+def _timed_ops(ops: tables.OpTable, start_ns: Floats, end_ns: Floats, thread: Rows) -> tables.OpTable:
     """Round instants, not durations, so that what nests stays nested."""
     start, end = np.rint(start_ns), np.rint(end_ns)
     kept = {spec.name: getattr(ops, spec.name) for spec in columns(ops)}
     return build_table(
-        OpTable, row_count(ops), **(kept | {"start_ns": start, "duration_ns": end - start, "thread": thread})
+        tables.OpTable, row_count(ops), **(kept | {"start_ns": start, "duration_ns": end - start, "thread": thread})
     )
 
 
-def _nesting(ops: OpTable) -> tuple[Rows, Rows]:
+def _nesting(ops: tables.OpTable) -> tuple[Rows, Rows]:
     """Return per op the last row inside it (itself without children) and the outermost op around it."""
     parents = ops.parent.tolist()
     last, root = list(range(len(parents))), list(range(len(parents)))
@@ -231,7 +225,7 @@ def _nesting(ops: OpTable) -> tuple[Rows, Rows]:
     return np.array(last, dtype=np.int64), np.array(root, dtype=np.int64)
 
 
-def own_times_of(trace: Trace, costs: HostCosts) -> Floats:
+def own_times_of(trace: tables.Trace, costs: HostCosts) -> Floats:
     """Return each op's own time without its children's, whose cost its listed time includes."""
     ops = trace.ops
     names, position = np.unique(ops.name, return_inverse=True)
@@ -242,7 +236,7 @@ def own_times_of(trace: Trace, costs: HostCosts) -> Floats:
     return np.maximum(whole - children, np.where(children > 0, whole * _PARENT_SHARE, whole)).astype(np.float64)
 
 
-def leads_of(trace: Trace, costs: HostCosts) -> Floats:
+def leads_of(trace: tables.Trace, costs: HostCosts) -> Floats:
     """Return the host time before each op, were it outermost."""
     ops = trace.ops
     outer = np.flatnonzero(ops.parent < 0)
@@ -258,20 +252,20 @@ def leads_of(trace: Trace, costs: HostCosts) -> Floats:
     return np.array(values, dtype=np.float64)[group]
 
 
-def places_of(ops: OpTable) -> Rows:
+def places_of(ops: tables.OpTable) -> Rows:
     """Say per op whether it opens another module than the outermost op before it, in backward another node."""
     outer = np.flatnonzero(ops.parent < 0)
     place = np.full(row_count(ops), _ANY, dtype=np.int64)
     for is_backward, column in ((False, ops.module), (True, ops.sequence)):
-        chosen = (ops.phase[outer] == Phase.BACKWARD) == is_backward
-        optimizer = ops.phase[outer] == Phase.OPTIMIZER
+        chosen = (ops.phase[outer] == tables.Phase.BACKWARD) == is_backward
+        optimizer = ops.phase[outer] == tables.Phase.OPTIMIZER
         if np.any(column[outer][chosen] >= 0):
             opens = np.diff(column[outer], prepend=MISSING - 1) != 0
             place[outer] = np.where(chosen & ~optimizer, np.where(opens, _OPENS, _INSIDE), place[outer])
     return place
 
 
-def _host_reads(trace: Trace) -> Mask:
+def _host_reads(trace: tables.Trace) -> Mask:
     """Mark the innermost ops that copy a result to the host and wait for it."""
     ops = trace.ops
     is_sync = np.array([name.split(".")[0] in SYNCING_OPS for name in trace.strings], dtype=bool)
@@ -281,7 +275,7 @@ def _host_reads(trace: Trace) -> Mask:
     return reads
 
 
-def with_script_time(trace: Trace, lead_ns: Floats, script_speed: float) -> Floats:
+def with_script_time(trace: tables.Trace, lead_ns: Floats, script_speed: float) -> Floats:
     """Return the host time before each op: the usual one, or the script's own where that is longer.
 
     `script_speed` says how fast the target's Python is relative to that of the host that recorded. The usual lead holds
@@ -306,3 +300,53 @@ def script_speed_of(host: HostTimes) -> float:
         return 1.0
     reference_ns = anchor.times.python_ns * usual_mix(anchor.ops_ratio)["python"]
     return float(np.clip(host.python_ns / reference_ns, *_SPEEDS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpHostTimes:
+    """Hold host times of n ops."""
+
+    lead_ns: Floats
+    """Before each."""
+    own_ns: Floats
+    """In each, without its launch calls and what runs inside."""
+
+
+def with_compiled_costs(
+    trace: tables.Trace, costs: HostCosts, launches: Rows, eager: OpHostTimes, *, is_everywhere: bool = False
+) -> OpHostTimes:
+    """Return host times with those of compiled ops in place of their `eager` ones; other ops keep theirs.
+
+    Generated kernels cost the same whatever they compute. Products, convolutions and attention are called as torch
+    has them, by the compiler's code instead of modules and autograd; views are none of the host's business any more.
+    Accumulated gradients that a region's row encloses are eager ops. Everywhere: each phase but the optimizer's is one
+    region more, of whose Python what stands before its first op is left.
+    """
+    compiled = find_compiled(trace)
+    if not (is_everywhere or compiled.is_region.any()):
+        return eager
+    region = region_per_op(trace, compiled, is_everywhere=is_everywhere)
+    inside = (region >= 0) & ~compiled.is_region
+    is_varying = np.array([family_of(name) in VARYING_FAMILIES for name in trace.strings], dtype=bool)
+    generated = inside & ~is_varying[trace.ops.name] if len(inside) else inside
+    generated_ns = launches * max(costs.compiled_kernel_ns - costs.launch_ns, 0.0)
+    call_ns = np.where(compiled.is_backward, costs.compiled_backward_ns, costs.compiled_call_ns)
+    own = np.where(compiled.is_region, call_ns, np.where(generated, generated_ns, eager.own_ns))
+    lead = eager.lead_ns.copy()
+    around = np.flatnonzero(inside & (compiled.region < 0) & (trace.ops.parent < 0))
+    entries = around[np.unique(region[around], return_index=True)[1]]
+    entered = lead[entries] + np.where(
+        trace.ops.phase[entries] == Phase.BACKWARD, costs.compiled_backward_ns, costs.compiled_call_ns
+    )
+    lead[around] = 0.0
+    lead[entries] = entered
+    for row in _accumulated(trace, compiled, inside):
+        name = trace.strings[trace.ops.name[row]]
+        lead[row] = costs.lead_cost_ns("", name, int(trace.ops.phase[row]), "any")
+    return OpHostTimes(lead_ns=lead, own_ns=own.astype(np.float64))
+
+
+def _accumulated(trace: tables.Trace, compiled: CompiledOps, inside: Mask) -> list[int]:
+    """Return the ops that a region's row encloses, but which are not compiled."""
+    rows = np.flatnonzero(~inside & (trace.ops.parent >= 0) & ~compiled.is_region)
+    return [int(row) for row in rows[compiled.is_region[trace.ops.parent[rows]]]]

@@ -1,7 +1,5 @@
 """Attention measurements as problems of the attention models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +10,7 @@ from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from .attention_backward import TABLE as FORWARD
 from .attention_backward import load_forward
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/attention.parquet"
@@ -51,18 +49,15 @@ def _table(data: Path) -> MeasurementTable:
     return pick(table, ~table["suspect"].astype(bool))
 
 
-def _samples(table: dict[str, TableColumn], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
+def _samples(table: MeasurementTable, model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
     problems = _problems(table)
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     pairs = zip(table["phase"], (KERNEL_NAMES[code] for code in problems.kernel.tolist()), strict=True)
-    return Samples(
-        table=TABLE,
-        model=model,
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.array([f"attention {PHASE_NAMES[phase]} ({name})" for phase, name in pairs], dtype=object),
+    return samples_of(
+        table,
+        model,
+        problems,
+        catalog,
+        family=[f"attention {PHASE_NAMES[phase]} ({name})" for phase, name in pairs],
         dtype=_format_names(table),
         share=shape_share(*(table[name] for name in SIZES)),
     )

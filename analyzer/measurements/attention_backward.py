@@ -3,8 +3,6 @@
 Kernel times of the profiler, on operands that L2 does not hold.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Final
@@ -16,7 +14,7 @@ from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.attention_backward.problems import BackwardProblems
 from ..models.frame.problems import P, problem_columns
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/attention_backward.parquet"
@@ -70,18 +68,14 @@ def _table(data: Path, direction: str) -> MeasurementTable:
 
 
 def _samples(table: MeasurementTable, problems: P, model: str, catalog: Catalog | None) -> Samples[P]:
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     pairs = zip(table["direction"].tolist(), table["backend"].tolist(), strict=True)
     is_causal = (table["mask"] != NO_MASK).astype(np.int64)
-    return Samples(
-        table=TABLE,
-        model=model,
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.array([f"attention {direction} ({backend})" for direction, backend in pairs], dtype=object),
-        dtype=table["dtype"].astype(str).astype(object),
+    return samples_of(
+        table,
+        model,
+        problems,
+        catalog,
+        family=[f"attention {direction} ({backend})" for direction, backend in pairs],
         share=shape_share(*(table[name] for name in SIZES), is_causal),
     )
 

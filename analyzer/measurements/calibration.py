@@ -1,7 +1,5 @@
 """Sharpens the op models with a measurement table of the target, where that makes left-out measurements fit better."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import Rows
 from ...errors import InputError, parameter
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
@@ -93,7 +90,10 @@ def _check(path: Path, seen: Collection[str], wanted: Collection[str]) -> None:
 
 def _gather(library: Library, samples: Samples[Any], gpu: int) -> GpuMeasurements:
     """Return the measurements of one GPU, in a random order, at most `MOST_POINTS`."""
-    rows = np.flatnonzero((samples.gpu == gpu) & tells_of_kernels(samples))
+    # Which measurements are of kernels, not of the host around them.
+    floor = getattr(samples.problems, "host_floor_ns", np.zeros(len(samples.measured_ns)))
+    is_event = getattr(samples.problems, "is_event_timed", floor != 0) != 0
+    rows = np.flatnonzero((samples.gpu == gpu) & np.asarray(~is_event | (samples.measured_ns >= LEAST_EVENT_TIME_NS)))
     rows = np.random.default_rng(0).permutation(rows)[:MOST_POINTS]
     return GpuMeasurements(
         fitted=library.fitted[samples.model],
@@ -123,10 +123,3 @@ def _calibrate(so_far: CalibratedLibrary, gpu: str, found: Sequence[tuple[str, G
         corrections=(*so_far.corrections, *corrections),
         rates=so_far.rates if rates is None else (*so_far.rates, rates),
     )
-
-
-def tells_of_kernels(samples: Samples[Any]) -> Rows:
-    """Say which measurements are of kernels, not of the host around them."""
-    floor = getattr(samples.problems, "host_floor_ns", np.zeros(len(samples.measured_ns)))
-    is_event = getattr(samples.problems, "is_event_timed", floor != 0) != 0
-    return np.asarray(~is_event | (samples.measured_ns >= LEAST_EVENT_TIME_NS))

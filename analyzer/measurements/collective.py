@@ -8,30 +8,22 @@ is taken to send fp8, whatever the table says: it moves in half the time that it
 that stand under two GPUs with the same times to the last digit are counted once.
 
 Clusters whose NICs nobody states (vidur's), and pairs of PCIe boards on bridges, are no usual node of their GPU: they
-are read by `load_clusters`, and train nothing. Nor does what passes through a host, but for its latency: how fast it
+train nothing. Nor does what passes through a host, but for its latency: how fast it
 forwards differs more between boxes than a few can tell (`HOST_EFFICIENCY`, `HOST_SHARING` of the model).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...arrays import Floats, Mask
-from ...specs.catalog import load_catalog
-from ...specs.fabric import usual_node
-from ...specs.fleet import Fleet, build_fleet, take_gpus
-from ...specs.gpu import Catalog, SourceNote
-from ...specs.match import find_gpu
-from ...specs.nodes import Node
+from ...arrays import Mask
+from ...specs.fleet import build_fleet
+from ...specs.gpu import Catalog
 from ..models.collective.problems import CollectiveProblems, least_work, problems_of_dims
-from ..models.frame.problems import take_problems
 from ..work.communication import CollectiveDims, CollectiveKind, Implementation
-from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share, take_samples
+from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share, take_samples
 from .table_columns import check_known
 
 TABLE: Final = "ops/collective.parquet"
@@ -68,117 +60,13 @@ UNSTATED_NICS: Final = ("vidur/a100_dgx", "vidur/h100_dgx")
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[CollectiveProblems]]:
     """Return what was measured on usual machines of their GPUs, a few rows per size where a profiler has hundreds."""
-    return [
-        take_samples(item, np.flatnonzero(_is_usual(table) & ~_shares_host(item)))
-        for item, table in (_samples(*found, catalog) for found in _tables(data))
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClusterSamples:
-    """Hold measurements of one cluster, whose machines are described by hand or not at all."""
-
-    name: str
-    problems: CollectiveProblems
-    measured_ns: Floats
-    fleet: Fleet
-    """The one GPU in its machine, as far as that is stated."""
-    is_profiled: Mask
-
-
-def load_clusters(data: Path, catalog: Catalog | None = None) -> list[ClusterSamples]:
-    """Return what was measured on each cluster between machines, and on pairs of bridged boards, all rows."""
     found = []
-    for table, name in _tables(data):
-        samples, known = _samples(table, name, catalog)
-        source = _sources(known)
-        for cluster in CLUSTERS:
-            rows = np.flatnonzero(
-                np.char.startswith(source, cluster.source) & (known["gpu"].astype(str) == cluster.gpu)
-            )
-            if len(rows):
-                gpu = find_gpu(catalog or load_catalog(), cluster.gpu)
-                usual = usual_node(gpu)
-                node = usual if not cluster.link else _described(cluster, usual)
-                if cluster.nic_bytes_per_s:
-                    node = replace(node, nic=cluster.nic, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
-                problems = take_problems(samples.problems, rows)
-                spans = problems.ranks > problems.run
-                found.append(
-                    ClusterSamples(
-                        name=cluster.name,
-                        problems=replace(problems, stride=np.where(spans, float(node.gpu_count), 1.0)),
-                        measured_ns=samples.measured_ns[rows],
-                        fleet=take_gpus(build_fleet([gpu], [node]), np.zeros(1, dtype=np.int64)),
-                        is_profiled=_is_profiled(known)[rows],
-                    )
-                )
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCluster:
-    """Describe where a source was measured."""
-
-    name: str
-    source: str
-    gpu: str
-    gpu_count: int = USUAL_NODE
-    link: str = ""
-    """Empty: the usual machine's."""
-    link_bytes_per_s: float = 0.0
-    domain_gpu_count: int = 0
-    nic_bytes_per_s: float = 0.0
-    """Of each GPU; 0: the usual machine's, whether or not it is so."""
-    nic: str = ""
-    """Its name, with how many there are."""
-
-
-CLUSTERS: Final = (
-    MeasuredCluster(
-        name="Snellius",
-        source="odissei-benchmarks/nccl-tests",
-        gpu="H100 SXM5 80GB",
-        gpu_count=4,
-        link="NVLink4",
-        link_bytes_per_s=900e9,
-        domain_gpu_count=4,
-        nic_bytes_per_s=25e9,
-        nic="4x IB 200",
-    ),
-    MeasuredCluster(name="xxrjun", source="xxrjun/nccl-tests-cluster", gpu="H100 SXM5 80GB"),
-    MeasuredCluster(
-        name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"
-    ),
-    MeasuredCluster(name="vidur H100", source="vidur/h100_dgx", gpu="H100 SXM5 80GB"),
-    MeasuredCluster(
-        name="A100 PCIe pairs",
-        source="vidur/a100_pairwise_nvlink",
-        gpu="A100 PCIe 80GB",
-        gpu_count=4,
-        link="NVLink3 bridge pairs",
-        link_bytes_per_s=600e9,
-        domain_gpu_count=2,
-    ),
-    MeasuredCluster(
-        name="H100 PCIe pairs",
-        source="vidur/h100_pairwise_nvlink",
-        gpu="H100 PCIe 80GB",
-        gpu_count=4,
-        link="NVLink4 bridge pairs",
-        link_bytes_per_s=600e9,
-        domain_gpu_count=2,
-    ),
-)
-"""Snellius: four GPUs on links among themselves and InfiniBand at 200 Gbit/s for each, as its topology is known in
-public; the table names neither ports nor rate, so that these are an assumption, which was not fitted. vidur's A100s:
-four NICs for eight GPUs, as of AWS p4de, is a guess from its own rows: eight ranks there get no more than four."""
-
-
-def _tables(data: Path) -> Iterable[tuple[MeasurementTable, str]]:
     for name in (TABLE, DISTRIBUTED):
         if (data / name).exists():
-            yield _clean(read_table(data / name, may_lack=("dtype", "impl", *MORE_COLUMNS))), name
+            table = _clean(read_table(data / name, may_lack=("dtype", "impl", *MORE_COLUMNS)))
+            samples = _samples(table, catalog)
+            found.append(take_samples(samples, np.flatnonzero(_is_usual(table) & ~_shares_host(samples))))
+    return found
 
 
 def _clean(table: MeasurementTable) -> MeasurementTable:
@@ -212,35 +100,30 @@ def _repeats(table: MeasurementTable) -> Mask:
     return result
 
 
-def _samples(
-    table: MeasurementTable, name: str, catalog: Catalog | None
-) -> tuple[Samples[CollectiveProblems], MeasurementTable]:
-    gpus, gpu = gpus_of(table["gpu"], catalog)
+def _samples(table: MeasurementTable, catalog: Catalog | None) -> Samples[CollectiveProblems]:
     columns = [
         table[column].astype(str).tolist() if column in ("dtype", "impl") else table[column].tolist()
         for column in ("collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl")
     ]
     hidden, top_k, tokens = (
-        table[column].astype(np.float64) if column in table else np.full(len(gpu), np.nan)
+        table[column].astype(np.float64) if column in table else np.full(len(table["gpu"]), np.nan)
         for column in ("hidden", "top_k", "tokens")
     )
     rows = zip(*columns, (tokens * hidden).tolist(), top_k.tolist(), strict=True)
     problems = problems_of_dims([_dims(_Row(*row)) for row in rows])
     family = [f"{KINDS[item].name.lower()} ({impl})" for item, impl in zip(columns[0], columns[5], strict=True)]
     sizes = (problems.kind, problems.message_bytes, problems.ranks, problems.run, problems.implementation)
-    samples = Samples(
-        table=name,
-        model="collective",
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.array(family, dtype=object),
-        dtype=table["dtype"].astype(str).astype(object),
-        share=shape_share(*(np.asarray(column).astype(np.int64) for column in sizes)),
+    return replace(
+        samples_of(
+            table,
+            "collective",
+            problems,
+            catalog,
+            family=family,
+            share=shape_share(*(np.asarray(column).astype(np.int64) for column in sizes)),
+        ),
         work=least_work(problems),
     )
-    return samples, table
 
 
 class _Row(NamedTuple):
@@ -284,16 +167,12 @@ def _sources(table: MeasurementTable) -> Any:
     return table["source"].astype(str) if "source" in table else np.full(len(table["gpu"]), "")
 
 
-def _is_profiled(table: MeasurementTable) -> Mask:
-    return np.asarray(np.char.find(table["timing"].astype(str), "profiler") >= 0)
-
-
 def _is_usual(table: MeasurementTable) -> Mask:
     """Say which rows are of usual machines, and thin out those of profilers."""
     source, size = _sources(table), table["bytes"].astype(np.float64)
     crosses = table["n_gpus"].astype(np.int64) > table["devices_per_node"].astype(np.int64)
     keep = ~np.isin(source, UNLIKE_NODES) & ~(np.isin(source, UNSTATED_NICS) & crosses)
-    profiled = _is_profiled(table)
+    profiled = np.asarray(np.char.find(table["timing"].astype(str), "profiler") >= 0)
     drawn = shape_share(table["bytes"].astype(np.int64), table["n_gpus"].astype(np.int64))
     return np.asarray(keep & ~(profiled & ((size < PROFILED_BYTES) | (drawn > PROFILED_SHARE))))
 
@@ -303,15 +182,3 @@ def _shares_host(samples: Samples[CollectiveProblems]) -> Mask:
     p = samples.problems
     is_hosted = (build_fleet(samples.gpus).fabric.domain_gpu_count <= 1.0)[samples.gpu]
     return np.asarray(is_hosted & (p.message_bytes >= HOST_BYTES))
-
-
-def _described(cluster: MeasuredCluster, usual: Node) -> Node:
-    return replace(
-        usual,
-        name=cluster.name,
-        gpu_count=cluster.gpu_count,
-        link=cluster.link,
-        link_bandwidth_bytes_per_s=cluster.link_bytes_per_s,
-        domain_gpu_count=cluster.domain_gpu_count,
-        source=SourceNote(source="measured tables", verified=False),
-    )

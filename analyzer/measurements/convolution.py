@@ -14,8 +14,6 @@ work. TensorRT's rows are kept, as a library of its own: fused with bias and act
 summed in half precision, which the table does not tell apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,7 +24,7 @@ from ...arrays import Floats, Mask
 from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, least_work, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/convolution.parquet"
@@ -56,20 +54,16 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Con
 def _load_forward(data: Path, catalog: Catalog | None) -> Samples[ConvolutionProblems]:
     table = read_table(data / TABLE)
     table = pick(table, ~table["suspect"].astype(bool))
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     check_known(table.path, "dtype", table["dtype"], RATES)
     dtype = table["dtype"].astype(str)
     timing = np.where(table["timing"].astype(str) == "event_min5", ConvolutionTiming.CALL, ConvolutionTiming.KERNELS)
     dims = [_dims(row) for row in zip(*(table[name].tolist() for name in SIZES), strict=True)]
-    return Samples(
-        table=TABLE,
-        model="convolution",
-        problems=replace(problems_of_dims(dims, [RATES[name] for name in dtype.tolist()]), timing=timing),
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.full(len(gpu), "convolution", dtype=object),
-        dtype=dtype.astype(object),
+    return samples_of(
+        table,
+        "convolution",
+        replace(problems_of_dims(dims, [RATES[name] for name in dtype.tolist()]), timing=timing),
+        catalog,
+        family="convolution",
         share=shape_share(*(table[name] for name in SIZES)),
     )
 
@@ -88,20 +82,11 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
     cells = [table[name].astype(str) for name in ("gpu", "source", "direction", "dtype")]
     rows = _draw(family, cells, share, table["source"] == "alibaba_tinynas")
     table, family, share = pick(table, rows), family[rows], share[rows]
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     dims = [_general_dims(row) for row in _records(table)]
     problems = problems_of_dims(dims, [RATES[name] for name in table["dtype"].tolist()])
     problems = replace(problems, timing=np.array([TIMINGS.get(name, 0) for name in table["source"].tolist()]))
-    return Samples(
-        table=GENERAL_TABLE,
-        model="convolution",
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=family,
-        dtype=table["dtype"],
-        share=share,
+    return replace(
+        samples_of(table, "convolution", problems, catalog, family=family, dtype=table["dtype"], share=share),
         work=least_work(problems),
     )
 

@@ -1,7 +1,5 @@
 """What measurements of a GPU taught an op model, as a plain record."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..models.frame.parameters import GpuFactors

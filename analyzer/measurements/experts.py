@@ -1,8 +1,7 @@
 """Layers of experts, measured whole: `ops/moe.parquet`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from ..models.experts.problems import FORMAT_BYTES, ExpertsProblems, least_work,
 from ..models.experts.routing import rank_load
 from ..models.frame.problems import rate_codes
 from ..work.work import ExpertsFormat
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/moe.parquet"
 SIZES: Final = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
@@ -69,17 +68,8 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Exp
     gpus, gpu = gpus_of(table["gpu"], catalog)
     problems = problems_of_rows(table, has_generated(build_fleet(gpus))[gpu])
     return [
-        Samples(
-            table=TABLE,
-            model="experts",
-            problems=problems,
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.full(len(gpu), "experts", dtype=object),
-            dtype=table["dtype"].astype(str).astype(object),
-            share=share,
-            work=least_work(problems),
+        replace(
+            samples_of(table, "experts", problems, catalog, family="experts", share=share), work=least_work(problems)
         )
     ]
 

@@ -5,8 +5,6 @@ dtype, without edges. What the shapes do not say is derived from the order of no
 lies in memory permuted are those of the latest node whose output had its shape.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

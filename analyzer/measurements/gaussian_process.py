@@ -1,7 +1,5 @@
 """Sharpen a model with a few measurements of the target: a Gaussian process on its log residuals."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -6,8 +6,6 @@ decode on Hopper with an FP8 cache casts the whole pool first (ten bytes moved p
 head alone takes another kernel of Triton, without products of matrices.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +17,7 @@ from ..models.frame.problems import RATES
 from ..models.latent_attention.problems import LatentAttentionProblems
 from ..models.matmul.problems import MatmulKernel, MatmulProblems
 from ..work.work import LatentKernel
-from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/context_mla.parquet"
@@ -74,14 +72,13 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
     table = read_table(path, ("gpu", "num_tokens", "num_heads", "bmm_dtype", "latency_us"))
     is_long = table["num_tokens"].astype(np.float64) * table["num_heads"] >= LEAST_PRODUCT_ROWS
     table = pick(table, (table["bmm_dtype"].astype(str) == "bfloat16") & is_long)
-    gpus, gpu = gpus_of(table["gpu"], catalog)
-    count = len(gpu)
+    count = len(table["gpu"])
     two = np.full(count, 2.0)
     return [
-        Samples(
-            table=PRODUCTS_TABLE,
-            model="matmul",
-            problems=MatmulProblems(
+        samples_of(
+            table,
+            "matmul",
+            MatmulProblems(
                 batch=table["num_heads"].astype(np.float64),
                 m=table["num_tokens"].astype(np.float64),
                 n=np.full(count, 512.0),
@@ -95,11 +92,9 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
                 copies=np.ones(count),
                 distinct=np.ones(count),
             ),
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.full(count, "latent attention, absorbed products", dtype=object),
-            dtype=np.full(count, "bf16", dtype=object),
+            catalog,
+            family="latent attention, absorbed products",
+            dtype="bf16",
             share=shape_share(table["num_heads"], table["num_tokens"]),
         )
     ]
@@ -111,22 +106,16 @@ def _samples(data: Path, name: str, catalog: Catalog | None, *, is_decode: bool)
     table = pick(
         table, _is_read(table, is_decode=is_decode) & (shape_share(*(table[key] for key in SIZES)) < KEPT_SHARE)
     )
-    gpus, gpu = gpus_of(table["gpu"], catalog)
-    count = len(gpu)
     phase = "decode" if is_decode else "prefill"
     problems = _problems(table, is_decode=is_decode)
     names = [f"latent attention {phase} ({LatentKernel(code).name.lower()})" for code in problems.kernel.tolist()]
-    return Samples(
-        table=name,
-        model="latent_attention",
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.array(names, dtype=object),
-        dtype=np.array([f"bf16, {kind} cache" for kind in table["kv_cache_dtype"]], dtype=object)
-        if count
-        else np.zeros(0, dtype=object),
+    return samples_of(
+        table,
+        "latent_attention",
+        problems,
+        catalog,
+        family=names,
+        dtype=[f"bf16, {kind} cache" for kind in table["kv_cache_dtype"]],
         share=shape_share(*(table[key] for key in SIZES)),
     )
 

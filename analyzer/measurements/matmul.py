@@ -1,7 +1,5 @@
 """Matrix products of every format but fp32, measured alone: `ops/matmul.parquet` for the models of matrix units."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from ...arrays import Floats
 from ...specs.gpu import Catalog
 from ..models.frame.problems import rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
-from .samples import Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import Samples, TableColumn, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 MORE_TABLE: Final = "ops/matmul_more.parquet"
@@ -103,18 +101,14 @@ def load_more_samples(data: Path, catalog: Catalog | None = None) -> list[Sample
     sources = [SOURCES[name] for name in table["source"].astype(str).tolist()]
     is_turned = np.array([item.is_column_major for item in sources])
     table["m"], table["n"] = np.where(is_turned, table["n"], table["m"]), np.where(is_turned, table["m"], table["n"])
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     copies = np.array([item.copies for item in sources], dtype=np.float64)
     return [
-        Samples(
-            table=MORE_TABLE,
-            model="matmul",
-            problems=replace(problems_of_rows(table), copies=copies),
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.array([item.family for item in sources], dtype=object),
-            dtype=table["dtype"].astype(str).astype(object),
+        samples_of(
+            table,
+            "matmul",
+            replace(problems_of_rows(table), copies=copies),
+            catalog,
+            family=[item.family for item in sources],
             share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
         )
     ]
@@ -146,18 +140,14 @@ def load_tuned_samples(
         return []
     table = read_table(path, ("gpu", "batch", "m", "n", "k", "dtype", "latency_us", "source"))
     table = pick(table, np.isin(table["dtype"].astype(str), formats) & (table["source"].astype(str) == TUNED_SOURCE))
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     problems = problems_of_rows(table, TUNED_FORMATS)
     return [
-        Samples(
-            table=MORE_TABLE,
-            model="matmul_quantized",
-            problems=replace(problems, quantized=np.zeros_like(problems.quantized)),
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.full(len(gpu), SOURCES[TUNED_SOURCE].family, dtype=object),
-            dtype=table["dtype"].astype(str).astype(object),
+        samples_of(
+            table,
+            "matmul_quantized",
+            replace(problems, quantized=np.zeros_like(problems.quantized)),
+            catalog,
+            family=SOURCES[TUNED_SOURCE].family,
             share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
         )
     ]
@@ -168,16 +158,12 @@ def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | 
     table = read_table(data / TABLE, COLUMNS)
     is_known = np.isin(table["dtype"].astype(str), formats)
     table = pick(table, is_known & ~table["suspect"].astype(bool))
-    gpus, gpu = gpus_of(table["gpu"], catalog)
-    return Samples(
-        table=TABLE,
-        model=model,
-        problems=problems_of_rows(table),
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.full(len(gpu), "matmul", dtype=object),
-        dtype=table["dtype"].astype(str).astype(object),
+    return samples_of(
+        table,
+        model,
+        problems_of_rows(table),
+        catalog,
+        family="matmul",
         share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
     )
 

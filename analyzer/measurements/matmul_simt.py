@@ -1,7 +1,5 @@
 """Fp32 matrix products measured alone: NeuSight's rows of `ops/matmul.parquet` as problems of the SIMT model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,7 +10,7 @@ from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES
 from ..models.matmul_simt.problems import MatmulSimtProblems
-from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 COLUMNS: Final = ("gpu", "op", "batch", "m", "n", "k", "dtype", "latency_us", "suspect", "timing", "kernel")
@@ -37,13 +35,12 @@ def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples
     is_linear = table["op"].astype(str) == "linear"
     is_rearranged = is_linear & (np.char.find(table["kernel"].astype(str), REARRANGED) >= 0)
     batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     is_event = table["timing"].astype(str) == "event_min5"
     host_ratio = np.where(is_linear, LINEAR_HOST_RATIO, 1.0)
-    samples = Samples(
-        table=TABLE,
-        model="matmul_simt",
-        problems=MatmulSimtProblems(
+    samples = samples_of(
+        table,
+        "matmul_simt",
+        MatmulSimtProblems(
             batch=batch,
             m=m,
             n=n,
@@ -54,11 +51,8 @@ def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples
             host_floor_ns=np.where(is_event, np.nan, 0.0),
             host_ratio=host_ratio,
         ),
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.where(is_rearranged, "matmul (NT)", "matmul").astype(object),
-        dtype=table["dtype"].astype(str).astype(object),
+        catalog,
+        family=np.where(is_rearranged, "matmul (NT)", "matmul"),
         share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
     )
     return replace(samples, problems=replace(samples.problems, host_floor_ns=_host_floors(samples)))

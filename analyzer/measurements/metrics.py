@@ -1,7 +1,5 @@
 """How wrong predictions are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

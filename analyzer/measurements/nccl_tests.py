@@ -5,8 +5,6 @@ bandwidth (GB/s) and errors, out of place and in place. Comment lines (`#`) name
 Names of hosts are counted and not kept.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass

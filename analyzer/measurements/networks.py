@@ -3,8 +3,6 @@
 Times of single ops are those of launches between CUDA events, so that short ones read the host's floor.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,6 +63,11 @@ def _network(rows: list[TableRow], path: Path) -> FxNetwork:
 
 def _node(row: TableRow, path: Path) -> FxNode:
     where = f"{path}: node {row['name']!r}"
+    # The shapes of what is added to: each op names its kind first.
+    text = row["acc_ops"]
+    ops = _literal(text, where)
+    if not isinstance(ops, list | tuple) or not all(isinstance(item, list | tuple) and len(item) != 1 for item in ops):
+        raise InputError(f"{where}: {text[:60]!r} is no list of ops with shapes")
     return FxNode(
         name=str(row["name"]),
         kind=str(row["op"]),
@@ -73,16 +76,8 @@ def _node(row: TableRow, path: Path) -> FxNode:
         inputs=_shapes(_literal(row["input_shapes"], where), row["input_shapes"], where),
         output=_shapes([_literal(row["output_shape"], where)], row["output_shape"], where)[0],
         dtype=None if row["dtype"] is None else str(row["dtype"]).removeprefix("torch."),
-        accumulated=tuple(map(prod, _accumulated(row["acc_ops"], where))),
+        accumulated=tuple(map(prod, _shapes([item[1] for item in ops if item], text, where))),
     )
-
-
-def _accumulated(text: str, where: str) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of what is added to: each op names its kind first."""
-    ops = _literal(text, where)
-    if not isinstance(ops, list | tuple) or not all(isinstance(item, list | tuple) and len(item) != 1 for item in ops):
-        raise InputError(f"{where}: {text[:60]!r} is no list of ops with shapes")
-    return _shapes([item[1] for item in ops if item], text, where)
 
 
 def _shapes(values: Any, text: str, where: str) -> tuple[tuple[int, ...], ...]:

@@ -1,7 +1,5 @@
 """The measurement tables that can be scored, and who reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path

@@ -5,8 +5,6 @@ skipped there (`CUDNN_SKIP_INPUT`). Pascal's rows are cuDNN 6's, V100's cuDNN 7.
 the backward, which DeepBench's program of that time took of the data gradient alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +14,7 @@ import numpy as np
 from ...specs.gpu import Catalog, Rate
 from ..models.recurrent.problems import RecurrentProblems, problems_of_dims
 from ..work.work import Direction, RecurrentDims
-from .samples import Samples, gpus_of, pick, read_table, shape_share
+from .samples import Samples, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/recurrent.parquet"
@@ -29,12 +27,7 @@ DIRECTIONS: Final = {
     "backward_weights": Direction.WEIGHT_GRADIENT,
     "backward_both": Direction.BOTH_GRADIENTS,
 }
-RATES: Final = {
-    "fp32": Rate.MATRIX_FP32,
-    "tf32": Rate.MATRIX_TF32,
-    "fp16": Rate.MATRIX_FP16,
-    "bf16": Rate.MATRIX_BF16,
-}
+RATES: Final = {"fp32": Rate.MATRIX_FP32, "tf32": Rate.MATRIX_TF32, "fp16": Rate.MATRIX_FP16, "bf16": Rate.MATRIX_BF16}
 COLUMNS: Final = ("gpu", "op", "direction", *SIZES, "bidirectional", "input_product", "dtype", "timing", "latency_us")
 HOST_TIMING: Final = "host_mean"
 """What the names of a host's timings begin with."""
@@ -46,7 +39,6 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Rec
     table = pick(table, ~table["suspect"].astype(bool)) if "suspect" in table else table
     for name, known in (("op", GATES), ("direction", DIRECTIONS), ("dtype", RATES)):
         check_known(table.path, name, table[name], known)
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     names = ("op", "direction", *SIZES, "bidirectional")
     dims = [
         RecurrentDims(
@@ -71,15 +63,12 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Rec
     )
     gates, walk = problems.gates.astype(np.int64), problems.is_backward.astype(np.int64)
     return [
-        Samples(
-            table=TABLE,
-            model="recurrent",
-            problems=problems,
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.array([f"recurrent {name}" for name in table["op"].tolist()], dtype=object),
-            dtype=table["dtype"].astype(str).astype(object),
+        samples_of(
+            table,
+            "recurrent",
+            problems,
+            catalog,
+            family=[f"recurrent {name}" for name in table["op"].tolist()],
             share=shape_share(gates, walk, *(table[name] for name in SIZES)),
         )
     ]

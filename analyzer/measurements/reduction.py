@@ -1,7 +1,5 @@
 """Walks over rows measured alone: batch norm's kernels, norms by backend, and what `reduction_sequences` reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,10 +95,18 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Red
 
 def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Samples[ReductionProblems]:
     gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object), catalog)
-    problems = problems_of_launched(
-        [row.launched for row in rows],
-        [row.moved_since_bytes for row in rows],
-        [1e3 * row.host_floor_us for row in rows],
+
+    def column(name: str) -> Any:
+        return np.array([getattr(row.launched, name) for row in rows], dtype=np.float64)
+
+    names = ("rows", "elements", "flops", "walked_bytes", "streamed_bytes", "least_bytes", "launches")
+    problems = ReductionProblems(
+        kernel=column("kernel").astype(np.int64),
+        columns=column("columns"),
+        run=np.where(column("run") > 0, column("run"), column("columns")),
+        **{name: column(name) for name in names},
+        moved_since_bytes=np.array([row.moved_since_bytes for row in rows], dtype=np.float64),
+        host_floor_ns=np.array([1e3 * row.host_floor_us for row in rows], dtype=np.float64),
     )
     share = shape_share(problems.kernel, problems.rows, problems.columns, problems.run)
     return Samples(
@@ -113,31 +119,6 @@ def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Sample
         family=np.array([row.family for row in rows], dtype=object),
         dtype=np.array([row.dtype for row in rows], dtype=object),
         share=share if name == TABLE else SCARCE_SHARE * share,
-    )
-
-
-def problems_of_launched(
-    launched: Sequence[Launched], moved_since_bytes: Sequence[float], host_floor_ns: Sequence[float]
-) -> ReductionProblems:
-    """Return what was launched as problems."""
-
-    def column(name: str) -> Any:
-        return np.array([getattr(item, name) for item in launched], dtype=np.float64)
-
-    columns = column("columns")
-    return ReductionProblems(
-        kernel=np.array([item.kernel for item in launched], dtype=np.int64),
-        rows=column("rows"),
-        columns=columns,
-        run=np.where(column("run") > 0, column("run"), columns),
-        elements=column("elements"),
-        flops=column("flops"),
-        walked_bytes=column("walked_bytes"),
-        streamed_bytes=column("streamed_bytes"),
-        least_bytes=column("least_bytes"),
-        launches=column("launches"),
-        moved_since_bytes=np.array(moved_since_bytes, dtype=np.float64),
-        host_floor_ns=np.array(host_floor_ns, dtype=np.float64),
     )
 
 
@@ -165,9 +146,11 @@ def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
         is_forward, streamed, launches = item["direction"] == "forward", 0.0, 1
         if item["op"] in CHANNEL_KERNELS:
             kernel, tensors, floor = CHANNEL_KERNELS[item["op"]][is_last], TENSORS[item["op"]], 0.0
-        elif item["latency_us"] < LEAST_EVENT_US or (is_last and not _is_whole_last(item)):
+        elif item["latency_us"] < LEAST_EVENT_US:
             continue
         elif is_last:
+            if LAST_VERSION not in item["library"] or item["channels"] < LEAST_CHANNELS:
+                continue
             kernel = RowKernel.COLUMN_MOMENTS if is_forward else RowKernel.COLUMN_SUMS
             tensors, streamed, launches = (1.0, 2.0, 2) if is_forward else (2.0, 6.0, 3)
             floor = floors.get(item["direction"], 0.0)
@@ -175,8 +158,8 @@ def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
             kernel = RowKernel.BATCH_NORM if is_forward else RowKernel.BATCH_NORM_BACKWARD
             tensors, floor = 2.0 if is_forward else 3.0, floors.get(item["direction"], 0.0)
         tensor = item["elements"] * BYTES[item["dtype"]]
-        launched = Launched.of(
-            kernel,
+        launched = Launched(
+            kernel=kernel,
             rows=item["channels"],
             columns=item["elements"] // item["channels"],
             run=run,
@@ -194,10 +177,6 @@ def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
         )
 
 
-def _is_whole_last(item: Mapping[str, Any]) -> bool:
-    return LAST_VERSION in item["library"] and item["channels"] >= LEAST_CHANNELS
-
-
 def _is_hidden(item: Mapping[str, Any]) -> bool:
     return bool(item["elements"] < 1e5)
 
@@ -208,8 +187,8 @@ def _norms(table: MeasurementTable) -> Iterator[_Row]:
         tensor = item["rows"] * item["cols"] * BYTES[item["dtype"]]
         is_backward, backend = item["direction"] == "backward", item["backend"]
         has_columns = is_backward and backend != "cudnn"
-        launched = Launched.of(
-            ROW_KERNELS[backend, item["direction"]],
+        launched = Launched(
+            kernel=ROW_KERNELS[backend, item["direction"]],
             rows=item["rows"],
             columns=item["cols"],
             walked_bytes=(3.0 if is_backward else 2.0) * tensor,

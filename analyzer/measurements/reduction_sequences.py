@@ -6,8 +6,6 @@ by Inductor, its layer norm whose weights are as long as a row (they may stay in
 rotary embeddings, and Hugging Face's forms with casts that nobody recorded.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,40 +52,23 @@ class Launched:
     kernel: RowKernel
     rows: float
     columns: float
-    run: float
-    elements: float
-    flops: float
-    walked_bytes: float
-    streamed_bytes: float
-    least_bytes: float
-    launches: float
+    run: float = 0.0
+    """0: a row is one run."""
+    flops: float = 0.0
+    walked_bytes: float = 0.0
+    streamed_bytes: float = 0.0
+    launches: float = 1.0
 
-    @classmethod
-    def of(
-        cls,
-        kernel: RowKernel,
-        *,
-        rows: float,
-        columns: float,
-        walked_bytes: float = 0.0,
-        streamed_bytes: float = 0.0,
-        run: float = 0.0,
-        flops: float = 0.0,
-        launches: float = 1,
-    ) -> Launched:
-        """Return what is launched; by default a row is one run."""
-        return cls(
-            kernel=kernel,
-            rows=rows,
-            columns=columns,
-            run=run,
-            elements=rows if kernel in ONE_PER_ROW else rows * columns,
-            flops=flops,
-            walked_bytes=walked_bytes,
-            streamed_bytes=streamed_bytes,
-            least_bytes=min(walked_bytes, streamed_bytes) if walked_bytes and streamed_bytes else walked_bytes,
-            launches=launches,
-        )
+    @property
+    def elements(self) -> float:
+        """Return what instructions are counted for."""
+        return self.rows if self.kernel in ONE_PER_ROW else self.rows * self.columns
+
+    @property
+    def least_bytes(self) -> float:
+        """Return what the op must move."""
+        walked, streamed = self.walked_bytes, self.streamed_bytes
+        return min(walked, streamed) if walked and streamed else walked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,17 +127,22 @@ def liger_of(item: Mapping[str, Any]) -> Launched | None:
         return _picked_softmax(config["B"] * config["T"], size)
     if key == ("tvd", "torch", "forward"):
         tensor = 4.0 * config["B"] * config["T"] * size
-        return Launched.of(
-            RowKernel.REDUCE, rows=1, columns=tensor / 4.0, walked_bytes=tensor, streamed_bytes=7.0 * tensor, launches=4
+        return Launched(
+            kernel=RowKernel.REDUCE,
+            rows=1,
+            columns=tensor / 4.0,
+            walked_bytes=tensor,
+            streamed_bytes=7.0 * tensor,
+            launches=4,
         )
     if item["op"] not in ("layer_norm", "rms_norm"):
         return None
     tensor = (4.0 if "float32" in config["dtype"] else 2.0) * config["M"] * size
     if key[1:] == ("liger", "forward"):
-        return Launched.of(RowKernel.COMPILED_FORWARD, rows=config["M"], columns=size, walked_bytes=2.0 * tensor)
+        return Launched(kernel=RowKernel.COMPILED_FORWARD, rows=config["M"], columns=size, walked_bytes=2.0 * tensor)
     if key == ("layer_norm", "huggingface", "backward"):
-        return Launched.of(
-            RowKernel.ROW_BACKWARD,
+        return Launched(
+            kernel=RowKernel.ROW_BACKWARD,
             rows=config["M"],
             columns=size,
             walked_bytes=3.0 * tensor,
@@ -172,8 +158,8 @@ def _picked_softmax(rows: int, columns: int) -> Launched | None:
     if SHARED_ROW_BYTES < row_bytes < CACHED_ROW_BYTES:
         return None
     tensors = 2.0 if row_bytes <= SHARED_ROW_BYTES else 4.0
-    return Launched.of(
-        RowKernel.PICK,
+    return Launched(
+        kernel=RowKernel.PICK,
         rows=rows,
         columns=OLD_PICK_THREADS,
         walked_bytes=12.0 * rows,
@@ -188,15 +174,15 @@ def _call_of(item: Mapping[str, Any]) -> _Call:
 
 
 def _stream(call: _Call, tensors: float, launches: int) -> Launched:
-    return Launched.of(
-        RowKernel.STREAM, rows=1, columns=call.count, streamed_bytes=tensors * call.bytes, launches=launches
+    return Launched(
+        kernel=RowKernel.STREAM, rows=1, columns=call.count, streamed_bytes=tensors * call.bytes, launches=launches
     )
 
 
 def _by_count(call: _Call, kernel: RowKernel, walked: float, streamed: float, launches: int) -> Launched:
     """Return a reduction of everything, with elementwise passes around it; both in tensors of the first's size."""
-    return Launched.of(
-        kernel,
+    return Launched(
+        kernel=kernel,
         rows=1,
         columns=call.count,
         walked_bytes=walked * call.bytes,
@@ -207,13 +193,15 @@ def _by_count(call: _Call, kernel: RowKernel, walked: float, streamed: float, la
 
 def _reduced(call: _Call, kernel: RowKernel) -> Launched:
     columns = call.shape[int(call.init[0])]
-    return Launched.of(kernel, rows=call.count / columns, columns=columns, walked_bytes=call.bytes * (1 + 2 / columns))
+    return Launched(
+        kernel=kernel, rows=call.count / columns, columns=columns, walked_bytes=call.bytes * (1 + 2 / columns)
+    )
 
 
 def _scan(call: _Call, flips: int = 0) -> Launched:
     columns = call.shape[-1]
-    return Launched.of(
-        RowKernel.SCAN,
+    return Launched(
+        kernel=RowKernel.SCAN,
         rows=call.count / columns,
         columns=columns,
         walked_bytes=2.0 * call.bytes,
@@ -237,27 +225,35 @@ def _window(call: _Call, op: str) -> tuple[float, float]:
 
 def _pooled(call: _Call, op: str, kernel: RowKernel, index_bytes: float) -> Launched:
     count, window = _window(call, op)
-    return Launched.of(
-        kernel, rows=count, columns=window, flops=count * window, walked_bytes=call.bytes + (4.0 + index_bytes) * count
+    return Launched(
+        kernel=kernel,
+        rows=count,
+        columns=window,
+        flops=count * window,
+        walked_bytes=call.bytes + (4.0 + index_bytes) * count,
     )
 
 
 def _batch_norm(call: _Call) -> Launched:
     channels, image = call.shape[1], prod(call.shape[2:])
-    return Launched.of(
-        RowKernel.BATCH_NORM, rows=channels, columns=call.count / channels, run=image, walked_bytes=2.0 * call.bytes
+    return Launched(
+        kernel=RowKernel.BATCH_NORM,
+        rows=channels,
+        columns=call.count / channels,
+        run=image,
+        walked_bytes=2.0 * call.bytes,
     )
 
 
 def _instance_norm(call: _Call) -> Launched:
     rows = call.shape[0] * call.shape[1]
-    return Launched.of(RowKernel.BATCH_NORM, rows=rows, columns=call.count / rows, walked_bytes=2.0 * call.bytes)
+    return Launched(kernel=RowKernel.BATCH_NORM, rows=rows, columns=call.count / rows, walked_bytes=2.0 * call.bytes)
 
 
 def _group_norm(call: _Call) -> Launched:
     rows = call.shape[0] * int(call.init[1])
-    return Launched.of(
-        RowKernel.MOMENTS,
+    return Launched(
+        kernel=RowKernel.MOMENTS,
         rows=rows,
         columns=call.count / rows,
         walked_bytes=call.bytes,
@@ -268,13 +264,13 @@ def _group_norm(call: _Call) -> Launched:
 
 def _layer_norm(call: _Call) -> Launched:
     rows = call.shape[0]
-    return Launched.of(RowKernel.ROW_FORWARD, rows=rows, columns=call.count / rows, walked_bytes=2.0 * call.bytes)
+    return Launched(kernel=RowKernel.ROW_FORWARD, rows=rows, columns=call.count / rows, walked_bytes=2.0 * call.bytes)
 
 
 def _cross_entropy(call: _Call) -> Launched:
     rows, columns = call.shape
-    return Launched.of(
-        RowKernel.PICK,
+    return Launched(
+        kernel=RowKernel.PICK,
         rows=rows,
         columns=1,
         walked_bytes=12.0 * rows,

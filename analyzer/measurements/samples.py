@@ -1,7 +1,5 @@
 """Measurement tables as columns, joined with the GPU catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,13 +13,11 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
-from ...specs.gpu import Catalog, Gpu, chip_of
+from ...specs.gpu import Catalog, Gpu
 from ...specs.match import find_gpu
 from ..models.frame.problems import P, take_problems
 from ..work.table import WorkTable
 from .table_columns import check_column
-
-__all__ = ["MeasurementTable", "Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share", "take_samples"]
 
 TableColumn = npt.NDArray[Any]
 
@@ -144,6 +140,38 @@ def gpus_of(names: TableColumn, catalog: Catalog | None = None) -> tuple[tuple[G
     distinct, index = np.unique(names.astype(str), return_inverse=True)
     catalog = catalog or load_catalog()
     return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
+
+
+def samples_of(
+    table: MeasurementTable,
+    model: str,
+    problems: P,
+    catalog: Catalog | None,
+    *,
+    family: str | Sequence[str] | TableColumn,
+    share: Floats,
+    dtype: str | Sequence[str] | TableColumn | None = None,
+) -> Samples[P]:
+    """Return the rows of a table as measurements of these problems, by their `gpu` and `latency_us`.
+
+    `family` and `dtype` are of each row, or the same of all; None: the dtype that the table writes.
+    """
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+
+    def labels(given: str | Sequence[str] | TableColumn) -> TableColumn:
+        return np.full(len(gpu), given, dtype=object) if isinstance(given, str) else np.asarray(given, dtype=object)
+
+    return Samples(
+        table=f"{table.path.parent.name}/{table.path.name}",
+        model=model,
+        problems=problems,
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=labels(family),
+        dtype=labels(table["dtype"].astype(str) if dtype is None else dtype),
+        share=share,
+    )
 
 
 def pick(table: MeasurementTable, keep: TableColumn) -> MeasurementTable:

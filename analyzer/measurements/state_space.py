@@ -6,8 +6,6 @@ together; in TensorRT-LLM and SGLang 0.5.10 those of the keys alone, as their by
 the datasheet's otherwise; times do not change with the heads of the values).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +15,7 @@ from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES
 from ..models.state_space.problems import StateSpaceProblems
 from ..work.work import StateRule
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/gdn.parquet"
@@ -54,17 +52,14 @@ def _samples(data: Path, name: str, sizes: tuple[str, ...], catalog: Catalog | N
     check_known(table.path, "kernel_source", table["kernel_source"], KERNELS)
     share = shape_share(*(table[key] for key in ("batch_size", "seq_len", *sizes)))
     table, share = (pick(table, share < KEPT_SHARE), share[share < KEPT_SHARE]) if name == TABLE else (table, share)
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     own = "Mamba-2 " if name == MAMBA_TABLE else ""
-    return Samples(
-        table=name,
-        model="state_space",
-        problems=_problems(table, sizes),
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-        family=np.array([f"{own}{KERNELS[str(kernel)]}" for kernel in table["kernel_source"]], dtype=object),
-        dtype=np.full(len(gpu), "bf16", dtype=object),
+    return samples_of(
+        table,
+        "state_space",
+        _problems(table, sizes),
+        catalog,
+        family=[f"{own}{KERNELS[str(kernel)]}" for kernel in table["kernel_source"]],
+        dtype="bf16",
         share=share,
     )
 

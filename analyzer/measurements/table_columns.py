@@ -1,7 +1,5 @@
 """What the columns of measurement tables may hold, by name: the one check of every table that is read."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import isnan

@@ -1,7 +1,5 @@
 """Tries on left-out measurements of one GPU what the others teach: its rates first, then each model by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

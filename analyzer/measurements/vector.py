@@ -1,7 +1,5 @@
 """Vector ops measured alone: `ops/vector.parquet` and `ops/vector_more.parquet` as problems of the vector model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...specs.gpu import Catalog
 from ..models.vector.problems import VectorKernel, VectorProblems
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/vector.parquet"
 MORE: Final = "ops/vector_more.parquet"
@@ -70,27 +68,20 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
     _check_bytes(table)
     table = pick(table, ~table["suspect"].astype(bool)) if "suspect" in table else table
     op, dtype = table["op"].astype(str), table["dtype"].astype(str)
-    gpus, gpu = gpus_of(table["gpu"], catalog)
     codes = np.unique(op, return_inverse=True)[1]
     family = _family(op, table["source"].astype(str))
-    measured_ns = 1e3 * (table["latency_us"].astype(np.float64) + _cut_off_us(table))
+    table["latency_us"] = table["latency_us"].astype(np.float64) + _cut_off_us(table)
     is_event = table["timing"].astype(str) == "event_min5"
-    problems = _problems(table, op, dtype)
-    if is_event.any():
-        problems = replace(problems, host_floor_ns=_host_floors(problems, op, gpu, measured_ns))
-    return Samples(
-        table=name,
-        model="vector",
-        problems=problems,
-        gpus=gpus,
-        gpu=gpu,
-        measured_ns=measured_ns,
-        family=family,
-        dtype=dtype.astype(object),
-        share=_draw_evenly(
-            shape_share(codes, table["rows"], table["cols"]), family, is_event & (measured_ns < FLOOR_BOUND_NS)
-        ),
-    )
+    # Shares that make families alike in number among the shapes that are drawn first.
+    share = shape_share(codes, table["rows"], table["cols"])
+    groups = np.where(is_event & (1e3 * table["latency_us"] < FLOOR_BOUND_NS), "floor", family.astype(str))
+    _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
+    share = np.where(share < TRAINED_SHARE, share * count[index] / count.max(initial=1), share)
+    samples = samples_of(table, "vector", _problems(table, op, dtype), catalog, family=family, share=share)
+    if not is_event.any():
+        return samples
+    floors = _host_floors(samples.problems, op, samples.gpu, samples.measured_ns)
+    return replace(samples, problems=replace(samples.problems, host_floor_ns=floors))
 
 
 def _cut_off_us(table: MeasurementTable) -> Floats:
@@ -176,10 +167,3 @@ def _family(op: TableColumn, source: TableColumn) -> TableColumn:
     short = np.where(is_torch, "", short)
     name = np.where(is_torch & np.isin(op, BINARY + UNARY), "elementwise", op)
     return np.char.add(name.astype(str), short.astype(str)).astype(object)
-
-
-def _draw_evenly(share: Floats, family: TableColumn, is_floor_bound: TableColumn) -> Floats:
-    """Return shares that make families alike in number among the shapes that are drawn first."""
-    groups = np.where(is_floor_bound, "floor", family.astype(str))
-    _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(np.where(share < TRAINED_SHARE, share * count[index] / count.max(initial=1), share))

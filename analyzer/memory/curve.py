@@ -1,7 +1,5 @@
 """Memory over an iteration: how much each category holds from its start to its end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

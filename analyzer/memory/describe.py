@@ -1,7 +1,5 @@
 """How much memory an iteration takes, and what holds it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -65,6 +63,9 @@ def _describe_lifetimes(trace: Trace, window: Window) -> MemoryUse | str:
     alive = (storages.first <= peak) & (storages.last >= peak)
     roles = find_roles(trace, window.op_rows, storages)
     sizes = np.bincount(roles[alive], weights=storages.size_bytes[alive], minlength=len(CATEGORIES))
+    # Count the threads that multiply matrices: autograd runs backward on one of its own, with its own handle.
+    multiplies = are_of_family(trace.strings, Family.MATMUL)
+    phase = trace.ops.phase[window.op_rows[multiplies[trace.ops.name[window.op_rows]]]]
     return MemoryUse(
         peak_bytes=int(level[peak]),
         highest_bytes=int(_levels(storages, storages.latest, len(window.op_rows)).max()),
@@ -73,7 +74,7 @@ def _describe_lifetimes(trace: Trace, window: Window) -> MemoryUse | str:
         at_op=int(window.op_rows[peak]),
         method=MemoryMethod.SHAPES_AND_LIFETIMES,
         reason=_explain(storages),
-        workspace_count=_matmul_phase_count(trace, window.op_rows),
+        workspace_count=int((phase == Phase.BACKWARD).any()) + int((phase != Phase.BACKWARD).any()),
     )
 
 
@@ -89,10 +90,3 @@ def _levels(storages: Storages, last: Rows, op_count: int) -> Bytes:
     np.add.at(change, storages.first, storages.size_bytes)
     np.add.at(change, last + 1, -storages.size_bytes)
     return np.cumsum(change)[:op_count]
-
-
-def _matmul_phase_count(trace: Trace, window_ops: Rows) -> int:
-    """Count the threads that multiply matrices: autograd runs backward on one of its own, with its own handle."""
-    multiplies = are_of_family(trace.strings, Family.MATMUL)
-    phase = trace.ops.phase[window_ops[multiplies[trace.ops.name[window_ops]]]]
-    return int((phase == Phase.BACKWARD).any()) + int((phase != Phase.BACKWARD).any())

@@ -1,7 +1,5 @@
 """Memory from the allocator's events."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Whether an iteration's memory fits a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -239,17 +239,13 @@ def find_frames(trace: Trace, window_ops: Rows) -> Frames:
     paths = [tuple(trace.strings[item].split(".")) if item >= 0 else () for item in used.tolist()]
     starts, ends = [], []
     for depth in range(1, min(max(map(len, paths), default=0), DEEPEST_MODULE) + 1):
-        start, end = _runs(_prefix_numbers(paths, depth)[place])
+        # Number the distinct beginnings of `depth` parts; -1 for shorter paths.
+        numbers: dict[tuple[str, ...], int] = {}
+        found = [numbers.setdefault(path[:depth], len(numbers)) if len(path) >= depth else -1 for path in paths]
+        start, end = _runs(np.array(found, dtype=np.int64)[place])
         starts.append(start)
         ends.append(end)
     return Frames(start=tuple(starts), end=tuple(ends))
-
-
-def _prefix_numbers(paths: list[tuple[str, ...]], depth: int) -> Rows:
-    """Number the distinct beginnings of `depth` parts; -1 for shorter paths."""
-    numbers: dict[tuple[str, ...], int] = {}
-    found = [numbers.setdefault(path[:depth], len(numbers)) if len(path) >= depth else -1 for path in paths]
-    return np.array(found, dtype=np.int64)
 
 
 def _runs(keys: Rows) -> tuple[Rows, Rows]:

@@ -1,7 +1,5 @@
 """What each storage is for, judged by the phases that use it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -71,7 +69,11 @@ def _look_like_inputs(trace: Trace, window_ops: Rows, storages: Storages) -> Mas
     """
     uses, count = storages.uses, len(storages.first)
     found = np.zeros(count, dtype=bool)
-    integers = _integer_storages(trace, count)
+    # Which storages hold lists of integers; a single one is a counter of a module.
+    tensors, integers = trace.tensors, np.zeros(count, dtype=bool)
+    if row_count(tensors):
+        is_integer = np.array(["int" in name and name not in _NARROW_WEIGHTS for name in trace.strings], dtype=bool)
+        integers[tensors.storage[is_integer[tensors.dtype] & (tensors.element_count > 1)]] = True
     batch_size = trace.meta.workload.batch_size
     seen, first = np.unique(uses.storage, return_index=True)
     rows = first[~storages.is_new[seen]]
@@ -82,15 +84,6 @@ def _look_like_inputs(trace: Trace, window_ops: Rows, storages: Storages) -> Mas
         takes_data = trace.strings[trace.ops.name[op]] not in _WEIGHT_FIRST | _BIAS_FIRST
         found[uses.storage[row]] = takes_data and (batch_size is None or leading is None or leading == batch_size)
     return found | (integers & ~storages.is_new)
-
-
-def _integer_storages(trace: Trace, count: int) -> Mask:
-    """Say which storages hold lists of integers; a single one is a counter of a module."""
-    tensors, found = trace.tensors, np.zeros(count, dtype=bool)
-    if row_count(tensors):
-        is_integer = np.array(["int" in name and name not in _NARROW_WEIGHTS for name in trace.strings], dtype=bool)
-        found[tensors.storage[is_integer[tensors.dtype] & (tensors.element_count > 1)]] = True
-    return found
 
 
 def _leading_size(trace: Trace, op: int) -> int | None:

@@ -1,7 +1,5 @@
 """Refuses tensors that no GPU holds: nothing is known of kernels on them, and their numbers leave what arrays hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from math import prod

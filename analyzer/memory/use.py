@@ -1,7 +1,5 @@
 """What is said about the memory of one iteration."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ...arrays import Floats
 from ...errors import InputError
@@ -111,7 +110,10 @@ class Library:
         if not columns:
             return predicted
         factor = _correction_factors(self.fitted[name], known, problems, take_gpus(fleet, np.array(columns)))
-        return _corrected(predicted, np.array(columns), factor)
+        # The prediction with the times on some GPUs corrected; intervals keep their relative width.
+        whole = np.ones_like(predicted.time_ns)
+        whole[..., np.array(columns)] = factor
+        return replace(predicted, time_ns=predicted.time_ns * whole)
 
     def prepare(self, name: str, fleet: Fleet) -> Prepared:
         """Return what a model needs to know of a fleet."""
@@ -176,13 +178,6 @@ def _correction_factors(fitted: Fitted, known: Mapping[str, Calibration], proble
         return np.array([correction_factor(known[gpu.name], row, kind) for gpu, row, kind in rows])
     columns = [correction_factor(known[gpu.name], found[:, at], kinds[:, 0]) for at, gpu in enumerate(fleet.gpus)]
     return np.stack(columns, axis=1)
-
-
-def _corrected(predicted: Predicted, columns: npt.NDArray[np.int64], factor: Floats) -> Predicted:
-    """Return the prediction with the times on some GPUs corrected; intervals keep their relative width."""
-    whole = np.ones_like(predicted.time_ns)
-    whole[..., columns] = factor
-    return replace(predicted, time_ns=predicted.time_ns * whole)
 
 
 def carried_factor(

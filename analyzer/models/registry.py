@@ -7,8 +7,6 @@ holds the `Model`. The rooms above have a module of the family's name: `measurem
 `assign_models` groups an iteration's works by these rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module

@@ -4,8 +4,6 @@ A file holds one variant per set of chips that its training left out; a variant'
 `<variant>/<array>`. Nothing here is executed or unpickled, and a file that differs from its manifest is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whose attention runs: as it was recorded, as each GPU would choose, or as it is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final

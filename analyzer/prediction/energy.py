@@ -5,8 +5,6 @@ their lanes run whether anything is sent or not. No figure was measured on a job
 (`LINK_HALF_WIDTH`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,15 +14,7 @@ from ...arrays import Floats
 from ...formats.trace.tables import KernelKind
 from ...specs.fabric import Fabric, LinkKind
 from ..models.collective.problems import is_kind, neighbours, problems_of_dims, wire_bytes
-from ..models.frame.energy import (
-    FITTED,
-    USUAL_SWITCHING,
-    VECTOR_PICOJOULE_PER_FLOP,
-    BoardPower,
-    PowerConstants,
-    board_power,
-    switching_joule,
-)
+from ..models.frame import energy
 from ..models.frame.gpu_physics import POWER_PARAMETERS
 from ..models.frame.parameters import prior_values
 from ..models.frame.problems import as_columns
@@ -38,7 +28,9 @@ _PRODUCTS: Final = ("matmul", "matmul_simt")
 """The models whose fitted values tell the energy of arithmetic, on matrix units and on vector lanes."""
 
 
-def board_power_of(prediction: Prediction, library: Library, constants: PowerConstants = FITTED) -> BoardPower:
+def board_power_of(
+    prediction: Prediction, library: Library, constants: energy.PowerConstants = energy.FITTED
+) -> energy.BoardPower:
     """Return what the boards draw, with the values that the products' sustained clock was fitted with.
 
     A library without these models has the values that the fits start from.
@@ -49,12 +41,12 @@ def board_power_of(prediction: Prediction, library: Library, constants: PowerCon
     fleet = prediction.fleet
     of_products = {name: library.values(name, fleet) for name in _PRODUCTS if name in library.fitted}
     priors = prior_values(POWER_PARAMETERS, len(fleet.gpus))
-    on_lanes = {**priors, "picojoule_per_flop": np.full(len(fleet.gpus), VECTOR_PICOJOULE_PER_FLOP)}
+    on_lanes = {**priors, "picojoule_per_flop": np.full(len(fleet.gpus), energy.VECTOR_PICOJOULE_PER_FLOP)}
     matrix, lanes = (of_products.get(name, prior) for name, prior in zip(_PRODUCTS, (priors, on_lanes), strict=True))
-    return board_power(fleet, matrix, lanes, constants)
+    return energy.board_power(fleet, matrix, lanes, constants)
 
 
-def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPower) -> Floats:
+def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: energy.BoardPower) -> Floats:
     """Return the energy that one kernel of each row switches beside what idles, [n, m].
 
     No more than the limit leaves in its time. Beyond its roofline's time a kernel switches `stalled_w`; kernels without
@@ -69,7 +61,7 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPow
     """
     fleet, work = prediction.fleet, workload.work
     share = workload.op_share
-    joule = switching_joule(work.flops * share, work.moved_bytes * share, work.rate, fleet, power)
+    joule = energy.switching_joule(work.flops * share, work.moved_bytes * share, work.rate, fleet, power)
     most = prediction.time_ns * (1e-9 * power.switching_w)
     is_plain = ~workload.is_family(Family.COLLECTIVE)
     is_plain &= workload.kind == KernelKind.KERNEL
@@ -79,7 +71,7 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPow
     joule += stalled_ns * (1e-9 * power.stalled_w)
     unknown = ~workload.has_work & is_plain
     if unknown.any():
-        joule[unknown] = USUAL_SWITCHING * most[unknown]
+        joule[unknown] = energy.USUAL_SWITCHING * most[unknown]
     return np.minimum(joule, most, out=joule)
 
 

@@ -1,7 +1,5 @@
 """Finds the captured graph that a graph launch ran: the launches that were captured, beside the kernels that ran."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

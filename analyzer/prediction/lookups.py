@@ -1,8 +1,6 @@
 """What a prediction took of lookups in embedding tables: their spread, and what FBGEMM's calls leave open."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -76,7 +74,11 @@ def explain_tables(trace: Trace, workload: GpuWorkload) -> tuple[str, ...]:
         )
     mixed = [work.dims for work in workload.works if work is not None and _is_mixed(work.dims)]
     if mixed:
-        lines.append(_describe_mixed(mixed))
+        tables = max(dims.tables for dims in mixed if isinstance(dims, EmbeddingDims))
+        lines.append(
+            f"FBGEMM's lookups in up to {tables:,} tables of several widths: which table is how wide and looked up how "
+            "often is in no recording, so that rows count as the mean over tables, with wider intervals"
+        )
     return tuple(lines)
 
 
@@ -96,11 +98,3 @@ def _is_of_host(name: str, signature: Signature | None) -> bool:
 
 def _is_mixed(dims: object) -> bool:
     return isinstance(dims, EmbeddingDims) and dims.unstated > 0
-
-
-def _describe_mixed(found: Sequence[object]) -> str:
-    tables = max(dims.tables for dims in found if isinstance(dims, EmbeddingDims))
-    return (
-        f"FBGEMM's lookups in up to {tables:,} tables of several widths: which table is how wide and looked up how "
-        "often is in no recording, so that rows count as the mean over tables, with wider intervals"
-    )

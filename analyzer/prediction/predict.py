@@ -1,7 +1,5 @@
 """Predict the time of every kernel on every GPU: measured ones moved, others from their shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -11,7 +9,6 @@ import numpy as np
 from ...arrays import Floats, Mask
 from ...formats.trace.tables import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
-from ...specs.cluster import USUAL, Cluster
 from ...specs.fabric import link_separations
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.generations import generation_codes, is_untested
@@ -35,28 +32,25 @@ from .workload import GpuWorkload
 def predict_measured(
     trace: Trace,
     workload: GpuWorkload,
-    source: Gpu,
-    targets: Sequence[Gpu],
+    origin: Fleet,
+    fleet: Fleet,
     library: Library,
     *,
     retimed: bool = False,
     attention: AttentionKernel | None = None,
-    cluster: Cluster = USUAL,
 ) -> Prediction:
-    """Move measured kernels from `source` to every target.
+    """Move measured kernels from the one GPU of `origin` to every GPU of the fleet.
 
     t_target = overhead there + (t_source - overhead here) * factor, with the factor of the row's rule; no longer than
     t_source on a GPU that is better in every figure; never under the physical bound where the source kept to it as
     well. On the source itself the measured time stands, unless the times are `retimed`: a what-if's, predicted there
     as well. What a collective waited for other ranks is carried as it is. `attention` is the kernel that is asked for,
-    on the source too. GPUs stand in the machines of `cluster`.
+    on the source too.
 
-    >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
-    array([[500., 170.],
-           [ 30.,  10.]])
+    >>> (predict_measured(measured, kernels, build_fleet([a100]), fleet, library).time_ns / 1e3).round(-1)  # µs
+    array([[170., 500.],
+           [ 10.,  30.]])
     """
-    fleet = build_fleet(targets, cluster.nodes_of(targets))
-    origin = build_fleet([source], cluster.nodes_of([source]))
     recorded_ns, waiting_ns = workload.duration_ns, waiting_by_row(trace, workload.row_of, len(workload.op))
     workload = replace(workload, duration_ns=recorded_ns - waiting_ns)
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
@@ -76,7 +70,7 @@ def predict_measured(
     share = workload.op_share * obeys
     _hold_bounds(time, width, bounds.lower_ns, share)
     width = _add_waiting(time, width, waiting_ns)
-    is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
+    is_source = np.array([gpu.name == origin.gpus[0].name for gpu in fleet.gpus], dtype=bool)
     kept = stands[:, None] & is_source
     time = np.where(kept, recorded_ns[:, None], time)
     if not retimed:
@@ -88,7 +82,7 @@ def predict_measured(
         method=method,
         reason=ratios.reason,
         half_width=width,
-        shared_half_width=np.zeros(len(targets)),
+        shared_half_width=np.zeros(len(fleet.gpus)),
         bounds=bounds,
         bound_share=share,
     )

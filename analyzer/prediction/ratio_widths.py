@@ -14,8 +14,6 @@ measured. Where all that a kernel moves may lie in a last-level cache, the bandw
     half width = sqrt(w^2 * distance / 2 + ln(DRAM ratio / cache ratio)^2)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """How a measured time moves to other GPUs by a plain ratio: one table of rules, first to last the first that holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

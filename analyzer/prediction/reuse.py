@@ -1,7 +1,5 @@
 """What the GPU moved between the last touch of an op's operands and the op: whether a cache may still hold them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

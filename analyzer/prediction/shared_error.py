@@ -5,8 +5,6 @@ mlp_weights/train/network_widths.py learns it from whole networks. Where network
 its half-width comes from those on the other chips: a GPU is judged by what was not learned on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

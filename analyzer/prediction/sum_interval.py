@@ -1,7 +1,5 @@
 """From the intervals of ops to the interval of their sum."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -6,8 +6,6 @@ not matter which one is met; where equal neighbours belong to other ops or shape
 many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final

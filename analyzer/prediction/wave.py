@@ -6,8 +6,6 @@ Notation there: B blocks, W wave size (blocks resident on the whole GPU), D memo
 subscript o the origin (here: source), d the destination (here: target).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...arrays import Floats

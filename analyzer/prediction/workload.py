@@ -1,7 +1,5 @@
 """What one iteration asks of a GPU: distinct kernels (or ops, where nothing was measured) with their work."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan

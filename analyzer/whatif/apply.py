@@ -1,7 +1,5 @@
 """Every what-if, and those that a scenario asks for applied one after the other: to the trace, then to its graph."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -40,19 +38,13 @@ class TraceWhatif:
 TRACE_WHATIFS: Final = (
     TraceWhatif(field="batch_size", module=".axis.change", change="change_batch", explain="explain_same_batch"),
     TraceWhatif(
-        field="sequence_length",
-        module=".axis.change",
-        change="change_sequence_length",
-        explain="explain_same_length",
+        field="sequence_length", module=".axis.change", change="change_sequence_length", explain="explain_same_length"
     ),
     TraceWhatif(
         field="cached_tokens", module=".axis.change", change="change_cached_tokens", explain="explain_same_cache"
     ),
     TraceWhatif(
-        field="precision",
-        module=".precision.precision",
-        change="change_precision",
-        explain="explain_same_precision",
+        field="precision", module=".precision.precision", change="change_precision", explain="explain_same_precision"
     ),
 )
 """Sizes first: the conversions that a precision adds count elements."""
@@ -90,7 +82,7 @@ def change_trace(
         found = replace(found, trace=with_compiled_layouts(found.trace, scenario))
     if scenario.precision is None:
         return found
-    from .precision.support import explain_missing_units
+    from .precision.precision import explain_missing_units
 
     return replace(found, warnings=(*found.warnings, *explain_missing_units(scenario.precision, gpus)))
 
@@ -124,15 +116,15 @@ def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Sc
 
         found = fuse(found, trace, workload, scenario)
     if scenario.cuda_graph:
-        from .cuda_graph.capture import capture
+        from .cuda_graph.capture import with_cuda_graph
 
-        found = capture(found, trace, workload, scenario)
+        found = replace(found, graph=with_cuda_graph(found.graph, trace))
     return found
 
 
 def add_casts(prediction: Prediction, workload: GpuWorkload, casts: Casts, library: Library) -> Prediction:
     """Add the time of the conversions that a what-if inserts to the ops that ask for them, on average per call."""
-    from .retiming.casts import cast_times_ns
+    from .retiming.kernels import cast_times_ns
 
     row = workload.row_of[casts.op]
     known = row >= 0

@@ -1,7 +1,5 @@
 """Walks the calls of a trace with the tensors that they read and return, and writes their signatures anew."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -38,6 +36,36 @@ def layout_of(signature: Signature) -> SignatureLayout:
 
 def _positions(arguments: Sequence[Argument]) -> tuple[int, ...]:
     return tuple(place for place, item in enumerate(arguments) for _ in flatten_tensors((item,)))
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedCall:
+    """Hold one call: its short name, signature, and where the tensors stand in it."""
+
+    name: str
+    signature: Signature
+    layout: SignatureLayout
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Return the tensors that it reads."""
+        return self.layout.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Return its results."""
+        return self.layout.outputs
+
+    def argument(self, position: int) -> object:
+        """Return an argument; None where the call stops before it."""
+        arguments = self.signature.arguments
+        return arguments[position] if position < len(arguments) else None
+
+
+def broadcasts(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    """Say whether a tensor broadcasts to a shape."""
+    offset = len(shape) - len(spec.shape)
+    return offset >= 0 and all(size in (1, shape[offset + dim]) for dim, size in enumerate(spec.shape))
 
 
 def short_name(name: str) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...arrays import Floats, Mask, Rows
+from ...arrays import Floats, Mask, Rows, at_rows
 from ...formats.trace.tables import Trace
-from ..graph.graph import Graph
+from ..graph.graph import Edges, Graph
+from ..graph.rules import LANE, first_edges
 from ..recorded.compiled import CompiledCode
 
 if TYPE_CHECKING:
@@ -63,3 +64,16 @@ class ChangedGraph:
     generated: GeneratedNodes | None = None
     """Which nodes stand for kernels that a compiler generates; None where none do."""
     warnings: tuple[str, ...] = ()
+
+
+def keep_edges(graph: Graph, kept: Mask) -> Graph:
+    """Return the graph without some edges; a node that one of them held is held by its lane."""
+    edges, binding = graph.edges, graph.binding
+    number = np.where(kept, np.cumsum(kept) - 1, LANE)
+    fewer = Edges(**{name: getattr(edges, name)[kept] for name in ("source", "target", "kind", "term")})
+    return replace(
+        graph,
+        edges=fewer,
+        first_edge=first_edges(fewer, len(graph.nodes.row)),
+        binding=np.where(binding >= 0, at_rows(number, binding, LANE), binding),
+    )

@@ -1,7 +1,5 @@
 """What is asked beside the GPU: another host, another precision, other sizes, fewer launches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

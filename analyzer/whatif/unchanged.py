@@ -1,7 +1,5 @@
 """What-ifs that find nothing to change in a trace, and why."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

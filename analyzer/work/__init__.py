@@ -1,7 +1,5 @@
 """FLOPs and compulsory bytes of ops: one registered formula per op. Importing this package registers them all."""
 
-from __future__ import annotations
-
 from . import (  # noqa: F401
     attention,
     collective,

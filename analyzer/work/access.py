@@ -5,8 +5,6 @@ number by the sizes of the dims (`OffsetCalculator` in PyTorch's OffsetCalculato
 result are no neighbours of an operand, a warp's load takes a sector per element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -55,7 +53,9 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     dims = sorted((at for at, size in enumerate(result.shape) if size > 1), key=lambda at: abs(_strides(result)[at]))
     sizes = [result.shape[at] for at in dims]
     steps = [[_step(item, at - len(result.shape)) for at in dims] for item in (result, *operands)]
-    count = _merged_count(sizes, steps)
+    # The dims that are left when neighbours are one wherever all operands allow it.
+    inner = range(len(sizes) - 1)
+    count = 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
     if count == 1 and all(step[0] == 1 for step in steps):
         return None
     operations = count * (DIVISION_OPERATIONS + len(steps))
@@ -97,12 +97,6 @@ def _step(tensor: TensorSpec, place: int) -> int:
     if -place > len(tensor.shape) or tensor.shape[place] == 1:
         return 0
     return _strides(tensor)[place]
-
-
-def _merged_count(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
-    """Return the dims that are left when neighbours are one wherever all operands allow it."""
-    inner = range(len(sizes) - 1)
-    return 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
 
 
 def _sector_bytes(tensor: TensorSpec, sizes: Sequence[int], steps: Sequence[int]) -> float:

@@ -1,7 +1,5 @@
 """Typed access to a signature's arguments, by position in the op's schema."""
 
-from __future__ import annotations
-
 from ...formats.trace.signature import Argument, Signature, TensorSpec
 
 

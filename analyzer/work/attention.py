@@ -8,8 +8,6 @@ Absorbed, the projection of keys multiplies the queries instead: d = 512 + 64 di
 are the values, the same for all heads. Else each head has its own keys (d = 128 + 64) and values (e = 128).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,21 +57,9 @@ class _Layout:
     """Whether PyTorch chose it, by the GPU that it ran on; else the caller did."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    batch: int
-    heads: int
-    """Query heads."""
-    kv_heads: int
-    queries: int
-    keys: int
-    query_dim: int
-    value_dim: int
-
-
 _EFFICIENT, _CUDNN, _MATH = AttentionKernel.EFFICIENT, AttentionKernel.CUDNN, AttentionKernel.MATH
 _FLASH3 = AttentionKernel.FLASH3
-_FORWARD: dict[str, _Layout] = {
+_LAYOUTS: dict[str, _Layout] = {
     "aten::scaled_dot_product_attention": _Layout(bias=3, causal=5),
     "aten::_scaled_dot_product_attention_math": _Layout(bias=3, causal=5, kernel=_MATH),
     "aten::_scaled_dot_product_flash_attention": _Layout(log_sum_exp=True, causal=4),
@@ -93,52 +79,29 @@ _FORWARD: dict[str, _Layout] = {
     ),
     "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, causal=5, is_torch=False),
 }
-_BACKWARD: dict[str, _Layout] = {
-    "aten::_scaled_dot_product_flash_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), causal=11),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Layout(
-        query=1, grad=0, saved=(4, 5), bias=8, causal=7
+_backward = partial(_Layout, query=1, grad=0)
+_LAYOUTS |= {
+    "aten::_scaled_dot_product_flash_attention_backward": _backward(saved=(4, 5), causal=11),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _backward(saved=(4, 5), bias=8, causal=7),
+    "aten::_scaled_dot_product_efficient_attention_backward": _backward(
+        bias=4, saved=(5, 6), causal=11, kernel=_EFFICIENT
     ),
-    "aten::_scaled_dot_product_efficient_attention_backward": _Layout(
-        query=1, grad=0, bias=4, saved=(5, 6), causal=11, kernel=_EFFICIENT
+    "aten::_scaled_dot_product_cudnn_attention_backward": _backward(saved=(4, 5), bias=8, causal=14, kernel=_CUDNN),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _backward(bias=4, saved=(6, 7), causal=13),
+    "aten::_cudnn_attention_backward": _backward(saved=(4, 5), bias=8, causal=14, kernel=_CUDNN),
+    "aten::_flash_attention_backward": _backward(
+        saved=(4, 5), is_heads_first=False, sequence_offsets=6, causal=11, window=15
     ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _Layout(
-        query=1, grad=0, saved=(4, 5), bias=8, causal=14, kernel=_CUDNN
+    "aten::_efficient_attention_backward": _backward(
+        bias=4, saved=(5, 10), is_heads_first=False, sequence_offsets=6, causal=14, window=18, kernel=_EFFICIENT
     ),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Layout(
-        query=1, grad=0, bias=4, saved=(6, 7), causal=13
+    "flash_attn::_flash_attn_backward": _backward(
+        saved=(4, 5), is_heads_first=False, causal=11, window=12, deterministic=16, is_torch=False
     ),
-    "aten::_cudnn_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14, kernel=_CUDNN),
-    "aten::_flash_attention_backward": _Layout(
-        query=1, grad=0, saved=(4, 5), is_heads_first=False, sequence_offsets=6, causal=11, window=15
+    "flash_attn::_flash_attn_varlen_backward": _backward(
+        saved=(4, 5), is_heads_first=False, sequence_offsets=9, causal=15, window=16, deterministic=20, is_torch=False
     ),
-    "aten::_efficient_attention_backward": _Layout(
-        query=1,
-        grad=0,
-        bias=4,
-        saved=(5, 10),
-        is_heads_first=False,
-        sequence_offsets=6,
-        causal=14,
-        window=18,
-        kernel=_EFFICIENT,
-    ),
-    "flash_attn::_flash_attn_backward": _Layout(
-        query=1, grad=0, saved=(4, 5), is_heads_first=False, causal=11, window=12, deterministic=16, is_torch=False
-    ),
-    "flash_attn::_flash_attn_varlen_backward": _Layout(
-        query=1,
-        grad=0,
-        saved=(4, 5),
-        is_heads_first=False,
-        sequence_offsets=9,
-        causal=15,
-        window=16,
-        deterministic=20,
-        is_torch=False,
-    ),
-    "flash_attn_3::bwd": _Layout(
-        query=1,
-        grad=0,
+    "flash_attn_3::bwd": _backward(
         saved=(4, 5),
         is_heads_first=False,
         sequence_offsets=9,
@@ -152,42 +115,38 @@ _BACKWARD: dict[str, _Layout] = {
 }
 
 
-def forward_work(signature: Signature, layout: _Layout) -> Work:
-    """Return 2·h·q·k·(d + e) FLOPs for h heads, q queries, k keys of dim d and values of dim e."""
-    query, key, value = _operands(signature, layout)
-    sizes = _sizes(signature, layout, query, key, value)
-    written = bytes_of(prod(query.shape[:-1]) * sizes.value_dim, query.dtype)
-    if _has_log_sum_exp(signature, layout):
-        written += bytes_of(prod(query.shape[:-1]), STATISTICS_DTYPE)
+def attention_work(signature: Signature, layout: _Layout) -> Work:
+    """Return the FLOPs and bytes of a forward or a backward op.
+
+    2·h·q·k·(d + e) FLOPs forward for h heads, q queries, k keys of dim d and values of dim e; 2·h·q·k·(3d + 2e)
+    backward: the scores again, then the gradients of scores, values, queries and keys.
+    """
+    query, key, value = (tensor_at(signature, layout.query + offset) for offset in range(3))
+    if not len(query.shape) == len(key.shape) == len(value.shape) >= (2 if layout.is_heads_first else 3):
+        raise LackingArgumentError("query, key and value of different ranks")
     bias = None if layout.bias is None else optional_tensor_at(signature, layout.bias)
+    dims = _dims(signature, layout, (query, key, value), has_mask=bias is not None)
+    results = prod(query.shape[:-1])
+    read: tuple[TensorSpec, ...] = (query, key, value)
+    if layout.grad is None:
+        per_score = dims.query_dim + dims.value_dim
+        statistics = results if _has_log_sum_exp(signature, layout) else 0
+        written = bytes_of(results * dims.value_dim, query.dtype) + bytes_of(statistics, STATISTICS_DTYPE)
+    else:
+        per_score = 3 * dims.query_dim + 2 * dims.value_dim
+        grad = tensor_at(signature, layout.grad)
+        if grad.shape != (*query.shape[:-1], dims.value_dim):
+            raise LackingArgumentError("a gradient of another shape than the output")
+        written = sum(item.size_bytes for item in read)
+        read = (grad, *read, *tensors_at(signature, *layout.saved))
     return Work(
         family=Family.ATTENTION,
-        flops=2 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * (sizes.query_dim + sizes.value_dim),
-        read_bytes=total_bytes((query, key, value)) + tensor_bytes(bias),
+        flops=2 * dims.batch * dims.heads * dims.queries * dims.keys * per_score,
+        read_bytes=total_bytes(read) + tensor_bytes(bias),
         written_bytes=written,
         dtype=query.dtype,
         is_matrix=True,
-        dims=_dims(signature, layout, sizes, has_mask=bias is not None, direction=Direction.FORWARD),
-    )
-
-
-def backward_work(signature: Signature, layout: _Layout) -> Work:
-    """Return 2·h·q·k·(3d + 2e) FLOPs: the scores again, then the gradients of scores, values, queries and keys."""
-    query, key, value = _operands(signature, layout)
-    sizes = _sizes(signature, layout, query, key, value)
-    grad = tensor_at(signature, layout.grad or 0)
-    if grad.shape != (*query.shape[:-1], sizes.value_dim):
-        raise LackingArgumentError("a gradient of another shape than the output")
-    saved = tensors_at(signature, *layout.saved)
-    bias = None if layout.bias is None else optional_tensor_at(signature, layout.bias)
-    return Work(
-        family=Family.ATTENTION,
-        flops=2 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * (3 * sizes.query_dim + 2 * sizes.value_dim),
-        read_bytes=total_bytes((grad, query, key, value, *saved)) + tensor_bytes(bias),
-        written_bytes=query.size_bytes + key.size_bytes + value.size_bytes,
-        dtype=query.dtype,
-        is_matrix=True,
-        dims=_dims(signature, layout, sizes, has_mask=bias is not None, direction=Direction.BOTH_GRADIENTS),
+        dims=dims,
     )
 
 
@@ -224,52 +183,47 @@ def prefers_cudnn(framework: str | None) -> bool:
 
 
 def _dims(
-    signature: Signature, layout: _Layout, sizes: _Sizes, *, has_mask: bool, direction: Direction
+    signature: Signature, layout: _Layout, operands: tuple[TensorSpec, TensorSpec, TensorSpec], *, has_mask: bool
 ) -> AttentionDims:
     """Return the sizes that the op models need; a mask or window that was not recorded counts as none."""
+    query, key, value = operands
+    if query.shape[-1] != key.shape[-1]:
+        raise LackingArgumentError("query and key of different dims")
+    batch, heads, kv_heads, queries, keys = _sizes(signature, layout, query, key)
     window = None if layout.window is None else argument_at(signature, layout.window)
     causal = None if layout.causal is None else argument_at(signature, layout.causal)
     return AttentionDims(
-        batch=sizes.batch,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        queries=sizes.queries,
-        keys=sizes.keys,
-        query_dim=sizes.query_dim,
-        value_dim=sizes.value_dim,
+        batch=batch,
+        heads=heads,
+        kv_heads=max(kv_heads, 1),
+        queries=queries,
+        keys=keys,
+        query_dim=query.shape[-1],
+        value_dim=value.shape[-1],
         is_causal=isinstance(causal, bool | int) and bool(causal),
         window=window + 1 if isinstance(window, int) and window > 0 else 0,
         has_mask=has_mask,
-        direction=direction,
+        direction=Direction.FORWARD if layout.grad is None else Direction.BOTH_GRADIENTS,
         is_deterministic=layout.deterministic is not None and argument_at(signature, layout.deterministic) is True,
         kernel=layout.kernel,
         is_chosen_by_torch=layout.is_torch,
     )
 
 
-def _operands(signature: Signature, layout: _Layout) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    query, key, value = (tensor_at(signature, layout.query + offset) for offset in range(3))
-    if not len(query.shape) == len(key.shape) == len(value.shape) >= (2 if layout.is_heads_first else 3):
-        raise LackingArgumentError("query, key and value of different ranks")
-    return query, key, value
+def _sizes(signature: Signature, layout: _Layout, query: TensorSpec, key: TensorSpec) -> tuple[int, int, int, int, int]:
+    """Return sequences, heads of queries and of keys, queries and keys.
 
-
-def _sizes(signature: Signature, layout: _Layout, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> _Sizes:
-    """Return the problem's sizes; packed sequences count as if each were the longest, as in torch."""
-    if query.shape[-1] != key.shape[-1]:
-        raise LackingArgumentError("query and key of different dims")
-    dims = (query.shape[-1], value.shape[-1])
+    Packed sequences count as if each were the longest, as in torch.
+    """
     if layout.is_heads_first:
         heads, kv_heads = (x.shape[-3] if len(x.shape) > 2 else 1 for x in (query, key))
-        batch = prod(query.shape[:-3])
-        return _Sizes(batch, heads, max(kv_heads, 1), query.shape[-2], key.shape[-2], *dims)
-    heads, kv_heads = query.shape[-2], max(key.shape[-2], 1)
-    offsets = None if layout.sequence_offsets is None else optional_tensor_at(signature, layout.sequence_offsets)
-    if offsets is not None and layout.sequence_offsets is not None and offsets.element_count:
-        at = layout.sequence_offsets + 2 if layout.longest is None else layout.longest
-        longest = (size_at(signature, at), size_at(signature, at + 1))
-        return _Sizes(offsets.element_count - 1, heads, kv_heads, *longest, *dims)
-    return _Sizes(prod(query.shape[:-3]), heads, kv_heads, query.shape[-3], key.shape[-3], *dims)
+        return prod(query.shape[:-3]), heads, kv_heads, query.shape[-2], key.shape[-2]
+    heads, kv_heads, first = query.shape[-2], key.shape[-2], layout.sequence_offsets
+    offsets = None if first is None else optional_tensor_at(signature, first)
+    if first is not None and offsets is not None and offsets.element_count:
+        at = first + 2 if layout.longest is None else layout.longest
+        return offsets.element_count - 1, heads, kv_heads, size_at(signature, at), size_at(signature, at + 1)
+    return prod(query.shape[:-3]), heads, kv_heads, query.shape[-3], key.shape[-3]
 
 
 def _has_log_sum_exp(signature: Signature, layout: _Layout) -> bool:
@@ -279,10 +233,8 @@ def _has_log_sum_exp(signature: Signature, layout: _Layout) -> bool:
     return isinstance(argument_at(signature, where), bool | int) and flag_at(signature, where)
 
 
-for _name, _layout in _FORWARD.items():
-    register(_name, family=Family.ATTENTION)(partial(forward_work, layout=_layout))
-for _name, _layout in _BACKWARD.items():
-    register(_name, family=Family.ATTENTION)(partial(backward_work, layout=_layout))
+for _name, _layout in _LAYOUTS.items():
+    register(_name, family=Family.ATTENTION)(partial(attention_work, layout=_layout))
 
 
 DEFAULT_BYTES: Final = 2

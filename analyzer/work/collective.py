@@ -4,8 +4,6 @@
 enclosing c10d op answers. Where that has no shapes, ask for `nccl:all_reduce` etc. with the same signature.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial
@@ -26,7 +24,7 @@ from .communication import (
 from .registry import Formula, register, register_sparse
 from .sparse import stored_bytes
 from .traffic import total_bytes
-from .work import Family, Work
+from .work import Family, Work, build_work
 
 _REDUCING = frozenset(
     {"allreduce", "all_reduce", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"}
@@ -34,7 +32,7 @@ _REDUCING = frozenset(
 
 
 def in_place(signature: Signature, *, flops: int) -> Work:
-    """Every rank's buffer is read and overwritten: all-reduce, reduce, broadcast."""
+    """Every rank's buffer is read and overwritten, or a new one of its size written: all-reduce, reduce, broadcast."""
     buffers = tensor_list_at(signature, 0)
     size = total_bytes(buffers)
     return _work(flops * _element_count(buffers), size, size, buffers[0].dtype)
@@ -54,11 +52,6 @@ def out_of_place(signature: Signature, *, flops: int) -> Work:
     """Results first, inputs second: all-gather, reduce-scatter, all-to-all."""
     written, read = tensor_list_at(signature, 0), tensor_list_at(signature, 1)
     return _work(flops * _element_count(read), total_bytes(read), total_bytes(written), read[0].dtype)
-
-
-def functional(signature: Signature, *, flops: int) -> Work:
-    """A new tensor of the input's size: functional all-reduce, broadcast, all-to-all."""
-    return in_place(signature, flops=flops)
 
 
 def functional_gather(signature: Signature) -> Work:
@@ -133,8 +126,7 @@ def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
     return sum(tensor.element_count for tensor in tensors)
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.COLLECTIVE, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.COLLECTIVE)
 
 
 _OWN_OPS: Final = ("symm_mem::", "_C_custom_ar::", "vllm::all_reduce", "sglang::", "trtllm::allreduce")
@@ -189,6 +181,8 @@ def with_implementation(work: Work, kernel_name: str) -> Work:
 
 _TABLE: dict[Formula, tuple[str, ...]] = {
     partial(in_place, flops=1): (
+        "_c10d_functional::all_reduce",
+        "_c10d_functional::all_reduce_",
         "c10d::allreduce_",
         "c10d::allreduce_coalesced_",
         "c10d::reduce_",
@@ -198,7 +192,13 @@ _TABLE: dict[Formula, tuple[str, ...]] = {
         "symm_mem::one_shot_all_reduce",
         "symm_mem::two_shot_all_reduce_",
     ),
-    partial(in_place, flops=0): ("c10d::broadcast_", "nccl:broadcast"),
+    partial(in_place, flops=0): (
+        "_c10d_functional::broadcast",
+        "_c10d_functional::broadcast_",
+        "_c10d_functional::all_to_all_single",
+        "c10d::broadcast_",
+        "nccl:broadcast",
+    ),
     partial(out_of_place, flops=0): (
         "c10d::allgather_",
         "c10d::_allgather_base_",
@@ -212,12 +212,6 @@ _TABLE: dict[Formula, tuple[str, ...]] = {
         "c10d::reduce_scatter_",
         "c10d::_reduce_scatter_base_",
         "c10d::reduce_scatter_tensor_coalesced_",
-    ),
-    partial(functional, flops=1): ("_c10d_functional::all_reduce", "_c10d_functional::all_reduce_"),
-    partial(functional, flops=0): (
-        "_c10d_functional::broadcast",
-        "_c10d_functional::broadcast_",
-        "_c10d_functional::all_to_all_single",
     ),
     functional_gather: (
         "_c10d_functional::all_gather_into_tensor",

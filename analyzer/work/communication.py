@@ -1,7 +1,5 @@
 """Sizes of a collective: what is sent among whom, wherever these stand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final

@@ -4,9 +4,7 @@ Forward: 2 · batch · ∏ spatial · ∏ kernel · weight[0] · weight[1], spat
 where transposed. weight[1] is already divided by the groups. Each of the two gradients costs the same.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -123,21 +121,7 @@ def forward_work(signature: Signature, layout: _Layout) -> Work:
     extras = [
         optional_tensor_at(signature, position) for position in (layout.bias, layout.addend) if position is not None
     ]
-    dims = ConvolutionDims(
-        batch=x.shape[0],
-        c_in=x.shape[1],
-        c_out=out_channels,
-        groups=_group_count(x, weight, out_channels, transposed=transposed),
-        input_size=x.shape[2:],
-        output_size=out_spatial,
-        kernel_size=weight.shape[2:],
-        stride=_stride(signature, layout.stride, x.shape[2:], out_spatial),
-        dilation=_dilation(signature, layout.dilation, len(weight.shape) - 2),
-        is_transposed=transposed,
-        is_channels_last=_is_channels_last(x, weight),
-        copied_elements=_copied_elements(x, weight),
-        added_tensors=int(layout.addend is not None),
-    )
+    dims = _dims(signature, layout, (x, weight), (out_channels, *out_spatial), transposed=transposed)
     return Work(
         family=Family.CONVOLUTION,
         flops=2 * x.shape[0] * prod(spatial) * weight.element_count,
@@ -145,7 +129,7 @@ def forward_work(signature: Signature, layout: _Layout) -> Work:
         written_bytes=bytes_of(x.shape[0] * out_channels * prod(out_spatial), (result or x).dtype),
         dtype=x.dtype,
         is_matrix=True,
-        dims=dims,
+        dims=replace(dims, added_tensors=int(layout.addend is not None)),
     )
 
 
@@ -162,21 +146,7 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
     transposed = _transposed(signature, layout.transposed)
     spatial = x.shape[2:] if transposed else grad.shape[2:]
     direction = _DIRECTIONS.get(mask[:2])
-    dims = ConvolutionDims(
-        batch=x.shape[0],
-        c_in=x.shape[1],
-        c_out=grad.shape[1],
-        groups=_group_count(x, weight, grad.shape[1], transposed=transposed),
-        input_size=x.shape[2:],
-        output_size=grad.shape[2:],
-        kernel_size=weight.shape[2:],
-        stride=_stride(signature, layout.stride, x.shape[2:], grad.shape[2:]),
-        dilation=_dilation(signature, layout.dilation, len(weight.shape) - 2),
-        is_transposed=transposed,
-        is_channels_last=_is_channels_last(x, grad, weight),
-        copied_elements=_copied_elements(x, grad, weight),
-        direction=direction or Direction.FORWARD,
-    )
+    dims = _dims(signature, layout, (x, weight, grad), grad.shape[1:], transposed=transposed)
     product = 2 * x.shape[0] * prod(spatial) * weight.element_count
     written = mask[0] * x.size_bytes + mask[1] * weight.size_bytes + mask[2] * bytes_of(grad.shape[1], grad.dtype)
     return Work(
@@ -186,7 +156,7 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
         written_bytes=written,
         dtype=grad.dtype,
         is_matrix=True,
-        dims=dims if direction else None,
+        dims=replace(dims, direction=direction) if direction else None,
     )
 
 
@@ -195,6 +165,32 @@ def cudnn_convolution(signature: Signature) -> Work:
     """Return cuDNN's forward convolution; torch before 1.8 passed a bias third."""
     has_bias = not isinstance(argument_at(signature, 2), tuple) and isinstance(argument_at(signature, 3), tuple)
     return forward_work(signature, _VENDOR if has_bias else _CUDNN)
+
+
+def _dims(
+    signature: Signature,
+    layout: _Layout | BackwardLayout,
+    operands: tuple[TensorSpec, ...],
+    result: tuple[int, ...],
+    *,
+    transposed: bool,
+) -> ConvolutionDims:
+    """Return the sizes by the operands, input and weight first, and the result's channels and spatial sizes."""
+    x, weight = operands[:2]
+    return ConvolutionDims(
+        batch=x.shape[0],
+        c_in=x.shape[1],
+        c_out=result[0],
+        groups=_group_count(x, weight, result[0], transposed=transposed),
+        input_size=x.shape[2:],
+        output_size=result[1:],
+        kernel_size=weight.shape[2:],
+        stride=_stride(signature, layout.stride, x.shape[2:], result[1:]),
+        dilation=_dilation(signature, layout.dilation, len(weight.shape) - 2),
+        is_transposed=transposed,
+        is_channels_last=_is_channels_last(*operands),
+        copied_elements=_copied_elements(*operands),
+    )
 
 
 def _batched(x: TensorSpec, rank: int) -> TensorSpec:

@@ -3,8 +3,6 @@
 Generating a number is not counted; what is done with it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +24,7 @@ from .arguments import (
 )
 from .registry import Formula, names, register
 from .traffic import INDEX_DTYPE, bytes_of, promote, tensor_bytes, total_bytes
-from .work import Family, Work
+from .work import Family, Work, build_work
 
 
 def created_tensor(
@@ -175,12 +173,6 @@ def to_host(signature: Signature) -> Work:
     return _work(size, size, x.dtype)
 
 
-@register("aten::flatten_dense_tensors", family=Family.COPY)
-def flatten(signature: Signature) -> Work:
-    """Concatenate a list into one vector."""
-    return join(signature)
-
-
 @register("aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::pad_sequence", family=Family.COPY)
 def pack(signature: Signature) -> Work:
     """Copy sequences between packed and padded forms; padding is not known without the recorded result."""
@@ -230,7 +222,7 @@ _TABLE: dict[Formula, Sequence[str]] = {
     partial(create_new, dtype=3): ["new_full"],
     partial(create, like=False, sizes=-1, dtype=-1): ["eye", "scalar_tensor", "tril_indices", "triu_indices"],
     make_range: ["arange", "range", "linspace", "logspace"],
-    join: names("cat concat concatenate stack hstack vstack dstack column_stack _chunk_cat"),
+    join: names("cat concat concatenate stack hstack vstack dstack column_stack _chunk_cat flatten_dense_tensors"),
     split: names("split_copy split_with_sizes_copy unbind_copy"),
     repeat: ["repeat", "tile"],
     pad: _PADS,
@@ -296,30 +288,22 @@ def multinomial(signature: Signature) -> Work:
     return _random_work(2 * weights.element_count, tensor_bytes(weights), written, weights.dtype)
 
 
-def _random_work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.RANDOM, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_random_work = partial(build_work, Family.RANDOM)
 
 
 _DRAWS = {"uniform": 2, "normal": 2, "exponential": 2, "cauchy": 3, "log_normal": 3, "geometric": 3, "random": 1}
 """FLOPs per element that turn uniform bits into the distribution."""
 
-register("aten::native_dropout", family=Family.RANDOM)(partial(dropout, mask_dtype="bool"))
-register("aten::_fused_dropout", family=Family.RANDOM)(partial(dropout, mask_dtype="uint8"))
-for _name, _flops in _DRAWS.items():
-    register(f"aten::{_name}", family=Family.RANDOM)(partial(fill_random, flops=_flops))
-register("aten::bernoulli", "aten::poisson", "aten::binomial", "aten::_standard_gamma", family=Family.RANDOM)(
-    partial(sample, flops=1)
-)
-register("aten::bernoulli_", family=Family.RANDOM)(partial(fill_random, flops=1))
-register("aten::rand", "aten::randn", family=Family.RANDOM)(
-    partial(create_random, like=False, dtype=1, default_dtype="float32")
-)
-register("aten::rand_like", "aten::randn_like", family=Family.RANDOM)(
-    partial(create_random, like=True, dtype=1, default_dtype="float32")
-)
-register("aten::randint_like", family=Family.RANDOM)(
-    partial(create_random, like=True, dtype=2, default_dtype=INDEX_DTYPE)
-)
-register("aten::randint", family=Family.RANDOM)(
-    partial(create_random, like=False, sizes=-1, dtype=-1, default_dtype=INDEX_DTYPE)
-)
+_RANDOM: dict[Formula, Sequence[str]] = {
+    partial(dropout, mask_dtype="bool"): ["native_dropout"],
+    partial(dropout, mask_dtype="uint8"): ["_fused_dropout"],
+    partial(sample, flops=1): names("bernoulli poisson binomial _standard_gamma"),
+    partial(fill_random, flops=1): ["bernoulli_"],
+    partial(create_random, like=False, dtype=1, default_dtype="float32"): ["rand", "randn"],
+    partial(create_random, like=True, dtype=1, default_dtype="float32"): ["rand_like", "randn_like"],
+    partial(create_random, like=True, dtype=2, default_dtype=INDEX_DTYPE): ["randint_like"],
+    partial(create_random, like=False, sizes=-1, dtype=-1, default_dtype=INDEX_DTYPE): ["randint"],
+    **{partial(fill_random, flops=flops): [name] for name, flops in _DRAWS.items()},
+}
+for _formula, _names in _RANDOM.items():
+    register(*(f"aten::{_name}" for _name in _names), family=Family.RANDOM)(_formula)

@@ -7,8 +7,6 @@ Kernels that inductor generated are ops of their own in profiles, named by what 
 element, `red` and `per` reduce rows. Which of the call's tensors are read and which written, it does not say.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -18,7 +16,7 @@ from .access import access_of
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
 from .registry import GENERATED_POINTWISE, GENERATED_REDUCTION, Formula, names, register
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
-from .work import Family, Work
+from .work import Family, Work, build_work
 
 UNARY_FLOPS: Final = {
     **dict.fromkeys(
@@ -188,8 +186,7 @@ def isclose(signature: Signature) -> Work:
     return pointwise(signature, positions=(0, 1), flops=6, out_dtype="bool")
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.ELEMENTWISE, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.ELEMENTWISE)
 
 
 _BOUNDED = frozenset({"clamp", "clip", "clamp_min", "clamp_max", "prelu", "_prelu_kernel"})

@@ -1,8 +1,7 @@
 """Embedding tables: only the rows that are looked up are read, at most the whole table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -11,7 +10,7 @@ from .arguments import LackingArgumentError, argument_at, result_at, size_at, te
 from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 _MAXIMUM: Final = 2
 """torch's number of a bag's mode: sum 0, mean 1."""
@@ -150,5 +149,4 @@ def _last(grad: TensorSpec) -> int:
     return grad.shape[-1]
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.EMBEDDING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.EMBEDDING)

@@ -1,7 +1,5 @@
 """Sizes of lookups in embedding tables, and how often an iteration looked up their rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final

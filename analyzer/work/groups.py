@@ -1,7 +1,5 @@
 """Who takes part in a recorded collective: how many ranks, how they stand, and what the process group reported."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

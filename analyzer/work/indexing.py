@@ -1,7 +1,5 @@
 """Gather, scatter, index and sort. A gather reads the elements it returns, at most the whole source."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import log2, prod
@@ -21,20 +19,12 @@ from .arguments import (
 )
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 
-@register("aten::gather", family=Family.INDEXING)
-def gather(signature: Signature) -> Work:
+def gather(signature: Signature, *, indices: int) -> Work:
     """One element per index."""
-    source, index = tensor_at(signature, 0), tensor_at(signature, 2)
-    return _gather_work(source, (index,), index.element_count)
-
-
-@register("aten::take", family=Family.INDEXING)
-def take(signature: Signature) -> Work:
-    """One element per index into the flattened source."""
-    source, index = tensor_at(signature, 0), tensor_at(signature, 1)
+    source, index = tensor_at(signature, 0), tensor_at(signature, indices)
     return _gather_work(source, (index,), index.element_count)
 
 
@@ -151,20 +141,10 @@ def sort(signature: Signature, *, has_values: bool = True) -> Work:
     return _sort_work(x.element_count * log2(max(_sorted_size(signature, x, dim), 2)), x, written)
 
 
-@register("aten::topk", family=Family.SORT)
-def topk(signature: Signature) -> Work:
-    """The k largest along a dim: every element is compared at least once."""
+def select_ranked(signature: Signature, *, takes_all: bool) -> Work:
+    """The k largest along a dim, or only the k-th smallest: every element is compared at least once."""
     x = tensor_at(signature, 0)
-    size = _sorted_size(signature, x, 2)
-    count = x.element_count // max(size, 1) * size_at(signature, 1)
-    return _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
-
-
-@register("aten::kthvalue", family=Family.SORT)
-def kthvalue(signature: Signature) -> Work:
-    """The k-th smallest along a dim."""
-    x = tensor_at(signature, 0)
-    count = x.element_count // max(_sorted_size(signature, x, 2), 1)
+    count = x.element_count // max(_sorted_size(signature, x, 2), 1) * (size_at(signature, 1) if takes_all else 1)
     return _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
 
 
@@ -203,14 +183,17 @@ def _gather_work(source: TensorSpec, indices: tuple[TensorSpec, ...], count: int
     return _work(0, gathered + total_bytes(indices), bytes_of(count, source.dtype), source.dtype)
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.INDEXING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.INDEXING)
 
 
 def _sort_work(flops: float, x: TensorSpec, written_bytes: float) -> Work:
     return Work(family=Family.SORT, flops=flops, read_bytes=tensor_bytes(x), written_bytes=written_bytes, dtype=x.dtype)
 
 
+register("aten::gather", family=Family.INDEXING)(partial(gather, indices=2))
+register("aten::take", family=Family.INDEXING)(partial(gather, indices=1))
+register("aten::topk", family=Family.SORT)(partial(select_ranked, takes_all=True))
+register("aten::kthvalue", family=Family.SORT)(partial(select_ranked, takes_all=False))
 register("aten::sort", "aten::msort", family=Family.SORT)(sort)
 register("aten::argsort", family=Family.SORT)(partial(sort, has_values=False))
 register("aten::searchsorted", family=Family.INDEXING)(partial(search, boundaries=0, values=1))

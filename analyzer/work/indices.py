@@ -92,7 +92,13 @@ def _read_histogram(path: Path) -> Indices:
         rows = _READERS[path.suffix.lower()](data.decode())
     except (ValueError, RecursionError, csv.Error) as error:
         raise InputError(f"{path}: no histogram ({error}); see docs/models.md, Embedding tables") from error
-    return Indices(bins=_check_bins(path, rows), name=path.name)
+    # The bins, most looked-up rows first. Raises InputError where one is none.
+    if not 1 <= len(rows) <= MOST_BINS:
+        raise InputError(f"{path}: {len(rows):,} bins; expected 1 to {MOST_BINS:,}")
+    found = [_check_bin(path, at, item) for at, item in enumerate(rows)]
+    if not any(lookups for _, lookups in found):
+        raise InputError(f"{path}: no bin has lookups")
+    return Indices(bins=tuple(sorted(found, key=lambda item: -item[1] / item[0])), name=path.name)
 
 
 def _from_json(text: str) -> Any:
@@ -117,16 +123,6 @@ def _from_csv(text: str) -> Any:
 
 
 _READERS: Final = {".json": _from_json, ".toml": _from_toml, ".csv": _from_csv}
-
-
-def _check_bins(path: Path, rows: Any) -> tuple[tuple[float, float], ...]:
-    """Return the bins, most looked-up rows first. Raises InputError where one is none."""
-    if not 1 <= len(rows) <= MOST_BINS:
-        raise InputError(f"{path}: {len(rows):,} bins; expected 1 to {MOST_BINS:,}")
-    found = [_check_bin(path, at, item) for at, item in enumerate(rows)]
-    if not any(lookups for _, lookups in found):
-        raise InputError(f"{path}: no bin has lookups")
-    return tuple(sorted(found, key=lambda item: -item[1] / item[0]))
 
 
 def _check_bin(path: Path, at: int, item: Any) -> tuple[float, float]:

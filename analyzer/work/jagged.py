@@ -7,8 +7,6 @@ each waits for memory more than it moves: on a recorded A100 such ops take two t
 that no model of moved bytes covers them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -5,8 +5,6 @@ FBGEMM's lookups and their autograd nodes each say what the other's arguments le
 Older profilers give the lookup no sequence number, so that the node's forward op is the one before it.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -243,7 +241,9 @@ def paired_signatures(trace: Trace) -> tuple[Codes, list[Signature]]:
     signatures: list[Signature] = []
     for node, lookup in _pairs(trace):
         own = int(trace.ops.signature[node]), int(trace.ops.signature[lookup])
-        grad = _gradient(trace, own[0])
+        arguments = trace.signatures[own[0]].arguments if own[0] >= 0 else ()
+        first = arguments[0] if arguments else None
+        grad = first if isinstance(first, TensorSpec) and first.element_count else None
         if grad is None or own[1] < 0:
             continue
         for row, is_node in ((node, True), (lookup, False)):
@@ -306,12 +306,6 @@ def _lies_in(trace: Trace, row: int, outer: int) -> bool:
         above = int(trace.ops.parent[row])
         row = above if above < row else MISSING
     return row == outer
-
-
-def _gradient(trace: Trace, signature: int) -> TensorSpec | None:
-    arguments = trace.signatures[signature].arguments if signature >= 0 else ()
-    first = arguments[0] if arguments else None
-    return first if isinstance(first, TensorSpec) and first.element_count else None
 
 
 def _join(grad: TensorSpec, lookup: Signature, is_node: bool) -> Signature:

@@ -3,8 +3,6 @@
 Where the reduction was not recorded, one result counts as written: the least that it can be.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -15,7 +13,7 @@ from .arguments import LackingArgumentError, argument_at, result_at, result_tens
 from .registry import register
 from .row_kernels import RowKernel
 from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 _LOSSES: Final = {
     "mse_loss": (3, 2),
@@ -162,9 +160,7 @@ def _streamed(work: Work, count: int, launches: int) -> Work:
 
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
-    return Work(
-        family=Family.LOSS, flops=flops, read_bytes=total_bytes(inputs), written_bytes=written_bytes, dtype=dtype
-    )
+    return build_work(Family.LOSS, flops, total_bytes(inputs), written_bytes, dtype)
 
 
 for _name, (_flops, _reduction) in _LOSSES.items():

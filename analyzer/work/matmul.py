@@ -6,8 +6,6 @@ How groups of experts share out their side is not recorded: the work does not de
 takes the groups as chosen at random.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
 
@@ -15,7 +13,7 @@ from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flags_at, optional_tensor_at, result_at, tensor_at, tensors_at
 from .registry import register
 from .traffic import broadcast_shape, bytes_of, distinct_count, total_bytes
-from .work import ExpertsFormat, Family, GroupedDims, MatmulDims, RaggedSide, Work
+from .work import ExpertsFormat, Family, GroupedDims, MatmulDims, RaggedSide, Work, build_work
 
 _PAIRS = frozenset({"float4_e2m1fn_x2"})
 """Dtypes whose elements hold two numbers along k: each is two multiply-adds."""
@@ -243,15 +241,7 @@ def _work(
     is_matrix: bool = True,
     dims: MatmulDims | None = None,
 ) -> Work:
-    return Work(
-        family=Family.MATMUL,
-        flops=flops,
-        read_bytes=total_bytes(inputs),
-        written_bytes=written_bytes,
-        dtype=dtype,
-        is_matrix=is_matrix,
-        dims=dims,
-    )
+    return build_work(Family.MATMUL, flops, total_bytes(inputs), written_bytes, dtype, is_matrix=is_matrix, dims=dims)
 
 
 @register("aten::_grouped_mm", family=Family.MATMUL)

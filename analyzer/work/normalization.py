@@ -5,12 +5,12 @@ normalised input 2, scaled gradient 1, two sums 3, input gradient 4, scale gradi
 Softmax: maximum, difference, exponential, sum, quotient.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from ...formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
+from . import walks
 from .access import contiguous_copy
 from .arguments import (
     LackingArgumentError,
@@ -24,20 +24,10 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .registry import Formula, register
+from .registry import Formula, names, register
 from .row_kernels import RowKernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .walks import (
-    batch_norm_gradients,
-    by_channel,
-    by_row,
-    by_row_backward,
-    channel_count,
-    last_batch_norm,
-    row_kernel,
-    run_of,
-)
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 _STATISTICS_FLOPS, _NORMALISE_FLOPS = 4, 2
 _RMS_STATISTICS_FLOPS, _RMS_NORMALISE_FLOPS = 2, 1
@@ -53,7 +43,7 @@ def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
     rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
-    return by_row(replace(work, access=contiguous_copy(x)), x, rows, row_kernel(x, rows))
+    return walks.by_row(replace(work, access=contiguous_copy(x)), x, rows, walks.row_kernel(x, rows))
 
 
 def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
@@ -62,7 +52,7 @@ def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
     rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _RMS_STATISTICS_FLOPS + _RMS_NORMALISE_FLOPS + _count(scale)
     work = _forward(signature, x, flops, (scale,), statistics_count=rows * has_statistics)
-    return by_row(work, x, rows, row_kernel(x, rows))
+    return walks.by_row(work, x, rows, walks.row_kernel(x, rows))
 
 
 def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics: bool) -> Work:
@@ -74,9 +64,8 @@ def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics
     rows = x.shape[0] * size_at(signature, groups)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
-    return by_row(
-        work, x, rows, RowKernel.MOMENTS, walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3
-    )
+    moves = walks.Moves(walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3)
+    return walks.by_row(work, x, rows, RowKernel.MOMENTS, moves)
 
 
 def batch_norm(signature: Signature, *, training: int | bool) -> Work:
@@ -90,14 +79,14 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
     running = tensors_at(signature, 3, 4)
     flops = (_STATISTICS_FLOPS if is_training else 0) + _NORMALISE_FLOPS + _count(scale, shift)
-    saved = 2 * channel_count(x) if is_training else 0
+    saved = 2 * walks.channel_count(x) if is_training else 0
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
     if not is_training:
         return work
     work = _work(work.flops, work.read_bytes, work.written_bytes + total_bytes(running), work.dtype)
-    if run_of(x) > 1:
-        return by_channel(work, x, RowKernel.BATCH_NORM, walked_bytes=2.0 * x.size_bytes)
-    return last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
+    if walks.run_of(x) > 1:
+        return walks.by_channel(work, x, RowKernel.BATCH_NORM, moves=walks.Moves(walked_bytes=2.0 * x.size_bytes))
+    return walks.last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
 
 
 @register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
@@ -107,25 +96,21 @@ def native_batch_norm_legit(signature: Signature) -> Work:
     return batch_norm(signature, training=5 if has_running else 3)
 
 
-def normalization_backward(
-    signature: Signature, *, grad: int, x: int, saved: tuple[int, ...], scale: int, mask: int
-) -> Work:
-    """Gradients of (input, weight, bias) as the mask asks."""
-    flags = _mask(signature, mask)
-    work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
-    statistics, data = optional_tensor_at(signature, saved[0]), tensor_at(signature, x)
-    return work if statistics is None else by_row_backward(work, data, statistics.element_count, any(flags[1:]))
+def layer_norm_backward(signature: Signature) -> Work:
+    """Gradients of (input, weight, bias) as the mask asks: grad, input, shape, mean, 1/σ, weight, bias, mask."""
+    flags, x = flags_at(signature, 7, 3), tensor_at(signature, 1)
+    work = _backward(signature, tensor_at(signature, 0), x, (3, 4), 5, flags)
+    mean = optional_tensor_at(signature, 3)
+    return work if mean is None else walks.by_row_backward(work, x, mean.element_count, any(flags[1:]))
 
 
 def group_norm_backward(signature: Signature) -> Work:
     """Gradients of (input, weight, bias): sums per sample and channel, then an elementwise kernel, and small ones."""
-    flags, x = _mask(signature, 9), tensor_at(signature, 1)
+    flags, x = flags_at(signature, 9, 3), tensor_at(signature, 1)
     work = _backward(signature, tensor_at(signature, 0), x, (2, 3), 4, flags)
-    rows = x.shape[0] * channel_count(x)
-    streamed = 3.0 * x.size_bytes * flags[0]
-    return by_row(
-        work, x, rows, RowKernel.CHANNEL_SUMS, walked_bytes=2.0 * x.size_bytes, streamed_bytes=streamed, launches=5
-    )
+    rows = x.shape[0] * walks.channel_count(x)
+    moves = walks.Moves(walked_bytes=2.0 * x.size_bytes, streamed_bytes=3.0 * x.size_bytes * flags[0], launches=5)
+    return walks.by_row(work, x, rows, RowKernel.CHANNEL_SUMS, moves)
 
 
 def rms_norm_backward(signature: Signature) -> Work:
@@ -133,7 +118,9 @@ def rms_norm_backward(signature: Signature) -> Work:
     flags, deviation = (*flags_at(signature, 5, 2), False), optional_tensor_at(signature, 3)
     work = _backward(signature, tensor_at(signature, 0), tensor_at(signature, 1), (3,), 4, flags)
     return (
-        work if deviation is None else by_row_backward(work, tensor_at(signature, 1), deviation.element_count, flags[1])
+        work
+        if deviation is None
+        else walks.by_row_backward(work, tensor_at(signature, 1), deviation.element_count, flags[1])
     )
 
 
@@ -142,22 +129,22 @@ def batch_norm_backward(
 ) -> Work:
     """Gradients of a batch norm; with fixed statistics (evaluation) the input's gradient is only scaled."""
     is_training = training if isinstance(training, bool) else flag_at(signature, training)
-    flags = (True, True, True) if mask < 0 else _mask(signature, mask)
+    flags = (True, True, True) if mask < 0 else flags_at(signature, mask, 3)
     work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
     if is_training:
-        return batch_norm_gradients(work, tensor_at(signature, x))
+        return walks.batch_norm_gradients(work, tensor_at(signature, x))
     excess = flags[0] * (_BACKWARD_INPUT_FLOPS - _BACKWARD_FIXED_STATISTICS_FLOPS)
-    return _with_flops(work, work.flops - excess * tensor_at(signature, x).element_count)
+    return replace(work, flops=work.flops - excess * tensor_at(signature, x).element_count)
 
 
 @register("aten::batch_norm_stats", family=Family.NORMALIZATION)
 def batch_norm_stats(signature: Signature) -> Work:
     """Mean and 1/σ per channel."""
     x = tensor_at(signature, 0)
-    channels = channel_count(x)
+    channels = walks.channel_count(x)
     written = bytes_of(2 * channels, STATISTICS_DTYPE)
     work = _work(x.element_count * _STATISTICS_FLOPS, tensor_bytes(x), written, x.dtype)
-    return by_channel(work, x, RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS)
+    return walks.by_channel(work, x, RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS)
 
 
 @register("aten::batch_norm_elemt", family=Family.NORMALIZATION)
@@ -166,7 +153,7 @@ def batch_norm_elemt(signature: Signature) -> Work:
     x = tensor_at(signature, 0)
     scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
     work = _forward(signature, x, _NORMALISE_FLOPS + _count(scale, shift), (scale, shift, *tensors_at(signature, 3, 4)))
-    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
+    return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
 @register("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", family=Family.NORMALIZATION)
@@ -185,8 +172,8 @@ def batch_norm_backward_reduce(signature: Signature) -> Work:
     """Two sums per channel, and the gradients of scale and shift."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4)))
-    work = _work(5 * x.element_count, read, bytes_of(4 * channel_count(x), STATISTICS_DTYPE), x.dtype)
-    return by_channel(work, x, RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS)
+    work = _work(5 * x.element_count, read, bytes_of(4 * walks.channel_count(x), STATISTICS_DTYPE), x.dtype)
+    return walks.by_channel(work, x, RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS)
 
 
 @register("aten::batch_norm_backward_elemt", family=Family.NORMALIZATION)
@@ -195,7 +182,7 @@ def batch_norm_backward_elemt(signature: Signature) -> Work:
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4, 5, 6, 7)))
     work = _work(7 * x.element_count, read, x.size_bytes, x.dtype)
-    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
+    return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
 @register("aten::_weight_norm_interface", family=Family.NORMALIZATION)
@@ -265,10 +252,6 @@ def _softmax_work(signature: Signature, flops: int, x: TensorSpec, inputs: tuple
     )
 
 
-def _mask(signature: Signature, position: int) -> tuple[bool, ...]:
-    return flags_at(signature, position, 3)
-
-
 def _row_count(x: TensorSpec, normalised_shape: Argument, scale: TensorSpec | None) -> int:
     """Return how many rows the normalised trailing dims form; where their sizes are not known, the weight has them."""
     if isinstance(normalised_shape, tuple) and normalised_shape:
@@ -277,24 +260,14 @@ def _row_count(x: TensorSpec, normalised_shape: Argument, scale: TensorSpec | No
         count = len(scale.shape)
     else:
         raise LackingArgumentError("normalised shape")
-    rows = 1
-    for size in x.shape[:-count]:
-        rows *= size
-    return rows
+    return prod(x.shape[:-count])
 
 
 def _count(*parameters: TensorSpec | None) -> int:
     return sum(parameter is not None for parameter in parameters)
 
 
-def _with_flops(work: Work, flops: float) -> Work:
-    return _work(flops, work.read_bytes, work.written_bytes, work.dtype)
-
-
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(
-        family=Family.NORMALIZATION, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype
-    )
+_work = partial(build_work, Family.NORMALIZATION)
 
 
 _NORMALIZATIONS: dict[str, Formula] = {
@@ -304,20 +277,21 @@ _NORMALIZATIONS: dict[str, Formula] = {
     "_fused_rms_norm": partial(rms_norm, has_statistics=True),
     "group_norm": partial(group_norm, weight=2, groups=1, has_statistics=False),
     "native_group_norm": partial(group_norm, weight=1, groups=6, has_statistics=True),
-    "instance_norm": partial(batch_norm, training=5),
-    "batch_norm": partial(batch_norm, training=5),
-    "native_batch_norm": partial(batch_norm, training=5),
-    "cudnn_batch_norm": partial(batch_norm, training=5),
-    "miopen_batch_norm": partial(batch_norm, training=5),
-    "_batch_norm_impl_index": partial(batch_norm, training=5),
+    **dict.fromkeys(
+        names("instance_norm batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index"),
+        partial(batch_norm, training=5),
+    ),
     "_batch_norm_with_update": partial(batch_norm, training=True),
-    "_batch_norm_no_update": partial(batch_norm, training=False),
-    "_native_batch_norm_legit_no_training": partial(batch_norm, training=False),
-    "native_layer_norm_backward": partial(normalization_backward, grad=0, x=1, saved=(3, 4), scale=5, mask=7),
+    **dict.fromkeys(
+        names("_batch_norm_no_update _native_batch_norm_legit_no_training"), partial(batch_norm, training=False)
+    ),
+    "native_layer_norm_backward": layer_norm_backward,
     "native_group_norm_backward": group_norm_backward,
     "_fused_rms_norm_backward": rms_norm_backward,
-    "native_batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
-    "batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
+    **dict.fromkeys(
+        names("native_batch_norm_backward batch_norm_backward"),
+        partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
+    ),
     "cudnn_batch_norm_backward": partial(
         batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6, 8), training=True, mask=-1
     ),
@@ -329,14 +303,9 @@ _NORMALIZATIONS: dict[str, Formula] = {
     ),
 }
 _SOFTMAXES: dict[str, Formula] = {
-    "softmax": softmax,
-    "_softmax": softmax,
-    "log_softmax": softmax,
-    "_log_softmax": softmax,
-    "_safe_softmax": softmax,
+    **dict.fromkeys(names("softmax _softmax log_softmax _log_softmax _safe_softmax"), softmax),
     "_masked_softmax": partial(softmax, extra=(1,), dim=2),
-    "_softmax_backward_data": softmax_backward,
-    "_log_softmax_backward_data": softmax_backward,
+    **dict.fromkeys(names("_softmax_backward_data _log_softmax_backward_data"), softmax_backward),
     "_masked_softmax_backward": partial(softmax_backward, extra=(2,), dim=3),
 }
 for _name, _formula in _NORMALIZATIONS.items():

@@ -3,8 +3,6 @@
 FLOPs per element of a fused step follow its update rule (weight decay, moments, bias-corrected quotient).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,7 +12,7 @@ from .arguments import argument_at, optional_tensor_list_at, result_tensors, ten
 from .elementwise import BINARY_FLOAT_FLOPS, BINARY_FLOPS, UNARY_FLOAT_FLOPS, UNARY_FLOPS
 from .registry import Formula, names, register
 from .traffic import bytes_of, total_bytes
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 # m: 3, v: 4, root and bias correction and ε: 3, quotient and update: 3, weight decay: 2.
 _ADAM_FLOPS: Final = 15
@@ -148,9 +146,7 @@ def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
 
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
-    return Work(
-        family=Family.OPTIMIZER, flops=flops, read_bytes=total_bytes(inputs), written_bytes=written_bytes, dtype=dtype
-    )
+    return build_work(Family.OPTIMIZER, flops, total_bytes(inputs), written_bytes, dtype)
 
 
 _UNARY: Final = names(

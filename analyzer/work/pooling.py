@@ -1,7 +1,5 @@
 """Pooling and resampling: every result reads its window; the input is moved once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from math import ceil, prod
@@ -9,20 +7,15 @@ from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flags_at, result_at, sizes_at, tensor_at, tensors_at
-from .registry import Formula, register
+from .registry import Formula, names, register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .walks import run_of
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 # Per result element: weights times neighbours, summed. Nearest copies.
 _INTERPOLATION_FLOPS: Final = {
-    "nearest1d": 0,
-    "nearest2d": 0,
-    "nearest3d": 0,
-    "_nearest_exact1d": 0,
-    "_nearest_exact2d": 0,
-    "_nearest_exact3d": 0,
+    **{f"{name}{rank}d": 0 for name in ("nearest", "_nearest_exact") for rank in (1, 2, 3)},
     "linear1d": 3,
     "bilinear2d": 7,
     "trilinear3d": 15,
@@ -59,7 +52,7 @@ def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work
     x, result = tensor_at(signature, 0), result_at(signature)
     if len(x.shape) < rank:
         raise LackingArgumentError("fewer dims than pooled ones")
-    count = _adapted_count(signature, x, rank) if result is None else result.element_count
+    count = result.element_count if result else prod(x.shape[:-rank]) * prod(_per_dim(signature, 1, rank, None))
     written = bytes_of(count, x.dtype) + (bytes_of(count, INDEX_DTYPE) if has_indices else 0.0)
     work, window = _work(x.element_count, tensor_bytes(x), written, x.dtype), x.element_count // max(count, 1)
     if count == prod(x.shape[:-rank]) and not has_indices:
@@ -112,10 +105,10 @@ def grid_sample(signature: Signature, *, flops: int) -> Work:
     return _work(flops * count, total_bytes((x, grid)), bytes_of(count, x.dtype), x.dtype)
 
 
-def grid_sample_backward(signature: Signature, *, flops: int, mask: int) -> Work:
+def grid_sample_backward(signature: Signature, *, flops: int) -> Work:
     """Gradients of input and grid as the mask asks."""
     grad, x, grid = (tensor_at(signature, position) for position in range(3))
-    wanted = flags_at(signature, mask, 2)
+    wanted = flags_at(signature, 6, 2)
     written = wanted[0] * x.size_bytes + wanted[1] * grid.size_bytes
     return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
 
@@ -137,10 +130,6 @@ def _recorded(signature: Signature, flops: int = 0) -> Work:
     if result is None:
         raise LackingArgumentError("result")
     return _work(flops, tensor_bytes(x), result.size_bytes, x.dtype)
-
-
-def _adapted_count(signature: Signature, x: TensorSpec, rank: int) -> int:
-    return prod(x.shape[:-rank]) * prod(_per_dim(signature, 1, rank, None))
 
 
 def _pooled_count(signature: Signature, x: TensorSpec, rank: int, *, has_dilation: bool) -> int:
@@ -208,42 +197,28 @@ def _by_gradient(work: Work, count: int, zeroed_bytes: float = 0.0) -> Work:
     return replace(work, dims=dims)
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.POOLING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.POOLING)
 
 
+_RANKS: Final = (1, 2, 3)
 _FORMULAS: dict[str, Formula] = {
-    "max_pool1d": partial(pool, rank=1, has_dilation=True, has_indices=False),
-    "max_pool2d": partial(pool, rank=2, has_dilation=True, has_indices=False),
-    "max_pool3d": partial(pool, rank=3, has_dilation=True, has_indices=False),
-    "max_pool1d_with_indices": partial(pool, rank=1, has_dilation=True, has_indices=True),
-    "max_pool2d_with_indices": partial(pool, rank=2, has_dilation=True, has_indices=True),
-    "max_pool3d_with_indices": partial(pool, rank=3, has_dilation=True, has_indices=True),
-    "avg_pool1d": partial(pool, rank=1, has_dilation=False, has_indices=False),
-    "avg_pool2d": partial(pool, rank=2, has_dilation=False, has_indices=False),
-    "avg_pool3d": partial(pool, rank=3, has_dilation=False, has_indices=False),
-    "max_pool2d_with_indices_backward": partial(pool_backward, rank=2, indices=7),
-    "max_pool3d_with_indices_backward": partial(pool_backward, rank=3, indices=7),
-    "avg_pool2d_backward": partial(pool_backward, rank=2, indices=None),
-    "avg_pool3d_backward": partial(pool_backward, rank=3, indices=None),
-    "adaptive_avg_pool1d": partial(adaptive_pool, rank=1, has_indices=False),
-    "adaptive_avg_pool2d": partial(adaptive_pool, rank=2, has_indices=False),
-    "adaptive_avg_pool3d": partial(adaptive_pool, rank=3, has_indices=False),
-    "_adaptive_avg_pool2d": partial(adaptive_pool, rank=2, has_indices=False),
-    "_adaptive_avg_pool3d": partial(adaptive_pool, rank=3, has_indices=False),
-    "adaptive_max_pool1d": partial(adaptive_pool, rank=1, has_indices=True),
-    "adaptive_max_pool2d": partial(adaptive_pool, rank=2, has_indices=True),
-    "adaptive_max_pool3d": partial(adaptive_pool, rank=3, has_indices=True),
-    "_adaptive_avg_pool2d_backward": partial(adaptive_pool_backward, has_indices=False),
-    "_adaptive_avg_pool3d_backward": partial(adaptive_pool_backward, has_indices=False),
-    "adaptive_max_pool2d_backward": partial(adaptive_pool_backward, has_indices=True),
-    "adaptive_max_pool3d_backward": partial(adaptive_pool_backward, has_indices=True),
-    "grid_sampler": partial(grid_sample, flops=7),
-    "grid_sampler_2d": partial(grid_sample, flops=7),
-    "cudnn_grid_sampler": partial(grid_sample, flops=7),
+    **{f"max_pool{rank}d": partial(pool, rank=rank, has_dilation=True, has_indices=False) for rank in _RANKS},
+    **{
+        f"max_pool{rank}d_with_indices": partial(pool, rank=rank, has_dilation=True, has_indices=True)
+        for rank in _RANKS
+    },
+    **{f"avg_pool{rank}d": partial(pool, rank=rank, has_dilation=False, has_indices=False) for rank in _RANKS},
+    **{f"max_pool{rank}d_with_indices_backward": partial(pool_backward, rank=rank, indices=7) for rank in (2, 3)},
+    **{f"avg_pool{rank}d_backward": partial(pool_backward, rank=rank, indices=None) for rank in (2, 3)},
+    **{f"adaptive_avg_pool{rank}d": partial(adaptive_pool, rank=rank, has_indices=False) for rank in _RANKS},
+    **{f"_adaptive_avg_pool{rank}d": partial(adaptive_pool, rank=rank, has_indices=False) for rank in (2, 3)},
+    **{f"adaptive_max_pool{rank}d": partial(adaptive_pool, rank=rank, has_indices=True) for rank in _RANKS},
+    **{f"_adaptive_avg_pool{rank}d_backward": partial(adaptive_pool_backward, has_indices=False) for rank in (2, 3)},
+    **{f"adaptive_max_pool{rank}d_backward": partial(adaptive_pool_backward, has_indices=True) for rank in (2, 3)},
+    **dict.fromkeys(names("grid_sampler grid_sampler_2d cudnn_grid_sampler"), partial(grid_sample, flops=7)),
     "grid_sampler_3d": partial(grid_sample, flops=15),
-    "grid_sampler_2d_backward": partial(grid_sample_backward, flops=7, mask=6),
-    "grid_sampler_3d_backward": partial(grid_sample_backward, flops=15, mask=6),
+    "grid_sampler_2d_backward": partial(grid_sample_backward, flops=7),
+    "grid_sampler_3d_backward": partial(grid_sample_backward, flops=15),
 }
 for _name, _formula in _FORMULAS.items():
     register(f"aten::{_name}", family=Family.POOLING)(_formula)

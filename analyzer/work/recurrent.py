@@ -6,8 +6,6 @@ Gated delta nets, Mamba-2, Mamba and the causal convolutions before them hold a 
 token by token, which is the least: chunks save steps and memory traffic, not arithmetic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from math import prod
@@ -26,7 +24,7 @@ from .arguments import (
 )
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
-from .work import Direction, Family, RecurrentDims, StateRule, StateSpaceDims, Work
+from .work import Direction, Family, RecurrentDims, StateRule, StateSpaceDims, Work, build_work
 
 # Per hidden unit. LSTM: 4 gates of 1 addition, 3 sigmoids of 4, 2 tanh, 4 to update cell and output.
 # GRU: 3 gates of 1 addition, 2 sigmoids of 4, 1 tanh, 5 for the reset and the blend. Biases: 2 additions per gate.
@@ -197,9 +195,7 @@ def _matrix_elements(weights: tuple[TensorSpec, ...]) -> int:
 
 
 def _gate_work(flops: int, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
-    return Work(
-        family=Family.RECURRENT, flops=flops, read_bytes=total_bytes(inputs), written_bytes=written_bytes, dtype=dtype
-    )
+    return build_work(Family.RECURRENT, flops, total_bytes(inputs), written_bytes, dtype)
 
 
 register("aten::_thnn_fused_lstm_cell", family=Family.RECURRENT)(

@@ -3,8 +3,6 @@
 Where the reduced dims were not recorded, one result element counts as written: the least that it can be.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,7 +13,7 @@ from .elementwise import pointwise
 from .registry import Formula, register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
-from .work import Family, RowDims, Work
+from .work import Family, RowDims, Work, build_work
 
 
 def reduce(
@@ -102,8 +100,7 @@ def _kept_count(signature: Signature, x: TensorSpec, dim: int) -> int:
     return count
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.REDUCTION, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.REDUCTION)
 
 
 _BOTH: Final = (None, None)

@@ -1,7 +1,5 @@
 """Which of PyTorch's, cuDNN's or a compiler's kernels walks over rows, channels, columns or windows."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Final
 

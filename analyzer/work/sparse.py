@@ -5,9 +5,8 @@ the table. Where rows are added to a table's, or added up, the embedding model s
 lookups are spread (`EmbeddingDims`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
+from functools import partial
 from math import log2, prod
 
 from ...formats.trace.signature import Signature, TensorSpec
@@ -15,7 +14,7 @@ from .arguments import LackingArgumentError, argument_at, result_at, tensor_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register, register_sparse
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes
-from .work import Family, Work
+from .work import Family, Work, build_work
 
 
 @register_sparse("aten::add_", "aten::sub_")
@@ -124,5 +123,4 @@ def _index_bytes(tensor: TensorSpec) -> float:
     return bytes_of(_count(tensor) * sparse_dims, INDEX_DTYPE)
 
 
-def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
-    return Work(family=Family.INDEXING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+_work = partial(build_work, Family.INDEXING)

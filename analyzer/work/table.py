@@ -1,7 +1,5 @@
 """The work of many ops as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ What a call says of its tables is in `table_batched_call`. Tables in host memory
 cache on the GPU) are refused: what they take is the link to the host, of which nothing is recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -106,7 +104,8 @@ def weight_gradient(signature: Signature, *, placed: Placed) -> Work:
 
 def quantised_look_up(signature: Signature) -> Work:
     """Add up rows of int2, int4, int8, fp8, fp16 or fp32, each with a scale and a bias where it is of integers."""
-    if _elements(optional_tensor_at(signature, 1)):
+    on_host = optional_tensor_at(signature, 1)
+    if on_host is not None and on_host.element_count:
         raise LackingArgumentError(HOST_TABLES)
     table = tensor_at(signature, 0, rank=1)
     tables = tensor_at(signature, _NBIT_D_OFFSETS, rank=1).shape[0] - 1
@@ -232,10 +231,6 @@ def _work(call: TableCall, flops: float, read_bytes: float, written_bytes: float
 
 def _is_rowwise(optimizer: str) -> bool:
     return "rowwise" in optimizer and not optimizer.startswith("partial")
-
-
-def _elements(tensor: TensorSpec | None) -> int:
-    return 0 if tensor is None else tensor.element_count
 
 
 HOST_TABLE_OPS: Final = names(

@@ -12,8 +12,6 @@ The arguments' places differ from version to version (FBGEMM 0.1 to 1.9): they a
 vector between a vector and a number.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum

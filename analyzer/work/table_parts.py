@@ -5,8 +5,6 @@ they are one op here, and which rows are looked up how often is an argument of i
 that are looked up often, or the others) no exponent says it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ...formats.trace.signature import Signature
@@ -15,7 +13,7 @@ from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .indices import Indices
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
-from .work import Family, Work
+from .work import Family, Work, build_work
 
 LOOK_UP: Final = "recommender::look_up"
 UPDATE: Final = "recommender::update"
@@ -65,13 +63,7 @@ def single_pass(signature: Signature) -> Work:
     """Read each tensor of a list once, write each result once: kernels that libraries fused by hand; FLOPs second."""
     inputs, results = tensor_list_at(signature, 0), result_tensors(signature)
     written = total_bytes(results)
-    return Work(
-        family=Family.ELEMENTWISE,
-        flops=float(size_at(signature, 1)),
-        read_bytes=total_bytes(inputs),
-        written_bytes=written,
-        dtype=inputs[0].dtype,
-    )
+    return build_work(Family.ELEMENTWISE, float(size_at(signature, 1)), total_bytes(inputs), written, inputs[0].dtype)
 
 
 def _dims(

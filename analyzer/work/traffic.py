@@ -1,7 +1,5 @@
 """Bytes of tensors, and the shapes and dtypes of results that were not recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import prod
 from operator import mul

@@ -3,13 +3,11 @@
 So are wrappers like `to`, `contiguous` and `dropout`: where there is something to do, an op inside them does it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ...formats.trace.signature import Signature
 from .registry import names, register
-from .work import Family, Work
+from .work import Family, Work, build_work
 
 _VIEWS: Final = names(
     "view _unsafe_view reshape _reshape_alias view_as view_as_real view_as_complex _conj conj _neg_view real imag "
@@ -43,9 +41,7 @@ _WRAPPERS: Final = names(
 def no_work(signature: Signature) -> Work:
     """Return no FLOPs and no bytes, of the first tensor's dtype."""
     tensors = signature.tensors()
-    return Work(
-        family=Family.VIEW, flops=0, read_bytes=0.0, written_bytes=0.0, dtype=tensors[0].dtype if tensors else "float32"
-    )
+    return build_work(Family.VIEW, 0, 0.0, 0.0, tensors[0].dtype if tensors else "float32")
 
 
 register(*(f"aten::{name}" for name in (*_VIEWS, *_ALLOCATIONS, *_QUERIES, *_WRAPPERS)), family=Family.VIEW)(no_work)

@@ -1,7 +1,5 @@
 """What one op must compute and move, at least."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
@@ -363,6 +361,28 @@ class Work:
             return self.moved_bytes / max(self.drawn.lookups, 1)
         repeated = self.dims.repeated_bytes if isinstance(self.dims, EmbeddingDims) else 0.0
         return self.moved_bytes - repeated
+
+
+def build_work(
+    family: Family,
+    flops: float,
+    read_bytes: float,
+    written_bytes: float,
+    dtype: str,
+    *,
+    is_matrix: bool = False,
+    dims: Dims | None = None,
+) -> Work:
+    """Return the work of an op by its totals, in the order in which every formula tells them."""
+    return Work(
+        family=family,
+        flops=flops,
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
+        dtype=dtype,
+        is_matrix=is_matrix,
+        dims=dims,
+    )
 
 
 def copies_between(work: Work, unknown: float) -> float:

@@ -33,7 +33,7 @@ from wavecast.analyzer.whatif.axis.change import with_batch, with_cached_tokens,
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.whatif.change import Whatif
 from wavecast.analyzer.whatif.precision.precision import with_precision
-from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
+from wavecast.analyzer.whatif.retiming.kernels import cast_times_ns
 from wavecast.analyzer.whatif.scenario import TargetPrecision
 from wavecast.analyzer.work import Family, family_of, work_of
 from wavecast.errors import WavecastError

@@ -16,7 +16,7 @@ from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.parameters import prior_scale, resolve, theta_size
 from ...analyzer.models.frame.problems import P, Problems, join_problems, take_problems
 from ...arrays import Codes, Floats, Mask
-from ...specs.fleet import Fleet, build_fleet, take_gpus
+from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
 from .recipe import Recipe
 
@@ -87,16 +87,8 @@ def fit_variant(
         return Variant(excluded=excluded, theta=_start(recipe.model, None, None)[0], network=None)
     problems, floor_us = fill_host_floor(pool, rows)
     theta, model = _start(recipe.model, floor_us, start)
-    theta = fit_parameters(
-        model,
-        problems,
-        take_gpus(build_fleet(pool.gpus), pool.gpu[rows]),
-        pool.measured_ns[rows],
-        np.minimum(balanced_weight(pool.chip[rows], recipe.points), 1.0),
-        noise=recipe.noise,
-        start=theta,
-        rounds=ROUNDS if start is None else ROUNDS_FROM_NEAR,
-    )
+    rounds = ROUNDS if start is None else ROUNDS_FROM_NEAR
+    theta = fit_parameters(replace(recipe, model=model), theta, problems, pool, rows, rounds)
     variant = Variant(excluded=excluded, theta=theta, network=None)
     if not recipe.hidden or not recipe.model.size_names:
         return variant
@@ -230,28 +222,22 @@ CONVERGED = 3e-3
 
 
 def fit_parameters(
-    model: Model[P],
-    problems: P,
-    fleet: Fleet,
-    measured_ns: Floats,
-    weight: Floats,
-    *,
-    rounds: int = 8,
-    noise: float = 0.08,
-    start: Floats | None = None,
+    recipe: Recipe[P], start: Floats, problems: P, pool: Pool, rows: npt.NDArray[np.int64], rounds: int
 ) -> Floats:
     """Return theta that minimises sum of weight * softL1((log t - log measured) / noise) plus the ridge to the priors.
 
     Each round freezes the chosen candidates, which makes the problem smooth, and solves it; then chooses again.
-    `weight` should sum to about the number of independent measurements that the data are worth.
+    Weights sum to about the number of independent measurements that the rows of the pool are worth.
     """
     from scipy.optimize import least_squares
 
+    model, noise, fleet = recipe.model, recipe.noise, take_gpus(build_fleet(pool.gpus), pool.gpu[rows])
+    weight = np.minimum(balanced_weight(pool.chip[rows], recipe.points), 1.0)
     classes = model.gpu_class(fleet)
     scale = prior_scale(model.parameters, len(model.class_names))
     free = np.flatnonzero(scale > 0)
-    theta = np.zeros(len(scale)) if start is None else start.copy()
-    root, target = np.sqrt(weight), np.log(measured_ns)
+    theta = start.copy()
+    root, target = np.sqrt(weight), np.log(pool.measured_ns[rows])
 
     def log_time(vector: Floats, choice: Codes | None) -> tuple[Floats, Codes | None]:
         theta[free] = vector

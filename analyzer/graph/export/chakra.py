@@ -1,7 +1,5 @@
 """The graph of a measured trace as a Chakra execution trace, for simulators. See docs/chakra.md."""
 
-from __future__ import annotations
-
 import json
 from typing import Final
 

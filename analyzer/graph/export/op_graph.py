@@ -1,7 +1,5 @@
 """The whole graph of a trace as columns: ops first, then the nodes that are replayed, and one edge per pair."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -140,8 +138,7 @@ def _merge(parts: list[_Part], member: Rows, op_count: int) -> OpGraph:
     source, target, kind, lag, binds = (
         np.concatenate(columns)
         for columns in zip(
-            *((part.links.source, part.links.target, part.kind, part.lag_ns, part.binds) for part in parts),
-            strict=True,
+            *((part.links.source, part.links.target, part.kind, part.lag_ns, part.binds) for part in parts), strict=True
         )
     )
     precedence = np.zeros(len(EdgeKind), dtype=np.int64)

@@ -1,7 +1,5 @@
 """Edges between framework ops, and from ops to the calls that they make. They hold nothing up in a replay."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 
@@ -61,7 +59,12 @@ def collective_links(trace: Trace, graph: Graph) -> Links:
     nodes = np.flatnonzero(graph.nodes.kind == NodeKind.COLLECTIVE)
     nodes = nodes[np.argsort(graph.nodes.start_ns[nodes], kind="stable")]
     links = _chain(nodes, group_of[trace.kernels.op[graph.nodes.row[nodes]]])
-    rank = _replay_ranks(graph)
+    # Each node's position in the order of replay, [n].
+    begin, end = graph.runs[:, 0], graph.runs[:, 1]
+    lengths = end - begin
+    ordered = np.arange(int(lengths.sum())) + np.repeat(begin - np.cumsum(lengths) + lengths, lengths)
+    rank = np.empty(len(ordered), dtype=np.int64)
+    rank[ordered] = np.arange(len(ordered))
     kept = rank[links.source] < rank[links.target]
     return Links(source=links.source[kept], target=links.target[kept])
 
@@ -142,13 +145,3 @@ def _chain(items: npt.NDArray[np.signedinteger], group: npt.NDArray[np.signedint
 def _forwards(links: Links) -> Links:
     kept = links.source < links.target
     return Links(source=links.source[kept], target=links.target[kept])
-
-
-def _replay_ranks(graph: Graph) -> Rows:
-    """Return each node's position in the order of replay, [n]."""
-    begin, end = graph.runs[:, 0], graph.runs[:, 1]
-    lengths = end - begin
-    ordered = np.arange(int(lengths.sum())) + np.repeat(begin - np.cumsum(lengths) + lengths, lengths)
-    rank = np.empty(len(ordered), dtype=np.int64)
-    rank[ordered] = np.arange(len(ordered))
-    return rank

@@ -23,8 +23,6 @@ A few queries per sequence (speculative decoding) share a tile with the heads of
 which then takes heads one by one (its `seqlenq_ngroups_swapped` is for one query alone). No measurement is of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,22 +32,10 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
+from ..frame.gpu_physics import miss_ratio
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
-from .kernels import (
-    CLASS_NAMES,
-    KILO,
-    REFERENCE_DIM,
-    US,
-    as_run,
-    dram_bytes_per_s,
-    floor_ns,
-    gpu_class,
-    is_trtllm,
-    lift,
-    miss_ratio,
-    speed_ratio,
-)
+from . import kernels
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import SIZES, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of, visible_keys
 
@@ -137,25 +123,27 @@ class _Masks:
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the numbers of splits."""
-    sizes, problems = sizes_of(problems), as_run(problems, fleet)
+    sizes, problems = sizes_of(problems), kernels.as_run(problems, fleet)
     dims = problems.query_dim + problems.value_dim
     cache = problems.batch * problems.kv_heads * visible_keys(problems) * dims * problems.kv_bytes
     moved = cache + problems.batch * problems.heads * problems.queries * dims * operand_bytes(problems)
     miss = miss_ratio(moved * problems.copies, fleet, values)
-    dram = miss * (moved / dram_bytes_per_s(fleet, values) * 1e9 + values["ramp_us"] * US)
+    dram = miss * (moved / kernels.dram_bytes_per_s(fleet, values) * 1e9 + values["ramp_us"] * kernels.US)
     kernel, memory = _kernel(problems, fleet, values), _Memory(cache, dram, miss)
     clock = fleet.clock_hz / 1e9
-    combine = values["combine_us"] * US + values["combine_kcycles"] * KILO / clock
+    combine = values["combine_us"] * kernels.US + values["combine_kcycles"] * kernels.KILO / clock
     if choice is None:
-        lifted = _Kernel(*(lift(getattr(kernel, name)) for name in _Kernel.__slots__))
+        lifted = _Kernel(*(kernels.lift(getattr(kernel, name)) for name in _Kernel.__slots__))
         rounds, l2 = _parts_ns(problems, fleet, values, lifted, memory, SPLITS)
-        cost = np.sqrt(rounds**2 + np.maximum(l2, lift(memory.dram_ns)) ** 2) + np.where(SPLITS > 1, lift(combine), 0.0)
-        too_short = lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
+        cost = np.sqrt(rounds**2 + np.maximum(l2, kernels.lift(memory.dram_ns)) ** 2) + np.where(
+            SPLITS > 1, kernels.lift(combine), 0.0
+        )
+        too_short = kernels.lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
         cost = np.where((SPLITS > 1) & (too_short | ~lifted.may_split), np.inf, cost)
         choice = np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
     splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
     rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
-    floor = floor_ns(problems, fleet, values)
+    floor = kernels.floor_ns(problems, fleet, values)
     p = values["sharpness"]
     body = (rounds_ns**p + np.maximum(l2_ns, memory.dram_ns) ** p) ** (1.0 / p)
     time = floor + body + np.where(splits > 1, combine, 0.0)
@@ -173,7 +161,7 @@ def _parts_ns(
     problems: AttentionProblems, fleet: Fleet, values: Values, kernel: _Kernel, memory: _Memory, splits: Floats
 ) -> tuple[Floats, Floats]:
     """Return the time of all rounds and of all loads from L2; `kernel` has the axes of `splits`."""
-    expand = lift if kernel.ctas.ndim > memory.cache_bytes.ndim else np.asarray
+    expand = kernels.lift if kernel.ctas.ndim > memory.cache_bytes.ndim else np.asarray
     sms, clock = expand(fleet.sm_count), expand(fleet.clock_hz / 1e9)
     ctas = kernel.ctas * splits
     smooth = np.maximum(ctas / (sms * kernel.occupancy), 1.0)
@@ -188,7 +176,7 @@ def _parts_ns(
 
 def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
     group = p.heads / p.kv_heads
-    trtllm, is_grouped = is_trtllm(p), group > 1
+    trtllm, is_grouped = kernels.is_trtllm(p), group > 1
     fp8_on_hopper = is_hopper(fleet) & (p.kv_bytes == 1) & is_grouped & (group <= MAX_FUSED_FP8_GROUP)
     newer = is_blackwell(fleet) | fp8_on_hopper
     single = trtllm & ((group > MAX_SHARED_GROUP) | (~is_grouped & ~newer))
@@ -236,7 +224,7 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     # beyond that the tile grows in steps. Flash kernels multiply on matrix units, at tiles of FLASH_ROWS rows whatever
     # the group fills of them. Whole-group kernels on units without the cache's format are bound by widening its
     # elements.
-    group, dim = p.heads / p.kv_heads, p.query_dim / REFERENCE_DIM
+    group, dim = p.heads / p.kv_heads, p.query_dim / kernels.REFERENCE_DIM
     together = group * p.queries
     tile = np.where(together > FREE_GROUP, np.ceil(together / GROUP_STEP) * GROUP_STEP, FREE_GROUP)
     excess = tile / FREE_GROUP - 1.0
@@ -251,7 +239,7 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     fix = np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
     fix = np.where(masks.flash, v["flash_fix_kcycles"] * (1.0 + v["flash_growth"] * rows), fix)
     flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
-    flops_per_cycle = flops_per_cycle * speed_ratio(p, p.kernel, fleet, v)
+    flops_per_cycle = flops_per_cycle * kernels.speed_ratio(p, p.kernel, fleet, v)
     matrix = v["flash_matrix_ratio"] * 4.0 * FLASH_ROWS * p.query_dim / flops_per_cycle
     split = np.where((group > 1) & ~is_async(fleet), v["flash_split_ratio"], 1.0)
     fused_key = v["flash_key_cycles"] * v["fused_key_ratio"]
@@ -261,7 +249,7 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     whole = whole * (1.0 + v["whole_growth"] * (np.ceil(together / GROUP_STEP) - 1.0))
     widening = np.where(masks.slow, (p.query_dim + p.value_dim) / v["slow_elements_per_cycle"], 0.0)
     key = np.where(masks.whole, np.maximum(whole, widening), key)
-    return fix * scale * KILO * fp8, key * fp8
+    return fix * scale * kernels.KILO * fp8, key * fp8
 
 
 def _features(
@@ -282,9 +270,9 @@ def _features(
         np.log(p.keys) - 6.0,
         np.log(splits),
         np.log(group),
-        p.query_dim / REFERENCE_DIM,
+        p.query_dim / kernels.REFERENCE_DIM,
         p.kv_bytes,
-        ~is_trtllm(p),
+        ~kernels.is_trtllm(p),
         kernel.loads == group,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -292,14 +280,14 @@ def _features(
 
 def group_of_library(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    return np.asarray(~is_trtllm(problems), dtype=np.int64)
+    return np.asarray(~kernels.is_trtllm(problems), dtype=np.int64)
 
 
 DECODE: Final = Model(
     name="attention_decode",
     parameters=PARAMETERS,
-    class_names=CLASS_NAMES,
-    gpu_class=gpu_class,
+    class_names=kernels.CLASS_NAMES,
+    gpu_class=kernels.gpu_class,
     simulate=simulate,
     feature_names=FEATURES,
     size_names=SIZES,

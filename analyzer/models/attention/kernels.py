@@ -1,7 +1,5 @@
 """Which fused attention runs where, and what it meets there: matrix units, a floor, DRAM behind L2."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 
@@ -118,8 +116,6 @@ def is_trtllm(p: AttentionProblems) -> Mask:
 CLASS_NAMES: Final = ("sync", "async")
 """How matrix units are fed: by the warps' own registers, or asynchronously from shared memory (Hopper, Blackwell)."""
 REFERENCE_DIM: Final = 128.0
-MAX_RATIO: Final = 1e3
-"""Bytes over the useful L2 beyond which nothing is found there."""
 US: Final = 1e3
 KILO: Final = 1e3
 
@@ -146,14 +142,6 @@ def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:
     0.82 on RTX PRO 6000, whose memories correct errors in different ways; with the shared rule both came out worse.
     """
     return np.where(fleet.has_hbm, v["hbm_efficiency"], v["gddr_efficiency"]) * fleet.bandwidth_bytes_per_s
-
-
-def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
-    """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
-    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
-    sharpness = np.where(fleet.has_hbm, v["hbm_resident_sharpness"], v["gddr_resident_sharpness"])
-    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
-    return np.asarray(full / (1.0 + full))
 
 
 def lift(value: Any) -> npt.NDArray[Any]:

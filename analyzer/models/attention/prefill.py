@@ -16,8 +16,6 @@ kernels of their own beside the attention, which write the cache (TensorRT-LLM a
 stream tensors that are partly in L2.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +33,7 @@ from ....specs.generations import (
     matrix_energy,
 )
 from ....specs.gpu import Rate
-from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, slow_down
+from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, miss_ratio, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from .kernels import (
@@ -50,7 +48,6 @@ from .kernels import (
     gpu_class,
     is_trtllm,
     lift,
-    miss_ratio,
     speed_ratio,
 )
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
@@ -157,18 +154,14 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
     shares = (compute / total, dram / total, extra / total, floor / time)
+    # What the correction sees; NaN, so none, of encoders by kernels that no table has them of.
+    is_measured = (problems.is_causal == 1) | is_trtllm(problems) | (problems.kernel == AttentionKernel.CUDNN)
     return Estimate(
         time_ns=time,
         features=_features(p, fleet, shape, rows, time, slow, shares),
-        sizes=_corrected_sizes(problems),
+        sizes=np.where(is_measured[..., None], sizes_of(problems), np.nan),
         choice=choice,
     )
-
-
-def _corrected_sizes(p: AttentionProblems) -> Floats:
-    """Return what the correction sees; NaN, so none, of encoders by kernels that no table has them of."""
-    is_measured = (p.is_causal == 1) | is_trtllm(p) | (p.kernel == AttentionKernel.CUDNN)
-    return np.where(is_measured[..., None], sizes_of(p), np.nan)
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
@@ -226,12 +219,6 @@ def _padded(p: AttentionProblems, fleet: Fleet, dim: Floats) -> Floats:
     return np.where(is_trtllm(p), np.where(is_fine, fine, power), coarse)
 
 
-def _packed_group(p: AttentionProblems, fleet: Fleet) -> Floats:
-    """Return the query heads whose rows share a tile: flash attention packs groups on Hopper, or for one query."""
-    packs = ~is_trtllm(p) & (is_async(fleet) | (p.queries == 1))
-    return np.where(packs, p.heads / p.kv_heads, 1.0)
-
-
 def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows: Floats) -> tuple[Floats, _Shape]:
     """Return the time of all CTAs at full clock, and how they are cut; `unit` has the axes of `rows`."""
     expand = np.asarray if rows is not TILE_ROWS else lift
@@ -259,7 +246,9 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
     Averages are of the staircase that tiles of `rows` make under the diagonal, cut off at the window.
     """
     expand = lift if is_lifted else np.asarray
-    queries, keys, packed = expand(p.queries), expand(p.keys), expand(_packed_group(p, fleet))
+    # The query heads whose rows share a tile: flash attention packs groups on Hopper, or for one query.
+    packs = ~is_trtllm(p) & (is_async(fleet) | (p.queries == 1))
+    queries, keys, packed = expand(p.queries), expand(p.keys), expand(np.where(packs, p.heads / p.kv_heads, 1.0))
     window = expand(np.where(p.window > 0, p.window, np.inf))
     tokens = rows / packed
     tiles = np.ceil(queries * packed / rows)

@@ -1,7 +1,5 @@
 """Problems of the attention models: sizes, formats, and whose kernel runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

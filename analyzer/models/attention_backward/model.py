@@ -15,8 +15,6 @@ heads. FP8 kernels spend most of their time on the scores: each is converted, an
 cuDNN's is measured (H200, GB200); the other kernels have priors with their sources below.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
@@ -28,15 +26,7 @@ from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async
 from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_PRODUCT_COUNT, kernel_on
 from ..attention.problems import ArithmeticFormat, operand_bytes, peak_flops_per_s, visible_keys
-from ..frame.gpu_physics import (
-    DRAM_PARAMETERS,
-    LAUNCH_PARAMETERS,
-    POWER_PARAMETERS,
-    dram_bytes_per_s,
-    launch_s,
-    matrix_joule_per_flop,
-    slow_down,
-)
+from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from .problems import BackwardProblems, pair_flops
@@ -55,9 +45,9 @@ PARAMETERS: Final = (
     *parameters(fp8_scores_per_cycle=(7.0, 0.3), older_fp8_scores_per_cycle=(3.5, 0.2), block_scaled_ratio=(0.8, 0.2)),
     *parameters(deterministic_ratio=(1.2, 0.1), fix_kcycles=(4.0, 0.5), longest_ratio=(1.0, 0.2)),
     *parameters(exact_rounds_share=(0.5, 0.2), energy_ratio=(1.2, 0.2), passes_ratio=(1.0, 0.3), sharpness=(3.0, 0.3)),
-    *POWER_PARAMETERS,
-    *DRAM_PARAMETERS,
-    *LAUNCH_PARAMETERS,
+    *gpu_physics.POWER_PARAMETERS,
+    *gpu_physics.DRAM_PARAMETERS,
+    *gpu_physics.LAUNCH_PARAMETERS,
     # Not fitted, nobody measured them.
     *parameters(older_instructions_ratio=(0.61, 0.0), efficient_ratio=(0.5, 0.0), triton_ratio=(0.85, 0.0)),
     *parameters(amd_triton_ratio=(0.36, 0.0), ck_ratio=(0.65, 0.0)),
@@ -84,7 +74,7 @@ def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: C
     own, beside = _memory_s(p, fleet, v)
     sharpness = v["sharpness"]
     busy_s = (compute**sharpness + own**sharpness) ** (1.0 / sharpness) + beside
-    time_ns = 1e9 * (LAUNCH_COUNT * launch_s(fleet, v) + busy_s)
+    time_ns = 1e9 * (LAUNCH_COUNT * gpu_physics.launch_s(fleet, v) + busy_s)
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
 
 
@@ -137,8 +127,8 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     cycles = np.where(p.is_causal == 1, np.sqrt((rounds * work) ** 2 + most**2), alike)
     free_s = cycles / fleet.clock_hz
     flops = rounds * fleet.sm_count * rows * BLOCK * pair_flops(p)
-    joule = flops * matrix_joule_per_flop(fleet, v, operand_bytes(p)) * v["energy_ratio"]
-    return np.asarray(free_s * (1.0 + slow_down(joule, free_s, fleet, v)))
+    joule = flops * gpu_physics.matrix_joule_per_flop(fleet, v, operand_bytes(p)) * v["energy_ratio"]
+    return np.asarray(free_s * (1.0 + gpu_physics.slow_down(joule, free_s, fleet, v)))
 
 
 def _memory_s(p: BackwardProblems, fleet: Fleet, v: Values) -> tuple[Floats, Floats]:
@@ -152,7 +142,7 @@ def _memory_s(p: BackwardProblems, fleet: Fleet, v: Values) -> tuple[Floats, Flo
     own = own + np.where(p.kernel == AttentionKernel.MATH, SCORE_PASSES * FP32_BYTES * queries * visible_keys(p), 0.0)
     beside = 2.0 * queries * p.value_dim * width + 2.0 * sums + queries * p.query_dim * width
     beside = beside + np.where(p.heads > p.kv_heads, keys * (p.heads + p.kv_heads) * width, 0.0)
-    rate = dram_bytes_per_s(fleet, v)
+    rate = gpu_physics.dram_bytes_per_s(fleet, v)
     return own / rate, v["passes_ratio"] * beside / rate
 
 
@@ -166,9 +156,5 @@ def group(problems: BackwardProblems) -> Codes:
 
 
 MODEL: Final = Model(
-    name="attention_backward",
-    parameters=PARAMETERS,
-    simulate=simulate,
-    group_names=GROUPS,
-    group=group,
+    name="attention_backward", parameters=PARAMETERS, simulate=simulate, group_names=GROUPS, group=group
 )

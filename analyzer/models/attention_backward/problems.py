@@ -1,7 +1,5 @@
 """Problems of attention's backward: those of the forward, and how the gradients are added up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Tokens to their experts and back by a library's own kernels, DeepEP's among them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

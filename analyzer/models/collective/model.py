@@ -29,8 +29,6 @@ Behind PCIe switches nothing is shared. How much a CPU forwards no datasheet say
 as boxes of one description are found to differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -162,7 +160,11 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     moved_s = exchange_s(p, fabric, v, place.here, place.link_bytes_per_s)
     time_s = np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), moved_s, time_s)
     time_ns = 1e9 * np.where(p.ranks > 1.0, time_s, 0.5 * fixed_s)
-    unstated = _unstated(p, fabric, v, place, time_ns)
+    # The half-width of what the host forwards, natural log: in the part of the time in which it does.
+    width = HOST_HALF_WIDTH + HOST_FLOWS_HALF_WIDTH * _host_doublings(p, fabric, place)
+    moving_ns = 1e9 * wire_bytes(p) / _host_bytes_per_s(p, fabric, v, place)
+    is_hosted = ~place.is_linked & (place.here > 1.0) & (fabric.link_bandwidth_ratio == 1.0)
+    unstated = np.where(is_hosted & (p.ranks > 1.0), width * np.minimum(moving_ns / np.maximum(time_ns, 1.0), 1.0), 0.0)
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), unstated=unstated)
 
 
@@ -261,14 +263,6 @@ def _host_doublings(p: CollectiveProblems, fabric: Fabric, place: _Place) -> Flo
     """Return log2 of how many times two flows share the host: a ring enters and leaves what links join but once."""
     flows = np.where(_is_exchange(p), place.here, place.here / place.linked)
     return np.where(fabric.has_host_switch, 0.0, np.log2(np.maximum(flows / 2.0, 1.0)))
-
-
-def _unstated(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, time_ns: Floats) -> Floats:
-    """Return the half-width of what the host forwards, natural log: in the part of the time in which it does."""
-    width = HOST_HALF_WIDTH + HOST_FLOWS_HALF_WIDTH * _host_doublings(p, fabric, place)
-    moving_ns = 1e9 * wire_bytes(p) / _host_bytes_per_s(p, fabric, v, place)
-    is_hosted = ~place.is_linked & (place.here > 1.0) & (fabric.link_bandwidth_ratio == 1.0)
-    return np.where(is_hosted & (p.ranks > 1.0), width * np.minimum(moving_ns / np.maximum(time_ns, 1.0), 1.0), 0.0)
 
 
 def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:

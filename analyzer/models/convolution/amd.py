@@ -1,7 +1,5 @@
 """Times of MIOpen's solvers: implicit products on matrix units, explicit ones per image, Winograd, direct kernels."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

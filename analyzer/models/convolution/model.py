@@ -1,7 +1,5 @@
 """Convolutions: cuDNN's and MIOpen's kernels, the least or the usual one of those that a library has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Times of cuDNN's algorithms: implicit products on vector and matrix units, two Winograd forms, direct kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

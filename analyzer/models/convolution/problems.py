@@ -4,8 +4,6 @@ A transposed convolution is the data gradient of its mirror, and stands here as 
 Gray, "Fast algorithms for convolutional neural networks", 2015) covers 3x3 kernels of stride 1 by tiles of pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum

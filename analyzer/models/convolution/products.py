@@ -1,7 +1,5 @@
 """The matrix product that a convolution is in each direction, and the time of its equal blocks on the SMs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final

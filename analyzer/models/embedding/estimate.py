@@ -18,8 +18,6 @@ rows at each lambda, which leave what no count tells, the tail, as the law has i
 lambda is what was counted.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 
@@ -123,7 +121,9 @@ def _shares_at(rates: Floats, used: Mask) -> Floats:
 
 def _fit_law(counts: LookupCounts, total: float, seen: Floats) -> tuple[Floats, Floats]:
     """Return the rows of the likeliest law, and their rates: on a coarse grid, then on finer ones around the best."""
-    parts = np.append(_COARSE[3][1:], _unused_part(total, seen))
+    # v were all rows in use alike, by their least number: Chao, Scand. J. Stat. 11(4), 1984.
+    least = total - seen[0] + seen[1] ** 2 / (2.0 * max(seen[2], 1.0))
+    parts = np.append(_COARSE[3][1:], max(float(np.log(total / max(least, 1.0))), 0.0))
     first = [_grid(*_COARSE[:3], _COARSE[3][:1]), _grid(*_COARSE[:2], _COARSE[2][:1], parts)]
     best, steps = _best(np.concatenate(first), counts, total, seen), np.array(_WIDTHS)
     for _ in range(_REFINEMENTS):
@@ -134,12 +134,6 @@ def _fit_law(counts: LookupCounts, total: float, seen: Floats) -> tuple[Floats, 
         best, steps = _best(_grid(*axes), counts, total, seen), steps / 2
     sizes, rates = _law(best[None], counts, total)
     return sizes, rates[0]
-
-
-def _unused_part(total: float, seen: Floats) -> float:
-    """Return v were all rows in use alike that are in use, by their least number: Chao, Scand. J. Stat. 11(4), 1984."""
-    least = total - seen[0] + seen[1] ** 2 / (2.0 * max(seen[2], 1.0))
-    return max(float(np.log(total / max(least, 1.0))), 0.0)
 
 
 def _grid(*axes: Floats) -> Floats:

@@ -13,8 +13,6 @@ A call that finds nothing of its tables in the cache has looked back over n look
 The first term are the rows touched for the first time. Arrays are [..., bins] beside [...].
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -12,8 +12,6 @@ unless all that was moved since their last use fits (`hits.py`):
 The exponent is the vector model's: a stream that comes round evicts itself within a few percent of the cache's size.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -22,14 +20,7 @@ from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32
 from ...work.embedding_dims import EmbeddingStep
-from ..frame.gpu_physics import (
-    DRAM_PARAMETERS,
-    L2_PARAMETERS,
-    LAUNCH_PARAMETERS,
-    dram_bytes_per_s,
-    l2_bytes_per_s,
-    launch_s,
-)
+from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from .hits import characteristic_time, cold_misses, steady_misses, touched_rows
@@ -49,9 +40,9 @@ PAIRS_AT_A_TIME: Final = 4096
 """Of a problem and a GPU: with their bins about what a processor's cache holds."""
 
 PARAMETERS: Final = (
-    *DRAM_PARAMETERS,
-    *L2_PARAMETERS,
-    *LAUNCH_PARAMETERS,
+    *gpu_physics.DRAM_PARAMETERS,
+    *gpu_physics.L2_PARAMETERS,
+    *gpu_physics.LAUNCH_PARAMETERS,
     *parameters(whole_l2_ratio=(1.04, 0.05), halved_l2_ratio=(0.75, 0.08), row_read_ratio=(0.92, 0.1)),
     *parameters(rewrite_ratio=(0.5, 0.2), sort_pass_launches=(3.0, 0.3)),
 )
@@ -86,12 +77,12 @@ def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: 
     is_coalesce = p.step == EmbeddingStep.COALESCE
     per_row = np.where(is_dense, 1.0, np.where(is_coalesce, 0.0, 2.0)) * rewritten
     stream = _cold_share(p, held, touched * sector) * p.streamed_bytes
-    dram = dram_bytes_per_s(fleet, v)
+    dram = gpu_physics.dram_bytes_per_s(fleet, v)
     in_order = np.where(is_lookup, missed, np.where(is_coalesce, touched, 0.0)) * sector
     plain = (stream + in_order) / (v["row_read_ratio"] * dram)
     dram_s = whole_table / dram + plain + np.where(is_lookup, 0.0, per_row / (v["rewrite_ratio"] * dram))
     asked = np.where(p.step == EmbeddingStep.UNSORTED_UPDATE, 2.0, 1.0) * p.lookups * sector
-    l2_s = (asked + p.streamed_bytes + whole_table) / l2_bytes_per_s(fleet, v)
+    l2_s = (asked + p.streamed_bytes + whole_table) / gpu_physics.l2_bytes_per_s(fleet, v)
     passes = np.where(
         is_dense | is_coalesce | (p.step == EmbeddingStep.UPDATE),
         np.ceil(np.log2(np.maximum(p.tables * p.rows, 2.0)) / RADIX_BITS),
@@ -102,7 +93,7 @@ def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: 
     waves = np.where(p.blocks > 0, np.maximum(p.blocks / (BLOCKS_PER_SM * fleet.sm_count), 1.0), 0.0)
     wave_s = waves * WAVE_CYCLES / fleet.clock_hz
     busy_s = np.sqrt(np.sqrt(dram_s**4 + l2_s**4 + wave_s**4))
-    time_ns = 1e9 * (launches * launch_s(fleet, v) + sort_s + busy_s)
+    time_ns = 1e9 * (launches * gpu_physics.launch_s(fleet, v) + sort_s + busy_s)
     unstated = np.broadcast_to(p.unstated, time_ns.shape) if (p.unstated > 0).any() else None
     return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)), unstated=unstated)
 
@@ -134,10 +125,4 @@ def _cold_share(p: EmbeddingProblems, held_bytes: Floats, table_bytes: Floats) -
     return np.asarray(pressure / (1.0 + pressure))
 
 
-MODEL: Final = Model(
-    name="embedding",
-    parameters=PARAMETERS,
-    simulate=simulate,
-    group_names=GROUPS,
-    group=group,
-)
+MODEL: Final = Model(name="embedding", parameters=PARAMETERS, simulate=simulate, group_names=GROUPS, group=group)

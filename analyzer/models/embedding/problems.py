@@ -1,7 +1,5 @@
 """Lookups in embedding tables as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Reads how lookups were spread from a recording that counted them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -5,8 +5,6 @@ take as many bins as 10^4. A bin's share of Zipf's law is the integral of k^-a o
 before to half a rank after.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What layers of experts meet on each GPU, and the parameters of each library's kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

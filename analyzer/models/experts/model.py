@@ -12,8 +12,6 @@ experts that they hit (`routing`). A product that is no layer (`grouped_mm`) has
 The forms and priors were chosen while reading the errors of all five measured GPUs, each left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

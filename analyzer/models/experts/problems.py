@@ -1,7 +1,5 @@
 """Layers of experts and grouped products as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Seconds of a grouped product, tile by tile, and of the passes around the products."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

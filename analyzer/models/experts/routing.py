@@ -9,8 +9,6 @@ Three ways of choosing, by `skew`:
 - unknown: each token takes its experts at random, all alike likely, so that an expert's rows are binomial.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist

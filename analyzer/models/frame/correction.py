@@ -1,7 +1,5 @@
 """What a few measurements of one GPU teach about a model there, and the network that corrects sizes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

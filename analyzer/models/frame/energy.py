@@ -12,8 +12,6 @@ something else, which switches too: caches, shared memory, the issue of other in
 `PowerConstants`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -5,8 +5,6 @@ parameters that it uses, and fits them with its own: priors come from public mic
 `ops/membench.parquet` and `ops/clock_power.parquet` (A100, L40, H100 PCIe, V100, MI100) are the ones named here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,6 +69,12 @@ power allows: GeForce cards of Ampere hold 1.8 to 1.95 GHz where 1.7 are stated.
 sight: its longest products, 72 to 76 TFLOP/s where 71.2 are stated, and timm's networks."""
 LEAST_SWITCHING: Final = 0.02
 """Of the board's power, that a cap leaves for switching at least."""
+MAX_RATIO: Final = 1e3
+"""Bytes over the useful L2 beyond which nothing is found there."""
+HBM_RESIDENT_SHARPNESS: Final = 5.0
+GDDR_RESIDENT_SHARPNESS: Final = 15.0
+"""How suddenly L2 ceases to hold what is used again, where a model does not fit it: attention's decode has them so, in
+halves beside HBM."""
 UNKNOWN_BASE_RATIO: Final = 0.5
 """Base over boost clock where none is known."""
 
@@ -79,6 +83,15 @@ def dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate at which DRAM is read, by its kind and by error correction inside it."""
     gddr = values["gddr_efficiency"] * np.where(fleet.has_inline_ecc, values["inline_ecc_ratio"], 1.0)
     return fleet.bandwidth_bytes_per_s * np.minimum(np.where(fleet.has_hbm, values["hbm_efficiency"], gddr), 1.0)
+
+
+def miss_ratio(moved_bytes: Floats, fleet: Fleet, values: Values) -> Floats:
+    """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
+    ratio = np.where(fleet.has_hbm, values["hbm_resident_ratio"], values["gddr_resident_ratio"])
+    hbm = values.get("hbm_resident_sharpness", HBM_RESIDENT_SHARPNESS)
+    sharpness = np.where(fleet.has_hbm, hbm, values.get("gddr_resident_sharpness", GDDR_RESIDENT_SHARPNESS))
+    full = np.minimum(moved_bytes / (ratio * fleet.l2_cache_bytes), MAX_RATIO) ** sharpness
+    return np.asarray(full / (1.0 + full))
 
 
 def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:

@@ -8,8 +8,6 @@ and vendor say: that a GPU's datasheet is near a measured one's does not make th
 or vendor that nobody measured gets the widest factor of all classes, and no credit for being near.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final

@@ -1,7 +1,5 @@
 """What a simulator says of n problems on m GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic

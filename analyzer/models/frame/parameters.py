@@ -1,7 +1,5 @@
 """The few fitted numbers of a simulator, with small offsets per class of GPU; factors on a GPU's rates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 

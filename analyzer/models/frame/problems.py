@@ -1,7 +1,5 @@
 """Problems of an op model: a frozen dataclass of equally long arrays; which unit computes them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeVar
@@ -76,7 +74,7 @@ def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -
     names = kind.__dataclass_fields__.keys()
     return {
         item.name: np.array(
-            [getattr(size, item.name) for size in dims], dtype=np.int64 if item.type == "Codes" else np.float64
+            [getattr(size, item.name) for size in dims], dtype=np.int64 if item.type in (Codes, "Codes") else np.float64
         )
         for item in fields(problems)
         if item.name in names

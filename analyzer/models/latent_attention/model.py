@@ -13,8 +13,6 @@ the units' rates together; Hopper widens an FP8 cache to multiply it, Blackwell 
 heads per block and wait for each key; so do TensorRT-LLM's before Hopper, which never part a sequence.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -23,7 +21,7 @@ from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, is_async
 from ...work.work import LatentKernel
-from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s, miss_ratio
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from ..frame.problems import peak_flops_per_s
@@ -46,7 +44,6 @@ PREFILL_ROWS: Final = np.array([64.0, 32.0, 32.0, 64.0])
 """Of an absorbed tile with several queries; in Triton 32: a block's own time on L40S is half of what it adds."""
 EXPONENTIALS_PER_CYCLE: Final = 16.0
 """Per multiprocessor."""
-MAX_RATIO: Final = 1e3
 
 PARAMETERS: Final = (
     *parameters(floor_us=(5.0, 0.3, 0.2), floor_kcycles=(10.0, 0.3, 0.2), fp8_floor_us=(3.0, 0.5)),
@@ -64,9 +61,6 @@ PARAMETERS: Final = (
 )
 """Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
 (`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200."""
-HBM_SHARPNESS: Final = 5.0
-GDDR_SHARPNESS: Final = 15.0
-"""How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
 OTHER_SHARPNESS: Final = 3.0
 CLASS_NAMES: Final = ("sync", "async", "tensor memory")
 """How matrix units are fed, and where their results are: other kernels, whose floors differ."""
@@ -181,14 +175,6 @@ def _key_cycles(
     key = np.maximum(np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3)), least)
     fix = np.where(is_async(fleet), v["prefill_fix_kcycles"], v["sync_prefill_fix_kcycles"])
     return key, 1e3 * np.where(is_decode, v["decode_fix_kcycles"], fix)
-
-
-def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
-    """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
-    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
-    sharpness = np.where(fleet.has_hbm, HBM_SHARPNESS, GDDR_SHARPNESS)
-    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
-    return np.asarray(full / (1.0 + full))
 
 
 def gpu_class(fleet: Fleet) -> Codes:

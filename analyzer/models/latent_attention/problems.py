@@ -1,7 +1,5 @@
 """Latent attentions as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -5,8 +5,6 @@ that the model trains on: a fixed 4 here alone, a fixed 4 in both, the fitted on
 slower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

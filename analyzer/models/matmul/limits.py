@@ -1,7 +1,5 @@
 """What limits a matrix product on matrix units: arithmetic, DRAM, the second-level cache, and power."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -130,13 +128,16 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
     compute_s, epilogue_s, rounds = _compute(p, launch, machine, values)
+    # What adding up the parts of a split product costs: a hand-over, and fp32 parts written and read.
+    moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
+    reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
     return ResourceTimes(
         compute_s=compute_s,
         epilogue_s=epilogue_s,
         write_s=traffic.written_bytes / dram_rate,
         read_s=read / dram_rate + (1.0 - hit) * values["ramp_us"] * 1e-6,
         cache_s=(asked * cache_traffic(machine, values) + operands + traffic.out_bytes) / cache_rate,
-        split_s=_split(p, launch, machine, values),
+        split_s=np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0),
         dram_bytes=read + traffic.written_bytes,
         hit=hit,
         rounds=rounds,
@@ -241,13 +242,6 @@ def _unaligned(p: MatmulProblems) -> Floats | float:
     """Return 1 where rows do not start at multiples of 16 bytes, else 0; one number where all do."""
     aligned = (p.k * p.left_bytes % ALIGNED_BYTES == 0) & (p.n * p.right_bytes % ALIGNED_BYTES == 0)
     return 0.0 if aligned.all() else np.where(aligned, 0.0, 1.0)
-
-
-def _split(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> Floats:
-    """Return what adding up the parts of a split product costs: a hand-over, and fp32 parts written and read."""
-    moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
-    reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
-    return np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0)
 
 
 def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:

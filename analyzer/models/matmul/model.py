@@ -5,8 +5,6 @@ the power limit; a launch. The same parameters for all GPUs; two classes differ 
 operands asynchronously in clusters (Hopper, data-centre Blackwell), and all others.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Matrix products for matrix (tensor) units as columns: sizes, formats, and how the operands come to them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -3,8 +3,6 @@
 A product as `model` has it, by a kernel with an efficiency of its own; and the conversion of the activations before it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

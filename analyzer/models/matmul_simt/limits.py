@@ -1,7 +1,5 @@
 """What a launch of an fp32 product takes: arithmetic, memory, address translation, and the clock under its power."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

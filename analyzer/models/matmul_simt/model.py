@@ -1,7 +1,5 @@
 """Matrix products on vector (SIMT) units: fp32 without TF32, fp64, and matrix units that take fp32 itself (AMD)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

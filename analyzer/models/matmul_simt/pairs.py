@@ -1,7 +1,5 @@
 """Products on GPUs as columns of what no tile changes, so that trying a tile costs only what it changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Matrix products for vector units as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Kernels of fp32 matrix products: the tiles of vector and matrix units, and which of them a library has for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -153,7 +151,11 @@ def launch_of(p: SimtPairs, choice: Codes) -> SimtLaunch:
     columns, rows = np.ceil(p.n / tile["width"]), np.ceil(p.m / tile["height"])
     split, is_split, written = np.array([[1.0], [0.0], [1.0]], dtype=p.m.dtype)
     if (choice < len(TILE_NAMES)).any():
-        split = _split(p, columns * rows, choice)
+        # The parts of k; in double precision, in which alone halves are rounded alike by all who ask.
+        waves = np.divide(columns * rows, p.sm_count, dtype=np.float64)
+        wanted = np.minimum(np.round(1.0 + TARGET_WAVES / waves), np.maximum(1.0, np.floor(p.k / LEAST_DEPTH)))
+        can_split = (p.batch == 1) & (waves < WAVES_WORTH_SPLITTING) & (choice < len(TILE_NAMES))
+        split = np.where(can_split, wanted, 1.0).astype(p.m.dtype)
         is_split = (split > 1).astype(p.m.dtype)
         written = 1.0 + 2.0 * split * is_split
     return SimtLaunch(**tile, columns=columns, rows=rows, split=split, is_split=is_split, written=written)
@@ -163,11 +165,3 @@ def may_split(p: SimtPairs) -> Mask:
     """Return whether k might be split with any tile: what costs time is not tried for the others."""
     fewest_waves = p.m * p.n / (LARGEST_AREA * p.sm_count)
     return np.asarray((p.batch == 1) & (fewest_waves < WAVES_WORTH_SPLITTING) & (p.k >= 2.0 * LEAST_DEPTH))
-
-
-def _split(p: SimtPairs, tiles: Reals, choice: Codes) -> Reals:
-    """Return the parts of k; in double precision, in which alone halves are rounded alike by all who ask."""
-    waves = np.divide(tiles, p.sm_count, dtype=np.float64)
-    wanted = np.minimum(np.round(1.0 + TARGET_WAVES / waves), np.maximum(1.0, np.floor(p.k / LEAST_DEPTH)))
-    can_split = (p.batch == 1) & (waves < WAVES_WORTH_SPLITTING) & (choice < len(TILE_NAMES))
-    return np.where(can_split, wanted, 1.0).astype(p.m.dtype)

@@ -20,8 +20,6 @@ reading them a step waits for all blocks of the grid. Nothing measured it: prior
 gates' kernels per step, as the standard algorithm does: the same formula, unmeasured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -177,10 +175,5 @@ def _is_persistent(p: RecurrentProblems, fleet: Fleet) -> Mask:
 
 
 MODEL: Final = Model(
-    name="recurrent",
-    parameters=PARAMETERS,
-    simulate=simulate,
-    group_names=GROUPS,
-    group=group,
-    kind=kernel_kind,
+    name="recurrent", parameters=PARAMETERS, simulate=simulate, group_names=GROUPS, group=group, kind=kernel_kind
 )

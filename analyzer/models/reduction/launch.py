@@ -4,8 +4,6 @@ Read off PyTorch's CUDA sources (Normalization.cuh, group_norm_kernel.cu, layer_
 the pooling kernels); what cuDNN and Triton launch is what their profiles show: a block per channel or row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -8,8 +8,6 @@ layer norm of 16 rows on 16. T_start: a block's first load and its merging of wh
 elementwise kernels of the same op move, over the same rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -20,15 +18,7 @@ from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, is_since_volta
 from ...work.row_kernels import RowKernel
-from ..frame.gpu_physics import (
-    DRAM_PARAMETERS,
-    L2_PARAMETERS,
-    LAUNCH_PARAMETERS,
-    dram_bytes_per_s,
-    event_time_ns,
-    l2_bytes_per_s,
-    launch_s,
-)
+from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values, parameters
 from .launch import RowWalk, walk_of
@@ -95,13 +85,14 @@ def _kernel_parameters() -> tuple[Parameter, ...]:
 
 
 _DRAM: Final = tuple(
-    replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item for item in DRAM_PARAMETERS
+    replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item
+    for item in gpu_physics.DRAM_PARAMETERS
 )
 """Correction costs copies more than reads, as in `vector`."""
 PARAMETERS: Final = (
     *_DRAM,
-    *L2_PARAMETERS,
-    *LAUNCH_PARAMETERS,
+    *gpu_physics.L2_PARAMETERS,
+    *gpu_physics.LAUNCH_PARAMETERS,
     *parameters(amd_dram_ratio=(0.87, 0.05), fp32_share=(0.3, 0.2), rounding=(0.6, 0.3), hot_step_ratio=(0.5, 0.2)),
     *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
     *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
@@ -149,8 +140,8 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     kernel, walk = problems.kernel, walk_of(problems)
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
     dram, cached = (
-        _single(1e3 / (dram_bytes_per_s(fleet, values) * vendor)),
-        _single(1e3 / l2_bytes_per_s(fleet, values)),
+        _single(1e3 / (gpu_physics.dram_bytes_per_s(fleet, values) * vendor)),
+        _single(1e3 / gpu_physics.l2_bytes_per_s(fleet, values)),
     )
     kept, cycle_ms = _single(1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)), _single(1e3 / fleet.clock_hz)
     walked, streamed = _single(problems.walked_bytes), _single(problems.streamed_bytes)
@@ -174,7 +165,7 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     busy_ms = latency * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
     busy_ms = busy_ms + _joined(streamed * _cold(streamed * kept + own) * dram, streamed * cached)
-    time_ns = 1e6 * busy_ms.astype(np.float64) + problems.launches * (1e9 * launch_s(fleet, values))
+    time_ns = 1e6 * busy_ms.astype(np.float64) + problems.launches * (1e9 * gpu_physics.launch_s(fleet, values))
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
 
 
@@ -195,7 +186,7 @@ def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, fl
     if not np.any(floor > 0):
         return time_ns
     before = min(shared["host_overlap"], 1.0) * floor
-    return np.where(floor > 0, before + event_time_ns(time_ns, floor - before, 0.0), time_ns)
+    return np.where(floor > 0, before + gpu_physics.event_time_ns(time_ns, floor - before, 0.0), time_ns)
 
 
 def _cold(pressure: Singles) -> Singles:

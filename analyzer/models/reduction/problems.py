@@ -1,7 +1,5 @@
 """Problems of the reduction model: which kernel walks over how many rows, and what others move beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -10,8 +10,6 @@ Causal convolutions: Triton's by elements, Tri Dao's by blocks of one channel of
 Mamba-2's chunks and Mamba's scan were not measured: theirs are the delta net's forms with less arithmetic.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -20,14 +18,7 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, is_async
 from ...work.work import StateRule
-from ..frame.gpu_physics import (
-    DRAM_PARAMETERS,
-    L2_PARAMETERS,
-    LAUNCH_PARAMETERS,
-    dram_bytes_per_s,
-    l2_bytes_per_s,
-    launch_s,
-)
+from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from ..frame.problems import peak_flops_per_s
@@ -38,10 +29,6 @@ CHUNK_SURPLUS: Final = 1.5
 """Products of a chunk over what the same tokens take one by one, about: those between its own tokens."""
 SCAN_BLOCK: Final = 1024.0
 """Elements of a sequence that a block of Tri Dao's convolution takes at once: 128 threads of 16 bytes."""
-MAX_RATIO: Final = 1e3
-HBM_SHARPNESS: Final = 5.0
-GDDR_SHARPNESS: Final = 15.0
-"""How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
 
 PARAMETERS: Final = (
     *parameters(chunk_floor_us=(10.0, 0.3), chunk_floor_kcycles=(15.0, 0.3), start_kcycles=(18.0, 0.4, 0.4)),
@@ -53,9 +40,9 @@ PARAMETERS: Final = (
     *parameters(hbm_resident_ratio=(0.6, 0.2), gddr_resident_ratio=(1.0, 0.05), triton_launch_ratio=(0.6, 0.4)),
     *parameters(live_share=(0.35, 0.4), chunk_wait_us=(8.0, 0.4), scalar_chunk_ratio=(0.5, 0.0)),
     *parameters(scan_states_per_clock=(8.0, 0.0)),
-    *DRAM_PARAMETERS,
-    *L2_PARAMETERS,
-    *LAUNCH_PARAMETERS,
+    *gpu_physics.DRAM_PARAMETERS,
+    *gpu_physics.L2_PARAMETERS,
+    *gpu_physics.LAUNCH_PARAMETERS,
 )
 """`scalar_chunk_ratio`: Mamba-2 multiplies 2 C N + 2 C P + 4 N P per token and head where a delta net does more than
 twice that. `scan_states_per_clock`: an exponential per state, of which a multiprocessor makes 16 per clock, beside
@@ -78,9 +65,9 @@ def simulate(problems: StateSpaceProblems, fleet: Fleet, values: Values, choice:
     is_update, is_convolution = p.is_update == 1, p.rule == StateRule.CAUSAL_CONVOLUTION
     is_fused = runs_fused(p, fleet)
     kernel_bytes = _moved_bytes(p, v, is_fused)
-    miss = miss_ratio(_live_bytes(p, v, kernel_bytes, is_fused) * p.copies, fleet, v)
-    dram = dram_bytes_per_s(fleet, v)
-    slow_l2 = np.where(fleet.has_hbm, 0.0, 1.0 / (v["l2_share"] * l2_bytes_per_s(fleet, v)))
+    miss = gpu_physics.miss_ratio(_live_bytes(p, v, kernel_bytes, is_fused) * p.copies, fleet, v)
+    dram = gpu_physics.dram_bytes_per_s(fleet, v)
+    slow_l2 = np.where(fleet.has_hbm, 0.0, 1.0 / (v["l2_share"] * gpu_physics.l2_bytes_per_s(fleet, v)))
     memory = 1e9 * kernel_bytes * np.maximum(miss / dram, slow_l2)
     cycles = np.where(
         is_convolution,
@@ -115,7 +102,7 @@ def runs_fused(p: StateSpaceProblems, fleet: Fleet) -> Mask:
 
 def _floor_ns(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
     clock = fleet.clock_hz / 1e9
-    launch = launch_s(fleet, v) * 1e9
+    launch = gpu_physics.launch_s(fleet, v) * 1e9
     chunks = 1e3 * (v["chunk_floor_us"] + v["chunk_floor_kcycles"] / clock)
     chunks = fleet.launch_ratio * (chunks + 1e3 * v["chunk_wait_us"] * np.minimum(p.steps / CHUNK, 1.0))
     chunks = np.where(is_fused, launch, chunks)
@@ -185,14 +172,6 @@ def _convolution_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused
     ragged = np.where(p.steps % 8 == 0, 1.0, v["ragged_ratio"])
     blocks = p.batch * channels / fleet.sm_count * v["block_cycles"] * ragged * np.ceil(p.steps / SCAN_BLOCK)
     return np.where(is_fused, blocks * np.where(p.is_fused > 1, v["old_block_ratio"], 1.0), triton)
-
-
-def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
-    """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
-    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
-    sharpness = np.where(fleet.has_hbm, HBM_SHARPNESS, GDDR_SHARPNESS)
-    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
-    return np.asarray(full / (1.0 + full))
 
 
 def gpu_class(fleet: Fleet) -> Codes:

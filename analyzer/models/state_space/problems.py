@@ -1,7 +1,5 @@
 """State spaces as columns: what is passed on per head, in chunks or token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -4,8 +4,6 @@ Read off PyTorch's CUDA sources (Loops.cuh, layer_norm_kernel.cu, PersistentSoft
 serving kernels, vLLM's; sizes that the sources fix are constants here, cycles and instructions are fitted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

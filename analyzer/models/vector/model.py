@@ -10,8 +10,6 @@ instructions over the SMs' issue rate; Tw: waves of blocks, each as long as one 
 reductions. What another kernel of the op moves before comes on top.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

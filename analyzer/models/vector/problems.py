@@ -1,7 +1,5 @@
 """Problems of the vector model: which kind of kernel runs, over how many rows, and what it launches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum

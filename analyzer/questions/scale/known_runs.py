@@ -12,6 +12,7 @@ from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError, parameter
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import KernelKind, Phase, Trace
+from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ...graph.build import build_graph
 from ...graph.graph import Graph, NodeKind
@@ -149,7 +150,7 @@ def _op_times(
     Beside it the half-width of their sum, natural log, [m]. Kernels without an op are left out.
     """
     workload = measured_workload(trace, window)
-    moved = predict_measured(trace, workload, origin, gpus, library)
+    moved = predict_measured(trace, workload, build_fleet([origin]), build_fleet(gpus), library)
     kernels = window.kernel_rows[trace.kernels.kind[window.kernel_rows] != KernelKind.COLLECTIVE]
     kernels = kernels[workload.row_of[kernels] >= 0]
     owner = at_rows(WorkLookup(trace).owners(), trace.kernels.op[kernels])

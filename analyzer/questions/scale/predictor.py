@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from ....errors import InputError
 from ....formats.trace.tables import Trace
 from ...memory.fit import fit_on
 from ...memory.use import MemoryMethod, MemoryUse
-from ...whatif.parallel.derive import Shard, derive_ranks
+from ...whatif.parallel.derive import derive_ranks
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.memory import memory_per_rank
 from ...whatif.parallel.plan import ParallelPlan
@@ -79,7 +78,7 @@ def _derive(
         kinds = ", ".join(kind.value for kind in ShardKind)
         raise InputError(f"{format_plan(plan)}: [shard] says how weights are shared ({kinds}): give tp or ep as well")
     try:
-        return derive_ranks(question.shapes, plan, shard=cast("Shard", shard), recorded_batch=question.recorded_batch)
+        return derive_ranks(question.shapes, plan, shard=shard, recorded_batch=question.recorded_batch)
     except InputError as error:
         raise InputError(f"{format_plan(document.plan)}: {error}") from None
 

@@ -18,8 +18,7 @@ from ....formats.trace.tables import Trace
 from ....specs.fabric import Fabric
 from ...memory.fit import usable_bytes
 from ...memory.use import MemoryCategory
-from ...whatif.parallel.check import check_plan
-from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
+from ...whatif.parallel.plan import ParallelPlan, RecomputeMode, check_plan
 from ...whatif.parallel.plan_file import PlanDocument
 from .parts import LINKS, PlanPart
 from .question import Batches, PlanOutcome, Predictor, Question, part_batch

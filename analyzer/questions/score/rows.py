@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ....arrays import Floats, Mask, Rows
 from ....specs.fleet import build_fleet
-from ...measurements.samples import Samples, chip_of
+from ....specs.gpu import chip_of
+from ...measurements.samples import Samples
 from ...models import registry
 from ...models.frame.intervals import gpu_positions, separations
 from ...models.frame.problems import as_columns, problem_columns, take_problems

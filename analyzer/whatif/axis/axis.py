@@ -1,7 +1,5 @@
 """What is rescaled: the batch, the tokens of a sequence, or the tokens in a cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Where a tensor holds an axis: from its storage's strides, and, of tensors that were given, from their sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The what-ifs `--batch`, `--sequence-length` and `--cached-tokens`: the lengths that are asked for, in a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -59,9 +57,7 @@ def with_batch(trace: Trace, batch_size: int, *, from_batch: int | None = None) 
     workload = trace.meta.workload
     samples = workload.samples_per_iteration
     rescaled = replace(
-        workload,
-        batch_size=axis.after,
-        samples_per_iteration=None if samples is None else axis.scale(samples),
+        workload, batch_size=axis.after, samples_per_iteration=None if samples is None else axis.scale(samples)
     )
     return replace(changed, trace=replace(changed.trace, meta=replace(trace.meta, workload=rescaled)))
 

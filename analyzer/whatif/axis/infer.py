@@ -1,7 +1,5 @@
 """How long an axis is in a recording that does not say it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final

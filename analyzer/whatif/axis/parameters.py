@@ -1,7 +1,5 @@
 """Which storages are parameters, whose dimensions hold neither samples nor tokens."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -52,11 +50,7 @@ def _taken_as_weights(
 
 
 def _makers(
-    trace: Trace,
-    short: Sequence[str],
-    storages: Sequence[int],
-    inputs: Sequence[Tensors],
-    outputs: Sequence[Tensors],
+    trace: Trace, short: Sequence[str], storages: Sequence[int], inputs: Sequence[Tensors], outputs: Sequence[Tensors]
 ) -> dict[int, set[int]]:
     """Return for each storage that forward ops make without mixing what they make it from."""
     made_from: defaultdict[int, set[int]] = defaultdict(set)

@@ -1,25 +1,20 @@
 """Which dimensions of an op's results hold the axis, given those of its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ....formats.trace.signature import Signature, TensorSpec
-from ..calls import SignatureLayout
+from ....formats.trace.signature import TensorSpec
+from ...work.registry import names
+from ..calls import ShapedCall
 from .axis import Axis, Carry
 
 
 @dataclass(frozen=True, slots=True)
-class AxisCall:
+class AxisCall(ShapedCall):
     """Hold one call with what is known of its inputs."""
 
-    name: str
-    """Without namespace."""
-    signature: Signature
-    layout: SignatureLayout
     carries: tuple[Carry, ...]
     """Of the input tensors, in the layout's order."""
     axis: Axis
@@ -30,11 +25,6 @@ class AxisCall:
         """Return the carry of the first tensor in an argument; () where there is none."""
         pairs = zip(self.layout.input_positions, self.carries, strict=True)
         return next((carry for place, carry in pairs if place == position), ())
-
-    def argument(self, position: int) -> object:
-        """Return an argument; None where the call stops before it."""
-        arguments = self.signature.arguments
-        return arguments[position] if position < len(arguments) else None
 
 
 _Rule = Callable[[AxisCall, int, TensorSpec], Carry]
@@ -49,7 +39,8 @@ def result_carry(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
     """
     rule = _RULES.get(call.name)
     if rule is not None:
-        return _fit(rule(call, position, spec), spec)
+        rank = len(spec.shape)
+        return (rule(call, position, spec) + (0,) * rank)[:rank]
     for attempt in (_elementwise, _as_forward_input):
         found = attempt(call, spec)
         if found is not None:
@@ -62,11 +53,6 @@ def has_rule(name: str) -> bool:
     return name in _RULES
 
 
-def _fit(carry: Carry, spec: TensorSpec) -> Carry:
-    rank = len(spec.shape)
-    return (carry + (0,) * rank)[:rank]
-
-
 def _at(carry: Carry, dim: int) -> int:
     return carry[dim] if -len(carry) <= dim < len(carry) else 0
 
@@ -75,7 +61,7 @@ def _elementwise(call: AxisCall, spec: TensorSpec) -> Carry | None:
     """Join the carries of inputs that broadcast to the result, where one of them or all together have its shape."""
     rank, shape = len(spec.shape), spec.shape
     joined, sizes = [0] * rank, [1] * rank
-    for item, carry in zip(call.layout.inputs, call.carries, strict=True):
+    for item, carry in zip(call.inputs, call.carries, strict=True):
         offset = rank - len(item.shape)
         if offset < 0 or any(n not in (1, shape[offset + dim]) for dim, n in enumerate(item.shape)):
             continue
@@ -94,7 +80,7 @@ def _as_forward_input(call: AxisCall, spec: TensorSpec) -> Carry | None:
 def _leading(call: AxisCall, spec: TensorSpec) -> Carry:
     """Follow the input that has the most dims holding the axis, as far as leading sizes agree."""
     carry = [0] * len(spec.shape)
-    pairs = list(zip(call.layout.inputs, call.carries, strict=True))
+    pairs = list(zip(call.inputs, call.carries, strict=True))
     source = next((pair for pair in pairs if any(pair[1])), None)
     if source is None:
         return tuple(carry)
@@ -124,9 +110,9 @@ def _none(_call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     return ()
 
 
-def _only_result(call: AxisCall, position: int, _spec: TensorSpec, *, result: int, like: int) -> Carry:
-    """One result is like an argument; the others are statistics per channel or gradients of parameters."""
-    return call.at(like) if position == result else ()
+def _first_result(call: AxisCall, position: int, _spec: TensorSpec, *, like: int = 0) -> Carry:
+    """The first result is like an argument; others are statistics per channel or gradients of parameters."""
+    return () if position else call.at(like)
 
 
 def _embedding(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
@@ -135,7 +121,7 @@ def _embedding(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
 
 def _by_leading_size(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     """Take the first dim for the axis where some input has its size there and holds it."""
-    pairs = zip(call.layout.inputs, call.carries, strict=True)
+    pairs = zip(call.inputs, call.carries, strict=True)
     sizes = {item.shape[0]: carry[0] for item, carry in pairs if item.shape and carry and carry[0]}
     return (sizes.get(spec.shape[0], 0),) if spec.shape else ()
 
@@ -188,10 +174,10 @@ def _padding(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
 
 def _index(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     """Replace the indexed dims of the first argument, which shapes tell, by those of the indices, broadcast."""
-    if not call.layout.inputs or any(item.dtype == "bool" for item in call.layout.inputs[1:]):
+    if not call.inputs or any(item.dtype == "bool" for item in call.inputs[1:]):
         return _leading(call, spec)
-    source, count = call.layout.inputs[0].shape, len(call.layout.inputs) - 1
-    rank = max((len(item.shape) for item in call.layout.inputs[1:]), default=0)
+    source, count = call.inputs[0].shape, len(call.inputs) - 1
+    rank = max((len(item.shape) for item in call.inputs[1:]), default=0)
     joined = tuple(max((_at(carry, dim - rank) for carry in call.carries[1:]), default=0) for dim in range(rank))
     for skipped in range(len(source) - count + 1):
         left, right = skipped, skipped + count
@@ -212,10 +198,6 @@ def _grouped_product(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     return (_at(left, -2), 0) if len(spec.shape) == 2 and len(left) == 2 else ()
 
 
-def _like(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
-    return call.at(0)
-
-
 _CREATION: Final = "zeros ones full empty rand randn randint new_zeros new_ones new_empty new_full empty_strided"
 _RULES: Final[dict[str, _Rule]] = {
     "mm": partial(_product, first=0),
@@ -225,18 +207,16 @@ _RULES: Final[dict[str, _Rule]] = {
     "baddbmm": partial(_product, first=1),
     "linear": _linear,
     "convolution": _first_dim,
-    "convolution_backward": partial(_only_result, result=0, like=1),
+    "convolution_backward": partial(_first_result, like=1),
     "embedding": _embedding,
     "embedding_dense_backward": _none,
     "_embedding_bag": _by_leading_size,
     "_embedding_bag_backward": _none,
     "_embedding_bag_dense_backward": _none,
-    **dict.fromkeys(
-        ["native_batch_norm", "cudnn_batch_norm", "cudnn_batch_norm_backward"], partial(_only_result, result=0, like=0)
-    ),
+    **dict.fromkeys(["native_batch_norm", "cudnn_batch_norm", "cudnn_batch_norm_backward"], _first_result),
     **dict.fromkeys(
         ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"],
-        partial(_only_result, result=0, like=1),
+        partial(_first_result, like=1),
     ),
     **dict.fromkeys(
         ["sum", "mean", "amax", "amin", "prod", "logsumexp", "argmax", "argmin", "all", "any", "var", "std", "norm"],
@@ -251,42 +231,24 @@ _RULES: Final[dict[str, _Rule]] = {
     "constant_pad_nd": _padding,
     "pad": _padding,
     **dict.fromkeys(_CREATION.split(), _created),
-    **dict.fromkeys(["zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"], _like),
+    **dict.fromkeys(["zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"], _first_result),
 }
 
 WEIGHTS: Final[dict[str, tuple[int, ...]]] = {
-    "convolution": (1, 2),
-    "_convolution": (1, 2),
-    "conv1d": (1, 2),
-    "conv2d": (1, 2),
-    "conv3d": (1, 2),
-    "cudnn_convolution": (1,),
-    "miopen_convolution": (1, 2),
-    "convolution_backward": (2,),
-    "linear": (1, 2),
-    "addmm": (0, 2),
-    "_addmm_activation": (0, 2),
-    "t": (0,),
-    "batch_norm": (1, 2, 3, 4),
-    "native_batch_norm": (1, 2, 3, 4),
-    "cudnn_batch_norm": (1, 2, 3, 4),
-    "_batch_norm_impl_index": (1, 2, 3, 4),
-    "native_batch_norm_backward": (2, 3, 4, 5, 6),
-    "cudnn_batch_norm_backward": (2, 3, 4, 5, 6),
-    "layer_norm": (2, 3),
-    "native_layer_norm": (2, 3),
-    "native_layer_norm_backward": (5, 6),
-    "group_norm": (2, 3),
-    "native_group_norm": (1, 2),
-    "native_group_norm_backward": (4,),
-    "rms_norm": (2,),
-    "_fused_rms_norm": (2,),
-    "embedding": (0,),
-    "_embedding_bag": (0,),
-    "embedding_bag": (0,),
-    "_cudnn_rnn": (1, 3),
-    "_cudnn_rnn_backward": (1, 3),
-    "prelu": (1,),
-    "_prelu_kernel": (1,),
+    name: positions
+    for words, positions in (
+        ("convolution _convolution conv1d conv2d conv3d miopen_convolution linear native_group_norm", (1, 2)),
+        ("cudnn_convolution prelu _prelu_kernel", (1,)),
+        ("convolution_backward rms_norm _fused_rms_norm", (2,)),
+        ("addmm _addmm_activation", (0, 2)),
+        ("t embedding _embedding_bag embedding_bag", (0,)),
+        ("batch_norm native_batch_norm cudnn_batch_norm _batch_norm_impl_index", (1, 2, 3, 4)),
+        ("native_batch_norm_backward cudnn_batch_norm_backward", (2, 3, 4, 5, 6)),
+        ("layer_norm native_layer_norm group_norm", (2, 3)),
+        ("native_layer_norm_backward", (5, 6)),
+        ("native_group_norm_backward", (4,)),
+        ("_cudnn_rnn _cudnn_rnn_backward", (1, 3)),
+    )
+    for name in names(words)
 }
 """Arguments, by position, that are parameters or statistics: no dimension of theirs holds samples or tokens."""

@@ -1,7 +1,5 @@
 """Rescales shapes, strides and size arguments from one length of an axis to another."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -73,8 +71,8 @@ def scale_arguments(
 ) -> tuple[Argument, ...]:
     """Return the arguments with sizes, strides and counts rescaled; tensors are left as they are."""
     pairs = [
-        *zip(call.layout.outputs, scaled_out, strict=True),
-        *((spec, scaled) for spec, scaled in zip(call.layout.inputs, scaled_in, strict=True)),
+        *zip(call.outputs, scaled_out, strict=True),
+        *((spec, scaled) for spec, scaled in zip(call.inputs, scaled_in, strict=True)),
     ]
     changed = [pair for pair in pairs if pair[0] is not pair[1]]
     if not changed:
@@ -83,7 +81,7 @@ def scale_arguments(
         _scale_list(item, changed) if isinstance(item, tuple) and not _holds_tensors(item) else item
         for item in call.signature.arguments
     ]
-    if not call.layout.outputs and call.layout.inputs and any(call.carries[0]):
+    if not call.outputs and call.inputs and any(call.carries[0]):
         arguments = [_view_sizes(item, call, axis) for item in arguments]
     _scale_counts(call, arguments, scaled_in, axis, results)
     return tuple(arguments)
@@ -117,7 +115,7 @@ def _view_sizes(item: Argument, call: AxisCall, axis: Axis) -> Argument:
     listed = _whole_numbers(item)
     if len(listed) > 1 and listed[0] == axis.before and item is call.argument(_SIZES_POSITIONS.get(call.name, -1)):
         return (axis.after, *listed[1:])
-    spec, carry = call.layout.inputs[0], call.carries[0]
+    spec, carry = call.inputs[0], call.carries[0]
     sizes = _complete(listed, spec.element_count)
     if not listed or prod(sizes) != spec.element_count or call.name not in _VIEWS:
         return item
@@ -140,18 +138,14 @@ def _complete(sizes: tuple[int, ...], element_count: int) -> tuple[int, ...]:
 
 
 def _scale_counts(
-    call: AxisCall,
-    arguments: list[Argument],
-    scaled_in: Sequence[TensorSpec],
-    axis: Axis,
-    results: Sequence[Carry],
+    call: AxisCall, arguments: list[Argument], scaled_in: Sequence[TensorSpec], axis: Axis, results: Sequence[Carry]
 ) -> None:
     """Rescale single numbers that count samples or elements, in place."""
     place = _COUNT_POSITIONS.get(call.name)
     if place is not None and place < len(arguments) and scaled_in:
         arguments[place] = next(spec.shape[0] for spec in scaled_in if len(spec.shape) > 1)
     if call.name in _MEANS and len(arguments) > 1 and any(call.carries[0]):
-        count, divisor = call.layout.inputs[0].element_count, arguments[1]
+        count, divisor = call.inputs[0].element_count, arguments[1]
         if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor == count:
             arguments[1] = type(divisor)(scaled_in[0].element_count)
     if not axis.is_batch:

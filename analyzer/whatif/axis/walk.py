@@ -13,13 +13,90 @@ from ....errors import InputError
 from ....formats.trace.column import MAX_INTEGER
 from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
-from ..calls import Rewriter, SignatureLayout, Tensors, layout_of, operands_of, replace_tensors, short_name
+from ..calls import Rewriter, SignatureLayout, Tensors, broadcasts, layout_of, operands_of, replace_tensors, short_name
 from .axis import Axis, Carry
 from .carry import Given, Strides, carry_from_strides, given_carry, new_carry, strides_of
-from .guess import build_guess
 from .parameters import parameter_storages
 from .rules import WEIGHTS, AxisCall, has_rule, result_carry
 from .sizes import scale_arguments, scale_spec
+
+_PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "linear": 0, "matmul": 0}
+"""Where products take the operand whose rows are samples."""
+_BATCHED = {"bmm": 0, "baddbmm": 1}
+"""Products of batches, and of heads inside them: both operands begin with them."""
+
+
+@dataclass(slots=True)
+class Guess:
+    """Hold the axis and the sizes that rows of samples have in the forward products, e.g. batch times length."""
+
+    axis: Axis
+    row_counts: frozenset[int]
+    _memory: dict[tuple[str, int, bool], tuple[Carry, ...]] = field(default_factory=dict)
+
+    def carries(self, name: str, number: int, layout: SignatureLayout, phase: int) -> tuple[Carry, ...]:
+        """Return which dims of each input hold the axis."""
+        backward = phase == Phase.BACKWARD
+        key = (name, number, backward)
+        if key not in self._memory:
+            self._memory[key] = self._judge(name, layout, backward)
+        return self._memory[key]
+
+    def _judge(self, name: str, layout: SignatureLayout, backward: bool) -> tuple[Carry, ...]:
+        weights = WEIGHTS.get(name, ())
+        first = _PRODUCTS.get(name)
+        if backward and name == "mm" and len(layout.inputs) == 2:
+            return self._backward_product(layout.inputs[0], layout.inputs[1])
+        if backward and name == "t":
+            weights = ()
+        return tuple(
+            self._dims(spec)
+            if position not in weights and (first is None or position == first or len(spec.shape) > 2)
+            else (0,) * len(spec.shape)
+            for spec, position in zip(layout.inputs, layout.input_positions, strict=True)
+        )
+
+    def _dims(self, spec: TensorSpec) -> Carry:
+        """Return the first dim where it is rows; of tokens also what has exactly their number."""
+        rank = len(spec.shape)
+        if rank and self._holds(spec.shape[0]):
+            return (self._inner(spec.shape[0]), *(0,) * (rank - 1))
+        return (0,) * rank if self.axis.is_batch or rank < 2 else self.axis.dims_of(spec.shape)
+
+    def _holds(self, size: int) -> bool:
+        return size in self.row_counts or (self.axis.is_batch and size == self.axis.before)
+
+    def _inner(self, size: int) -> int:
+        return size // self.axis.before if self.axis.is_batch else 1
+
+    def _backward_product(self, left: TensorSpec, right: TensorSpec) -> tuple[Carry, ...]:
+        """[n, rows] @ [rows, k] is a weight's gradient, [rows, n] @ [n, k] an input's."""
+        (m, k), n = left.shape, right.shape[1]
+        if self._holds(k) and not (self._holds(m) and m > k):
+            return ((0, self._inner(k)), (self._inner(k), 0))
+        if self._holds(m):
+            return ((self._inner(m), 0), (0, 0))
+        return ((0, 0), (0, self._inner(n) if self._holds(n) else 0))
+
+
+def build_guess(trace: Trace, axis: Axis) -> Guess:
+    """Collect the leading sizes of forward products that are multiples of the batch, or all tokens of the samples."""
+    if not axis.is_batch:
+        return Guess(axis, frozenset([axis.samples * axis.before] if axis.samples else []))
+    forward = (trace.ops.phase != Phase.BACKWARD) & (trace.ops.signature >= 0)
+    pairs = np.unique(np.stack([trace.ops.name[forward], trace.ops.signature[forward]]), axis=1)
+    counts: Counter[int] = Counter()
+    for name, number in zip(*pairs.tolist(), strict=True):
+        short = short_name(trace.strings[name])
+        first = _PRODUCTS.get(short, _BATCHED.get(short))
+        if first is None:
+            continue
+        layout = layout_of(trace.signatures[number])
+        for spec, position in zip(layout.inputs, layout.input_positions, strict=True):
+            is_rows = len(spec.shape) == (3 if short in _BATCHED else 2)
+            if position == first and is_rows and spec.shape[0] % axis.before == 0:
+                counts[spec.shape[0]] += 1
+    return Guess(axis, frozenset(counts))
 
 
 @dataclass(slots=True)
@@ -166,7 +243,7 @@ class Walk:
     def _is_suspect(self, call: AxisCall, results: tuple[Carry, ...]) -> bool:
         """Say whether an input that was left alone has the axis' size where it stands first, and is no parameter."""
         weights = WEIGHTS.get(call.name, ())
-        rows = zip(call.layout.inputs, call.carries, call.layout.input_positions, strict=True)
+        rows = zip(call.inputs, call.carries, call.layout.input_positions, strict=True)
         return not any(map(any, results)) and any(
             spec.shape[:1] == (self.axis.before,) and not any(carry) and position not in weights
             for spec, carry, position in rows
@@ -255,13 +332,13 @@ def check_fit(call: AxisCall, results: Sequence[Carry], changed: Signature) -> N
         is_positions = any(call.at(1)) and (len(indices) == 1 or (indices[0] == 1 and call.axis.samples > 1))
         if is_positions and rows < after:
             raise InputError(f"{asked}: the model's table of positions has {rows:,} rows")
-    if call.name in ("slice", "narrow") and len(call.layout.outputs) == 1 and any(results[0]) and not any(call.at(0)):
-        sizes = zip(call.layout.inputs[0].shape, results[0], strict=False)
+    if call.name in ("slice", "narrow") and len(call.outputs) == 1 and any(results[0]) and not any(call.at(0)):
+        sizes = zip(call.inputs[0].shape, results[0], strict=False)
         short = next((size for size, inner in sizes if inner and size < after), None)
         if short is not None:
             raise InputError(f"{asked}: a table that the model cuts to length has {short:,} rows")
     if call.name in _RESHAPES and any(call.at(0)) and len(results) == 1 and not any(results[0]):
-        shape = list(call.layout.outputs[0].shape)
+        shape = list(call.outputs[0].shape)
         raise InputError(
             f"{asked}: an op lays out what holds {call.axis.before:,} anew as {shape}; that cannot be followed"
         )
@@ -271,11 +348,11 @@ def check_fit(call: AxisCall, results: Sequence[Carry], changed: Signature) -> N
 
 def _check_broadcast(call: AxisCall, results: Sequence[Carry], asked: str) -> None:
     """Raise InputError where an op joins, element by element, the axis with a tensor of that length that is none."""
-    if len(results) != 1 or not any(results[0]) or len(call.layout.inputs) < 2:
+    if len(results) != 1 or not any(results[0]) or len(call.inputs) < 2:
         return
-    shape, rank = call.layout.outputs[0].shape, len(results[0])
-    pairs = list(zip(call.layout.inputs, call.carries, strict=True))
-    if not all(_broadcasts(spec, shape) for spec, _ in pairs):
+    shape, rank = call.outputs[0].shape, len(results[0])
+    pairs = list(zip(call.inputs, call.carries, strict=True))
+    if not all(broadcasts(spec, shape) for spec, _ in pairs):
         return
     for spec, carry in pairs:
         offset = rank - len(spec.shape)
@@ -285,8 +362,3 @@ def _check_broadcast(call: AxisCall, results: Sequence[Carry], asked: str) -> No
                     f"{asked}: {call.name} takes a tensor of {list(spec.shape)} that the model holds, or that is made "
                     "from no tokens; another length does not fit it"
                 )
-
-
-def _broadcasts(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
-    offset = len(shape) - len(spec.shape)
-    return offset >= 0 and all(size in (1, shape[offset + dim]) for dim, size in enumerate(spec.shape))

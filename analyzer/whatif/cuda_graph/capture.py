@@ -1,7 +1,5 @@
 """What if the host replayed CUDA graphs: the launches between two synchronisations become one."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,10 +12,7 @@ from ....formats.trace.tables import Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.roles import Role, call_roles
 from ...graph.streams import UNEXPLAINED_NS
-from ...prediction.workload import GpuWorkload
-from ..change import ChangedGraph
-from ..edges import keep_edges
-from ..scenario import Scenario
+from ..change import keep_edges
 
 GRAPH_LAUNCH_NS: Final = 15_000.0
 """Host time of one graph launch: the fastest tenth of the 70 cudaGraphLaunch calls of the A100 80 GB training trace
@@ -45,11 +40,6 @@ class Stretches:
     def sizes(self) -> Rows:
         """Return the number of launches of each stretch."""
         return np.diff(self.begins)
-
-
-def capture(changed: ChangedGraph, trace: Trace, _workload: GpuWorkload, scenario: Scenario) -> ChangedGraph:
-    """Return the graph with launches captured where the scenario asks for it."""
-    return replace(changed, graph=with_cuda_graph(changed.graph, trace)) if scenario.cuda_graph else changed
 
 
 def with_cuda_graph(graph: Graph, trace: Trace) -> Graph:

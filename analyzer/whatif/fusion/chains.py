@@ -1,7 +1,5 @@
 """Finds chains of pointwise kernels that a compiler would merge: one stream, back to back, each reading the last."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,22 +18,13 @@ from ...work.arguments import LackingArgumentError
 from ...work.traffic import broadcast_shape
 from ...work.work import RowDims
 from ..calls import operands_of
+from .inductor_ops import BATCH_NORMS
 
 _MOST_NESTED: Final = 64
 """Ops around a launch that are searched for the one that the workload names."""
 _LONGEST_ROW: Final = 1024
 """Elements of a row that inductor keeps in registers (its `should_use_persistent_reduction`), so that it reads once."""
-_BATCH_NORMS: Final = frozenset(
-    f"aten::{name}"
-    for name in (
-        "native_batch_norm",
-        "_native_batch_norm_legit",
-        "_native_batch_norm_legit_no_training",
-        "batch_norm_elemt",
-        "cudnn_batch_norm",
-        "miopen_batch_norm",
-    )
-)
+_BATCH_NORMS: Final = frozenset(f"aten::{name}" for name in BATCH_NORMS)
 ROW_OPS: Final = frozenset(
     f"aten::{name}" for name in ("native_layer_norm", "_fused_rms_norm", "rms_norm", "_softmax", "_log_softmax")
 )

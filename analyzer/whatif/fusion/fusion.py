@@ -1,7 +1,5 @@
 """What if a compiler merged chains of pointwise kernels: intermediates stay in registers, launches go."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,8 +19,7 @@ from ...recorded.compiled import CompiledCode, find_compiled, names_tensors, reg
 from ...work import Family, are_of_family
 from ...work.traffic import tensor_bytes
 from ..calls import are_operands_flat, operands_of
-from ..change import ChangedGraph
-from ..edges import keep_edges
+from ..change import ChangedGraph, keep_edges
 from ..scenario import Scenario
 from .chains import describe_nodes, find_links, is_training, launches_of, result_shape
 from .kernels import generate_kernels

@@ -1,7 +1,5 @@
 """Lowers the gradients of norms and softmax: sums over rows, columns or channels, and an expression."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol

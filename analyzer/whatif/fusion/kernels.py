@@ -1,7 +1,5 @@
 """The kernels that a compiler generates for its regions, each one pass over what it reads and writes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -110,7 +108,12 @@ def _work_of(graph: LoopGraph, loops: Sequence[Loop], kept: set[int], works: Seq
     for read in reads:
         read_of[read.buffer] = read_of.get(read.buffer, 0) + graph.read_bytes(read)
     read_bytes = sum(min(size, graph.written_bytes(buffer)) for buffer, size in read_of.items())
-    read_bytes += _read_again_bytes(graph, loops, own)
+    # What a kernel reads twice: rows too long for the cache, to reduce them, and to go on with each element.
+    reduced = {read for loop in loops if loop.is_reduction for read in loop.reads if read.buffer not in own}
+    longest = max((loop.reduced for loop in loops), default=1)
+    walked = {read for loop in loops if not loop.is_reduction for read in loop.reads}
+    row_bytes = sum(graph.element_bytes[read.buffer] for read in reduced) * longest
+    read_bytes += sum(map(graph.read_bytes, reduced & walked)) if row_bytes >= _CACHED_ROW_BYTES else 0
     written_bytes = sum(graph.written_bytes(buffer) for buffer in kept)
     widest = max(loops, key=lambda loop: loop.elements)
     sizes = [graph.element_bytes[item] for item in (*kept, *read_of) if graph.elements[item] >= widest.elements // 2]
@@ -124,15 +127,6 @@ def _work_of(graph: LoopGraph, loops: Sequence[Loop], kept: set[int], works: Seq
         dims=_dims_of(loops, read_bytes + written_bytes),
         moved_since_bytes=max(since, default=None),
     )
-
-
-def _read_again_bytes(graph: LoopGraph, loops: Sequence[Loop], own: set[int]) -> int:
-    """Return what a kernel reads twice: rows too long for the cache, to reduce them, and to go on with each element."""
-    reduced = {read for loop in loops if loop.is_reduction for read in loop.reads if read.buffer not in own}
-    longest = max((loop.reduced for loop in loops), default=1)
-    walked = {read for loop in loops if not loop.is_reduction for read in loop.reads}
-    row_bytes = sum(graph.element_bytes[read.buffer] for read in reduced) * longest
-    return sum(map(graph.read_bytes, reduced & walked)) if row_bytes >= _CACHED_ROW_BYTES else 0
 
 
 def _dims_of(loops: Sequence[Loop], moved_bytes: float) -> RowDims | None:

@@ -3,8 +3,6 @@
 After `decide_layout_opt` (torch/_inductor/graph.py) and `convolution` (torch/_inductor/kernel/conv.py) of PyTorch 2.13.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -71,11 +69,9 @@ def with_compiled_layouts(trace: Trace, scenario: Scenario) -> Trace:
     written in that layout, weights too; what it is given keeps its own, and is copied. Gradients follow their forward
     passes. A ROCm build of PyTorch does not do this, which is not told apart here.
     """
-    compiled = find_compiled(trace)
-    is_asked = scenario.fuse_elementwise or bool(compiled.is_region.any())
-    if not is_asked or not names_tensors(trace):
+    if not names_tensors(trace):
         return trace
-    region = region_per_op(trace, compiled, is_everywhere=scenario.fuse_elementwise)
+    region = region_per_op(trace, find_compiled(trace), is_everywhere=scenario.fuse_elementwise)
     names = [short_name(name) for name in trace.strings]
     chosen = _chosen_regions(trace, region, names)
     forward = trace.ops.forward.astype(np.int64)

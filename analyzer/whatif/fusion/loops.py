@@ -1,7 +1,5 @@
 """What a compiler's scheduler sees of ops: loops that read and write buffers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 OpRow = int

@@ -4,8 +4,6 @@ After torch/_inductor/lowering.py and decomposition.py: a norm is a reduction an
 libraries' ops need their operands in memory; reductions leave theirs there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -15,23 +13,8 @@ from ....arrays import Rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
 from ...work import Family
+from . import inductor_ops
 from .gradients import channel_gradient, group_gradient, row_gradient, softmax_gradient
-from .inductor_ops import (
-    BATCH_NORMS,
-    CHANNEL_GRADIENTS,
-    DIMS_AT,
-    GATHERS,
-    GENERATED,
-    LARGE,
-    LOSSES,
-    ROW_GRADIENTS,
-    ROW_NORMS,
-    SHARES,
-    SOFTMAX_GRADIENTS,
-    SOFTMAXES,
-    UNROLLED,
-    WINDOWED,
-)
 from .loops import Loop, LoopGraph, Read
 from .partition import Partition, normalised_of, partition, rows_again, storages_read
 from .reading import (
@@ -145,23 +128,23 @@ class Lowering:
     def tagged(self, call: Call) -> frozenset[int]:
         """Return the op, with the one that it computes anew a part of."""
         forward = int(self.reading.trace.ops.forward[call.row])
-        shared = SHARES.get(call.name)
+        shared = inductor_ops.SHARES.get(call.name)
         is_same = forward != MISSING and shared == self.reading.names[self.reading.trace.ops.name[forward]]
         is_anew = is_same and forward not in self.kept.normalised
         return frozenset((call.row, forward)) if is_anew else frozenset((call.row,))
 
     def express(self, call: Call, parts: Sequence[Part], elements: int, element_bytes: int) -> Value:
         """Return an expression of the op."""
-        value = self.values.expression(call.row, parts, elements, element_bytes, LARGE.get(call.name, 2))
+        value = self.values.expression(call.row, parts, elements, element_bytes, inductor_ops.LARGE.get(call.name, 2))
         value.ops |= self.tagged(call)
         return value
 
     def pointwise(self, call: Call) -> None:
         """Lower an op that computes each element of its results by itself."""
-        parts = self.stored(call) if call.name in WINDOWED else self.parts(call)
+        parts = self.stored(call) if call.name in inductor_ops.WINDOWED else self.parts(call)
         if call.name == "copy_" and len(parts) > 1:
             parts = parts[1:]
-        if call.name in GATHERS:  # no more of the table than there are results
+        if call.name in inductor_ops.GATHERS:  # no more of the table than there are results
             parts = [(value, min(count, call.outputs[0][1]), part) for value, count, part in parts]
         is_large = is_large_window(call)
         for at, (_, elements, element_bytes, _) in enumerate(call.outputs):
@@ -198,11 +181,11 @@ class Lowering:
         outer, element_bytes = max(call.outputs[0][1], 1), call.outputs[0][2]
         reduced = max(read // outer, 1)
         parts = self.parts(call, (0,))
-        if reduced < UNROLLED:
+        if reduced < inductor_ops.UNROLLED:
             self.assign(call, 0, self.values.unroll(call.row, parts, outer, reduced, element_bytes))
             return
         data = next(iter(self.reading.operands_in_memory(call.row)), None)
-        is_rows = call.signature is not None and reduces_rows(call.signature, DIMS_AT[call.name], data)
+        is_rows = call.signature is not None and reduces_rows(call.signature, inductor_ops.DIMS_AT[call.name], data)
         found = self.values.reduce(
             frozenset((call.row,)),
             parts,
@@ -212,7 +195,7 @@ class Lowering:
             is_rows=is_rows,
             is_planes=not is_rows
             and call.signature is not None
-            and reduces_planes(call.signature, DIMS_AT[call.name], data),
+            and reduces_planes(call.signature, inductor_ops.DIMS_AT[call.name], data),
         )
         for at, value in enumerate(found):
             self.assign(call, at, value)
@@ -259,7 +242,7 @@ class Lowering:
             max(elements // rows, 1),
             (4, 4)[: 1 if "rms" in call.name else 2],
             is_rows=is_rows,
-            is_planes=call.name in BATCH_NORMS and self.reading.has_planes(call.row),
+            is_planes=call.name in inductor_ops.BATCH_NORMS and self.reading.has_planes(call.row),
         )
         stats = [(value, rows, 0) for value in moments]
         if call.row in self.kept.normalised:
@@ -331,32 +314,32 @@ def _rule_of(name: str, family: Family | None, call: Call) -> _Rule:
     for names, rule in _RULES:
         if name in names:
             return rule
-    if name in GENERATED or family is Family.ELEMENTWISE:
+    if name in inductor_ops.GENERATED or family is Family.ELEMENTWISE:
         return Lowering.pointwise
     return Lowering.library
 
 
 _RULES: Final[Sequence[tuple[frozenset[str], _Rule]]] = (
-    (ROW_NORMS, Lowering.row_norm),
-    (BATCH_NORMS, Lowering.batch_norm),
-    (SOFTMAXES, Lowering.softmax),
-    (ROW_GRADIENTS, row_gradient),
-    (CHANNEL_GRADIENTS, channel_gradient),
-    (SOFTMAX_GRADIENTS, softmax_gradient),
+    (inductor_ops.ROW_NORMS, Lowering.row_norm),
+    (inductor_ops.BATCH_NORMS, Lowering.batch_norm),
+    (inductor_ops.SOFTMAXES, Lowering.softmax),
+    (inductor_ops.ROW_GRADIENTS, row_gradient),
+    (inductor_ops.CHANNEL_GRADIENTS, channel_gradient),
+    (inductor_ops.SOFTMAX_GRADIENTS, softmax_gradient),
     (frozenset(("native_dropout",)), Lowering.dropout),
     (frozenset(("native_group_norm",)), Lowering.group_norm),
     (frozenset(("native_group_norm_backward",)), group_gradient),
     (frozenset(("cumsum", "cumprod")), Lowering.scan),
     (frozenset(("embedding_dense_backward", "index_put", "scatter_add", "index_add")), Lowering.scatter),
-    (frozenset(DIMS_AT), Lowering.reduction),
-    (LOSSES, Lowering.loss),
+    (frozenset(inductor_ops.DIMS_AT), Lowering.reduction),
+    (inductor_ops.LOSSES, Lowering.loss),
 )
 
 
 def _needs_memory(reading: OpReading, row: int) -> bool:
     """Say whether an op takes its operands from memory only."""
     name = reading.names[reading.trace.ops.name[row]]
-    if name in WINDOWED:
+    if name in inductor_ops.WINDOWED:
         return True
-    is_known = name in GENERATED or any(name in names for names, _ in _RULES)
+    is_known = name in inductor_ops.GENERATED or any(name in names for names, _ in _RULES)
     return not is_known and reading.family(row) is not Family.ELEMENTWISE

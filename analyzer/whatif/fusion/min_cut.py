@@ -1,7 +1,5 @@
 """The cheapest cut between a source and a sink: Dinic's algorithm (Soviet Math. Doklady 11, 1970)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -6,8 +6,6 @@ not be in memory at all. Libraries' results, random numbers and reductions are n
 needs in the backward pass, nor what is used on both sides of a library's kernel.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,18 +13,7 @@ from typing import Final
 
 from ....formats.trace.tables import Phase
 from ...work import Family
-from .inductor_ops import (
-    FUSED,
-    GENERATED,
-    MASKS,
-    NORMS,
-    NOT_AGAIN,
-    NOT_FUSED,
-    RANDOM,
-    ROW_GRADIENTS,
-    ROW_NORMS,
-    SOFTMAXES,
-)
+from . import inductor_ops
 from .min_cut import UNCUTTABLE, Edge, reachable_side
 from .reading import OpReading
 
@@ -113,7 +100,7 @@ def storages_read(
     found = [reading.storage[item] for item in reading.inputs[row]]
     if is_again and row in normalised:
         return found[1:]
-    is_gradient = reading.name(row) in ROW_GRADIENTS and int(reading.trace.ops.forward[row]) in normalised
+    is_gradient = reading.name(row) in inductor_ops.ROW_GRADIENTS and int(reading.trace.ops.forward[row]) in normalised
     return found[:1] + found[2:] if is_gradient else found
 
 
@@ -125,12 +112,7 @@ def normalised_of(row: int) -> Storage:
 class _JointGraph:
     """Hold the values of a forward pass, and which of them the backward pass needs."""
 
-    def __init__(
-        self,
-        reading: OpReading,
-        rows: Sequence[int],
-        readers: Mapping[Storage, Sequence[int]],
-    ) -> None:
+    def __init__(self, reading: OpReading, rows: Sequence[int], readers: Mapping[Storage, Sequence[int]]) -> None:
         self._reading, self._readers = reading, readers
         self.nodes: list[_Node] = []
         self.normalised: dict[int, int] = {}
@@ -168,11 +150,11 @@ class _JointGraph:
             for item in reads:
                 self.nodes[item].is_used_unfused |= name != "cat"
         read_bytes = sum(item[1] * item[2] for item in call.inputs)
-        if name in ROW_NORMS and call.outputs:
+        if name in inductor_ops.ROW_NORMS and call.outputs:
             self.normalised[row] = self._add(_Node(row=row, size=call.outputs[0][1] * 4, reads=reads[:1]))
             reads = [self.normalised[row], *reads[1:]]
         for at, (storage, count, element_bytes, _) in enumerate(call.outputs):
-            is_statistic = at > 0 and name in NORMS
+            is_statistic = at > 0 and name in inductor_ops.NORMS
             node = _Node(
                 row=row,
                 size=count * element_bytes,
@@ -180,10 +162,13 @@ class _JointGraph:
                 storage=storage,
                 is_fusible=fusible,
                 is_fixed=not fusible
-                or name in RANDOM
-                or name in MASKS
+                or name in inductor_ops.RANDOM
+                or name in inductor_ops.MASKS
                 or is_statistic
-                or (name not in NORMS | SOFTMAXES and count * element_bytes * _REDUCES < read_bytes)
+                or (
+                    name not in inductor_ops.NORMS | inductor_ops.SOFTMAXES
+                    and count * element_bytes * _REDUCES < read_bytes
+                )
                 or storage in self._last,  # written before: what it held is no more
             )
             self._last[storage] = self._add(node)
@@ -201,7 +186,7 @@ class _JointGraph:
                     node.is_used_unfused = node.is_fixed = node.is_needed = True
                     continue
                 name = self._reading.name(user)
-                if name in ROW_GRADIENTS and (hat := self._normalised_by(user, storage)) is not None:
+                if name in inductor_ops.ROW_GRADIENTS and (hat := self._normalised_by(user, storage)) is not None:
                     self.nodes[hat].is_needed = True
                     continue
                 node.is_needed = True
@@ -275,6 +260,6 @@ class _JointGraph:
 def _fuses(reading: OpReading, row: int) -> bool:
     """Say whether functorch's partitioner has an op fuse with others."""
     name = reading.name(row)
-    if name in NOT_FUSED:
-        return not reading.is_once_only(row) and name not in NOT_FUSED - NOT_AGAIN
-    return name in GENERATED or name in FUSED or reading.family(row) is Family.ELEMENTWISE
+    if name in inductor_ops.NOT_FUSED:
+        return not reading.is_once_only(row) and name not in inductor_ops.NOT_FUSED - inductor_ops.NOT_AGAIN
+    return name in inductor_ops.GENERATED or name in inductor_ops.FUSED or reading.family(row) is Family.ELEMENTWISE

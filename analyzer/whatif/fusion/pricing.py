@@ -1,7 +1,5 @@
 """Gives nodes of a graph the time of the kernels that a compiler would generate in their place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

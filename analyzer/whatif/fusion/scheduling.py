@@ -3,8 +3,6 @@
 After torch/_inductor/scheduler.py (`fuse_nodes`, `can_fuse`, `score_fusion`) and codegen/simd.py (`can_fuse`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, islice

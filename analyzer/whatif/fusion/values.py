@@ -1,7 +1,5 @@
 """Values of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -179,12 +177,7 @@ class LoopValues:
             )
             reduced = splits
         loop = Loop(
-            ops=whole.ops,
-            outer=outer,
-            reduced=max(reduced, 1),
-            is_rows=is_rows,
-            is_planes=is_planes,
-            reads=whole.reads,
+            ops=whole.ops, outer=outer, reduced=max(reduced, 1), is_rows=is_rows, is_planes=is_planes, reads=whole.reads
         )
         return [Value(outer, size, buffer=self.add_loop(loop, outer, size)) for size in results]
 

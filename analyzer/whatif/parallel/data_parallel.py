@@ -18,8 +18,8 @@ from ....arrays import Rows
 from ....formats.trace.column import row_count
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
-from .exchanges import Spot, all_gather, all_reduce, reduce_scatter, wait
-from .insert import Insertion, Insertions
+from .exchanges import all_gather, all_reduce, reduce_scatter, wait
+from .insert import Insertion, Insertions, Spot
 from .layers import tail_start
 from .mesh import axis_group
 from .parameters import Parameters
@@ -224,18 +224,8 @@ class Replication:
         place: Spot,
     ) -> int:
         """Insert the copy between a flat buffer and its tensors."""
-        return self.insertions.add(
-            Insertion(
-                at=place.at,
-                is_after=place.is_after,
-                name=name,
-                signature=Signature(arguments, results),
-                phase=place.phase,
-                module=place.module,
-                reads=reads,
-                writes=writes,
-            )
-        )
+        call = Signature(arguments, results)
+        return self.insertions.add(Insertion(place=place, name=name, signature=call, reads=reads, writes=writes))
 
     def _units(self, rows: Rows) -> list[_Unit]:
         """Return the units of these parameters in order of their forward: each layer, and all outside the layers."""

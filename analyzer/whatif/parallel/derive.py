@@ -1,28 +1,25 @@
 """What each distinct rank of a plan runs, derived from the recording of one GPU."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from ....arrays import Mask, Rows, at_rows
+from ....arrays import Rows, at_rows
 from ....errors import InputError
 from ....formats.trace.column import row_count
 from ....formats.trace.tables import Phase, Trace
 from ...work import Family, are_of_family
 from ..axis.change import with_batch
-from .check import check_plan
 from .data_parallel import Replication
-from .insert import Inserted, Insertion, Insertions, insert_ops, take_ops
+from .insert import Inserted, Insertion, Insertions, Spot, insert_ops, take_ops
 from .layers import Layers, find_layers, tail_start
 from .memory import held_throughout
 from .parameters import Parameters, cut_tail, empty_tail_ops, find_parameters, owners_of_tail
 from .pieces import Piece, cut_pieces
-from .plan import ParallelPlan, RecomputeMode
+from .plan import ParallelPlan, RecomputeMode, check_plan
 from .ranks import RankTrace
-from .shard.shard import Sharded
+from .shard.shard import Sharded, shard_tensors
 from .unidentified import check_unidentified, identify_gradients, is_unidentified
 
 Shard = Callable[[Trace, ParallelPlan], Sharded]
@@ -32,14 +29,13 @@ def derive_ranks(
     trace: Trace,
     plan: ParallelPlan,
     *,
-    shard: Shard | None = None,
-    layer_counts: Sequence[int] | None = None,
+    shard: Shard = shard_tensors,
     recorded_batch: int | None = None,
 ) -> tuple[RankTrace, ...]:
     """Return what each distinct piece of the plan's pipeline runs per micro batch, and after the last one.
 
-    `shard` gives what ranks run that share tensors, tokens or experts; `layer_counts` how many layers each of the
-    pp x vp pieces holds, None: as equal as can be. Raises InputError in one line for plans that cannot be.
+    `shard` gives what ranks run that share tensors, tokens or experts. Raises InputError in one line for plans that
+    cannot be.
 
     >>> from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
     >>> [rank.pieces for rank in derive_ranks(trace, ParallelPlan(pp=4))]  # the first, the middle ones, the last
@@ -57,15 +53,13 @@ def derive_ranks(
         batched = with_batch(given, plan.micro_batch, from_batch=recorded_batch).trace
     experts = np.zeros(0, dtype=np.int64)
     if plan.tp > 1 or plan.cp > 1 or plan.ep > 1:
-        if shard is None:
-            raise InputError(f"tp={plan.tp}, cp={plan.cp}, ep={plan.ep}: nothing shares tensors here: use dp, fsdp, pp")
         shared = shard(batched, plan)
         batched, experts = shared.trace, shared.expert_storages
         source = at_rows(source, shared.source_op)
     if not is_told and plan.dp * plan.fsdp > 1 and (batched.ops.phase == Phase.BACKWARD).any():
         batched = identify_gradients(batched)
     layers = find_layers(batched)
-    pieces = cut_pieces(batched, layers, plan.pp * plan.vp, layer_counts)
+    pieces = cut_pieces(batched, layers, plan.pp * plan.vp)
     tail = _find_tail(batched)
     return tuple(_derive_piece(piece, layers, plan, source, experts, tail) for piece in pieces)
 
@@ -170,7 +164,7 @@ def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) 
     insertions = Insertions(trace)
     phase, operands = trace.ops.phase, trace.operands
     bounds = np.searchsorted(operands.op, np.arange(row_count(trace.ops) + 1)).tolist()
-    is_attention = _attention_ops(trace)
+    is_attention = are_of_family(trace.strings, Family.ATTENTION)[trace.ops.name]
     uses = list(zip(operands.tensor.tolist(), operands.is_output.tolist(), strict=True))
     storage = trace.tensors.storage.tolist()
     for layer in np.unique(of_op[(of_op >= 0) & (of_op < layer_count)]).tolist():
@@ -212,21 +206,11 @@ def _repeat(insertions: Insertions, uses: Mapping[int, list[tuple[int, int]]], s
         news = [old for old in olds if again[old] != old]
         insertions.add(
             Insertion(
-                at=at,
-                is_after=False,
+                place=Spot(at=at, is_after=False, phase=Phase.BACKWARD, module=int(trace.ops.module[op]), source_op=op),
                 name=trace.strings[trace.ops.name[op]],
                 signature=trace.signatures[trace.ops.signature[op]],
-                phase=Phase.BACKWARD,
-                module=int(trace.ops.module[op]),
                 reads=reads,
                 writes=(*(again[old] for old in news), *(old for old in olds if again[old] == old)),
                 replaces=tuple(news),
-                source_op=op,
             )
         )
-
-
-def _attention_ops(trace: Trace) -> Mask:
-    """Mark the ops of attention itself: fused ones, and products of batches of matrices with what lies between."""
-    fused = are_of_family(trace.strings, Family.ATTENTION)
-    return np.asarray(fused[trace.ops.name])

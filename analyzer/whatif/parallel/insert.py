@@ -1,30 +1,14 @@
 """Ops inserted into a recording of shapes, or taken out of one: everything that refers to ops is renumbered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ....arrays import Rows, at_rows
+from ....formats.trace import tables
 from ....formats.trace.column import MISSING, TableT, build_table, columns, renumber, row_count, take_rows
 from ....formats.trace.signature import Signature
-from ....formats.trace.tables import (
-    CallTable,
-    CollectiveTable,
-    GroupTable,
-    IterationTable,
-    KernelTable,
-    MemberTable,
-    MemoryTable,
-    OperandTable,
-    OpTable,
-    SyncTable,
-    TensorTable,
-    Trace,
-)
-from ...recorded.window import Window
 from .lives import find_lives, write_lives
 
 _BEFORE, _AFTER, _PLACES = -1, 1, 3
@@ -42,35 +26,42 @@ class Exchange:
     dtype: str
     in_element_count: int
     out_element_count: int
-    is_async: bool = True
-    peer: int = MISSING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Say where an op is inserted, and as what part of the iteration."""
+
+    at: int
+    """Row of the given trace."""
+    is_after: bool
+    """After op `at` and what lies inside it, else before it."""
+    phase: int
+    module: int = MISSING
+    """Row of the trace's strings."""
+    source_op: int = MISSING
+    """Row of the trace that it was made from, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insertion:
-    """Hold an op to insert; `at` is a row of the given trace, tensors are rows of `Insertions.tensor` or the trace."""
+    """Hold an op to insert; tensors are rows of `Insertions.tensor` or the trace."""
 
-    at: int
-    is_after: bool
-    """After op `at` and what lies inside it, else before it."""
+    place: Spot
     name: str
     signature: Signature
-    phase: int
-    module: int = MISSING
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     replaces: tuple[int, ...] = ()
     """Per written tensor, in order, the one whose later readers read it instead; `writes` may be the longer."""
     exchange: Exchange | None = None
-    source_op: int = MISSING
-    """Row of the trace that it was made from, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Inserted:
     """Hold a changed trace; `source_op` is the row of the given one that each op was, or was made from, -1: none."""
 
-    trace: Trace
+    trace: tables.Trace
     source_op: Rows
     insertion: Rows
     """Which insertion each op is; -1: none."""
@@ -82,7 +73,7 @@ class Insertions:
     Ops at one place keep the order in which they were added. New tensors have storages of their own, unless told.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: tables.Trace) -> None:
         self.trace = trace
         self.ops: list[Insertion] = []
         self.tensors: list[tuple[int, str, int]] = []
@@ -93,7 +84,6 @@ class Insertions:
         insertion i."""
         self._group_rows: dict[tuple[str, tuple[int, ...]], int] = {}
         self.first_tensor = row_count(trace.tensors)
-        """Row of the first new tensor."""
         """Row of the first new tensor."""
         self._next_storage = int(trace.tensors.storage.max(initial=-1)) + 1
 
@@ -129,7 +119,7 @@ class Insertions:
         return -len(self.ops)
 
 
-def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
+def insert_ops(trace: tables.Trace, insertions: Insertions) -> Inserted:
     """Return the trace with the ops inserted. What has times is left out: inserted ops have none.
 
     New storages live from the first op that writes them to the last one that uses them, as memory events without times
@@ -143,7 +133,8 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         return Inserted(trace=trace, source_op=rows, insertion=np.full(len(rows), MISSING))
     trace = _without_times(trace)
     added, count = insertions.ops, row_count(trace.ops)
-    at, is_after = np.array([item.at for item in added]), np.array([item.is_after for item in added])
+    spots = [item.place for item in added]
+    at, is_after = np.array([item.at for item in spots]), np.array([item.is_after for item in spots])
     beside = np.where(is_after, last_inside(trace.ops)[at], at)
     places = np.concatenate([np.arange(count) * _PLACES, beside * _PLACES + np.where(is_after, _AFTER, _BEFORE)])
     order = np.argsort(places, kind="stable")
@@ -153,14 +144,14 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
     strings, names = _intern(trace.strings, _texts_of(insertions))
     signatures, signature_of = _intern_signatures(trace.signatures, [item.signature for item in added])
     ops = build_table(
-        OpTable,
+        tables.OpTable,
         len(added),
         name=[names[item.name] for item in added],
         signature=signature_of,
         thread=trace.ops.thread[at],
         parent=trace.ops.parent[at],
-        phase=[item.phase for item in added],
-        module=[item.module for item in added],
+        phase=[item.phase for item in spots],
+        module=[item.module for item in spots],
     )
     tensors = append_rows(trace.tensors, _tensor_table(insertions, names))
     operands, tensors = _operands(trace, added, tensors, number)
@@ -174,10 +165,10 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         collectives=_collectives(trace, insertions, names, number, count),
         groups=append_rows(trace.groups, _group_table(insertions, names)),
         members=append_rows(trace.members, _member_table(insertions, row_count(trace.groups))),
-        memory=build_table(MemoryTable, 0),
+        memory=build_table(tables.MemoryTable, 0),
         lookups=renumber(trace.lookups, "ops", number),
     )
-    source = np.concatenate([np.arange(count), [item.source_op for item in added]])[order].astype(np.int64)
+    source = np.concatenate([np.arange(count), [item.source_op for item in spots]])[order].astype(np.int64)
     if lives is not None:
         replaced = np.array([tensor for item in added for tensor in item.replaces], dtype=np.int64)
         lives = lives.renumbered(number, np.isin(lives.storage, tensors.storage[replaced]))
@@ -188,7 +179,7 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
     return Inserted(trace=changed, source_op=source, insertion=np.maximum(insertion, MISSING))
 
 
-def take_ops(trace: Trace, rows: Rows) -> Inserted:
+def take_ops(trace: tables.Trace, rows: Rows) -> Inserted:
     """Return the trace with these ops alone, each once, in this order; what others made lives from its first use here.
 
     An op whose parent is gone belongs to what is left around that.
@@ -206,7 +197,7 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
         ops=take_rows(renumber(ops, "ops", number), rows),
         operands=_taken(trace.operands, number),
         collectives=_taken(trace.collectives, number),
-        memory=build_table(MemoryTable, 0),
+        memory=build_table(tables.MemoryTable, 0),
         lookups=_taken(trace.lookups, number),
     )
     if lives is not None:
@@ -215,12 +206,7 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
     return Inserted(trace=taken, source_op=np.asarray(rows, dtype=np.int64), insertion=none)
 
 
-def window_trace(trace: Trace, window: Window) -> Inserted:
-    """Return the iteration of a window as a recording of shapes: its ops without times."""
-    return take_ops(trace, window.op_rows)
-
-
-def last_inside(ops: OpTable) -> Rows:
+def last_inside(ops: tables.OpTable) -> Rows:
     """Return per op the last row inside it, itself where it has no children; children follow their parents."""
     parents = ops.parent
     last: Rows = np.arange(len(parents), dtype=np.int64)
@@ -239,7 +225,7 @@ def append_rows(table: TableT, more: TableT) -> TableT:
     )
 
 
-def _without_times(trace: Trace) -> Trace:
+def _without_times(trace: tables.Trace) -> tables.Trace:
     if not (
         row_count(trace.kernels) or row_count(trace.calls) or row_count(trace.iterations) or row_count(trace.syncs)
     ):
@@ -255,10 +241,10 @@ def _without_times(trace: Trace) -> Trace:
         trace,
         meta=replace(trace.meta, capture="shapes"),
         ops=replace(ops, start_ns=missing, duration_ns=missing),
-        iterations=build_table(IterationTable, 0),
-        calls=build_table(CallTable, 0),
-        kernels=build_table(KernelTable, 0),
-        syncs=build_table(SyncTable, 0),
+        iterations=build_table(tables.IterationTable, 0),
+        calls=build_table(tables.CallTable, 0),
+        kernels=build_table(tables.KernelTable, 0),
+        syncs=build_table(tables.SyncTable, 0),
         collectives=collectives,
         memory=memory,
     )
@@ -276,8 +262,8 @@ def _taken(table: TableT, number: Rows) -> TableT:
 
 
 def _operands(
-    trace: Trace, added: Sequence[Insertion], tensors: TensorTable, number: Rows
-) -> tuple[OperandTable, TensorTable]:
+    trace: tables.Trace, added: Sequence[Insertion], tensors: tables.TensorTable, number: Rows
+) -> tuple[tables.OperandTable, tables.TensorTable]:
     """Return all uses in order of op, later readers of replaced tensors rewired, and the tensors.
 
     Views that are made of a replaced tensor later are views of what replaces it.
@@ -304,7 +290,7 @@ def _operands(
         storage = np.where(made >= 0, _latest(storage[old], place, storage[new], storage, made), storage)
         tensor = np.where(output | ~given, tensor, _latest(old, place, new, tensor, op))
     order = np.argsort(op, kind="stable")
-    uses = build_table(OperandTable, len(order), op=op[order], tensor=tensor[order], is_output=output[order])
+    uses = build_table(tables.OperandTable, len(order), op=op[order], tensor=tensor[order], is_output=output[order])
     return uses, replace(tensors, storage=storage.astype(tensors.storage.dtype))
 
 
@@ -318,15 +304,15 @@ def _latest(old: Rows, place: Rows, new: Rows, value: Rows, op: Rows) -> Rows:
 
 
 def _collectives(
-    trace: Trace, insertions: Insertions, names: dict[str, int], number: Rows, count: int
-) -> CollectiveTable:
+    trace: tables.Trace, insertions: Insertions, names: dict[str, int], number: Rows, count: int
+) -> tables.CollectiveTable:
     """Return all collectives in order of op, those of each group numbered anew where any is new."""
     rows = [(count + row, item.exchange) for row, item in enumerate(insertions.ops) if item.exchange is not None]
     if not rows:
         kept = renumber(trace.collectives, "ops", number)
         return take_rows(kept, np.argsort(kept.op, kind="stable"))
     more = build_table(
-        CollectiveTable,
+        tables.CollectiveTable,
         len(rows),
         op=[op for op, _ in rows],
         name=[names[item.name] for _, item in rows],
@@ -335,8 +321,7 @@ def _collectives(
         out_element_count=[item.out_element_count for _, item in rows],
         group_size=[insertions.group_size(item.group) for _, item in rows],
         group=[item.group for _, item in rows],
-        is_async=[item.is_async for _, item in rows],
-        peer=[item.peer for _, item in rows],
+        is_async=[True] * len(rows),
     )
     table = renumber(append_rows(trace.collectives, more), "ops", number)
     table = take_rows(table, np.argsort(table.op, kind="stable"))
@@ -347,10 +332,10 @@ def _collectives(
     return replace(table, sequence=sequence)
 
 
-def _tensor_table(insertions: Insertions, names: dict[str, int]) -> TensorTable:
+def _tensor_table(insertions: Insertions, names: dict[str, int]) -> tables.TensorTable:
     found = insertions.tensors
     return build_table(
-        TensorTable,
+        tables.TensorTable,
         len(found),
         storage=[storage for storage, _, _ in found],
         dtype=[names[dtype] for _, dtype, _ in found],
@@ -358,16 +343,18 @@ def _tensor_table(insertions: Insertions, names: dict[str, int]) -> TensorTable:
     )
 
 
-def _group_table(insertions: Insertions, names: dict[str, int]) -> GroupTable:
+def _group_table(insertions: Insertions, names: dict[str, int]) -> tables.GroupTable:
     found = insertions.groups
     return build_table(
-        GroupTable, len(found), size=[len(ranks) for _, ranks in found], name=[names[name] for name, _ in found]
+        tables.GroupTable, len(found), size=[len(ranks) for _, ranks in found], name=[names[name] for name, _ in found]
     )
 
 
-def _member_table(insertions: Insertions, first: int) -> MemberTable:
+def _member_table(insertions: Insertions, first: int) -> tables.MemberTable:
     rows = [(first + row, rank) for row, (_, ranks) in enumerate(insertions.groups) for rank in ranks]
-    return build_table(MemberTable, len(rows), group=[group for group, _ in rows], rank=[rank for _, rank in rows])
+    return build_table(
+        tables.MemberTable, len(rows), group=[group for group, _ in rows], rank=[rank for _, rank in rows]
+    )
 
 
 def _texts_of(insertions: Insertions) -> list[str]:

@@ -1,7 +1,5 @@
 """The repeated layers of a network, and to which of them each op of an iteration belongs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows, at_rows
+from ....arrays import Mask, Rows, at_rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
 from ...work.lookup import WorkLookup
@@ -155,16 +153,11 @@ def _hold(values: Rows, known: Mask, first: int) -> Rows:
 
 def _equal_work(trace: Trace, rows: Rows) -> tuple[Rows, int]:
     """Cut the forward ops into pieces of equal FLOPs."""
-    flops = op_flops(trace, rows)
+    lookup = WorkLookup(trace)
+    works = (lookup.work(row) for row in rows.tolist())
+    flops = np.array([0.0 if work is None else work.flops for work in works], dtype=np.float64)
     total, count = float(flops.sum()), min(SEGMENTS, max(len(rows), 1))
     if total <= 0:
         return np.arange(len(rows)) * count // max(len(rows), 1), count
     done = np.cumsum(flops) - flops
     return np.minimum((done / total * count).astype(np.int64), count - 1), count
-
-
-def op_flops(trace: Trace, rows: Rows) -> Floats:
-    """Return the FLOPs of ops, 0 where no formula tells them."""
-    lookup = WorkLookup(trace)
-    works = (lookup.work(row) for row in rows.tolist())
-    return np.array([0.0 if work is None else work.flops for work in works], dtype=np.float64)

@@ -38,11 +38,7 @@ class Lives:
         made, begins = lookup[self.made], (self.made >= 0) | self.is_made_late
         ends = (self.dropped >= 0) | self.is_dropped_late
         return replace(
-            self,
-            made=made,
-            dropped=dropped,
-            is_made_late=begins & (made < 0),
-            is_dropped_late=ends & (dropped < 0),
+            self, made=made, dropped=dropped, is_made_late=begins & (made < 0), is_dropped_late=ends & (dropped < 0)
         )
 
 

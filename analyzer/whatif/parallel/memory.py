@@ -1,7 +1,5 @@
 """How much memory each stage of a plan takes on one of its ranks, and what holds it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -93,7 +91,8 @@ def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
     lives = find_lives(trace)
     if lives is None:
         return None
-    first_backward, tail = _first_backward(trace), tail_start(trace)
+    rows = np.flatnonzero(trace.ops.phase == Phase.BACKWARD)
+    first_backward, tail = (int(rows[0]) if len(rows) else row_count(trace.ops)), tail_start(trace)
     end = max(row_count(trace.ops) - 1, 0)
     made, dropped = lives.made, np.where(lives.dropped >= 0, lives.dropped, end)
     is_gradient = np.isin(lives.storage, rank.gradient_storages)
@@ -117,10 +116,7 @@ def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
 
     saved = inside & (made < first_backward) & (dropped >= first_backward) & ~is_inserted
     return _Account(
-        held=held,
-        passes=peak(0, tail),
-        step=peak(tail, end + 1),
-        saved_bytes=float(lives.size_bytes[saved].sum()),
+        held=held, passes=peak(0, tail), step=peak(tail, end + 1), saved_bytes=float(lives.size_bytes[saved].sum())
     )
 
 
@@ -166,11 +162,6 @@ def _by_category(
 def _is_inserted(rank: RankTrace, lives: Lives) -> Mask:
     """Mark what ops without a counterpart in the recording make: gathered parameters and flat buffers."""
     return np.where(lives.made >= 0, rank.source_op[np.maximum(lives.made, 0)] < 0, False)
-
-
-def _first_backward(trace: Trace) -> int:
-    rows = np.flatnonzero(trace.ops.phase == Phase.BACKWARD)
-    return int(rows[0]) if len(rows) else row_count(trace.ops)
 
 
 def held_throughout(

@@ -1,7 +1,5 @@
 """Which ranks share what: the groups that one rank of a plan belongs to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

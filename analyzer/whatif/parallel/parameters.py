@@ -1,7 +1,5 @@
 """The parameters of a recorded iteration, their gradients, and which of the optimizer's tensors are whose."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -75,7 +73,7 @@ def find_parameters(trace: Trace) -> Parameters:
         tensor, first_op = tensor[in_tail], first_op[in_tail]
     gradient, ready = _gradients(trace, storage_of[tensor], tail)
     # What has neither a gradient nor a place in the optimizer is frozen or an input: a batch of images is no parameter.
-    is_kept = (ready >= 0) | in_tail.any() | _has_no_backward(trace)
+    is_kept = (ready >= 0) | in_tail.any() | ~(ops.phase == Phase.BACKWARD).any()
     tensor, first_op, gradient, ready = tensor[is_kept], first_op[is_kept], gradient[is_kept], ready[is_kept]
     sizes, whole = tensor_bytes(trace), storage_bytes(trace)
     return Parameters(
@@ -221,10 +219,6 @@ def _first_dimensions(trace: Trace, tensors: Rows, ops: Rows) -> Rows:
         shape = specs[read.index(tensor)].shape if len(specs) == len(read) else ()
         found.append(shape[0] if shape else int(trace.tensors.element_count[tensor]))
     return np.maximum(np.array(found, dtype=np.int64), 1)
-
-
-def _has_no_backward(trace: Trace) -> bool:
-    return not bool((trace.ops.phase == Phase.BACKWARD).any())
 
 
 def _lists(trace: Trace, op: int, storage: Rows) -> list[Rows]:

@@ -1,8 +1,5 @@
 """The pieces of a network that the stages of a pipeline hold."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +10,7 @@ from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
 from .insert import Inserted, take_ops
 from .layers import NO_LAYER, Layers, tail_start
-from .lives import tensor_bytes
+from .lives import storage_bytes, tensor_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,19 +25,15 @@ class Piece:
     sent_bytes: float
 
 
-def count_layers(layers: int, pieces: int, counts: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return how many layers each piece holds: `counts`, else equal ones, what is left over in the middle ones first.
+def count_layers(layers: int, pieces: int) -> tuple[int, ...]:
+    """Return how many layers each piece holds: equally many, what is left over in the middle ones first.
 
     The first piece has the embedding beside its layers and the last one the head. Raises InputError where there are
-    fewer layers than pieces, and where `counts` do not add up.
+    fewer layers than pieces.
 
     >>> count_layers(10, 4)
     (2, 3, 3, 2)
     """
-    if counts is not None:
-        if len(counts) != pieces or sum(counts) != layers or min(counts) < 1:
-            raise InputError(f"pp: expected {pieces} counts of 1 or more with {layers} layers in all, got {counts}")
-        return tuple(counts)
     if pieces > layers:
         raise InputError(f"pp: the network has {layers} layers, too few for {pieces} pieces (pp x vp)")
     least, rest = divmod(layers, pieces)
@@ -48,14 +41,13 @@ def count_layers(layers: int, pieces: int, counts: Sequence[int] | None = None) 
     return tuple(least + (piece in middle) for piece in range(pieces))
 
 
-def cut_pieces(trace: Trace, layers: Layers, pieces: int, counts: Sequence[int] | None = None) -> tuple[Piece, ...]:
+def cut_pieces(trace: Trace, layers: Layers, pieces: int) -> tuple[Piece, ...]:
     """Return the distinct pieces in order of the forward pass; pieces that run the same ops are one."""
     if pieces == 1:
         rows, none = np.arange(row_count(trace.ops)), np.full(row_count(trace.ops), MISSING, dtype=np.int64)
         whole = Inserted(trace=trace, source_op=rows, insertion=none)
         return (Piece(ops=whole, of_op=layers.of_op, pieces=(0,), sent_bytes=0.0),)
-    sizes = count_layers(layers.count, pieces, counts)
-    of_layer = np.repeat(np.arange(pieces), sizes)
+    of_layer = np.repeat(np.arange(pieces), count_layers(layers.count, pieces))
     place = layers.in_order
     piece_of = np.where(place >= 0, of_layer[np.maximum(place, 0)], MISSING)
     sent = _sent_bytes(trace, layers, piece_of, pieces)
@@ -95,10 +87,13 @@ def _sent_bytes(trace: Trace, layers: Layers, piece_of: Rows, pieces: int) -> Fl
     np.minimum.at(first, storage[read], place[operands.op[read]])
     np.maximum.at(last, storage[read], place[operands.op[read]])
     from_piece = np.where(maker >= 0, piece_of[maker], pieces)
-    to_piece = _piece_at(piece_of, place, last)
+    # The piece of each layer.
+    known = place >= 0
+    lookup: Rows = np.zeros(int(place.max(initial=0)) + 1, dtype=np.int64)
+    lookup[place[known]] = piece_of[known]
+    to_piece = lookup[np.maximum(last, 0)]
     is_shared = (maker >= 0) & (layers.of_op[maker] < 0) & (first < last)
-    sizes = np.zeros(count)
-    np.maximum.at(sizes, trace.tensors.storage, tensor_bytes(trace))
+    sizes = storage_bytes(trace)
     summed, parted_bytes = _scattered(trace)
     sizes[summed] = parted_bytes
     crossing = (maker >= 0) & (to_piece > from_piece) & ~is_shared
@@ -120,11 +115,3 @@ def _scattered(trace: Trace) -> tuple[Rows, np.ndarray]:
     part_of = np.zeros(row_count(trace.ops))
     part_of[operands.op[made]] = size[operands.tensor[made]]
     return trace.tensors.storage[operands.tensor[read]].astype(np.int64), part_of[operands.op[read]]
-
-
-def _piece_at(piece_of: Rows, place: Rows, wanted: Rows) -> Rows:
-    """Return the piece of each layer."""
-    known = place >= 0
-    lookup: Rows = np.zeros(int(place.max(initial=0)) + 1, dtype=np.int64)
-    lookup[place[known]] = piece_of[known]
-    return lookup[np.maximum(wanted, 0)]

@@ -1,7 +1,5 @@
 """A plan as a TOML file: `[mesh] [shard] [schedule] [overlap] [recompute]`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,12 +15,7 @@ from .plan import ParallelPlan
 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "mesh": {name: name for name in ("dp", "fsdp", "hsdp", "zero", "tp", "sp", "cp", "pp", "ep")},
-    "schedule": {
-        "pipeline": "schedule",
-        "vp": "vp",
-        "micro_batch": "micro_batch",
-        "micro_batches": "micro_batches",
-    },
+    "schedule": {"pipeline": "schedule", "vp": "vp", "micro_batch": "micro_batch", "micro_batches": "micro_batches"},
     "overlap": {
         "gradients": "overlap_gradients",
         "tensor": "overlap_tensor",

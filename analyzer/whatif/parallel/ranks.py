@@ -1,7 +1,5 @@
 """What distinct ranks of a plan run, each a recording of shapes as a rank's own would be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

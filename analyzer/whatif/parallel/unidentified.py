@@ -4,8 +4,6 @@ Autograd adds each parameter's gradient to `.grad` in an op of its own (`Accumul
 bytes, and where in the backward pass it is ready. Where that is missing, the optimizer's lists say which there are.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """Linear layers moved to a narrower format: which products they are, what is converted, how large weights become."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,8 +24,10 @@ class LinearFormat:
     """Say what a number format means for linear layers."""
 
     name: str
-    fits: Callable[[int, int, int], bool]
-    """Says of rows, columns n and depth k whether there are kernels."""
+    alignment: tuple[int, int, int] = (1, 1, 1)
+    """What rows, columns n and depth k have to be multiples of, for there to be kernels."""
+    least_size: int = 1
+    """Of columns and depth."""
     weights: str
     """dtype that weights are recorded as."""
     inputs: str | None = None
@@ -36,10 +36,23 @@ class LinearFormat:
     """Per element of the converted operand."""
     per_element: int = 1
     """Numbers along k that an element of the dtype holds."""
-    stored_bytes: Callable[[int, int], float] = lambda n, k: float(n * k)
-    """Bytes that weights of n columns and depth k take, their scales with them."""
+    stored_bytes: float = 1.0
+    """Per element of the weights."""
+    scale_bytes: float = 0.0
+    """Per group of weights, its zero point with it."""
+    group: int | None = None
+    """Elements along k that share a scale; None: all of a column."""
     keeps_tied: bool = False
     """Whether weights that an embedding shares stay as they are."""
+
+    def fits(self, rows: int, n: int, k: int) -> bool:
+        """Say whether there are kernels for a product of these sizes."""
+        is_aligned = not any(size % least for size, least in zip((rows, n, k), self.alignment, strict=True))
+        return rows > 0 and min(n, k) >= self.least_size and is_aligned
+
+    def weight_bytes(self, n: int, k: int) -> float:
+        """Return what weights of n columns and depth k take, their scales with them."""
+        return n * k * self.stored_bytes + n * (k // (self.group or k)) * self.scale_bytes
 
 
 def with_linear_format(whatif: Whatif, dtype: str, form: LinearFormat) -> Whatif:
@@ -203,7 +216,7 @@ def _held_in_format(trace: Trace, weights: dict[int, tuple[int, int]], form: Lin
         return trace
     strings = trace.strings if form.weights in trace.strings else (*trace.strings, form.weights)
     width = DTYPE_BYTES[form.weights]
-    counts = {storage: -int(-form.stored_bytes(*sizes) // width) for storage, sizes in weights.items()}
+    counts = {storage: -int(-form.weight_bytes(*sizes) // width) for storage, sizes in weights.items()}
     storages = trace.tensors.storage.tolist()
     rows = [row for row, storage in enumerate(storages) if storage in counts]
     element_count, dtype = trace.tensors.element_count.copy(), trace.tensors.dtype.copy()

@@ -1,9 +1,7 @@
 """Another precision on a recorded iteration: autocast to bf16 or fp16, TF32, or narrower formats for linear layers."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +12,7 @@ from ....errors import InputError, parameter
 from ....formats.trace.autocast import BACKWARD_LOWER, Cast
 from ....formats.trace.signature import Signature, TensorSpec
 from ....formats.trace.tables import KernelKind, Phase, Trace
-from ....specs.gpu import Rate
+from ....specs.gpu import Gpu, Rate
 from ...work import VARYING_FAMILIES
 from ...work.kernel_names import family_of_kernel, rate_of_kernel
 from ..calls import are_operands_flat, layout_of, operands_of, replace_tensors, rewrite_signatures, short_name
@@ -22,67 +20,50 @@ from ..change import Whatif
 from ..scenario import Scenario, TargetPrecision
 from .linear_layers import LinearFormat, with_linear_format
 from .mixed import AutocastWalk, outermost_casts
-from .nvfp4 import NVFP4
 from .typed_calls import WIDE
 
-GROUP: Final = 128
-"""Elements of k that share a scale and a zero point: the usual choice of GPTQ and AWQ checkpoints, and the
-default of torchao's `Int4WeightOnlyConfig`."""
-COLUMN_ALIGNMENT: Final = 64
-"""Marlin's kernels for packed weights need n in multiples of 64 (`vllm/model_executor/layers/quantization/utils/
-marlin_utils.py`, GPTQ_MARLIN_MIN_THREAD_N)."""
-SCALE_BYTES: Final = 2
+_SCALE_BYTES: Final = 2
 """In half precision."""
-
-
-def refuse_training(trace: Trace, precision: str) -> None:
-    """Raise InputError for a trace that trains."""
-    if bool((trace.ops.phase == Phase.BACKWARD).any()):
-        raise InputError(
-            f"{parameter('precision', precision)} is for inference, and the trace trains: weights of whole numbers "
-            "learn nothing"
-        )
-
-
-def _fits_groups(rows: int, n: int, k: int) -> bool:
-    return rows > 0 and not (k % GROUP or n % COLUMN_ALIGNMENT)
-
-
-def _fits_columns(rows: int, n: int, k: int) -> bool:
-    return rows > 0 and min(n, k) > 1
-
-
-def _packed_bytes(n: int, k: int) -> float:
-    return n * k / 2 + n * (k // GROUP) * 2 * SCALE_BYTES
-
-
-def _column_bytes(n: int, k: int) -> float:
-    return float(n * k + n * SCALE_BYTES)
-
-
-INT4_WEIGHTS: Final = LinearFormat(
-    name="int4 weights", fits=_fits_groups, weights="int4", stored_bytes=_packed_bytes, keeps_tied=True
-)
-INT8_WEIGHTS: Final = LinearFormat(
-    name="int8 weights", fits=_fits_columns, weights="int8", stored_bytes=_column_bytes, keeps_tied=True
-)
-"""A scale per column of the weights (torchao's `Int8WeightOnlyConfig`)."""
-
-
-ALIGNMENT: Final = 16
-"""Transformer Engine's fp8 products need k and n in multiples of 16, and rows in multiples of 8:
-https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/fp8_primer.html"""
-ROW_ALIGNMENT: Final = 8
-
-
-def _fits(rows: int, n: int, k: int) -> bool:
-    return not (k % ALIGNMENT or n % ALIGNMENT or rows % ROW_ALIGNMENT)
-
-
-FP8: Final = LinearFormat(name="fp8", fits=_fits, weights="float8_e4m3fn", inputs="float8_e4m3fn")
-"""A scale per tensor, which takes no room."""
-
-
+_LINEAR_FORMATS: Final = {
+    # A scale per tensor, which takes no room. Transformer Engine's fp8 products need k and n in multiples of 16, rows
+    # in multiples of 8: https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/fp8_primer.html
+    TargetPrecision.FP8: LinearFormat(
+        name="fp8", alignment=(8, 16, 16), weights="float8_e4m3fn", inputs="float8_e4m3fn"
+    ),
+    # Both operands of 4 bits with an fp8 scale per 16 elements, as Transformer Engine trains and TensorRT Model
+    # Optimizer exports; a second scale, of fp32, is of the whole tensor. CUTLASS's products load 128 bits at a time, 32
+    # elements, along k and along n: https://docs.nvidia.com/cutlass/latest/media/docs/cpp/blackwell_functionality.html
+    # The bytes of the scales that a conversion writes, an eighth of what else it writes, are left out.
+    TargetPrecision.NVFP4: LinearFormat(
+        name="nvfp4",
+        alignment=(1, 32, 32),
+        weights="float4_e2m1fn_x2",
+        inputs="float4_e2m1fn_x2",
+        converted_bytes=0.5,
+        per_element=2,
+        stored_bytes=0.5,
+        scale_bytes=1,
+        group=16,
+        keeps_tied=True,
+    ),
+    # A scale per column of the weights (torchao's `Int8WeightOnlyConfig`).
+    TargetPrecision.INT8_WEIGHTS: LinearFormat(
+        name="int8 weights", least_size=2, weights="int8", scale_bytes=_SCALE_BYTES, keeps_tied=True
+    ),
+    # A scale and a zero point per 128 elements of k: the usual choice of GPTQ and AWQ checkpoints, and the default of
+    # torchao's `Int4WeightOnlyConfig`. Marlin's kernels for packed weights need n in multiples of 64
+    # (`vllm/model_executor/layers/quantization/utils/marlin_utils.py`, GPTQ_MARLIN_MIN_THREAD_N).
+    TargetPrecision.INT4_WEIGHTS: LinearFormat(
+        name="int4 weights",
+        alignment=(1, 64, 128),
+        weights="int4",
+        stored_bytes=0.5,
+        scale_bytes=2 * _SCALE_BYTES,
+        group=128,
+        keeps_tied=True,
+    ),
+}
+_WEIGHT_ONLY: Final = frozenset({TargetPrecision.INT8_WEIGHTS, TargetPrecision.INT4_WEIGHTS})
 _DTYPES: Final = {
     TargetPrecision.BF16: "bfloat16",
     TargetPrecision.FP16: "float16",
@@ -93,13 +74,6 @@ _DTYPES: Final = {
     TargetPrecision.INT4_WEIGHTS: "bfloat16",
 }
 """What matrix products run in; for formats of linear layers, those that do not fit, of a trace in float32."""
-_LINEAR_FORMATS: Final = {
-    TargetPrecision.FP8: FP8,
-    TargetPrecision.NVFP4: NVFP4,
-    TargetPrecision.INT8_WEIGHTS: INT8_WEIGHTS,
-    TargetPrecision.INT4_WEIGHTS: INT4_WEIGHTS,
-}
-_WEIGHT_ONLY: Final = frozenset({TargetPrecision.INT8_WEIGHTS, TargetPrecision.INT4_WEIGHTS})
 _HALVES: Final = frozenset({"bfloat16", "float16"})
 
 
@@ -129,10 +103,13 @@ def with_precision(trace: Trace, precision: TargetPrecision) -> Whatif:
         _refuse_unless(precision is TargetPrecision.FP8, recorded, precision)
         return Whatif(trace=trace)
     form = _LINEAR_FORMATS.get(precision)
-    if precision in _WEIGHT_ONLY:
-        refuse_training(trace, precision.value)
+    if precision in _WEIGHT_ONLY and (trace.ops.phase == Phase.BACKWARD).any():
+        raise InputError(
+            f"{parameter('precision', precision.value)} is for inference, and the trace trains: weights of whole "
+            "numbers learn nothing"
+        )
     if recorded in _HALVES:
-        keeps_half = form is not None and form is not FP8
+        keeps_half = form is not None and precision is not TargetPrecision.FP8
         target = recorded if keeps_half else target
         return _narrowed(_swap_halves(trace, recorded, target), target, form)
     _refuse_unless(recorded == WIDE, recorded, precision)
@@ -283,3 +260,27 @@ def _float32_products(trace: Trace) -> Rows:
         and rate_of_kernel(trace.strings[number]) in (None, Rate.MATRIX_FP32)
     ]
     return np.flatnonzero(matches & np.isin(trace.kernels.name, plain))
+
+
+_UNITS: Final = {TargetPrecision.FP8: Rate.MATRIX_FP8, TargetPrecision.NVFP4: Rate.MATRIX_FP4}
+_NAMED: Final = 2
+"""GPUs without the units that are named; of more there is a count."""
+
+
+def explain_missing_units(precision: TargetPrecision | None, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return a warning about the GPUs whose matrix units do not take the format; none where all do.
+
+    Predicted is what libraries can do there at best: the product in the next wider format that the GPU has, operands
+    converted all the same.
+    """
+    rate = None if precision is None else _UNITS.get(precision)
+    missing = [gpu.name for gpu in gpus if rate is not None and rate not in gpu.peak_flops_per_s]
+    if not missing or precision is None:
+        return ()
+    rest = len(missing) - _NAMED
+    names = ", ".join(missing[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    verb = "has" if len(missing) == 1 else "have"
+    return (
+        f"{names} {verb} no {precision} matrix units: predicted in the next wider format, "
+        "operands converted all the same",
+    )

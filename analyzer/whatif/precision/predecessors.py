@@ -1,7 +1,5 @@
 """Judges the types of tensors that a trace does not identify, by the ops that come before."""
 
-from __future__ import annotations
-
 from ....formats.trace.autocast import BACKWARD_LOWER, CASTS, Cast
 from ....formats.trace.tables import Trace
 from ..axis.rules import WEIGHTS

@@ -1,7 +1,5 @@
 """What deciding the types of a call needs to know, and remembers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 

@@ -4,11 +4,10 @@ t_changed = t_measured * model(changed op) / model(original op), both on the sou
 moves the result to other GPUs.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +20,16 @@ from ....formats.trace.tables import IterationTable, KernelKind, Trace
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Gpu, Rate
 from ...models.library import Library
-from ...prediction.bounds import KERNEL_OVERHEAD_NS
+from ...models.registry import assign_models
+from ...prediction.bounds import KERNEL_OVERHEAD_NS, bound_ops
+from ...prediction.op_models import model_times
 from ...recorded.window import select_window
-from ...work import VARYING_FAMILIES, Family, Work
+from ...work import VARYING_FAMILIES, Family, Work, work_of
 from ...work.kernel_names import family_of_kernel, rate_of_work
 from ...work.lookup import WorkLookup
+from ...work.table import tabulate
 from ..calls import short_name
 from ..change import Casts, Whatif
-from .casts import cast_times_ns, op_times_ns
 
 
 class _Rule(IntEnum):
@@ -187,6 +188,33 @@ def _cast_additions(trace: Trace, casts: Casts, fleet: Fleet, library: Library) 
     times = cast_times_ns(casts, fleet, library)[:, 0]
     np.add.at(added, kernel[kernel >= 0], times[kernel >= 0])
     return added, int((kernel < 0).sum())
+
+
+_CAST_DTYPES: Final = {4.0: "float32", 2.0: "bfloat16", 1.0: "float8_e4m3fn", 0.5: "int4"}
+
+
+def cast_times_ns(casts: Casts, fleet: Fleet, library: Library) -> Floats:
+    """Return the time of each conversion on each GPU, [n, m]: that of a copy kernel, by its op model."""
+    if not len(casts.op):
+        return np.zeros((0, len(fleet.gpus)))
+    widths = [(2 * column).astype(np.int64) for column in (casts.read_bytes, casts.written_bytes)]
+    keys = [casts.element_count, *widths]
+    first, group = group_rows(keys)
+    works = []
+    for row in first.tolist():
+        shape = (int(casts.element_count[row]),)
+        before, after = (_CAST_DTYPES[float(column[row])] for column in (casts.read_bytes, casts.written_bytes))
+        works.append(work_of("aten::_to_copy", Signature((TensorSpec(before, shape),), (TensorSpec(after, shape),))))
+    return np.asarray(op_times_ns(works, [Rate.FP32] * len(works), fleet, library)[group])
+
+
+def op_times_ns(works: Sequence[Work | None], rates: Sequence[Rate], fleet: Fleet, library: Library) -> Floats:
+    """Return the time of each op on each GPU, [n, m]: its op model, else its roofline."""
+    table = tabulate(works, rates)
+    bounds = bound_ops(table, fleet)
+    modelled = model_times(assign_models(works, table.rate, library.fitted), len(works), fleet, library)
+    covered = modelled.is_covered[:, None]
+    return np.asarray(np.where(covered, np.maximum(modelled.time_ns, bounds.lower_ns), bounds.roofline_ns))
 
 
 def _kernel_of_op(trace: Trace) -> Rows:

@@ -1,7 +1,5 @@
 """Attention of libraries: what of lengths the arguments say; caches whose filling only values tell have no work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from math import prod

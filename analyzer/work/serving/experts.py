@@ -1,7 +1,5 @@
 """Layers of experts, and what routes tokens to them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The one list of libraries' ops: each declared once, for the registry of formulas and for the page that lists them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

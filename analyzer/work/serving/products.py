@@ -1,7 +1,5 @@
 """Matrix products of libraries: half precision, fp8, int8, nvfp4 and packed weights."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 from typing import Final

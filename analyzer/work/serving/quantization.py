@@ -1,7 +1,5 @@
 """Conversions to and from narrow formats, beside products that take them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ....formats.trace.signature import Signature, TensorSpec

@@ -1,7 +1,5 @@
 """Norms, gated activations and rotary embeddings of libraries: row work, mostly into tensors that are given."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from ....formats.trace.signature import Signature, TensorSpec

@@ -1,7 +1,5 @@
 """Gated delta nets, Mamba and causal convolutions of libraries."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 

@@ -16,7 +16,7 @@ from wavecast.analyzer.iteration.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.precision.precision import with_precision
-from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
+from wavecast.analyzer.whatif.retiming.kernels import cast_times_ns
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.column import build_table

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from wavecast.analyzer.measurements.collective import load_samples
-from wavecast.analyzer.models.collective.calibrate import calibrate_fabric, with_ratios
+from wavecast.analyzer.measurements.fabric import calibrate_fabric, with_ratios
 from wavecast.analyzer.models.collective.model import MODEL, simulate
 from wavecast.analyzer.models.collective.problems import problems_of_dims
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size

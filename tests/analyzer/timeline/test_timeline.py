@@ -42,6 +42,7 @@ from wavecast.formats.files.open import load_trace
 from wavecast.formats.perfetto.timeline import encode_events
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.tables import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Trace
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu
 
 BUSY_QUERY = """
@@ -298,7 +299,7 @@ def test_predicted_kernels_say_how_their_time_came_about(
     trace, source, target = toy_trace(), gpu(), gpu(name="Target", memory_bandwidth_bytes_per_s=2e12)
     graph, window = build_graph(trace), select_window(trace)
     workload = measured_workload(trace, window)
-    prediction = predict_measured(trace, workload, source, [target], load_library())
+    prediction = predict_measured(trace, workload, build_fleet([source]), build_fleet([target]), load_library())
     timing = scaled(graph, 0.5)
     duration = durations_ns(graph, timing)
     rows = kernel_rows(graph, trace, workload)

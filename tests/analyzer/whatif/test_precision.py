@@ -19,8 +19,7 @@ from wavecast.analyzer.memory.use import MemoryCategory
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.precision.mixed import outermost_casts
-from wavecast.analyzer.whatif.precision.precision import with_precision
-from wavecast.analyzer.whatif.precision.support import explain_missing_units
+from wavecast.analyzer.whatif.precision.precision import explain_missing_units, with_precision
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.analyzer.work import Family, family_of
 from wavecast.errors import InputError

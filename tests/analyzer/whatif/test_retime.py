@@ -17,8 +17,7 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.change import Whatif
 from wavecast.analyzer.whatif.precision.precision import with_precision
-from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
-from wavecast.analyzer.whatif.retiming.kernels import retime, shift_timeline
+from wavecast.analyzer.whatif.retiming.kernels import cast_times_ns, retime, shift_timeline
 from wavecast.analyzer.whatif.scenario import TargetPrecision
 from wavecast.arrays import Rows, share_busy_time
 from wavecast.errors import InputError

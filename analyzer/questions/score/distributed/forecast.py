@@ -15,11 +15,10 @@ from .....specs.gpu import Gpu
 from ....host.costs import load_host_costs
 from ....models.library import Library
 from ....prediction.shared_error import IterationKind, job_half_widths
-from ....whatif.parallel.check import check_plan
 from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.pieces import count_layers
-from ....whatif.parallel.plan import ParallelPlan
+from ....whatif.parallel.plan import ParallelPlan, check_plan
 from ....whatif.parallel.ranks import RankTrace
 from ....whatif.parallel.shard.shard import shard_tensors
 from ...scale.forecast import Pipeline, PlanForecast, schedule_pieces

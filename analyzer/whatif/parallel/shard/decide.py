@@ -1,12 +1,11 @@
 """What a rank must hold of an op's inputs, and what it then has of the results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
-from .letters import MADE, ShapedCall
+from ...calls import ShapedCall
+from .letters import MADE
 from .named import decide_named
 from .naming import name_dims
 from .outcome import Outcome, Rules
@@ -54,7 +53,13 @@ def _divided(
     if call.name in MADE and not call.name.endswith("_like"):
         return _made(call, now, wanted, linked)
     if call.name == "embedding_dense_backward" and linked and linked[0][1].share is Share.FEATURES:
-        return _table_gradient(call, now, wanted, linked[0])
+        # The gradient of a shared table: every rank has the gradients of all tokens, and adds up those of its rows.
+        place = place_of(*linked[0])
+        for at, state in enumerate(now):
+            if state.is_part:
+                wanted[at] = WHOLE
+        result = WHOLE if place is None else state_at(call.outputs[0], place)
+        return Outcome(wanted=tuple(wanted), places=(None,) * len(now), results=(result,))
     naming = name_dims(call)
     if naming is None:
         return _unknown(call, now, wanted)
@@ -95,18 +100,6 @@ def _made(
         results.append(WHOLE if place is None else state_at(spec, place))
     places = tuple(place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True))
     return Outcome(wanted=tuple(wanted), places=places, results=tuple(results))
-
-
-def _table_gradient(
-    call: ShapedCall, states: list[State], wanted: list[State | None], table: tuple[TensorSpec, State]
-) -> Outcome:
-    """The gradient of a shared table: every rank has the gradients of all tokens, and adds up those of its rows."""
-    place = place_of(*table)
-    for at, state in enumerate(states):
-        if state.is_part:
-            wanted[at] = WHOLE
-    result = WHOLE if place is None else state_at(call.outputs[0], place)
-    return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(result,))
 
 
 def _dispatched(call: ShapedCall, states: list[State], wanted: list[State | None], rules: Rules) -> Outcome:

@@ -1,25 +1,15 @@
 """The collectives that convert what ranks have of a tensor into what an op needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .....formats.trace.signature import Signature, TensorSpec
 from .....formats.trace.tables import Phase
-from ..insert import Exchange, Insertion, Insertions
+from ..exchanges import WAIT, insert_collective
+from ..insert import Exchange, Insertion, Insertions, Spot
 from .placement import Cut, Share, State, local_spec, outer_count, place_of, strides_of
 from .roles import ReadTrace
 
-WAIT: Final = "_c10d_functional::wait_tensor"
-_FUNCTIONAL: Final = {
-    "all_reduce": "_c10d_functional::all_reduce",
-    "all_gather": "_c10d_functional::all_gather_into_tensor",
-    "reduce_scatter": "_c10d_functional::reduce_scatter_tensor",
-    "all_to_all": "_c10d_functional::all_to_all_single",
-    "dispatch": "deep_ep::dispatch",
-    "combine": "deep_ep::combine",
-}
 _SENT_DTYPE: Final = "bfloat16"
 """Of rows that go to experts whose products are in 8 bits: taken to be cast where they arrive. None of the 286 recipes
 with parallel experts asks for a dispatch in fp8; no trace was at hand to check it."""
@@ -114,16 +104,8 @@ class Exchanges:
             "dispatch": (self.sent_ratio, self.name),
             "combine": (self.sent_ratio, self.name),
         }
-        result = self.insertions.tensor(read.dtype, made.element_count)
-        signature = Signature((read, *arguments[kind]), (made,))
-        exchange = Exchange(
-            name=kind,
-            group=self.group,
-            dtype=read.dtype,
-            in_element_count=read.element_count,
-            out_element_count=made.element_count,
-        )
-        self._insert(op, _FUNCTIONAL[kind], signature, (tensor,), (result,), exchange)
+        call = Signature((read, *arguments[kind]), (made,))
+        result = insert_collective(self.insertions, kind, call, tensor, self.group, self._spot(op))
         self._insert(op, WAIT, Signature((made,), (made,)), (result,), (result,))
         return result
 
@@ -168,13 +150,8 @@ class Exchanges:
 
     def _add_up(self, op: int, rows: TensorSpec, tensor: int, waiting: int | None = None) -> int:
         """Insert an all-reduce of rows, and the wait for it, after which `waiting` may be read."""
-        result = self.insertions.tensor(rows.dtype, rows.element_count)
-        count = rows.element_count
-        exchange = Exchange(
-            name="all_reduce", group=self.group, dtype=rows.dtype, in_element_count=count, out_element_count=count
-        )
-        signature = Signature((rows, "sum", self.name), (rows,))
-        self._insert(op, _FUNCTIONAL["all_reduce"], signature, (tensor,), (result,), exchange)
+        call = Signature((rows, "sum", self.name), (rows,))
+        result = insert_collective(self.insertions, "all_reduce", call, tensor, self.group, self._spot(op))
         self._insert(op, WAIT, Signature((rows,), (rows,)), (result,), (result if waiting is None else waiting,))
         return result
 
@@ -186,11 +163,9 @@ class Exchanges:
         )
         self.insertions.add(
             Insertion(
-                at=op,
-                is_after=False,
+                place=Spot(at=op, is_after=False, phase=Phase.BACKWARD),
                 name="c10d::allreduce_coalesced_",
                 signature=Signature((tuple(specs),), (tuple(specs),)),
-                phase=Phase.BACKWARD,
                 reads=tuple(tensors),
                 writes=tuple(tensors),
                 exchange=exchange,
@@ -204,24 +179,15 @@ class Exchanges:
         signature: Signature,
         reads: tuple[int, ...],
         writes: tuple[int, ...],
-        exchange: Exchange | None = None,
         *,
         is_after: bool = False,
     ) -> None:
+        place = self._spot(op, is_after=is_after)
+        self.insertions.add(Insertion(place=place, name=name, signature=signature, reads=reads, writes=writes))
+
+    def _spot(self, op: int, *, is_after: bool = False) -> Spot:
         ops = self.subject.trace.ops
-        self.insertions.add(
-            Insertion(
-                at=op,
-                is_after=is_after,
-                name=name,
-                signature=signature,
-                phase=int(ops.phase[op]),
-                module=int(ops.module[op]),
-                reads=reads,
-                writes=writes,
-                exchange=exchange,
-            )
-        )
+        return Spot(at=op, is_after=is_after, phase=int(ops.phase[op]), module=int(ops.module[op]))
 
 
 def _as_sent(spec: TensorSpec) -> TensorSpec:

@@ -1,11 +1,10 @@
 """Names the dims of layers' ops: products, attention, normalisation, tables and losses."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
-from .letters import NONE, Letters, Naming, ShapedCall, broadcasts, letters_of
+from ...calls import ShapedCall, broadcasts
+from .letters import NONE, Letters, Naming, letters_of
 
 
 def name_product(call: ShapedCall, *, first: int = 0) -> Naming | None:

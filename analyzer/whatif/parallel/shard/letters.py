@@ -1,13 +1,11 @@
 """Which dimensions of an op's tensors are one and the same: a letter for each, as in Einstein's notation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .....formats.trace.signature import Signature, TensorSpec
-from ...calls import SignatureLayout
+from .....formats.trace.signature import TensorSpec
+from ...calls import ShapedCall, broadcasts
 
 NONE: Final = 0
 """A dim that is not shared: of size 1, or of numbers that every rank makes for itself."""
@@ -27,30 +25,6 @@ class Naming:
     """A letter that is kept apart at the price of exchanging a number per row, as softmax over a shared vocabulary."""
     exchanges: int = 0
     """How often."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShapedCall:
-    """Hold one call: its short name, signature, and where the tensors stand in it."""
-
-    name: str
-    signature: Signature
-    layout: SignatureLayout
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Return the tensors that it reads."""
-        return self.layout.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Return its results."""
-        return self.layout.outputs
-
-    def argument(self, position: int) -> object:
-        """Return an argument; None where the call stops before it."""
-        arguments = self.signature.arguments
-        return arguments[position] if position < len(arguments) else None
 
 
 def letters_of(spec: TensorSpec, first: int = 1) -> Letters:
@@ -82,12 +56,6 @@ def _name_gated(call: ShapedCall, shape: tuple[int, ...]) -> Naming | None:
         return None
     named = tuple(letters_of(spec) for spec in specs)
     return Naming(named[: len(call.inputs)], named[len(call.inputs) :], is_sum=False)
-
-
-def broadcasts(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
-    """Say whether a tensor broadcasts to a shape."""
-    offset = len(shape) - len(spec.shape)
-    return offset >= 0 and all(size in (1, shape[offset + dim]) for dim, size in enumerate(spec.shape))
 
 
 def _aligned(spec: TensorSpec, shape: tuple[int, ...]) -> Letters:

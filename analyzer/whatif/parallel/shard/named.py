@@ -1,13 +1,12 @@
 """Decides by letters what stays shared of a call whose dims have names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
-from .letters import Naming, ShapedCall, pairs
+from ...calls import ShapedCall
+from .letters import Naming, pairs
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at
 

@@ -1,7 +1,5 @@
 """How the optimizer's tensors are shared: as the parameters that stand at the same place of its lists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Who shares what, and what becomes of a call: what a rank must hold of its inputs, and gets of its results."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from .....formats.trace.signature import TensorSpec

@@ -1,7 +1,5 @@
 """How ranks share a tensor: what of it one rank holds, and the shape that it has there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum

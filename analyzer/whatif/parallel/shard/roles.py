@@ -5,8 +5,6 @@ another parameter that reads these as its inner dim closes it (a row): its resul
 on the way (normalisation, softmax of a router) leaves the first product whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,9 +17,9 @@ from .....errors import InputError
 from .....formats.trace.signature import TensorSpec
 from .....formats.trace.tables import Phase, Trace
 from ...axis.parameters import parameter_storages
-from ...calls import layout_of, made_storages, operands_of, short_name
+from ...calls import ShapedCall, layout_of, made_storages, operands_of, short_name
 from .decide import decide
-from .letters import VIEWS, ShapedCall
+from .letters import VIEWS
 from .naming import name_dims
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at, strides_of

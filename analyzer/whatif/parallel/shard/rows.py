@@ -1,16 +1,8 @@
 """Names the dims of ops that reduce, choose, sort and join."""
 
-from __future__ import annotations
-
 from .....formats.trace.signature import TensorSpec
-from .letters import NONE, Letters, Naming, ShapedCall, letters_of, name_elementwise
-
-
-def _dims_argument(call: ShapedCall, position: int, rank: int) -> set[int]:
-    value = call.argument(position)
-    items = value if isinstance(value, tuple) else (value,)
-    found = {item % rank for item in items if isinstance(item, int) and not isinstance(item, bool) and rank}
-    return found or set(range(rank))
+from ...calls import ShapedCall
+from .letters import NONE, Letters, Naming, letters_of, name_elementwise
 
 
 def name_reduction(call: ShapedCall, *, is_sum: bool = True) -> Naming | None:
@@ -19,7 +11,10 @@ def name_reduction(call: ShapedCall, *, is_sum: bool = True) -> Naming | None:
         return None
     source = call.inputs[0]
     rank, letters = len(source.shape), letters_of(source)
-    dims = _dims_argument(call, 1, rank)
+    value = call.argument(1)
+    items = value if isinstance(value, tuple) else (value,)
+    found = {item % rank for item in items if isinstance(item, int) and not isinstance(item, bool) and rank}
+    dims = found or set(range(rank))
     outputs = []
     for spec in call.outputs:
         if len(spec.shape) == rank:

@@ -1,7 +1,5 @@
 """What one rank runs under tensor, sequence, context and expert parallelism, from a recording of one GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final

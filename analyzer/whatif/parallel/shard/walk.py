@@ -1,7 +1,5 @@
 """Follows through all ops how their tensors are shared, and notes where ranks must exchange what they have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,10 +11,10 @@ from .....errors import InputError
 from .....formats.trace.column import MISSING
 from .....formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .....formats.trace.tables import CollectiveTable, Phase, Trace
-from ...calls import replace_tensors
+from ...calls import ShapedCall, replace_tensors
 from .decide import decide
 from .exchange import Exchanges
-from .letters import VIEWS, ShapedCall
+from .letters import VIEWS
 from .naming import name_dims
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, local_spec, part_of, place_of, strides_of
@@ -122,12 +120,7 @@ class ShareWalk:
             states[item] = row
 
     def _step(
-        self,
-        op: int,
-        held: tuple[int, ...],
-        linked: tuple[int, tuple[int, ...]] | None,
-        *,
-        views: bool,
+        self, op: int, held: tuple[int, ...], linked: tuple[int, tuple[int, ...]] | None, *, views: bool
     ) -> _Step:
         ops = self.subject.trace.ops
         number = int(ops.signature[op])

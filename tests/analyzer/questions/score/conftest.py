@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.measurements.samples import Samples, chip_of
+from wavecast.analyzer.measurements.samples import Samples
 from wavecast.analyzer.models.frame.intervals import IntervalTable, gpu_positions
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import Parameter, Values
@@ -18,7 +18,7 @@ from wavecast.analyzer.work.table import WorkTable
 from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
-from wavecast.specs.gpu import Gpu, Rate
+from wavecast.specs.gpu import Gpu, Rate, chip_of
 from wavecast.specs.match import find_gpu
 
 TRAINED = ("A100 SXM4 80GB", "H100 SXM5 80GB")

@@ -183,9 +183,6 @@ def test_inference_has_no_gradients() -> None:
 
 def test_uneven_counts() -> None:
     assert count_layers(126, 8) == (15, 16, 16, 16, 16, 16, 16, 15)
-    assert count_layers(6, 2, (1, 5)) == (1, 5)
-    with pytest.raises(InputError, match="6 layers in all"):
-        count_layers(6, 2, (1, 4))
 
 
 def test_groups_of_the_mesh() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.whatif.parallel.exchanges import Spot, all_gather, all_reduce, send, wait
-from wavecast.analyzer.whatif.parallel.insert import Inserted, Insertions, insert_ops, take_ops
+from wavecast.analyzer.whatif.parallel.exchanges import all_gather, all_reduce, wait
+from wavecast.analyzer.whatif.parallel.insert import Inserted, Insertions, Spot, insert_ops, take_ops
 from wavecast.analyzer.whatif.parallel.lives import find_lives
 from wavecast.analyzer.work import work_of
 from wavecast.formats.trace.column import row_count
@@ -108,15 +108,16 @@ def test_inserted_ops_have_work_and_order(trace: Trace) -> None:
     shard = insertions.tensor("bfloat16", 64)
     first = Spot(at=3, is_after=False, phase=Phase.FORWARD)
     gathered = all_gather(insertions, spec, shard, group, first)
-    send(insertions, spec, shard, insertions.group("pp", (0, 1)), 1, Spot(at=2, is_after=True, phase=Phase.FORWARD))
+    behind = Spot(at=2, is_after=True, phase=Phase.FORWARD)
+    all_reduce(insertions, spec, shard, insertions.group("pp", (0, 1)), behind)
     wait(insertions, TensorSpec("bfloat16", (128,)), gathered, first)
     inserted = insert_ops(trace, insertions)
     validate(inserted.trace)
     assert inserted.source_op[:7].tolist() == [0, 1, 2, -1, -1, -1, 3]
     names = [inserted.trace.strings[name].split("::")[1] for name in inserted.trace.ops.name[3:6]]
-    assert names == ["send", "all_gather_into_tensor", "wait_tensor"]
+    assert names == ["all_reduce", "all_gather_into_tensor", "wait_tensor"]
     gather = inserted.trace.signatures[inserted.trace.ops.signature[4]]
     work = work_of("_c10d_functional::all_gather_into_tensor", gather)
     assert work is not None
     assert (work.read_bytes, work.written_bytes) == (128, 256)
-    assert inserted.trace.collectives.peer.tolist() == [1, -1]
+    assert inserted.trace.collectives.group_size.tolist() == [2, 2]
