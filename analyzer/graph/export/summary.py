@@ -1,5 +1,7 @@
 """What a graph holds, in numbers: nodes and edges by kind, gaps, and where its critical path spends the time."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
