@@ -300,7 +300,7 @@ def test_what_recorded_nothing_is_said_in_a_line(run: Run, tmp_path: Path, text:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--stop", "script.py"), "--stop: not with --shapes-only and a script"),
+        (("--iterations", "1:2", "script.py"), "--iterations: not with --shapes-only and a script"),
         (("--precision", "bf16", "script.py"), "--precision: not with --shapes-only and a script"),
         (("nowhere.py",), "nowhere.py: no such file; expected a Python script"),
         ((), "--shapes-only: expected a SCRIPT, --hf-config, --timm or --torchvision, got none"),
