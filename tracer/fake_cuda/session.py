@@ -21,6 +21,7 @@ from ..description.signatures import tensors_in
 from ..fake_ranks.exchange import FakeExchange, is_collective
 from ..fake_ranks.group import fake_ranks, is_deepspeeds, refusal
 from ..fake_ranks.mail import RankPlace
+from ..hooks.batches import LoadedBatches, with_samples
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.modules import OptimizerSteps
 from ..hooks.patches import describe_end, only_recording
@@ -78,6 +79,7 @@ class ScriptShapes:
         self._walk_count = 0
         self._began: tuple[float, float] | None = None
         self._is_complete = False
+        self._loaded = LoadedBatches()
         self._assumptions: list[str] = []
         self._processor_share = 1.0
         self._lifetime = ExitStack()
@@ -96,6 +98,7 @@ class ScriptShapes:
             entered.enter_context(asked_in_backward(moves))  # before the watch, which leaves backward early
             for hooks in (self._optimizers, self._watch, self._modules):
                 entered.enter_context(hooks)
+            entered.enter_context(self._loaded.watched())
             entered.enter_context(self._clock.running())
             for functions in (HostReads(values), moves, ClockedFunctions(self._clock)):
                 entered.enter_context(functions)
@@ -180,6 +183,10 @@ class ScriptShapes:
         if self._is_complete or (self._watch.mode is None and _has_optimizer()):
             return  # forward passes before training starts
         recorder, self._gate.recorder = self._gate.recorder, None
+        loaded = self._loaded.take()
+        if recorder is not None and self.trace is None and count > _WARMUP_COUNT:
+            self._workload, said = with_samples(self._workload, loaded)
+            self._assumptions = [said] if said else []
         if count != self.iteration_count + 1 and self.trace is None:
             recorder, self._walks = None, []
         self.iteration_count = count
@@ -205,7 +212,7 @@ class ScriptShapes:
         if is_recorded:
             self._walks = [item for item in self._walks if len(item.leads) == len(walk.leads)]
             self.trace = self._describe(read_recorder(recorder, self._autocast.dtype if self._autocast else None))
-            self._assumptions = self._list_assumptions()
+            self._assumptions += self._list_assumptions()
         else:
             recorder.log.tensor_numbers.release()
         if self.trace is None or len(walk.leads) == len(self.trace.ops.name):
