@@ -18,7 +18,6 @@ import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
-from ...formats.measured.host_file import is_host_time
 from ...formats.trace.column import MAX_INTEGER
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace
@@ -82,7 +81,7 @@ def script_speed_of(host: HostTimes) -> float:
     1.0
     """
     anchor = load_anchor()
-    if not is_host_time(host.python_ns) or anchor.times.python_ns is None:
+    if host.python_ns is None or anchor.times.python_ns is None:
         return 1.0
     reference_ns = anchor.times.python_ns * usual_mix(anchor.ops_ratio)["python"]
     return float(np.clip(host.python_ns / reference_ns, *_SPEEDS))

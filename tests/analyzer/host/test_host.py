@@ -337,12 +337,12 @@ def test_on_a_host_of_twice_the_speed_the_scripts_own_time_is_half(prefill: Trac
 
 
 def test_what_walks_differ_by_makes_the_interval_wider_and_the_time_no_longer(prefill: Trace) -> None:
-    lengths, ends = [], []
+    lengths, ends = list[float](), list[float]()
     for spread in (0.0, 0.3, None):
         told = timed(prefill, {10: 50_000_000}, spread=spread)
         prediction = wavecast.analyze(told, to="H100-SXM").report.predictions[0]
         lengths.append(prediction.iteration_ns)
-        ends.append(prediction.iteration_high_ns)
+        ends.append(prediction.iteration_high_ns or 0.0)
     assert lengths[0] == lengths[1] == lengths[2]
     assert ends[1] > 1.03 * ends[0]
     assert ends[2] == ends[0]
@@ -368,15 +368,15 @@ def test_a_plans_host_takes_the_scripts_own_time_with_it(prefill: Trace) -> None
     assert 0.0 < lengths[1][1] - lengths[1][0] < 1.01 * 500_000
 
 
-@pytest.mark.parametrize("asked", [{}, {"host": "2"}])
-def test_recordings_of_one_script_are_compared_on_one_host(prefill: Trace, asked: dict[str, str]) -> None:
+@pytest.mark.parametrize("host", [None, "2"])
+def test_recordings_of_one_script_are_compared_on_one_host(prefill: Trace, host: str | None) -> None:
     """One of them says no host, or says that its machine was slower just then: the script's time is the same."""
     told = timed(prefill, {10: 40_000_000}, walks=None)
-    hosts = (HostTimes(python_ns=6000.0), HostTimes(python_ns=9000.0), HostTimes())
-    old, *others = (replace(told, meta=replace(told.meta, host=host)) for host in hosts)
+    machines = (HostTimes(python_ns=6000.0), HostTimes(python_ns=9000.0), HostTimes())
+    old, *others = (replace(told, meta=replace(told.meta, host=machine)) for machine in machines)
     for new in others:
-        assert wavecast.compare(old, new, on="H100-SXM", **asked).report.gpus[0].change == 0.0
-        assert wavecast.compare(new, old, on="H100-SXM", **asked).report.gpus[0].change == 0.0
+        assert wavecast.compare(old, new, on="H100-SXM", host=host).report.gpus[0].change == 0.0
+        assert wavecast.compare(new, old, on="H100-SXM", host=host).report.gpus[0].change == 0.0
 
 
 def test_a_script_timed_beside_its_machines_speed_is_compared_by_that(prefill: Trace) -> None:
@@ -397,7 +397,8 @@ def test_a_script_timed_beside_its_machines_speed_is_compared_by_that(prefill: T
 
 def test_the_overview_tells_a_hosts_speed_beside_the_host_of_the_replay(prefill: Trace) -> None:
     times = {name: time_ns for name, time_ns in asdict(REFERENCE_HOST).items() if isinstance(time_ns, float)}
-    twice = HostTimes(**{name: time_ns / 2 for name, time_ns in times.items()})
+    halves: dict[str, Any] = {name: time_ns / 2 for name, time_ns in times.items()}
+    twice = HostTimes(**halves)
     text = wavecast.overview(replace(prefill, meta=replace(prefill.meta, host=twice)))._repr_markdown_()
     assert f"about {2 * (reference_speed(REFERENCE_HOST) or 0.0):.1f} times as fast as h100-node" in text
     anchor = load_anchor()

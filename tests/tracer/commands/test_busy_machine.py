@@ -50,7 +50,7 @@ def test_a_busy_machine_does_not_change_the_answer(own: str, tmp_path: Path) -> 
     for count in (0, 2, 4):
         path = tmp_path / f"{count}.json.gz"
         with busy(count):
-            command = [sys.executable, "-m", "wavecast", "record", "--shapes-only", "-o", path, script]
+            command = [sys.executable, "-m", "wavecast", "record", "--shapes-only", "-o", str(path), str(script)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         lengths[count] = wavecast.analyze(path, to="H100-SXM").report.predictions[0].iteration_ns
