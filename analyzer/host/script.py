@@ -36,7 +36,7 @@ _SPEEDS: Final = (0.01, 100.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ScriptTime:
+class AddedScriptTime:
     """Hold the script's own time on the host of a table of costs, beyond the usual time before each of n ops."""
 
     added_ns: Floats
@@ -49,7 +49,7 @@ class ScriptTime:
         return log1p(self.doubt_ns / host_ns) if host_ns > 0 else 0.0
 
 
-def script_time(trace: Trace, usual_ns: Floats, costs: HostCosts) -> ScriptTime:
+def script_time(trace: Trace, usual_ns: Floats, costs: HostCosts) -> AddedScriptTime:
     """Return what the script's own Python adds to the usual time before each op of a recording of shapes.
 
     Raises InputError where the recorded times add up to more than a time can be.
@@ -69,7 +69,7 @@ def script_time(trace: Trace, usual_ns: Floats, costs: HostCosts) -> ScriptTime:
         for least_ns in (_TELLING_NS, _TELLING_NS if is_sure else _TELLING_ONCE_NS)
     )
     spread = exp(min(trace.meta.script_spread or 0.0, _MOST_SPREAD)) - 1.0
-    return ScriptTime(added_ns=added, doubt_ns=float((told - added).sum() + spread * added.sum()))
+    return AddedScriptTime(added_ns=added, doubt_ns=float((told - added).sum() + spread * added.sum()))
 
 
 def script_speed_of(host: HostTimes) -> float:
