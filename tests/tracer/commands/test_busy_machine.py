@@ -13,17 +13,17 @@ import wavecast
 
 SCRIPTS = {
     "plain": "",
-    "tokenizing": '    count = sum(len(sorted(f"w{i * 7 % 131}".split("7"))) for i in range(6_000))\n',
+    "tokenizing": '    words = [" ".join(sorted(f"w{i * 7 % 131}".split("7"))) for i in range(6_000)]\n',
 }
-"""What a loop does beside its model's own code: nothing, and 3 to 6 ms of Python, a third of the iteration."""
+"""What a loop does beside its model's own code: nothing, and 2 to 4 ms of Python, a fifth of the iteration."""
 LOOP = """\
 import torch
-layers = [torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.ReLU()) for _ in range(4)]
+layers = [torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.ReLU()) for _ in range(8)]
 model = torch.nn.Sequential(*layers).cuda()
 sgd = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(12):
 {own}    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(torch.randn(4096, 4096, device="cuda")).square().mean()
+        loss = model(torch.randn(16384, 4096, device="cuda")).square().mean()
     loss.backward()
     sgd.step()
     sgd.zero_grad()
@@ -58,4 +58,4 @@ def test_a_busy_machine_does_not_change_the_answer(own: str, tmp_path: Path) -> 
         assert change.change is not None
         assert abs(change.change) < 0.05
     assert max(lengths.values()) < 1.05 * min(lengths.values()), lengths
-    assert (min(lengths.values()) > 12e6) == (own != "plain"), lengths
+    assert (sum(wavecast.load_trace(tmp_path / "0.json.gz").ops.lead_ns > 1e6) == 1) == (own != "plain")
