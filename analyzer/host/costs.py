@@ -172,6 +172,9 @@ def known_host_half_width() -> float:
     """Return how far off, natural log, the host's times are of a trace whose host's speed its CPU ops tell.
 
     What 90 % of traces lie within that were left out, with all others of their host.
+
+    >>> known_host_half_width() < unknown_host_half_width()
+    True
     """
     return float(read_constants(SPEEDS)["known_host_half_width"])
 

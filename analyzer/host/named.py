@@ -135,7 +135,7 @@ def reference_speed(host: HostTimes) -> float | None:
     By the machine of which both are known; within the factor that `load_anchor` says.
 
     >>> round(reference_speed(REFERENCE_HOST), 1)
-    3.3
+    3.5
     """
     anchor = load_anchor()
     mix, ratios = usual_mix(anchor.ops_ratio), host_ratios(host, anchor.times)

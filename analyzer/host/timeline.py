@@ -233,7 +233,12 @@ def own_times_of(trace: Trace, costs: HostCosts) -> Floats:
 
 
 def leads_of(trace: Trace, costs: HostCosts) -> Floats:
-    """Return the host time before each op, were it outermost."""
+    """Return the host time before each op, were it outermost.
+
+    >>> from wavecast.analyzer.host.costs import load_host_costs
+    >>> round(float(leads_of(trace, load_host_costs()).sum() / 1e6), 1)  # ms
+    2.0
+    """
     ops = trace.ops
     outer = np.flatnonzero(ops.parent < 0)
     before: Rows = np.full(row_count(ops), MISSING)
