@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...formats.files.constants import read_constants
-from ...formats.measured.host_file import REFERENCE_HOST
+from ...formats.measured.host_file import KIND_WEIGHTS, REFERENCE_HOST, host_ratios
 from ...formats.trace.meta import HostTimes
 from ...specs.hosts import Processor, find_processor, load_processors
 from .costs import CONSTANTS, SPEEDS, unknown_host_half_width
@@ -121,6 +121,21 @@ def load_anchor() -> HostAnchor:
     """
     values = read_constants(ANCHOR)
     return HostAnchor(times=REFERENCE_HOST, ops_ratio=values["ops_ratio"], half_width=values["half_width"])
+
+
+def reference_speed(host: HostTimes) -> float | None:
+    """Return how fast a measured host is in all beside the reference host, on which shapes are replayed; None: unknown.
+
+    By the machine of which both are known; within the factor that `load_anchor` says.
+
+    >>> round(reference_speed(REFERENCE_HOST), 1)
+    3.5
+    """
+    anchor = load_anchor()
+    mix, ratios = usual_mix(anchor.ops_ratio), host_ratios(host, anchor.times)
+    logs = {kind: np.log(ratio * mix[kind.removesuffix("_ns")]) for kind, ratio in ratios.items()}
+    weights = [KIND_WEIGHTS[kind] for kind in logs]
+    return float(np.exp(np.average(list(logs.values()), weights=weights))) if logs else None
 
 
 def _of_processor(item: Processor) -> NamedHost:

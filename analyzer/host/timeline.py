@@ -8,8 +8,7 @@ import numpy as np
 from ...arrays import Floats, Mask, Rows, at_rows, group_rows
 from ...errors import InputError
 from ...formats.trace import tables
-from ...formats.trace.column import MAX_INTEGER, MISSING, build_table, columns, row_count
-from ...formats.trace.meta import HostTimes
+from ...formats.trace.column import MISSING, build_table, columns, row_count
 from ...formats.trace.tables import Phase
 from ..recorded.compiled import CompiledOps, find_compiled, region_per_op
 from ..work import VARYING_FAMILIES, family_of
@@ -17,7 +16,7 @@ from ..work.lookup import WorkLookup, explained_ops
 from .communication import STREAM, StreamPlan, plan_streams
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
-from .named import load_anchor, usual_mix
+from .script import script_time
 
 _INSIDE, _OPENS, _ANY = range(len(LEAD_PLACES))
 _MAIN_THREAD, _AUTOGRAD_THREAD = 0, 1
@@ -30,8 +29,6 @@ _CALL_NAMES: Final = (
     "cudaStreamSynchronize",
 )
 _COPY_NAME: Final = "Memcpy DtoH (Device -> Pageable)"
-_SPEEDS: Final = (0.01, 100.0)
-"""Beyond them a measurement of a host is none."""
 _PARENT_SHARE: Final = 0.1
 """Least share of its own listed time that an op with recorded children keeps for itself."""
 
@@ -57,21 +54,16 @@ class _Waits:
 
 
 def synthesize_timeline(
-    trace: tables.Trace,
-    costs: HostCosts,
-    script_speed: float = 1.0,
-    *,
-    is_compiled: bool = False,
-    lookup: WorkLookup | None = None,
+    trace: tables.Trace, costs: HostCosts, *, is_compiled: bool = False, lookup: WorkLookup | None = None
 ) -> tables.Trace:
     """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
 
     Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
     thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Collectives run on streams of their
-    own, one per group (`plan_streams`). Where the recording timed the script's own Python, that counts as well, on a
-    host whose Python is `script_speed` times as fast as the one that recorded. `is_compiled`: all but the optimizer is
-    compiled, whatever was recorded as such. `lookup` knows the works of these ops where they were asked for.
-    Raises InputError for a trace that holds kernels already, and for ops that come before the op around them.
+    own, one per group (`plan_streams`). Where the recording timed the script's own Python, that counts as well
+    (`script_time`). `is_compiled`: all but the optimizer is compiled, whatever was recorded as such. `lookup` knows the
+    works of these ops where they were asked for. Raises InputError for a trace that holds kernels already, and for ops
+    that come before the op around them.
 
     >>> from wavecast.analyzer.host.costs import load_host_costs
     >>> len(trace.kernels.name), len(synthesize_timeline(trace, load_host_costs()).kernels.name)
@@ -85,7 +77,8 @@ def synthesize_timeline(
         raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
     launches, reads = count_launches(trace, explained_ops(trace, lookup), costs), _host_reads(trace)
     calls_made = launches + reads
-    leads = with_script_time(trace, np.where(trace.ops.parent < 0, leads_of(trace, costs), 0.0), script_speed)
+    leads = np.where(trace.ops.parent < 0, leads_of(trace, costs), 0.0)
+    leads += script_time(trace, leads, costs).added_ns
     times = OpHostTimes(lead_ns=leads, own_ns=own_times_of(trace, costs))
     times = with_compiled_costs(trace, costs, launches, times, is_everywhere=is_compiled)
     before = np.where(calls_made > 0, times.own_ns * costs.before_launch_ratio, times.own_ns)
@@ -237,7 +230,12 @@ def own_times_of(trace: tables.Trace, costs: HostCosts) -> Floats:
 
 
 def leads_of(trace: tables.Trace, costs: HostCosts) -> Floats:
-    """Return the host time before each op, were it outermost."""
+    """Return the host time before each op, were it outermost.
+
+    >>> from wavecast.analyzer.host.costs import load_host_costs
+    >>> round(float(leads_of(trace, load_host_costs()).sum() / 1e6), 1)  # ms
+    2.0
+    """
     ops = trace.ops
     outer = np.flatnonzero(ops.parent < 0)
     before: Rows = np.full(row_count(ops), MISSING)
@@ -273,33 +271,6 @@ def _host_reads(trace: tables.Trace) -> Mask:
     inner = reads & (ops.parent >= 0)
     reads[ops.parent[inner]] = False
     return reads
-
-
-def with_script_time(trace: tables.Trace, lead_ns: Floats, script_speed: float) -> Floats:
-    """Return the host time before each op: the usual one, or the script's own where that is longer.
-
-    `script_speed` says how fast the target's Python is relative to that of the host that recorded. The usual lead holds
-    a usual script's Python as well, so the two are not added; ops without a recorded time keep theirs.
-    Raises InputError where the recorded times add up to more than a time can be.
-    """
-    if float(trace.ops.lead_ns.sum(dtype=np.float64)) / script_speed > MAX_INTEGER:
-        raise InputError("$.ops.lead_ns: the times add up to more than 104 days: record the script again")
-    return np.where(trace.ops.parent < 0, np.maximum(lead_ns, trace.ops.lead_ns / script_speed), lead_ns)
-
-
-def script_speed_of(host: HostTimes) -> float:
-    """Return how fast Python is on the reference host relative to the one that recorded; 1 where that does not say.
-
-    By the one machine of which both are known: how fast its ops are in recordings, and what Python takes there.
-
-    >>> script_speed_of(HostTimes())
-    1.0
-    """
-    anchor = load_anchor()
-    if host.python_ns is None or anchor.times.python_ns is None:
-        return 1.0
-    reference_ns = anchor.times.python_ns * usual_mix(anchor.ops_ratio)["python"]
-    return float(np.clip(host.python_ns / reference_ns, *_SPEEDS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

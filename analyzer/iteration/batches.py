@@ -10,8 +10,10 @@ from ...arrays import Floats, none_for_nan
 from ...errors import InputError, parameter
 from ...formats.trace.column import MAX_INTEGER
 from ..memory.fit import Fit, fit_on
-from ..whatif.axis.change import FAR_RATIO
+from ..whatif.axis.change import FAR_RATIO, with_batch
 from ..whatif.axis.infer import infer_batch_size
+from ..whatif.unchanged import explain_same_batch, is_unchanged
+from .decision.goal import passes_of
 from .report import AnalysisReport, BatchChoice, GpuPrediction
 from .result import Analysis, build_result
 
@@ -48,6 +50,7 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
         raise InputError(
             f"{parameter('largest_batch')}: a batch of 1 leaves no mark in the shapes: record with 2 or more"
         )
+    _check_held(result, recorded)
     rungs = list(_climb(result))
     names = [gpu.name for gpu in result.prediction.fleet.gpus]
     rows = [replace(row, batches=_choose(rungs, names.index(row.gpu))) for row in report.predictions]
@@ -57,6 +60,14 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
     if any(not 1 / FAR_RATIO <= size / recorded <= FAR_RATIO for size in far):
         warnings += (f"{tried}; far from the recorded {recorded:,} libraries may choose other kernels",)
     return replace(report, predictions=tuple(sorted(rows, key=_rank)), warnings=warnings)
+
+
+def _check_held(result: Analysis, recorded: int) -> None:
+    """Raise InputError where no size of the recording holds its batch: every other one would be the same."""
+    trace, asked = result.recorded.trace, replace(result.scenario, batch_size=2 * recorded)
+    if is_unchanged(trace, with_batch(trace, 2 * recorded, from_batch=recorded)):
+        why = explain_same_batch(trace, replace(asked, recorded_batch_size=recorded)).partition(": ")[2]
+        raise InputError(f"{parameter('largest_batch')}: {why}")
 
 
 def _climb(result: Analysis) -> Iterator[_Rung]:
@@ -98,8 +109,8 @@ def _samples(result: Analysis, batch: int) -> float:
     """Return how many samples an iteration of a batch has, where a batch is not a sample each."""
     workload = result.recorded.trace.meta.workload
     if workload.samples_per_iteration is None or not workload.batch_size:
-        return float(batch)
-    return workload.samples_per_iteration * batch / workload.batch_size
+        return float(batch) * passes_of(result)
+    return passes_of(result) * workload.samples_per_iteration * batch / workload.batch_size
 
 
 def _choose(rungs: Sequence[_Rung], column: int) -> BatchChoice:

@@ -19,8 +19,9 @@ from ...specs.gpu import Gpu
 from ...specs.prices.book import PriceBook, shipped_prices
 from ..graph.build import build_graph
 from ..graph.graph import Graph, Runs
-from ..host.costs import load_host_costs, unknown_host_half_width
-from ..host.timeline import script_speed_of, synthesize_timeline
+from ..host.costs import known_host_half_width, load_host_costs, unknown_host_half_width
+from ..host.script import script_time
+from ..host.timeline import leads_of, synthesize_timeline
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
@@ -70,6 +71,8 @@ class Analysis:
     run: RunRows
     """Rows of what is replayed: merged kernels in place of their parts."""
     forecast: Forecast
+    host_half_width: Floats
+    """How far the host's times may be off beside each GPU, natural log, [m]."""
     recorded_busy_ns: float
     """GPU-busy time of the recorded iteration without the profiler; 0 where none was measured."""
     slowdown: ProfilerSlowdown
@@ -124,8 +127,8 @@ def build_result(
         basis = shapes_basis(window, changed, gpus, library, attention, cluster, is_merged=scenario.fuse_elementwise)
     arranged = arrange(basis, origin, scenario, library, window)
     graph, timing = arranged.graph, arranged.timing
-    told = np.full(len(gpus), scenario.host_half_width)
-    host_half_width = basis.host_half_width if scenario.cpu_speed is None else told
+    told = np.full(len(gpus), max(scenario.host_half_width, basis.known_host_half_width))
+    host_half_width = np.hypot(basis.host_half_width if scenario.cpu_speed is None else told, basis.script_log_width)
     spread = spread_of(basis.prediction, basis.workload, host_half_width)
     memory, memory_unknown = _describe_memory(basis.trace, window, scenario)
     return Analysis(
@@ -142,6 +145,7 @@ def build_result(
             basis.trace, window, basis.recorded_graph, basis.workload, basis.prediction, arranged.changed, library
         ),
         forecast=forecast(basis.trace, window, graph, timing, spread, near=arranged.near),
+        host_half_width=host_half_width,
         recorded_busy_ns=basis.recorded_busy_ns,
         slowdown=basis.slowdown,
         memory=memory,
@@ -222,6 +226,10 @@ class Basis:
     slowdown: ProfilerSlowdown
     host_half_width: Floats
     """Of the host's times beside each GPU, natural log, [m]."""
+    script_log_width: float = 0.0
+    """How much longer they may be by the script's own Python, which was measured too rarely."""
+    known_host_half_width: float = 0.0
+    """Of the host's times on a host whose speed is known."""
 
 
 def measured_basis(
@@ -279,8 +287,9 @@ def shapes_basis(
     """
     shapes, is_compiled = changed.trace, is_merged or bool(find_compiled(changed.trace).is_region.any())
     lookup, is_everywhere = WorkLookup(shapes), is_merged and names_tensors(shapes)
-    speed = script_speed_of(shapes.meta.host)
-    trace = synthesize_timeline(shapes, load_host_costs(), speed, is_compiled=is_everywhere, lookup=lookup)
+    costs = load_host_costs()
+    trace = synthesize_timeline(shapes, costs, is_compiled=is_everywhere, lookup=lookup)
+    script = script_time(shapes, leads_of(shapes, costs), costs)
     workload = shape_workload(trace, window, lookup)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
     prediction = predict_shapes(workload, gpus, library, kind, attention=attention, nodes=cluster.nodes_of(gpus))
@@ -295,4 +304,6 @@ def shapes_basis(
         recorded_busy_ns=0.0,
         slowdown=ProfilerSlowdown(),
         host_half_width=np.full(len(gpus), unknown_host_half_width()),
+        script_log_width=script.log_width(float(trace.iterations.end_ns[0])),
+        known_host_half_width=known_host_half_width(),
     )

@@ -21,6 +21,7 @@ from ..recorded.waiting import waiting_by_row
 from ..recorded.window import Window
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family, family_of
+from .decision.goal import passes_of
 from .result import Analysis
 
 UNEXPLAINED_SHARE = 0.05
@@ -70,6 +71,8 @@ def warn(result: Analysis) -> Iterator[str]:
             names = sorted({trace.strings[trace.ops.name[row]] for row in workload.op[~workload.has_work].tolist()})
             shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
             yield f"{unmodelled} of {int(workload.count.sum())} ops have no formula and count 0: {shown}"
+    if (passes := passes_of(result)) > 1:
+        yield f"an iteration makes {passes} passes over a batch: that many times the samples of one (gradients add up)"
     packages = [gpu.name for gpu in result.prediction.fleet.gpus if gpu.is_package]
     if packages:
         yield f"{', '.join(packages)}: a package of several devices, predicted as if it were one"

@@ -44,6 +44,7 @@ from wavecast.formats.kineto import import_kineto
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.match import match_device
 
 from .synthetic import build_trace, write_profile
@@ -75,7 +76,7 @@ def time_prediction(_: Path | None, __: Path) -> Iterator[Figure]:
     recorded = take_recording(build_trace(DISTINCT_OPS, DISTINCT_OPS), catalog)
     trace, source, gpus = recorded.trace, recorded.gpu or catalog.gpus[0], catalog.gpus
     workload = measured_workload(trace, recorded.window)
-    predicted = least_ms(lambda: predict_measured(trace, workload, source, gpus, library))
+    predicted = least_ms(lambda: predict_measured(trace, workload, build_fleet([source]), build_fleet(gpus), library))
     yield Figure(name=f"{DISTINCT_OPS:,} ops on {len(gpus)} GPUs", value=predicted, unit="ms", bar=300)
     yield Figure(name="… from trace to report", value=least_ms(lambda: analyze_trace(trace, catalog)), unit="ms")
 

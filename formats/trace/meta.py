@@ -89,6 +89,10 @@ class Meta:
     iteration: int | None = None
     """Row of the iteration that was asked for when the trace was cut out of a longer one; the others are there for what
     they have on the GPU beside it. None: all are equal. Since 1.2."""
+    script_walks: int | None = None
+    """Walks through a script's iteration of which the least stands before each op as `lead_ns`; since 1.3."""
+    script_spread: float | None = None
+    """How far the long gaps of the median walk lay above that least, natural log; since 1.3."""
     workload: Workload = field(default_factory=Workload)
     precision: Precision = field(default_factory=Precision)
     host: HostTimes = field(default_factory=HostTimes)

@@ -39,7 +39,7 @@ REFUSED: dict[tuple[str, ...], str] = {
 }
 """What means nothing for a trace without samples of tokens."""
 COUNTED = {("--from-batch", "32")}
-"""What is of use for plans, which count samples."""
+"""What is of use where samples are counted: of one GPU, or of plans."""
 
 
 def ask(run: Run, *words: object) -> Any:
@@ -113,7 +113,7 @@ def test_what_means_nothing_is_refused(command: str, options: tuple[str, ...], r
     traces = [trace_file] * (2 if command in ("compare", "validate") else 1)
     plan = ("--plan", "dp=1", "--to", GPU) if command == "scale" else ()
     result = run(command, *traces, *plan, *options)
-    if command == "scale" and options in COUNTED:
+    if command in ("analyze", "scale") and options in COUNTED:
         assert result.exit_code == 0
     else:
         assert (result.exit_code, result.stdout) == (2, "")

@@ -34,10 +34,10 @@ _MODEL_OPTIONS: Final = frozenset(
         "cached_tokens", "channels_last", "gradient_checkpointing", "reference_kernels",
     }
 )  # fmt: skip
-_MEASURING_OPTIONS: Final = frozenset({"iterations", "stop"})
+_MEASURING_OPTIONS: Final = frozenset({"iterations"})
 _RANK_OPTIONS: Final = frozenset({"world_size", "ranks"})
 _SCRIPT_OPTIONS: Final = frozenset(
-    {"script", "is_module", "iteration_ends", "no_host_times", *_MEASURING_OPTIONS, *_RANK_OPTIONS}
+    {"script", "is_module", "iteration_ends", "no_host_times", "stop", *_MEASURING_OPTIONS, *_RANK_OPTIONS}
 )
 
 
@@ -72,7 +72,7 @@ _flag = partial(click.option, is_flag=True)
     metavar="FIRST:END",
     help="Capture iterations FIRST to before END, numbered from 0.",
 )
-@_flag("--stop", help="End the script once the trace is complete. Default: let it go on.")
+@_flag("--stop", help="End the script once the trace is complete, as --shapes-only does. Default: let it go on.")
 @click.option(
     "--mode",
     type=click.Choice(["training", "inference"]),

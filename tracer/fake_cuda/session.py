@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,12 +14,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import CaptureError, WavecastError
+from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace, Workload
 from ..description.device import check_workload, describe_trace, mode_of
 from ..description.signatures import tensors_in
 from ..fake_ranks.exchange import FakeExchange, is_collective
 from ..fake_ranks.group import fake_ranks, is_deepspeeds, refusal
 from ..fake_ranks.mail import RankPlace
+from ..hooks.batches import LoadedBatches, with_samples
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.modules import OptimizerSteps
 from ..hooks.patches import describe_end, only_recording
@@ -26,13 +29,18 @@ from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
 from ..meta.script_clock import ClockedFunctions, ClockedModulePaths, ScriptClock, is_of_gpu
-from ..meta.script_times import lesser_leads
+from ..meta.script_times import ScriptWalk, merge_walks
 from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, asked_in_backward, modules_on_meta
 
 _WARMUP_COUNT: Final = 2
 """Iterations before the recorded one: the first creates the optimizer's state."""
+_MOST_WALKS: Final = 6
+_FEWEST_WALKS: Final = 3
+_BUSY_SHARE: Final = 0.75
+_WALKING_S: Final = 5.0
+"""So long, and three times at least, iterations are walked through where the script does much between ops."""
 _AS_FUNCTION: Final = "record one iteration as a function (docs/recording.md)"
 _OF_VALUES: Final = (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, AssertionError)
 """What code raises that meets values it did not expect; not what misses a module, a file or a variable."""
@@ -67,7 +75,13 @@ class ScriptShapes:
         self._gate = _Gate(self._values, self._clock)
         self._place = place or RankPlace()
         self._autocast: MetaAutocast | None = None
-        self._leads: list[tuple[int, int]] = []
+        self._walks: list[ScriptWalk] = []
+        self._walk_count = 0
+        self._began: tuple[float, float] | None = None
+        self._is_complete = False
+        self._loaded = LoadedBatches()
+        self._assumptions: list[str] = []
+        self._processor_share = 1.0
         self._lifetime = ExitStack()
 
     def __enter__(self) -> Self:
@@ -84,6 +98,7 @@ class ScriptShapes:
             entered.enter_context(asked_in_backward(moves))  # before the watch, which leaves backward early
             for hooks in (self._optimizers, self._watch, self._modules):
                 entered.enter_context(hooks)
+            entered.enter_context(self._loaded.watched())
             entered.enter_context(self._clock.running())
             for functions in (HostReads(values), moves, ClockedFunctions(self._clock)):
                 entered.enter_context(functions)
@@ -101,18 +116,28 @@ class ScriptShapes:
         """Return what was recorded, on one line."""
         if self.trace is None:
             return "nothing"
-        workload, fake = self.trace.meta.workload, self.fake
-        text = f"one {workload.mode} iteration, from shapes alone; {len(self.trace.ops.name)} ops"
+        said = [f"one {self.trace.meta.workload.mode} iteration, from shapes alone", f"{len(self.trace.ops.name)} ops"]
+        said += [*self._assumptions, *filter(None, (self._explain_load(), self._watch.explain_backwards()))]
+        return "; ".join(said)
+
+    def _list_assumptions(self) -> list[str]:
+        """Say what was decided until now by values that shapes do not have."""
+        fake, said = self.fake, []
         if fake.read_count:
-            text += (
-                f"; the script read {fake.read_count} values from the GPU until then, "
-                "which were taken as 1, or as False"
-            )
+            read = f"the script read {fake.read_count} values from the GPU until then"
+            said.append(f"{read}, which were taken as 1, or as False")
         if fake.kept_counts:
             ops = ", ".join(f"{name.rpartition('::')[2]} {count}" for name, count in fake.kept_counts.most_common())
-            text += f"; {fake.kept_counts.total()} selections by unknown values were taken to keep everything ({ops})"
-        hint = self._watch.explain_backwards()
-        return f"{text}; {hint}" if hint else text
+            kept = fake.kept_counts.total()
+            said.append(f"{kept} selections by unknown values were taken to keep everything ({ops})")
+        return said
+
+    def _explain_load(self) -> str | None:
+        """Say where something else took the processor while the script's own time was measured."""
+        if self._processor_share >= _BUSY_SHARE:
+            return None
+        share, count = f"{self._processor_share:.0%}".replace("%", " %"), len(self._walks)
+        return f"this process had {share} of a processor meanwhile: of its time between ops the least of {count} counts"
 
     def explain_nothing(self, raised: BaseException | None) -> WavecastError:
         """Return why there is no trace, given what the script raised."""
@@ -150,29 +175,56 @@ class ScriptShapes:
     def _end_iteration(self, count: int) -> None:
         with self._clock.stopped():
             self._advance(count)
-        if self.trace is not None:
+        if self._is_complete:
             self._when_complete()
 
     def _advance(self, count: int) -> None:
-        """Do what is due after iteration `count - 1`: the one before the recorded one tells what the script takes."""
-        if self.trace is not None or (self._watch.mode is None and _has_optimizer()):
+        """Do what is due after iteration `count - 1`: those around the recorded one tell what the script takes."""
+        if self._is_complete or (self._watch.mode is None and _has_optimizer()):
             return  # forward passes before training starts
         recorder, self._gate.recorder = self._gate.recorder, None
-        if count != self.iteration_count + 1:
-            recorder = None
+        loaded = self._loaded.take()
+        if recorder is not None and self.trace is None and count > _WARMUP_COUNT:
+            self._workload, said = with_samples(self._workload, loaded)
+            self._assumptions = [said] if said else []
+        if count != self.iteration_count + 1 and self.trace is None:
+            recorder, self._walks = None, []
         self.iteration_count = count
-        if recorder is not None and count > _WARMUP_COUNT:
-            recorder.log.leads = lesser_leads(self._leads, self._clock.settle())
-            self.trace = self._describe(read_recorder(recorder, self._autocast.dtype if self._autocast else None))
+        if recorder is not None:
+            self._note_walk(recorder, is_recorded=count > _WARMUP_COUNT and self.trace is None)
+        if self.trace is not None and self._has_walked_enough():
+            self._is_complete = True
             self._watch.stop()
         elif count >= _WARMUP_COUNT - 1:
-            self._leads = self._clock.settle() if recorder is not None else []
             self._clock.is_probing = count < _WARMUP_COUNT
-            if recorder is not None:
-                recorder.log.tensor_numbers.release()
             if count >= _WARMUP_COUNT:
                 self._watch.settle()
+            self._began = self._began or (time.perf_counter(), time.thread_time())
             self._gate.recorder = ShapeRecorder(self._modules, self._optimizers, self._clock)
+
+    def _note_walk(self, recorder: ShapeRecorder, *, is_recorded: bool) -> None:
+        """Keep what the script took before each op, of walks through the ops of the recorded iteration."""
+        walk = self._clock.settle()
+        self._walk_count += 1
+        if self._began is not None:
+            wall_s, own_s = time.perf_counter() - self._began[0], time.thread_time() - self._began[1]
+            self._processor_share = own_s / wall_s if wall_s > 0 else 1.0
+        if is_recorded:
+            self._walks = [item for item in self._walks if len(item.leads) == len(walk.leads)]
+            self.trace = self._describe(read_recorder(recorder, self._autocast.dtype if self._autocast else None))
+            self._assumptions += self._list_assumptions()
+        else:
+            recorder.log.tensor_numbers.release()
+        if self.trace is None or len(walk.leads) == len(self.trace.ops.name):
+            self._walks.append(walk)
+        if self.trace is not None and self._walks:
+            self.trace = _with_leads(self.trace, self._walks)
+
+    def _has_walked_enough(self) -> bool:
+        """Say whether more walks would tell nothing: no gap is long, or they were seen often enough."""
+        walked_s = time.thread_time() - self._began[1] if self._began else 0.0
+        is_late = max(len(self._walks), self._walk_count - 1) >= _FEWEST_WALKS and walked_s > _WALKING_S
+        return not self._walks or not merge_walks(self._walks).has_long or self._walk_count >= _MOST_WALKS or is_late
 
     def _describe(self, trace: Trace) -> Trace:
         if not len(trace.ops.name):
@@ -188,6 +240,15 @@ class ScriptShapes:
         self._watch.stop()
         self._gate.recorder = None
         self._when_complete()  # there will be no trace: nothing that the script could do would help
+
+
+def _with_leads(trace: Trace, walks: Sequence[ScriptWalk]) -> Trace:
+    """Return a trace with what several walks tell of the script's own time; by its side, of the machine's."""
+    told = merge_walks(walks)
+    ops = replace(trace.ops, lead_ns=told.lead_ns, loading_ns=told.loading_ns)
+    host = HostTimes(python_ns=told.round_ns if told.has_long else None)
+    meta = replace(trace.meta, script_walks=len(walks), script_spread=round(told.spread, 4), host=host)
+    return replace(trace, ops=ops, meta=meta)
 
 
 def find_refusal(raised: BaseException | None) -> WavecastError | None:

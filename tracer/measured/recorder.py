@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
@@ -19,6 +19,7 @@ from ...errors import CaptureError, InputError, parameter
 from ...formats.files.open import save_trace
 from ...formats.trace.tables import Trace, Workload
 from ..description.device import check_workload
+from ..hooks.batches import LoadedBatches, with_samples
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.compilation import Compilations
 from ..hooks.modules import ModuleSpans, hooks_unwarned
@@ -29,6 +30,7 @@ from .lookups import add_lookups, count_lookups
 from .profiled import make_profiler, prepend_unprofiled
 
 DEFAULT_ITERATIONS: Final = (10, 15)
+"""Of code that ends before, an earlier one."""
 WARMUP_COUNT: Final = 3
 """Iterations at the start that are not timed: memory pools, autotuning, optimizer state."""
 TIMED_COUNT: Final = 10
@@ -80,8 +82,14 @@ class Recorder:
         self._watch = IterationWatch(self._end_iteration, self._fail, plan.workload.mode, plan.ends)
         self._clock = Stopwatch()
         self._capture: Capture | None = None
+        self._loaded = LoadedBatches()
+        self._batches: Sequence[int] = ()
+        """What was loaded for the last iteration."""
+        self._early: Capture | None = None
+        """Of an iteration of the warm-up, for code that ends before those that are asked for."""
         self._captured: Trace | None = None
-        self._is_last_saved = False
+        self._is_last_saved = self._is_early = False
+        self._said: str | None = None
         self._lifetime = ExitStack()
         self._process = os.getpid()
 
@@ -94,14 +102,16 @@ class Recorder:
         """Return what was recorded, on one line; empty where nothing was."""
         if self.trace is None:
             return ""
-        hint = self._watch.explain_backwards()
-        return f"{summarise(self.trace)}; {hint}" if hint else summarise(self.trace)
+        few = f"the code ended after {self.iteration_count} iterations: one of its first was captured"
+        said = (summarise(self.trace), self._said, few if self._is_early else None, self._watch.explain_backwards())
+        return "; ".join(filter(None, said))
 
     def __enter__(self) -> Self:
         with ExitStack() as entered:
             entered.enter_context(only_recording())
             entered.enter_context(hooks_unwarned())
             entered.enter_context(self._watch)
+            entered.enter_context(self._loaded.watched())
             self._lifetime = entered.pop_all()
         return self
 
@@ -120,10 +130,13 @@ class Recorder:
         """Do what is due after iteration `count - 1`."""
         if count != self.iteration_count + 1:  # training began after a forward pass, or another optimizer sets the pace
             self._drop_capture()
+            self._drop_early()
             self._captured = None
             self._clock.clear()
         self.iteration_count = count
+        self._batches = self._loaded.take()
         if count < self.plan.first:
+            self._advance_early(count)
             self._time(count > WARMUP_COUNT)
             if count == self.plan.first - 1:
                 self._watch.settle()
@@ -147,6 +160,23 @@ class Recorder:
         else:
             self._clock.begin()
 
+    def _advance_early(self, count: int) -> None:
+        """Capture the last iteration of the warm-up where nobody said which ones are wanted."""
+        if (self.plan.first, self.plan.end) != DEFAULT_ITERATIONS or count > WARMUP_COUNT:
+            return
+        with interrupts_deferred(), suppress(CaptureError):  # another profiler runs, which may have ended by then
+            if count == WARMUP_COUNT - _FIRST_POSSIBLE:
+                self._early = Capture(1)
+            elif self._early is not None:
+                self._early.end_iteration()
+                self._watch.is_profiling = not self._early.is_done
+
+    def _drop_early(self) -> None:
+        early, self._early = self._early, None
+        if early is not None and not early.is_done:
+            self._watch.is_profiling = False
+            early.stop()
+
     def _drop_capture(self) -> None:
         capture, self._capture = self._capture, None
         self._watch.is_profiling = False
@@ -159,7 +189,7 @@ class Recorder:
             capture.end_iteration()
             if capture.is_done:
                 self._capture, self._watch.is_profiling = None, False
-                self._captured = capture.read(self.plan.workload)
+                self._captured, self._early = capture.read(self._tell_samples()), None
                 if self._clock.lap_count < TIMED_COUNT:  # else it is complete, and saved at once
                     self._save()
                 self._clock.begin()
@@ -170,12 +200,21 @@ class Recorder:
             capture = self._capture
             self._drop_capture()
             if capture.captured_count:
-                self._captured = capture.read(self.plan.workload)
+                self._captured = capture.read(self._tell_samples())
+        early = self._early
+        self._drop_early()
+        if self._captured is None and early is not None and early.is_done:
+            self._captured, self._is_early = early.read(self._tell_samples()), True
         if self._captured is None:
             self.ended_early = True
             raise CaptureError(self._explain_nothing())
         if not self._is_last_saved:
             self._save(is_last=True)
+
+    def _tell_samples(self) -> Workload:
+        """Return the workload with the samples of an iteration, as its loader tells them."""
+        workload, self._said = with_samples(self.plan.workload, self._batches)
+        return workload
 
     def _save(self, *, is_last: bool = False) -> None:
         """Write what there is; with the host's times once nothing is timed any more, nor hooked."""
@@ -194,6 +233,7 @@ class Recorder:
         self._watch.stop()
         try:
             self._drop_capture()
+            self._drop_early()
         except Exception as another:  # noqa: BLE001 - the first one says what went wrong
             error.add_note(str(another))
 

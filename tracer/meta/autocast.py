@@ -322,6 +322,12 @@ def _patches(state: MetaAutocast) -> Iterator[tuple[object, str, object]]:
     yield autocast_mode, "_cast", partial(_cast_arguments, autocast_mode._cast)
     infer: Callable[..., str] = torch.utils.checkpoint._infer_device_type
     yield torch.utils.checkpoint, "_infer_device_type", lambda *args: _as_cuda(infer(*args))
+    checks: dict[str, Callable[[Tensor], Any]] = torch.utils.checkpoint._allowed_determinism_checks_to_fns
+    yield (
+        torch.utils.checkpoint,
+        "_allowed_determinism_checks_to_fns",
+        {name: partial(_without_functions, check) for name, check in checks.items()},
+    )
     for owner in (torch.amp, autocast_mode):
         yield owner, "is_autocast_available", _of_cuda(autocast_mode.is_autocast_available)
     for name in ("is_autocast_enabled", "get_autocast_dtype"):
@@ -330,6 +336,12 @@ def _patches(state: MetaAutocast) -> Iterator[tuple[object, str, object]]:
 
 def _as_cuda(device_type: str) -> str:
     return CUDA if device_type == _META else device_type
+
+
+def _without_functions(check: Callable[[Tensor], Any], tensor: Tensor) -> Any:
+    """Look at a tensor as it is: in backward no mode says that it is on the GPU, as it was said in forward."""
+    with torch._C.DisableTorchFunction():
+        return check(tensor)
 
 
 def _of_cuda(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -108,8 +108,6 @@ class OpLog:
     modules: list[str | None] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     memory: list[tuple[int, int, int, int]] = field(default_factory=list)
-    leads: list[tuple[int, int]] = field(default_factory=list)
-    """The script's own time before each op, and what of it loaded data, ns; empty where nothing told."""
     collectives: CollectiveLog = field(default_factory=CollectiveLog)
     tensor_numbers: TensorNumbers = field(init=False)
 
@@ -150,8 +148,7 @@ class OpLog:
 
     def op_table(self) -> OpTable:
         """Return the ops as a table, without times."""
-        leads = _as_columns(("lead_ns", "loading_ns"), self.leads) if len(self.leads) == len(self.rows) else {}
-        return build_table(OpTable, len(self.rows), **_as_columns(_OP_COLUMNS, self.rows), **leads)
+        return build_table(OpTable, len(self.rows), **_as_columns(_OP_COLUMNS, self.rows))
 
     def operand_table(self) -> OperandTable:
         """Return which tensors each op reads and returns."""

@@ -38,6 +38,7 @@ _MAX_FLASH_HEAD_DIM = 256
 _HALF_TYPES = (torch.float16, torch.bfloat16)
 _FLASH_HEAD_DIM_MULTIPLE = 8
 _MASK_ALIGNMENT_ELEMENTS = 16
+_MAX_CUDNN_HEAD_DIM = 128
 
 
 def attend(
@@ -65,6 +66,12 @@ def attend(
         bias = None if attn_mask is None else _expand_mask(query, key, attn_mask)
         fused = torch.ops.aten._scaled_dot_product_efficient_attention
         return fused(query, key, value, bias, needs_gradient, **options)[0]  # type: ignore[no-any-return]
+    if _fits_cudnn(query, key, value, enable_gqa):
+        bias = None if attn_mask is None else _expand_mask(query, key, attn_mask)
+        cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+        return cudnn(query, key, value, bias, torch.is_grad_enabled(), **options)[0]  # type: ignore[no-any-return]
+    if not torch.backends.cuda.math_sdp_enabled():
+        raise RuntimeError("No available kernel. Aborting execution.")  # as torch says it
     plain = torch.ops.aten._scaled_dot_product_attention_math
     return plain(query, key, value, attn_mask, **options, enable_gqa=enable_gqa)[0]  # type: ignore[no-any-return]
 
@@ -110,6 +117,20 @@ def _fits_efficient(
         and value.shape[-1] % multiple == 0
         and not (is_causal and mask is not None)
         and not (mask is not None and mask.requires_grad)
+    )
+
+
+def _fits_cudnn(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
+    """Say whether cuDNN's kernel is what a script asks for: it has switched the other fused ones off."""
+    backends = torch.backends.cuda
+    return (
+        getattr(backends, "cudnn_sdp_enabled", lambda: False)()
+        and not (backends.flash_sdp_enabled() or backends.mem_efficient_sdp_enabled())
+        and query.dtype in _HALF_TYPES
+        and _is_batched(query, key, value)
+        and _same_heads(query, key, value, enable_gqa)
+        and query.shape[-1] % 8 == value.shape[-1] % 8 == 0
+        and query.shape[-1] <= _MAX_CUDNN_HEAD_DIM
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -23,11 +24,14 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..hooks.modules import ModulePaths, OptimizerSteps
 from ..hooks.patches import patched
 from ..host_times.pieces import PlainLayer
-from .script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes
+from .script_times import TELLING_NS, RecordingCost, ScriptStretch, ScriptTime, ScriptTimes, ScriptWalk
 
 _ROUNDS: Final = 30
 _TELLING: Final = 3
 """An op on tensors of the host counts where it takes so often what the recorder adds to it."""
+_TIMED_ROUNDS: Final = 256
+"""Two milliseconds and more: short enough to be forgotten, too long to slip between what else the machine does."""
+_MOST_TIMED: Final = 8
 _EVERY: Final = 8
 """The known piece of Python runs after every so many functions in which ops ran: the recorder is between them."""
 
@@ -54,6 +58,7 @@ class ScriptClock:
         self._known = PlainLayer(8)
         self._cost = RecordingCost()
         self._op_stretch_count = 0
+        self._round_ns: list[float] = []
         self.is_probing = False
         """Whether the known piece of Python is run now and then, which takes time of the script's caches."""
 
@@ -72,9 +77,12 @@ class ScriptClock:
             return
         now = self.now_ns()
         if self._resumed_ns is not None and not self._optimizers.is_running:  # its loop is torch's own
+            time_ns = now - self._resumed_ns
             self._before.stretches.append(
-                ScriptStretch(now - self._resumed_ns, is_after_op=self._has_run_op, is_loading=self._is_loading)
+                ScriptStretch(time_ns, is_after_op=self._has_run_op, is_loading=self._is_loading)
             )
+            if time_ns >= TELLING_NS and len(self._round_ns) < _MOST_TIMED:
+                self._time_rounds()
         self._host_op_count = 0
         self._host_ns, self._is_of_gpu, self._asks_gpu = 0.0, False, False
 
@@ -130,12 +138,22 @@ class ScriptClock:
         found, self.times, self._before = self.times, ScriptTimes(), ScriptTime()
         return found
 
-    def settle(self) -> list[tuple[int, int]]:
+    def _time_rounds(self) -> None:
+        """Time the known piece beside a long stretch: both run as much slower as the machine just does."""
+        start_ns = self.now_ns()
+        for number in range(_TIMED_ROUNDS):
+            self._known.call(number)
+        self._round_ns.append((self.now_ns() - start_ns) / _TIMED_ROUNDS)
+
+    def settle(self) -> ScriptWalk:
         """Return an iteration's times before each op, without what recording adds, and collect another's."""
+        self._time_rounds()
+        round_ns, self._round_ns = float(np.mean(self._round_ns)), []
         times = self.start_anew()
         if times.cold_ns:
             self._cost = replace(self._cost, cold_ns=median(times.cold_ns))
-        return times.settled(replace(self._cost, module_ns=times.usual_module_ns(self._cost)))
+        leads = times.settled(replace(self._cost, module_ns=times.usual_module_ns(self._cost)))
+        return ScriptWalk(leads=leads, round_ns=round_ns)
 
     def note_module(self) -> None:
         """Note that the stretch that has just ended did so because a module was called."""
@@ -158,7 +176,6 @@ class ScriptClock:
     def running(self) -> Iterator[None]:
         """Let the garbage collector's time not count, nor be taken for the script's; tell loading of data apart."""
         load: Callable[[Any], Any] = _BaseDataLoaderIter.__next__
-        zero_grad: Callable[..., Any] = torch.optim.Optimizer.zero_grad
 
         def load_apart(loader: Any) -> Any:
             outer, self._is_loading = self._is_loading, True
@@ -177,15 +194,19 @@ class ScriptClock:
                 self._garbage_ns += now - self._collecting_since_ns
                 self._collecting_since_ns = None
 
-        def clear(*arguments: Any, **options: Any) -> Any:
-            with self.stopped(keeps=True):
-                return zero_grad(*arguments, **options)
+        def aside(run: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                with self.stopped(keeps=True):
+                    return run(*arguments, **options)
+
+            return call
 
         gc.callbacks.append(note_garbage)
         try:
             with (
                 patched(_BaseDataLoaderIter, "__next__", load_apart),
-                patched(torch.optim.Optimizer, "zero_grad", clear),
+                patched(torch.optim.Optimizer, "zero_grad", aside(torch.optim.Optimizer.zero_grad)),
+                patched(torch.autocast, "__exit__", aside(torch.autocast.__exit__)),  # drops copies that are watched
             ):
                 yield
         finally:

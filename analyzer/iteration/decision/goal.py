@@ -151,4 +151,22 @@ def samples_per_iteration(result: Analysis) -> int | None:
     """Return the samples of an iteration, what-ifs applied; None where neither trace nor user says them."""
     meta, scenario = result.trace.meta.workload, result.scenario
     given = scenario.recorded_batch_size if scenario.batch_size is None else None
-    return given or meta.samples_per_iteration or meta.batch_size
+    told = meta.samples_per_iteration or meta.batch_size
+    said = told if given in (None, meta.batch_size) else given
+    return said and said * passes_of(result)
+
+
+def passes_of(result: Analysis) -> int:
+    """Return how many passes over the batch that is said make an iteration: 1 where that is of all of them.
+
+    >>> passes_of(result)
+    1
+    """
+    from ...whatif.axis.infer import count_passes, holds_leading
+
+    trace, work = result.recorded.trace, result.recorded.trace.meta.workload
+    said = result.scenario.recorded_batch_size or work.batch_size
+    if said is None or work.samples_per_iteration not in (None, work.batch_size):
+        return 1
+    count = count_passes(trace, result.window.op_rows)
+    return count if count > 1 and holds_leading(trace, said) else 1

@@ -170,7 +170,7 @@ def analyze(trace: str | Path | Trace, asked: AnalyzeOptions) -> IterationReport
         targets=gpus.targets,
         source=gpus.source,
         library=asked.spread(sharpened.library if sharpened is not None else None),
-        scenario=asked.scenario(read, asks_for_batches=asked.largest_batch or is_of_run, counts_tokens=is_of_run),
+        scenario=asked.scenario(read, asks_for_batches=True, counts_tokens=is_of_run),
         iteration=recording.iteration,
         cluster=asked.cluster(gpus.catalog, targets),
         prices=asked.book(gpus.catalog),

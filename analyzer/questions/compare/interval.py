@@ -113,20 +113,10 @@ def _host_change(old: Analysis, new: Analysis, columns: tuple[int, int]) -> floa
     """Return how far the ratio moves with the host's speed, natural log: one host where both are of a kind."""
     effects = []
     for result, column in ((old, columns[0]), (new, columns[1])):
-        half_width = _host_half_width(result, column)
+        half_width = float(result.host_half_width[column])
         length = float(result.forecast.iteration_ns[column])
         slower = _probe(result, column, host=float(np.exp(half_width))) if half_width > 0 else length
         effects.append(float(np.log(slower / length)) if length > 0 and slower > 0 else 0.0)
     if (old.origin is None) == (new.origin is None):
         return effects[1] - effects[0]
     return float(np.hypot(effects[0], effects[1]))
-
-
-def _host_half_width(result: Analysis, column: int) -> float:
-    from ...host.costs import unknown_host_half_width
-    from ...iteration.result import OTHER_HOST_HALF_WIDTH
-
-    if result.origin is None:
-        return float(unknown_host_half_width())
-    gpu = result.prediction.fleet.gpus[column]
-    return 0.0 if gpu.name == result.origin.name else OTHER_HOST_HALF_WIDTH

@@ -17,7 +17,7 @@ from ...graph.build import build_graph
 from ...graph.graph import Graph, NodeKind
 from ...host.communication import STREAM
 from ...host.costs import HostCosts
-from ...host.timeline import script_speed_of, synthesize_timeline
+from ...host.timeline import synthesize_timeline
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
 from ...prediction.prediction import Prediction
@@ -99,7 +99,7 @@ def replay_piece(
     """
     gpus, library, anchor = place.gpus, place.library, place.anchor
     scaled = costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio)
-    trace = synthesize_timeline(rank.trace, scaled, script_speed_of(rank.trace.meta.host))
+    trace = synthesize_timeline(rank.trace, scaled)
     workload = shape_workload(trace)
     kind = iteration_kind(workload, trace.meta, is_compiled=False)
     shared = job_half_widths(kind, workload.family, gpus)

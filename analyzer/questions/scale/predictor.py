@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ....errors import InputError
 from ....formats.trace.tables import Trace
+from ...host.costs import known_host_half_width
 from ...memory.fit import fit_on
 from ...memory.use import MemoryMethod, MemoryUse
 from ...whatif.parallel.derive import derive_ranks
@@ -24,7 +25,8 @@ from .question import Batches, PlanOutcome, Predictor, Question
 def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Predictor:
     """Return the function that predicts plans of a recording on all GPU types that were asked about."""
     asked, sharding = question.result.scenario, _Sharding()
-    host = None if asked.cpu_speed is None else PlanHost(speed_ratio=asked.cpu_speed, log_width=asked.host_half_width)
+    width = max(asked.host_half_width, known_host_half_width())  # a plan's host is always made of the table of costs
+    host = None if asked.cpu_speed is None else PlanHost(speed_ratio=asked.cpu_speed, log_width=width)
     nodes = question.cluster.nodes_of(question.gpus)
     place = PlanGpus(gpus=question.gpus, library=question.library, nodes=nodes, anchor=anchor, host=host)
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
-from ....formats.measured.host_file import MOST_SPREAD, host_speed
+from ....formats.measured.host_file import MOST_SPREAD
 from ....formats.trace.printable import clean_text
 from ....formats.trace.tables import Device, HostTimes, Meta, Precision
+from ...host.named import host_list, reference_speed
 from ...page.columns import count_column, name_column, number_column, share_column, text_column, time_column
 from ...page.encoding import encode_json
 from ...page.names import LONG_NAME_WIDTH, short_name
@@ -161,13 +162,13 @@ def _precision(precision: Precision) -> str:
 
 def _host(host: HostTimes) -> str:
     """Say whose host it was and how fast, where the trace tells."""
-    speed = host_speed(host)
+    speed = reference_speed(host)
     python = f"Python {host.python_version}" if host.python_version else None
     spread = host.spread if speed is not None and (host.spread or 0.0) <= MOST_SPREAD else None
     parts = [
         host.processor,
         python,
-        f"{speed:.2f} times as fast as the reference host" if speed is not None else None,
+        f"about {speed:.1f} times as fast as {host_list()[0].name}" if speed is not None else None,
         f"rounds within {format_share(spread)}" if spread is not None else None,
     ]
     return ", ".join(clean_text(short_name(part)) for part in parts if part)

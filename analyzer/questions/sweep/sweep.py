@@ -15,7 +15,6 @@ from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
-from ...host.costs import unknown_host_half_width
 from ...iteration.analyze import report_on, run_analysis
 from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw
 from ...iteration.energy import draw_power
@@ -167,10 +166,8 @@ def _host_half_widths(result: Analysis) -> Floats:
     Not at all where the GPU that was measured is varied: nothing else changes.
     """
     gpus = result.prediction.fleet.gpus
-    if result.scenario.cpu_speed is not None:
-        return np.full(len(gpus), result.scenario.host_half_width)
-    if result.origin is None:
-        return np.full(len(gpus), unknown_host_half_width())
+    if result.scenario.cpu_speed is not None or result.origin is None:
+        return result.host_half_width
     is_own = gpus[0].name == result.origin.name
     return np.full(len(gpus), 0.0 if is_own else OTHER_HOST_HALF_WIDTH)
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Rows
 from ....errors import InputError, parameter
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import Phase, Trace
@@ -36,6 +37,42 @@ def infer_batch_size(trace: Trace) -> int:
             f"the trace does not say its batch size and its shapes do not tell: pass it with {parameter('from_batch')}"
         )
     return sizes.most_common(1)[0][0]
+
+
+def count_passes(trace: Trace, op_rows: Rows) -> int:
+    """Return how many times an iteration runs the same forward and backward pass: gradients are accumulated; else 1.
+
+    >>> count_passes(trace, window.op_rows)
+    1
+    """
+    ops = trace.ops
+    outer = op_rows[(ops.parent[op_rows] < 0) & (ops.phase[op_rows] != Phase.OPTIMIZER)]
+    is_backward = ops.phase[outer] == Phase.BACKWARD
+    ends = np.flatnonzero(is_backward & ~np.concatenate((is_backward[1:], [False]))) + 1
+    passes = [
+        [(ops.name[row], ops.signature[row]) for row in part.tolist() if ops.phase[row] != Phase.BACKWARD]
+        for part in np.split(outer, ends)[:-1]
+    ]
+    # The first may set up what the others find: it ends like them.
+    least = min(map(len, passes), default=0)
+    is_alike = all(item[-least:] == passes[0][-least:] for item in passes) and 2 * least > max(
+        map(len, passes), default=0
+    )
+    return len(passes) if is_alike else 1
+
+
+def holds_leading(trace: Trace, size: int) -> bool:
+    """Say whether a tensor that a forward op reads, no weight, has such a first size.
+
+    >>> holds_leading(trace, 4), holds_leading(trace, 5)
+    (True, False)
+    """
+    return any(
+        spec.shape[:1] == (size,)
+        for name, first, _ in _forward_calls(trace)
+        for spec, position in zip(first.inputs, first.input_positions, strict=True)
+        if position not in WEIGHTS.get(name, ())
+    )
 
 
 def infer_sequence_length(trace: Trace) -> int:

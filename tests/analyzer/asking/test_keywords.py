@@ -127,7 +127,7 @@ def test_a_process_that_works_for_a_command_names_options(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("ask", "expected"),
     [
-        (lambda: wavecast.analyze(SHAPES, from_batch=3), "from_batch says what batch rescales: add batch=N"),
+        (lambda: wavecast.compare(SHAPES, SHAPES, on="L4", from_batch=3), "from_batch says what batch rescales"),
         (lambda: wavecast.analyze(SHAPES, goal=3), "goal=3: expected words"),  # type: ignore[arg-type]
         (lambda: wavecast.analyze(SHAPES, prices=3), "prices=3: expected a price list"),  # type: ignore[arg-type]
         (lambda: wavecast.analyze(SHAPES, sort="price"), "sort='price': expected one of time, cost"),

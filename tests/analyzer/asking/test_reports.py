@@ -305,5 +305,8 @@ def test_a_users_script_runs(script: ModuleType, tmp_path: Path, capsys: pytest.
     found = script.main(tmp_path)
     assert all(found.values())
     assert len(found) == 7
-    assert "from_batch says what batch rescales: add batch=N L4 True True" in capsys.readouterr().out
+    assert (
+        "from_sequence_length says what sequence_length rescales: add sequence_length=N L4 True True"
+        in capsys.readouterr().out
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "timeline.json.gz"]

@@ -48,7 +48,7 @@ def main(folder: Path) -> dict[str, list[dict[str, Any]]]:
     edges: int = wavecast.graph(H100, critical_path=True).number_of_edges()
     known: list[str] = [gpu.name for gpu in wavecast.gpus()]
     try:
-        wavecast.analyze(H100, to="L4", from_batch=2)
+        wavecast.analyze(H100, to="L4", from_sequence_length=2)
     except InputError as error:
         print(error, cheapest(first), edges > 0, len(known) > 100)  # noqa: T201
     return {type(report).__name__: report.to_records() for report in (*answers(), wavecast.gpus("a100"))}

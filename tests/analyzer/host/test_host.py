@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synthesize_timeline
 from wavecast.analyzer.host.launches import multi_tensor_launches
-from wavecast.analyzer.host.timeline import script_speed_of, with_script_time
+from wavecast.analyzer.host.named import load_anchor, reference_speed, usual_mix
+from wavecast.analyzer.host.script import script_speed_of, script_time
 from wavecast.errors import InputError
 from wavecast.formats.measured.host_file import REFERENCE_HOST
 from wavecast.formats.trace.codec import decode, encode
@@ -289,22 +290,118 @@ def test_python_is_moved_from_the_host_that_recorded_to_the_one_of_the_replay(ro
     assert slow > length_ns(None, 1000)
 
 
-def test_the_scripts_own_time_stands_in_for_a_shorter_lead(root_dir: Any) -> None:
-    """Before an op passes the longer of the two, the recorded one at the speed of the target's Python."""
-    trace = wavecast.load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
-    costs = load_host_costs()
-    usual = synthesize_timeline(trace, costs)
-    kept = {spec.name: getattr(trace.ops, spec.name) for spec in columns(trace.ops)}
-    lead_ns = np.zeros(row_count(trace.ops), dtype=np.int64)
-    lead_ns[10] = 3_000_000
-    told = replace(trace, ops=build_table(OpTable, len(lead_ns), **(kept | {"lead_ns": lead_ns})))
-    assert with_script_time(told, np.full(len(lead_ns), 7.0), 2.0)[9:12].tolist() == [7.0, 1_500_000.0, 7.0]
-    assert with_script_time(trace, np.full(len(lead_ns), 7.0), 2.0)[10] == 7.0
-    endless = replace(trace, ops=build_table(OpTable, len(lead_ns), **(kept | {"lead_ns": lead_ns + 2**53})))
+def timed(trace: Trace, lead_ns: dict[int, int], *, walks: int | None = 6, spread: float | None = None) -> Trace:
+    """Return a recording of a script that took such times before some ops."""
+    column = np.zeros(row_count(trace.ops), dtype=np.int64)
+    column[list(lead_ns)] = list(lead_ns.values())
+    meta = replace(trace.meta, script_walks=walks, script_spread=spread)
+    return replace(trace, ops=replace(trace.ops, lead_ns=column, loading_ns=np.zeros_like(column)), meta=meta)
+
+
+@pytest.fixture
+def prefill(root_dir: Any) -> Trace:
+    return wavecast.load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
+
+
+@pytest.mark.parametrize(
+    ("lead_ns", "walks", "added_ns", "doubt_ns"),
+    [
+        (20_000_000, 6, 20_000_000 - 7, 0),
+        (1_500_000, 6, (1_500_000 - 7) / 2, 0),  # as much as two gaps of half a script's work
+        (900_000, 6, 0, 0),  # what recording leaves between the ops of a plain loop
+        (900_000, None, 0, 0),
+        (7_000_000, None, 0, 7_000_000 - 7),  # one measurement: nobody knows
+        (7_000_000, 2, 0, 7_000_000 - 7),
+        (40_000_000, None, 40_000_000 - 7, 0),  # no busy machine does that
+    ],
+)
+def test_the_scripts_own_time_counts_where_it_is_longer_than_what_recording_disturbs(
+    prefill: Trace, lead_ns: int, walks: int | None, added_ns: float, doubt_ns: float
+) -> None:
+    found = script_time(timed(prefill, {10: lead_ns}, walks=walks), np.full(381, 7.0), load_host_costs())
+    assert found.added_ns[10] == pytest.approx(added_ns)
+    assert found.added_ns.sum() == found.added_ns[10]
+    assert found.doubt_ns == pytest.approx(doubt_ns)
+
+
+def test_on_a_host_of_twice_the_speed_the_scripts_own_time_is_half(prefill: Trace) -> None:
+    costs, told = load_host_costs(), timed(prefill, {10: 30_000_000, 20: 900_000})
+    for speed in (1.0, 2.0, 100.0):
+        usual, longer = (synthesize_timeline(item, costs.at_speed(speed)) for item in (prefill, told))
+        usual_lead_ns = usual.ops.start_ns[10] - (usual.ops.start_ns + usual.ops.duration_ns)[:10].max()
+        longer_ns = longer.iterations.end_ns[0] - usual.iterations.end_ns[0]
+        assert longer_ns == pytest.approx(30_000_000 / speed - usual_lead_ns, abs=3)
+    endless = timed(prefill, dict.fromkeys(range(381), 2**53))
     with pytest.raises(InputError, match="lead_ns: the times add up"):
         synthesize_timeline(endless, costs)
-    for speed in (1.0, 2.0):
-        timed = synthesize_timeline(told, costs, speed)
-        longer_ns = timed.iterations.end_ns[0] - usual.iterations.end_ns[0]
-        usual_lead_ns = usual.ops.start_ns[10] - (usual.ops.start_ns + usual.ops.duration_ns)[:10].max()
-        assert longer_ns == pytest.approx(3_000_000 / speed - usual_lead_ns, abs=3)
+
+
+def test_what_walks_differ_by_makes_the_interval_wider_and_the_time_no_longer(prefill: Trace) -> None:
+    lengths, ends = list[float](), list[float]()
+    for spread in (0.0, 0.3, None):
+        told = timed(prefill, {10: 50_000_000}, spread=spread)
+        prediction = wavecast.analyze(told, to="H100-SXM").report.predictions[0]
+        lengths.append(prediction.iteration_ns)
+        ends.append(prediction.iteration_high_ns or 0.0)
+    assert lengths[0] == lengths[1] == lengths[2]
+    assert ends[1] > 1.03 * ends[0]
+    assert ends[2] == ends[0]
+
+
+@pytest.mark.parametrize("host", ["1", "2", "100"])
+def test_a_ratio_of_hosts_says_nothing_of_what_the_table_of_costs_is_off_by(prefill: Trace, host: str) -> None:
+    """From shapes the host's time is the table's, whatever speed it has."""
+    told = timed(prefill, {10: 400_000_000})
+    prediction = wavecast.analyze(told, to="H100-SXM", host=host).report.predictions[0]
+    assert prediction.iteration_high_ns is not None
+    assert prediction.iteration_high_ns > (1.2 if host == "1" else 1.1) * prediction.iteration_ns
+
+
+def test_a_plans_host_takes_the_scripts_own_time_with_it(prefill: Trace) -> None:
+    told = timed(prefill, {10: 50_000_000})
+    asked: Any = {"to": "H200-SXM", "gpus": 2, "plan": "tp=2", "global_batch": 4}
+    lengths = [
+        [wavecast.scale(item, **asked, host=host).report.predictions[0].iteration_ns for item in (prefill, told)]
+        for host in ("1", "100")
+    ]
+    assert lengths[0][1] - lengths[0][0] == pytest.approx(50_000_000, rel=0.1)
+    assert 0.0 < lengths[1][1] - lengths[1][0] < 1.01 * 500_000
+
+
+@pytest.mark.parametrize("host", [None, "2"])
+def test_recordings_of_one_script_are_compared_on_one_host(prefill: Trace, host: str | None) -> None:
+    """One of them says no host, or says that its machine was slower just then: the script's time is the same."""
+    told = timed(prefill, {10: 40_000_000}, walks=None)
+    machines = (HostTimes(python_ns=6000.0), HostTimes(python_ns=9000.0), HostTimes())
+    old, *others = (replace(told, meta=replace(told.meta, host=machine)) for machine in machines)
+    for new in others:
+        assert wavecast.compare(old, new, on="H100-SXM", host=host).report.gpus[0].change == 0.0
+        assert wavecast.compare(new, old, on="H100-SXM", host=host).report.gpus[0].change == 0.0
+
+
+def test_a_script_timed_beside_its_machines_speed_is_compared_by_that(prefill: Trace) -> None:
+    """Twice the time on a machine of half the speed is the same; on one of the same speed it is not."""
+    old, same, slower = (
+        replace(item, meta=replace(item.meta, host=HostTimes(python_ns=python_ns)))
+        for item, python_ns in (
+            (timed(prefill, {10: 40_000_000}), 6000.0),
+            (timed(prefill, {10: 80_000_000}), 12_000.0),
+            (timed(prefill, {10: 80_000_000}), 6000.0),
+        )
+    )
+    changes = [wavecast.compare(old, new, on="H100-SXM").report.gpus[0].change for new in (same, slower)]
+    assert changes[0] == pytest.approx(0.0, abs=1e-6)
+    assert changes[1] is not None
+    assert changes[1] > 0.5
+
+
+def test_the_overview_tells_a_hosts_speed_beside_the_host_of_the_replay(prefill: Trace) -> None:
+    times = {name: time_ns for name, time_ns in asdict(REFERENCE_HOST).items() if isinstance(time_ns, float)}
+    halves: dict[str, Any] = {name: time_ns / 2 for name, time_ns in times.items()}
+    twice = HostTimes(**halves)
+    text = wavecast.overview(replace(prefill, meta=replace(prefill.meta, host=twice)))._repr_markdown_()
+    assert f"about {2 * (reference_speed(REFERENCE_HOST) or 0.0):.1f} times as fast as h100-node" in text
+    anchor = load_anchor()
+    mix = usual_mix(anchor.ops_ratio)
+    assert min(mix.values()) < (reference_speed(REFERENCE_HOST) or 0.0) < max(mix.values())
+    assert 1 / script_speed_of(REFERENCE_HOST) == pytest.approx(mix["python"])

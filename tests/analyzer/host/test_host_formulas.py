@@ -11,7 +11,7 @@ from wavecast.analyzer.host.costs import costs_of_table, lead_keys, spellings
 from wavecast.analyzer.host.kinds import KindSpeeds, speeds_between
 from wavecast.analyzer.host.named import load_anchor, usual_mix
 from wavecast.analyzer.host.op_times import kind_of_call, sum_between, winsorised
-from wavecast.analyzer.host.timeline import script_speed_of
+from wavecast.analyzer.host.script import script_speed_of
 from wavecast.formats.files.constants import read_constants
 from wavecast.formats.trace.meta import HostTimes
 from wavecast.formats.trace.tables import Phase

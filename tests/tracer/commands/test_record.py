@@ -214,8 +214,8 @@ def test_a_script_that_fails_within_the_capture_leaves_the_whole_iterations(
     ("text", "message"),
     [
         (
-            LOOP.format(steps=6, end=""),
-            "the code ended after 6 iterations, before iteration 10 (counted from 0) had ended",
+            LOOP.format(steps=2, end=""),
+            "the code ended after 2 iterations, before iteration 10 (counted from 0) had ended",
         ),
         ("print('no torch here')", "no torch optimizer stepped and no torch.nn.Module ran"),
         (
@@ -230,6 +230,16 @@ def test_where_nothing_was_recorded_it_says_why(run: Run, write: Any, tmp_path: 
     assert len(done.ours) == 1
     assert message in done.ours[0]
     assert not (tmp_path / "trace.json.gz").exists()
+
+
+@pytest.mark.parametrize(("steps", "timed"), [(3, 0), (6, 3), (10, 6), (11, 6)])
+def test_a_script_of_few_iterations_is_recorded_with_what_it_has(
+    run: Run, write: Any, tmp_path: Path, steps: int, timed: int
+) -> None:
+    done = run(write(LOOP.format(steps=steps, end="")))
+    assert done.code == 0
+    assert (f"the code ended after {steps} iterations: one of its first was captured" in done.ours[0]) == (steps < 11)
+    check(load_trace(tmp_path / "trace.json.gz"), captured=1, timed=timed, modules={"Linear"})
 
 
 def test_the_script_goes_on_unless_told_to_stop(run: Run, write: Any, tmp_path: Path) -> None:

@@ -238,6 +238,21 @@ for step in range(9):
 """
 
 
+CHECKPOINTED = """
+import torch
+from torch.utils.checkpoint import checkpoint
+layers = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU()) for _ in range(2)]).cuda()
+optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
+for step in range(9):
+    x = torch.ones(3, 4, device="cuda")
+    for layer in layers:
+        x = checkpoint(layer, x, use_reentrant=False)
+    x.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "op", "shape"),
     [
@@ -254,6 +269,7 @@ for step in range(9):
         pytest.param(SOUND, "aten::addmm", (4,), id="checks that nothing diverged"),
         pytest.param(FACILITIES, "aten::addmm", (4,), id="what CUDA offers"),
         pytest.param(ACCELERATOR, "aten::addmm", (4,), id="torch.accelerator, and a loader's threads"),
+        pytest.param(CHECKPOINTED, "aten::silu_backward", (3, 4), id="activations that are computed again"),
         pytest.param(SELECT, "aten::index", (3, 4), id="selection by unknown values keeps all"),
     ],
 )
@@ -300,7 +316,7 @@ def test_what_recorded_nothing_is_said_in_a_line(run: Run, tmp_path: Path, text:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--stop", "script.py"), "--stop: not with --shapes-only and a script"),
+        (("--iterations", "1:2", "script.py"), "--iterations: not with --shapes-only and a script"),
         (("--precision", "bf16", "script.py"), "--precision: not with --shapes-only and a script"),
         (("nowhere.py",), "nowhere.py: no such file; expected a Python script"),
         ((), "--shapes-only: expected a SCRIPT, --hf-config, --timm or --torchvision, got none"),

@@ -71,6 +71,32 @@ def test_a_backend_that_the_user_switched_off_is_not_chosen(op_names: Callable[.
     assert PLAIN in op_names(trace_iteration(step, device="meta"))
 
 
+@pytest.mark.parametrize(
+    ("backend", "expected"),
+    [
+        ("FLASH_ATTENTION", FLASH),
+        ("EFFICIENT_ATTENTION", EFFICIENT),
+        ("CUDNN_ATTENTION", "aten::_scaled_dot_product_cudnn_attention"),
+    ],
+)
+def test_a_backend_that_is_forced_is_recorded(op_names: Callable[..., list[str]], backend: str, expected: str) -> None:
+    def step() -> None:
+        with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
+            attend(torch.bfloat16).sum().backward()
+
+    names = op_names(trace_iteration(step, device="meta"))
+    assert [name for name in names if "attention" in name] == [expected, f"{expected}_backward"]
+
+
+def test_a_forced_backend_that_cannot_is_refused_as_torch_does() -> None:
+    def step() -> None:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            attend(torch.float32)
+
+    with pytest.raises(RuntimeError, match="No available kernel"):
+        trace_iteration(step, device="meta")
+
+
 def test_backward_is_fused_too(op_names: Callable[..., list[str]]) -> None:
     names = op_names(trace_iteration(lambda: attend(torch.bfloat16).sum().backward(), device="meta"))
     assert f"{FLASH}_backward" in names

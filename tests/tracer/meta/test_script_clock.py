@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,8 +16,16 @@ from torch.utils.data import DataLoader
 from wavecast.formats.trace.tables import Trace, Workload
 from wavecast.tracer.fake_cuda import devices
 from wavecast.tracer.fake_cuda.session import ScriptShapes
+from wavecast.tracer.host_times.measure import add_host_times
 from wavecast.tracer.meta import script_clock
-from wavecast.tracer.meta.script_times import RecordingCost, ScriptStretch, ScriptTime, ScriptTimes, lesser_leads
+from wavecast.tracer.meta.script_times import (
+    RecordingCost,
+    ScriptStretch,
+    ScriptTime,
+    ScriptTimes,
+    ScriptWalk,
+    merge_walks,
+)
 
 MS = 1_000_000
 
@@ -220,6 +230,108 @@ def test_known_python_is_run_amid_the_recording_alone(spend: Callable[[int], Non
     assert found == {"aten::mul": (15_000, 0), "aten::sum": (2 * MS - 20_000, 0)}
 
 
-def test_of_two_iterations_the_lesser_time_counts_where_both_ran_as_many_ops() -> None:
-    assert lesser_leads([(5, 1), (0, 0)], [(3, 3), (8, 0)]) == [(3, 3), (0, 0)]
-    assert lesser_leads([(5, 1)], [(3, 3), (8, 0)]) == [(3, 3), (8, 0)]
+def test_of_short_gaps_the_least_counts_and_of_long_ones_the_lower_quarter_at_the_speed_of_the_fastest_walk() -> None:
+    short, long = MS // 20, 10 * MS
+    times = [(1.0, long, short), (2.0, 2 * long, 4 * short), (2.0, 3 * long, 2 * short), (4.0, 2 * long, 9 * short)]
+    walks = [ScriptWalk(leads=[(took, took // 2), (little, 0)], round_ns=speed) for speed, took, little in times]
+    told = merge_walks(walks)
+    assert told.lead_ns.tolist() == [long * 7 // 8, short]
+    assert told.loading_ns.tolist() == [long * 7 // 16, 0]
+    assert told.round_ns == 1.0
+    assert told.spread == pytest.approx(1.645 * np.std(np.log([1, 1, 1.5, 0.5])) / 2)
+    assert told.has_long
+    alike = merge_walks([ScriptWalk(leads=[(short, 0)], round_ns=3.0)] * 2)
+    assert (alike.has_long, alike.spread) == (False, 0.0)
+
+
+def walk(
+    takes_ns: list[int], spend: Callable[[int], None], lengths: list[int] | None = None, ran: list[int] | None = None
+) -> tuple[Trace, int]:
+    """Return the recording of a script whose iterations take such times of their own, and how many it ran."""
+    ran = ran or [0]
+
+    def stop() -> None:
+        raise SystemExit(0)
+
+    session = ScriptShapes(Workload(), stop)
+    with session, contextlib.suppress(SystemExit):
+        model = nn.Linear(4, 4).cuda()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number, time_ns in enumerate(takes_ns):
+            ran[0] += 1
+            out = model(torch.ones(2, 4, device="cuda"))
+            for _ in range((lengths or [0] * len(takes_ns))[number]):
+                out = out * 2
+            spend(time_ns)
+            out.sum().backward()
+            sgd.step()
+            sgd.zero_grad()
+    assert session.trace is not None
+    return session.trace, ran[0]
+
+
+def test_a_script_that_does_much_between_ops_is_walked_through_more_often(spend: Callable[[int], None]) -> None:
+    trace, ran = walk([9 * MS, 9 * MS, 8 * MS, 6 * MS, 7 * MS, 5 * MS, 5 * MS, *[MS] * 9], spend)
+    assert ran == 7
+    assert leads(trace) == {"aten::sum": (5.25 * MS, 0)}
+    assert trace.meta.script_walks == 6
+    assert trace.meta.script_spread == pytest.approx(1.645 * np.std(np.log([9, 8, 6, 7, 5, 5])) / 6**0.5, abs=1e-4)
+
+
+def test_a_script_is_held_against_a_known_piece_of_python_beside_it(
+    monkeypatch: pytest.MonkeyPatch, spend: Callable[[int], None]
+) -> None:
+    """The machine gets slower and slower: so does the known piece, and what is recorded stays."""
+    ran = [0]
+
+    class Known:
+        def __init__(self, _width: int) -> None:
+            pass
+
+        def call(self, _position: int) -> None:
+            spend(5_000 * max(ran[0], 1))
+
+    monkeypatch.setattr(script_clock, "PlainLayer", Known)
+    trace, ran_count = walk([2 * MS * (1 + number) for number in range(9)], spend, ran=ran)
+    assert ran_count == 7
+    found = leads(trace)["aten::sum"][0] / (trace.meta.host.python_ns or 0)
+    assert found == pytest.approx(2 * MS / 5_000, rel=0.01)
+    assert (trace.meta.script_spread or 0.0) < 0.06  # 0.28 by the times as they are
+    assert add_host_times(trace).meta.host.python_ns == pytest.approx(trace.meta.host.python_ns, abs=0.1)
+
+
+def test_a_script_that_does_little_between_ops_ends_with_the_recorded_iteration(spend: Callable[[int], None]) -> None:
+    trace, ran = walk([9 * MS, *[150_000] * 9], spend)
+    assert ran == 3
+    assert trace.meta.script_walks == 2
+
+
+def test_a_script_that_ends_before_it_was_walked_through_often_is_recorded(spend: Callable[[int], None]) -> None:
+    trace, ran = walk([9 * MS] * 4, spend)
+    assert ran == 4
+    assert (trace.meta.script_walks, leads(trace)) == (3, {"aten::sum": (9 * MS, 0)})
+
+
+def test_walks_through_other_ops_tell_nothing(spend: Callable[[int], None]) -> None:
+    trace, _ = walk([5 * MS, 5 * MS, 5 * MS, MS, 5 * MS, MS, MS, 5 * MS], spend, [0, 0, 0, 2, 0, 3, 1, 0])
+    assert leads(trace) == {"aten::sum": (5 * MS, 0)}
+    assert trace.meta.script_walks == 3
+
+
+def test_copies_that_the_end_of_autocast_drops_are_no_work_of_the_script(
+    spend: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = torch.autocast.__exit__
+
+    def leave_slowly(self: torch.autocast, *raised: Any) -> Any:
+        spend(4 * MS)
+        return leave(self, *raised)
+
+    monkeypatch.setattr(torch.autocast, "__exit__", leave_slowly)
+
+    def iterate(model: nn.Module, _sgd: torch.optim.Optimizer) -> None:
+        with torch.autocast("cuda", dtype=torch.float16):
+            out = model(torch.ones(2, 4, device="cuda"))
+        out.sum().backward()
+
+    assert leads(record(iterate)) == {}
