@@ -11,20 +11,16 @@ import numpy as np
 from ...errors import TraceError
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import (
-    MARK_LOADING,
-    MARK_OPTIMIZER,
-    MARK_STEP,
-    MARK_ZERO_GRAD,
     CallRows,
     FlowRows,
     HostCollectiveRows,
     KernelRows,
-    MarkRows,
     MemoryRows,
     ModuleRows,
     OpRows,
     SyncRows,
 )
+from ..recording.steps import mark_rows, read_mark
 from ..trace.column import MISSING, Column, Interner
 from ..trace.tables import KernelKind, SyncKind
 from .accelerator import Evidence
@@ -39,12 +35,6 @@ MODULE_SPAN_PREFIX: Final = "wavecast.module: "
 """Begins the names of the spans that our tracer records around modules; the rest continues the enclosing one's path."""
 _MODULE_PREFIX: Final = "nn.Module: "
 _MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
-MARKS: Final = {
-    "ProfilerStep#": MARK_STEP,
-    "Optimizer.step#": MARK_OPTIMIZER,
-    "Optimizer.zero_grad#": MARK_ZERO_GRAD,
-    "enumerate(DataLoader)#": MARK_LOADING,
-}
 _HOST_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 """Begin the names of torch's own annotations around collectives that threads of the host run."""
 _KERNEL_KINDS: Final = {"kernel": KernelKind.KERNEL, "gpu_memcpy": KernelKind.MEMCPY, "gpu_memset": KernelKind.MEMSET}
@@ -283,11 +273,8 @@ def _read_syncs(collector: Collector, events: Sequence[Event]) -> None:
 
 def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
     collector.evidence.note_annotations(events)
-    marks = [event for event in events if (event.name or "").startswith(tuple(MARKS))]
-    marks, start, duration = collector.timed(marks)
-    prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
-    name = np.array([MARKS[prefix] for prefix in prefixes], dtype=np.int64)
-    collector.add(MarkRows(name=name, **collector.host(marks, start, duration)))
+    marks, start, duration = collector.timed([event for event in events if read_mark(event.name or "")])
+    collector.add(mark_rows(collector, [event.name or "" for event in marks], collector.host(marks, start, duration)))
     events = [event for event in events if (event.name or "").startswith(_HOST_BACKENDS)]
     if events:
         events, start, duration = collector.timed(events)

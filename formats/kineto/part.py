@@ -90,7 +90,7 @@ def _choose(found: ScanResult, options: ReadOptions) -> RecordingPart | None:
     if options.window_ns is not None:
         start, end = window_bounds(options.window_ns)
         return RecordingPart(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end)
-    return found.choose(options.iteration) if found.has_steps else None
+    return found.choose(options.iteration)
 
 
 def _add(scan: Scan, events: Sequence[Event], begin: int, end: int, first: int, path: str) -> None:

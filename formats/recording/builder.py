@@ -34,6 +34,7 @@ class RecordingBuilder:
         self.inputs = Interner[bytes]()
         self.collective_texts = Interner[str]()
         self.launched = Interner[str]()
+        self.labels = Interner[str]()
         self.groups: dict[str, GroupReport] = {}
         self.events_dropped = 0
         self.is_whole_microseconds = False

@@ -11,9 +11,9 @@ from .signature import Signature
 
 __all__ = [
     "FORMAT_NAME", "FORMAT_VERSION", "TABLES",
-    "CallTable", "CollectiveTable", "Device", "GroupTable", "HostTimes", "IterationTable", "KernelKind", "KernelTable",
-    "LookupTable", "MemberTable", "MemoryTable", "Meta", "OpTable", "OperandTable", "Phase", "Precision", "Quality",
-    "SyncKind", "SyncTable", "TensorTable", "Trace", "Workload",
+    "CallTable", "CollectiveTable", "Device", "GroupTable", "HostTimes", "IterationKind", "IterationTable",
+    "KernelKind", "KernelTable", "LookupTable", "MemberTable", "MemoryTable", "Meta", "OpTable", "OperandTable",
+    "Phase", "Precision", "Quality", "SyncKind", "SyncTable", "TensorTable", "Trace", "Workload",
 ]  # fmt: skip
 
 FORMAT_NAME = "wavecast.trace"
@@ -36,6 +36,15 @@ class KernelKind(IntEnum):
     MEMCPY = 1
     MEMSET = 2
     COLLECTIVE = 3
+
+
+class IterationKind(IntEnum):
+    """Say what a server did in an iteration."""
+
+    UNTOLD = 0
+    PREFILL = 1
+    DECODE = 2
+    MIXED = 3
 
 
 class SyncKind(IntEnum):
@@ -62,6 +71,13 @@ class IterationTable(Table):
     cpu_end_ns: Column = column("int64", "end of the host-side step, ns; -1 where not recorded", default=MISSING)
     loading_ns: Column = optional(
         "int64", "how long the script waited for its data loader in that step, ns; -1 where not recorded; since 1.3"
+    )
+    kind: Column = column(
+        "int8",
+        "what a server did: 0 not told, 1 prefill, 2 decode, 3 both; since 1.3",
+        default=0,
+        minimum=0,
+        maximum=max(IterationKind),
     )
 
 

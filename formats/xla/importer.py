@@ -174,8 +174,10 @@ def _add_calls(builder: RecordingBuilder, line: XlaLine) -> None:
 def _add_steps(builder: RecordingBuilder, line: XlaLine, events: Sequence[XlaEvent]) -> None:
     if events:
         builder.add(
-            MarkRows(
-                name=np.full(len(events), MARK_STEP),
+            make_rows(
+                MarkRows,
+                len(events),
+                name=MARK_STEP,
                 thread=builder.threads.number([(line.plane, line.name)] * len(events)),
                 **_times(events),
             )
