@@ -238,7 +238,7 @@ def _longest_stretch(result: Analysis) -> str:
 
 def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
     """Yield one sentence per doubt about the recording; `unexplained_ns` is the sum of `unexplained_graph_ns`."""
-    for reason, describe in ((Reason.SETUP, _cold_start), (Reason.EARLIER_WORK, _earlier_work)):
+    for reason, describe in _STANDSTILLS:
         found = [item for item in result.recorded.standstills if item.reason is reason]
         if found:
             yield describe(result, found)
@@ -281,6 +281,27 @@ def _earlier_work(result: Analysis, found: list[Standstill]) -> str:
         "recording; that time is left out on every GPU, "
         f"which leaves {_words(result.window.duration_ns or 0.0)}"
     )
+
+
+def _gpu_behind(result: Analysis, found: list[Standstill]) -> str:  # noqa: ARG001 (as all of `_STANDSTILLS`)
+    return (
+        f"the GPU was {_words(found[0].length_ns)} behind its host when the iteration began, with work from before the "
+        "recording: the iteration begins with its first recorded kernel"
+    )
+
+
+def _pauses(result: Analysis, found: list[Standstill]) -> str:  # noqa: ARG001
+    noun, verb = ("pauses", "belong") if len(found) > 1 else ("pause", "belongs")
+    spent = sum(item.length_ns for item in found)
+    return f"{len(found):,} {noun} between iterations, {_words(spent)} in all, {verb} to none of them"
+
+
+_STANDSTILLS: Final = (
+    (Reason.SETUP, _cold_start),
+    (Reason.EARLIER_WORK, _earlier_work),
+    (Reason.GPU_BEHIND, _gpu_behind),
+    (Reason.PAUSE, _pauses),
+)
 
 
 def _words(time_ns: float) -> str:

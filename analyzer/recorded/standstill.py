@@ -38,6 +38,10 @@ class Reason(Enum):
     """The process sets itself up: context, libraries, modules, first memory."""
     EARLIER_WORK = "earlier_work"
     """The host waits for GPU work that was launched before the recording began."""
+    GPU_BEHIND = "gpu_behind"
+    """The GPU is busy with it while the host goes on."""
+    PAUSE = "pause"
+    """Between two iterations nothing was recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ def leave_out_standstills(trace: Trace, index: int | None) -> tuple[Trace, tuple
     whole = length_of(trace, index) if found else None
     if whole is None or sum(item.length_ns for item in found) < LEAST_RATIO * whole:
         return trace, ()
-    return _without_time(trace, found), tuple(found)
+    return without_time(trace, found), tuple(found)
 
 
 def find_standstills(trace: Trace) -> list[Standstill]:
@@ -186,8 +190,12 @@ def _name(trace: Trace, call: int) -> str:
     return name
 
 
-def _without_time(trace: Trace, cut: list[Standstill]) -> Trace:
-    """Return the trace with the stretches, which do not overlap, cut out of all its times."""
+def without_time(trace: Trace, cut: list[Standstill]) -> Trace:
+    """Return the trace with the stretches, which do not overlap, cut out of all its times.
+
+    >>> without_time(measured, []) == measured
+    True
+    """
     start = np.array([item.start_ns for item in cut], dtype=np.int64)
     length = np.array([item.length_ns for item in cut], dtype=np.int64)
     before = np.append(0, np.cumsum(length))

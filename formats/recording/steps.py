@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
 from ..trace.column import MISSING, Column, build_table
-from ..trace.iterations import NEVER_NS, behind_host_ns, iteration_table, whole_iteration
+from ..trace.iterations import NEVER_NS, STEPS_OF_PROFILER, behind_host_ns, iteration_table, whole_iteration
 from ..trace.tables import CallTable, IterationKind, IterationTable, KernelTable, OpTable
 from .builder import RecordingBuilder
 from .nesting import Nesting, enclosing_rows
@@ -118,9 +118,6 @@ def _serving_kind(match: re.Match[str]) -> IterationKind:
     return IterationKind.PREFILL if int(first) else IterationKind.DECODE if int(later) else IterationKind.UNTOLD
 
 
-_STEPS_OF_TORCH: Final = "the profiler's steps"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """Hold the host's part of each iteration, in order, and what marks them; `kind` is one of IterationKind."""
@@ -135,7 +132,7 @@ class Steps:
         """Say which iterations follow the one before without a pause: of the others the GPU's part begins anew."""
         gap, apart = self.start_ns[1:] - self.end_ns[:-1], np.diff(self.start_ns)
         length = np.median(self.end_ns - self.start_ns) if len(self.start_ns) else 0.0
-        if self.by == _STEPS_OF_TORCH:
+        if self.by == STEPS_OF_PROFILER:
             return np.append(False, gap <= _PAUSE_SHARE * length)[: len(self.start_ns)]
         usual = _PAUSE_RATIO * np.median(apart) if len(apart) else 0.0
         return np.append(False, (apart <= usual) | (gap <= length))[: len(self.start_ns)]
@@ -212,7 +209,7 @@ def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
 
 _Finder = Callable[[MarkRows, Column, int], Steps | None]
 _MARKS: Final[tuple[_Finder, ...]] = (
-    _spans(_STEPS_OF_TORCH, MARK_STEP),
+    _spans(STEPS_OF_PROFILER, MARK_STEP),
     _spans("steps of the server", MARK_SERVING),
     _spans("denoising steps", MARK_DENOISING),
     _spans("annotations that number steps", MARK_NUMBERED),

@@ -10,10 +10,17 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, at_rows
 from .column import MISSING, build_table, row_count
-from .tables import IterationTable, Trace
+from .tables import IterationKind, IterationTable, Trace
 
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Stands for the launch time of a kernel whose launch was not recorded."""
+
+STEPS_OF_PROFILER: Final = "the profiler's steps"
+"""What marks iterations where it was told to."""
+KIND_NAMES: Final = {
+    "prefill": IterationKind.PREFILL, "decode": IterationKind.DECODE, "mixed": IterationKind.MIXED,
+}  # fmt: skip
+"""What iterations of a server may be asked for by."""
 
 IDLE_RATIO: Final = 0.05
 """Of the work of the iteration that does most: what does less is no iteration to predict. A step that accumulates
@@ -138,6 +145,21 @@ def busy_iterations(table: IterationTable, work: npt.NDArray[np.float64]) -> Row
     [0]
     """
     return np.flatnonzero(np.asarray(table.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0)))
+
+
+def usual_iterations(table: IterationTable, rows: Rows, kind: str | None = None) -> Rows:
+    """Return those of iterations at `rows` that did what most did, of equal counts the decoding ones, or of a kind.
+
+    >>> rows = np.array([0])
+    >>> usual_iterations(measured.iterations, rows), usual_iterations(measured.iterations, rows, "decode")
+    (array([0]), array([], dtype=int64))
+    """
+    kinds = table.kind[rows]
+    if kind is None and not kinds.any():
+        return rows
+    counts = np.bincount(kinds, minlength=len(KIND_NAMES) + 1)
+    best = max(range(len(counts)), key=lambda number: (int(counts[number]), number == IterationKind.DECODE))
+    return rows[kinds == (best if kind is None else KIND_NAMES[kind])]
 
 
 def by_length(table: IterationTable, rows: Rows) -> Rows:

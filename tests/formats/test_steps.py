@@ -94,7 +94,7 @@ def test_a_turn_of_two_optimizers_is_one_iteration() -> None:
     [
         ("execute_context_2(1024)_generation_0(0)", "steps of the server", IterationKind.PREFILL),
         ("execute_context_0(0)_generation_8(8)", "steps of the server", IterationKind.DECODE),
-        ("execute_128_context_1(sq8sk8sqsq64sqsk64)_generation_3(sq3sk9sqsq3sqsk9)", "steps of the server", IterationKind.MIXED),
+        ("execute_128_context_1(sq8sk8)_generation_3(sq3sk9)", "steps of the server", IterationKind.MIXED),
         ("execute_new_0_cached_4", "steps of the server", IterationKind.DECODE),
         ("step[DECODE bs=8]", "steps of the server", IterationKind.DECODE),
         ("step[EXTEND bs=1 toks=512]", "steps of the server", IterationKind.PREFILL),
