@@ -130,8 +130,8 @@ def _describe_iterations(trace: Trace, window: Window) -> Iterator[str]:
     if trace.meta.repetitions is not None and len(rows) == 1:
         usual_ms = (table.end_ns - table.start_ns)[rows[0]] / 1e6 / trace.meta.repetitions
         yield (
-            f"nothing marks iterations, and the same kernels come {trace.meta.repetitions:,} times in a row: layers, or "
-            f"as many iterations in one; if so, give the span of one with {parameter('window')}, "
+            f"nothing marks iterations, and the same kernels come {trace.meta.repetitions:,} times in a row: layers, "
+            f"or as many iterations in one; if so, give the span of one with {parameter('window')}, "
             f"some {usual_ms:.3g} ms"
         )
 

@@ -72,6 +72,7 @@ class Collector(RecordingBuilder):
         groups, has_old_names = group_events(events)
         self.lists_inner_first |= has_old_names
         self.evidence.note_categories(groups, READERS)
+        self.evidence.note_forms(groups.get(None, ()))
         for category, read in READERS.items():
             if category not in groups:
                 continue

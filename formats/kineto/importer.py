@@ -122,6 +122,8 @@ def import_joinable(
 
 
 def _assemble(collector: Collector, document: Document, recording: Recording) -> Trace:
+    if collector.evidence.form is not None and not len(recording.kernels.start_ns):
+        raise TraceError(f"$.traceEvents: this is {collector.evidence.form}")
     if not any(len(rows.start_ns) for rows in (recording.ops, recording.calls, recording.kernels)):
         raise TraceError(
             f"$.traceEvents: found {document.event_count} events, none of them a usable op, call or kernel; "
@@ -154,6 +156,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
             trace.quality,
             device_events_unread=count_unread(collector.evidence),
             characters_repaired=document.characters_repaired,
+            events_dropped=trace.quality.events_dropped + document.events_dropped,
             bytes_lost=document.bytes_lost,
             bytes_read=document.bytes_read if document.bytes_lost else 0,
         ),
