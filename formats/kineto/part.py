@@ -71,6 +71,13 @@ def read_part(source: ImportSource, options: ReadOptions, progress: Report | Non
             f"holds about {source.likely_bytes} bytes and is damaged, or not as the profiler writes it: "
             "a file over the limit is read in parts only if it is whole"
         ) from None
+    if len(scan.hosts) > 1:
+        if not is_too_large:
+            return None
+        raise TraceError(
+            f"holds about {source.likely_bytes} bytes of {len(scan.hosts)} processes, too many to be read whole: give "
+            "the file of one rank"
+        )
     found = scan.finish()
     part = None if found is None else _choose(found, options)
     if part is None or found is None:

@@ -27,6 +27,7 @@ from ..trace.iterations import (
 from .accelerator import Evidence
 from .collect import READERS, is_counter
 from .events import Event, LightEvent
+from .processes import Owner, owner_of
 from .sorting import Spans, read_spans, sort_events
 from .values import Integers, read_integers
 
@@ -78,6 +79,8 @@ class Scan:
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
+        self.hosts: dict[Owner, None] = {}
+        """The processes of ops and calls."""
         self.evidence = Evidence()
         self.is_whole_microseconds = True
         self.has_stacks = False
@@ -102,6 +105,7 @@ class Scan:
         self.has_stacks |= "python_function" in places.counts
         self.has_memory |= bool(places.memory)
         kernels, syncs = self._kernels.count, self._syncs.count
+        self.hosts.update({owner_of(events[place].pid): None for place in (*places.ops, *places.calls)})
         ops = self._spans(events, places.ops)
         calls = self._spans(events, places.calls)
         marks = self._spans(events, places.marks)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from wavecast.analyzer.recorded.overview import describe_trace
+from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.recording.steps import read_mark
 from wavecast.formats.trace.tables import IterationKind, Trace
@@ -161,3 +162,34 @@ def test_a_gpu_behind_its_host_begins_with_the_first_kernel() -> None:
     for at in range(10):
         recorder.op(10 + 30.0 * at, late=149_990 if at == 0 else 45)
     assert lengths_us(recorder.trace()) == [1000]
+
+
+def merged(*pids: Any, shift: int = 0) -> bytes:
+    """Return a file of two ranks: one of products, the other of sums, which take less time."""
+    events: list[Event] = []
+    for rank, pid in enumerate(pids):
+        recorder = Recorder()
+        recorder.count = rank * shift
+        for at in range(10):
+            recorder.op(10 + 30 * at, 30 if rank else 100, kernel="sum" if rank else GEMM, pid=pid)
+        for event in recorder.events:
+            is_named = event["cat"] == "kernel" and isinstance(pid, str)
+            events.append({**event, "pid": f"{pid.partition(' ')[0]} 0"} if is_named else event)
+    return json.dumps({"traceEvents": events}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "others"),
+    [(merged("[TP00] 100", "[TP01] 100"), "[TP01]"), (merged(100, 101, shift=100), "process 101")],
+)
+def test_one_process_of_a_merged_file_is_read(data: bytes, others: str) -> None:
+    trace = import_kineto(data)
+    assert trace.meta.left_out == others
+    assert [trace.strings[name] for name in set(trace.kernels.name.tolist())] == [GEMM]
+    assert trace.kernels.duration_ns.sum() == 1_000_000
+    assert sorted(trace.kernels.call.tolist()) == list(range(10))
+
+
+def test_a_merged_file_whose_kernels_are_nobodys_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"merged file of 2 processes \(100, 101\).*give the file of one rank"):
+        import_kineto(merged(100, 101))
