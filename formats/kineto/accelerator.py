@@ -44,14 +44,14 @@ _NCCL_PREFIX: Final = "nccl:"
 """Begins the names of torch's own annotations around collectives of GPUs."""
 _FORMS: Final[tuple[tuple[str, Callable[[Event], bool]], ...]] = (
     (
-        "a trace of torch.autograd.profiler's legacy form (export_chrome_trace of a profile with use_cuda), which tells "
-        "no launches and no shapes: record with torch.profiler.profile and activities=[ProfilerActivity.CPU, "
+        "a trace of torch.autograd.profiler's legacy form (export_chrome_trace of a profile with use_cuda), which "
+        "tells no launches and no shapes: record with torch.profiler.profile and activities=[ProfilerActivity.CPU, "
         "ProfilerActivity.CUDA]",
         lambda event: event.pid in ("CPU functions", "CUDA functions"),
     ),
     (
-        "a trace of Ascend's profiler (an NPU of Huawei), whose kernels are not read: record the model on a GPU, or its "
-        "shapes with `wavecast record --shapes-only`",
+        "a trace of Ascend's profiler (an NPU of Huawei), whose kernels are not read: record the model on a GPU, or "
+        "its shapes with `wavecast record --shapes-only`",
         lambda event: event.args is not None and event.args.task_type is not None,
     ),
     (

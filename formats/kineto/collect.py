@@ -216,10 +216,9 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
     _read_collectives(collector, arguments, is_kernel=True, first=collector.length(KernelRows))
     occupancy = read_floats([item.occupancy for item in arguments])
     device = read_integers([item.device for item in arguments], "device", default=0)
-    for event, spent in (
-        zip(events, duration.tolist(), strict=True) if events and isinstance(events[0].pid, str) else ()
-    ):
-        collector.spent_us[owner_of(event.pid)] += spent / 1e3
+    if events and isinstance(owner_of(events[0].pid), str):
+        for event, spent in zip(events, duration.tolist(), strict=True):
+            collector.spent_us[owner_of(event.pid)] += spent / 1e3
     collector.graph_notes.add(arguments, collector.length(KernelRows))
     collector.add(
         KernelRows(
