@@ -14,8 +14,8 @@ from ...specs.gpu import Catalog, Gpu
 from .choice import ALL, IterationChoice, choose_iteration
 from .devices import explain_identity, source_gpu
 from .gaps import check_answerable
-from .gpu_behind import catch_up, leave_out_pauses, one_device
 from .graphs import GraphUse, refuse_capture
+from .no_iteration import catch_up, find_pauses, from_zero, one_device
 from .standstill import Standstill, leave_out_standstills
 from .window import Window, check_usable, event_span, select_window
 
@@ -71,7 +71,8 @@ def take_recording(
     'A100 SXM4 80GB'
     """
     chosen, choice = choose_iteration(trace, asked)
-    kept, pauses = leave_out_pauses(chosen)
+    kept = from_zero(chosen)
+    pauses = find_pauses(kept)
     kept, behind = catch_up(kept, choice.index)
     kept, standstills = leave_out_standstills(kept, choice.index)
     whole = select_window(kept, choice.index)

@@ -77,7 +77,7 @@ def leave_out_standstills(trace: Trace, index: int | None) -> tuple[Trace, tuple
     whole = length_of(trace, index) if found else None
     if whole is None or sum(item.length_ns for item in found) < LEAST_RATIO * whole:
         return trace, ()
-    return without_time(trace, found), tuple(found)
+    return _without_time(trace, found), tuple(found)
 
 
 def find_standstills(trace: Trace) -> list[Standstill]:
@@ -190,12 +190,8 @@ def _name(trace: Trace, call: int) -> str:
     return name
 
 
-def without_time(trace: Trace, cut: list[Standstill]) -> Trace:
-    """Return the trace with the stretches, which do not overlap, cut out of all its times.
-
-    >>> without_time(measured, []) == measured
-    True
-    """
+def _without_time(trace: Trace, cut: list[Standstill]) -> Trace:
+    """Return the trace with the stretches, which do not overlap, cut out of all its times."""
     start = np.array([item.start_ns for item in cut], dtype=np.int64)
     length = np.array([item.length_ns for item in cut], dtype=np.int64)
     before = np.append(0, np.cumsum(length))

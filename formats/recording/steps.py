@@ -81,8 +81,8 @@ _LIBRARIES: Final = re.compile(
 def read_mark(name: str) -> tuple[int, int, str] | None:
     """Return what an annotation marks, the kind of the iteration, and for others than known ones what it is called.
 
-    >>> read_mark("ProfilerStep#3"), read_mark("execute_context_0(0)_generation_8(8)"), read_mark("epoch 4")
-    ((0, 0, ''), (4, 2, ''), (6, 0, 'epoch #'))
+    >>> read_mark("step[DECODE bs=8]")
+    (4, <IterationKind.DECODE: 2>, '')
     """
     for prefix, mark in _PREFIXES.items():
         if name.startswith(prefix):

@@ -7,29 +7,26 @@ from dataclasses import replace
 import numpy as np
 
 from ...formats.trace.column import MISSING, renumber, row_count, take_rows
-from ...formats.trace.iterations import BEHIND_NS, host_steps
+from ...formats.trace.iterations import BEHIND_NS
 from ...formats.trace.tables import Trace
-from .standstill import Reason, Standstill, without_time
+from .standstill import Reason, Standstill
 from .window import kernels_of
 
 
-def leave_out_pauses(trace: Trace) -> tuple[Trace, tuple[Standstill, ...]]:
-    """Return the trace with its iterations one after the other, and the pauses between them, in order.
+def find_pauses(trace: Trace) -> tuple[Standstill, ...]:
+    """Return the pauses between iterations, in order.
 
-    >>> leave_out_pauses(measured)[1]
+    >>> find_pauses(measured)
     ()
     """
-    table = host_steps(trace.iterations)
+    table = trace.iterations
     rows = np.flatnonzero(table.profiled)
-    rows = rows[np.argsort(table.cpu_start_ns[rows], kind="stable")]
-    begun = np.minimum(table.start_ns, table.cpu_start_ns)[rows][1:]
-    ended = np.maximum.accumulate(np.maximum(table.end_ns, table.cpu_end_ns)[rows])[:-1]
-    apart = (begun > ended + 1) & (table.start_ns[rows][1:] > table.end_ns[rows][:-1] + 1)
-    found = [
+    begun, ended = table.start_ns[rows][1:], table.end_ns[rows][:-1]
+    return tuple(
         Standstill(reason=Reason.PAUSE, start_ns=start, end_ns=end, call="", call_ns=0, op=None)
-        for start, end in zip(ended[apart].tolist(), begun[apart].tolist(), strict=True)
-    ]
-    return (without_time(trace, found), tuple(found)) if found else (trace, ())
+        for start, end in zip(ended.tolist(), begun.tolist(), strict=True)
+        if end > start + 1
+    )
 
 
 def catch_up(trace: Trace, index: int | None) -> tuple[Trace, tuple[Standstill, ...]]:
@@ -86,6 +83,33 @@ def catch_up(trace: Trace, index: int | None) -> tuple[Trace, tuple[Standstill, 
     name = str(trace.strings[trace.calls.name[call]])
     return moved, (
         Standstill(reason=Reason.GPU_BEHIND, start_ns=launched, end_ns=begin, call=name, call_ns=0, op=None),
+    )
+
+
+def from_zero(trace: Trace) -> Trace:
+    """Return the trace with its first event at 0: a replay counts what lies before as time of the host.
+
+    >>> from_zero(measured) is measured
+    True
+    """
+    profiled = np.asarray(trace.iterations.profiled, dtype=bool)
+    starts = (trace.ops.start_ns, trace.calls.start_ns, trace.kernels.start_ns, trace.iterations.start_ns[profiled])
+    first = min((int(column.min()) for column in starts if len(column)), default=0)
+    if first <= 0:
+        return trace
+    host = trace.iterations.cpu_end_ns != MISSING
+    tables = {name: getattr(trace, name) for name in ("ops", "calls", "kernels", "syncs")}
+    return replace(
+        trace,
+        **{name: replace(table, start_ns=table.start_ns - first) for name, table in tables.items()},
+        memory=replace(trace.memory, time_ns=np.where(trace.memory.time_ns < 0, MISSING, trace.memory.time_ns - first)),
+        iterations=replace(
+            trace.iterations,
+            start_ns=trace.iterations.start_ns - first,
+            end_ns=trace.iterations.end_ns - first,
+            cpu_start_ns=np.where(host, trace.iterations.cpu_start_ns - first, MISSING),
+            cpu_end_ns=np.where(host, trace.iterations.cpu_end_ns - first, MISSING),
+        ),
     )
 
 
