@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,6 +90,9 @@ def run_program(command: click.Command, name: str) -> None:
     >>> run_program(lambda prog_name: print(prog_name, "ran"), "analyze")
     analyze ran
     """
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:  # closed by the caller: what is opened next must not take its place
+            setattr(sys, stream, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     try:
         command(prog_name=name)
     except OSError as error:
