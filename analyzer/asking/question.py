@@ -139,6 +139,8 @@ def read_trace(
         read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
     if not joins:
         return read
+    if not isinstance(captures, Sequence):
+        raise InputError(f"captures={captures!r}: expected a path or a list of paths")
     from ..prediction.capture_join import join_captures
 
     return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
