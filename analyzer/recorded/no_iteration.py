@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
+from ...arrays import Rows
 from ...formats.trace.column import MISSING, renumber, row_count, take_rows
 from ...formats.trace.iterations import BEHIND_NS
-from ...formats.trace.tables import Trace
+from ...formats.trace.tables import CallTable, OpTable, SyncTable, Trace
 from .standstill import Reason, Standstill
 from .window import kernels_of
+
+HostTableT = TypeVar("HostTableT", OpTable, CallTable, SyncTable)
 
 
 def find_pauses(trace: Trace) -> tuple[Standstill, ...]:
@@ -54,22 +58,19 @@ def catch_up(trace: Trace, index: int | None) -> tuple[Trace, tuple[Standstill, 
     before = np.concatenate((trace.ops.start_ns, trace.calls.start_ns))
     latest = int(before[before < begin].max(initial=launched))
 
-    def earlier(instant: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def earlier(instant: Rows) -> Rows:
         return np.where(instant < begin, instant, np.maximum(instant - late, latest))
 
-    host = {
-        name: replace(
-            part,
-            start_ns=earlier(part.start_ns),
-            duration_ns=np.where(
-                part.duration_ns < 0, MISSING, earlier(part.start_ns + part.duration_ns) - earlier(part.start_ns)
-            ),
-        )
-        for name, part in (("ops", trace.ops), ("calls", trace.calls), ("syncs", trace.syncs))
-    }
+    def earlier_spans(table: HostTableT) -> HostTableT:
+        start_ns = earlier(table.start_ns)
+        lasting = earlier(table.start_ns + table.duration_ns) - start_ns
+        return replace(table, start_ns=start_ns, duration_ns=np.where(table.duration_ns < 0, MISSING, lasting))
+
     moved = replace(
         trace,
-        **host,
+        ops=earlier_spans(trace.ops),
+        calls=earlier_spans(trace.calls),
+        syncs=earlier_spans(trace.syncs),
         kernels=replace(trace.kernels, start_ns=trace.kernels.start_ns - late),
         memory=replace(trace.memory, time_ns=earlier(trace.memory.time_ns)),
         iterations=replace(

@@ -66,7 +66,8 @@ class IterationNodes:
             finish[held] = np.maximum(finish[held], latest) if self.is_alone else latest
         np.maximum(finish, step_start, out=finish)
         np.maximum.accumulate(finish, axis=0, out=finish)
-        return np.fmax(own, np.concatenate((step_start, finish[:-1]))), finish
+        begin = np.fmax(own, np.concatenate((step_start, finish[:-1])))
+        return begin, np.maximum(finish, begin)
 
     def until(self, at: int) -> IterationNodes:
         """Return those of the iterations up to one of them, which are all that its own span depends on."""

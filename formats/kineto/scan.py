@@ -14,7 +14,7 @@ from ..files.source import RecordingPart
 from ..recording.builder import RecordingBuilder
 from ..recording.gpu import LAUNCH_WORDS
 from ..recording.rows import MarkRows, empty_rows, join_rows, take_rows
-from ..recording.steps import Steps, mark_rows, marked_steps
+from ..recording.steps import Steps, add_spans, mark_rows, marked_steps
 from ..trace.cut import choose_part
 from ..trace.iterations import (
     NEVER_NS,
@@ -235,7 +235,7 @@ class ScanResult:
         begin = behind_host_ns(*host, launch, launched, start)
         gpu = {"launch_ns": launch, "kernel_end_ns": start + duration}
         table = iteration_table(*host, **gpu, begin_ns=begin, follows=self.steps.follows)
-        table = replace(table, kind=self.steps.kind.astype(table.kind.dtype))
+        table = add_spans(replace(table, kind=self.steps.kind.astype(table.kind.dtype)), self.marks)
         if len(start):
             work = work_by_iteration(table, launch_ns=launch, start_ns=start, duration_ns=duration)
         else:

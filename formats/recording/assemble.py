@@ -11,11 +11,9 @@ import numpy as np
 from ...arrays import Rows
 from ..trace.column import MISSING, Column, build_table, renumber, row_count
 from ..trace.column import take_rows as take_table_rows
-from ..trace.iterations import covered_within
 from ..trace.signature import Signature
 from ..trace.tables import (
     TABLES,
-    IterationTable,
     Meta,
     OpTable,
     Phase,
@@ -34,9 +32,8 @@ from .gpu import (
     keep_unrun_kernels,
 )
 from .ops import build_ops
-from .rows import MARK_LOADING, MarkRows, take_rows
 from .settle import Recording
-from .steps import find_iterations
+from .steps import add_spans, find_iterations
 
 _WHOLE_MICROSECONDS_NS: Final = 1000
 
@@ -68,7 +65,7 @@ def assemble(
         meta=replace(_meta(recording, ops.table), iterations_by=found.by, repetitions=found.repeated),
         strings=tuple(recording.names.texts),
         signatures=tuple(signatures),
-        iterations=_with_loading(found.table, recording.marks),
+        iterations=add_spans(found.table, recording.marks),
         ops=ops.table,
         calls=calls,
         kernels=kernels,
@@ -99,13 +96,6 @@ def _meta(recording: Recording, ops: OpTable) -> Meta:
         has_memory=recording.has_memory,
         workload=Workload(mode="training" if is_training else None),
     )
-
-
-def _with_loading(table: IterationTable, marks: MarkRows) -> IterationTable:
-    loads = take_rows(marks, np.flatnonzero(marks.name == MARK_LOADING))
-    if not len(loads.start_ns):
-        return table
-    return replace(table, loading_ns=covered_within(loads.start_ns, loads.end_ns, table.cpu_start_ns, table.cpu_end_ns))
 
 
 def add_ops(trace: Trace, added: Sequence[OpTable], op: Column) -> Trace:

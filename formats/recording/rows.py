@@ -18,8 +18,8 @@ MAX_INT32: Final = 2**31 - 1
 _LATEST_NS: Final = 2**61
 (
     MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD, MARK_LOADING, MARK_SERVING, MARK_DENOISING, MARK_NUMBERED, MARK_MODULE,
-    MARK_RANGE,
-) = range(9)  # fmt: skip
+    MARK_COMPILATION, MARK_RANGE,
+) = range(10)  # fmt: skip
 """What an annotation marks: MARK_RANGE something of the script's own, MARK_MODULE a run of XLA's on the GPU."""
 
 

@@ -11,11 +11,19 @@ import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
 from ..trace.column import MISSING, Column, build_table
-from ..trace.iterations import NEVER_NS, STEPS_OF_PROFILER, behind_host_ns, iteration_table, whole_iteration
+from ..trace.iterations import (
+    NEVER_NS,
+    STEPS_OF_PROFILER,
+    behind_host_ns,
+    covered_within,
+    iteration_table,
+    whole_iteration,
+)
 from ..trace.tables import CallTable, IterationKind, IterationTable, KernelTable, OpTable
 from .builder import RecordingBuilder
 from .nesting import Nesting, enclosing_rows
 from .rows import (
+    MARK_COMPILATION,
     MARK_DENOISING,
     MARK_LOADING,
     MARK_MODULE,
@@ -66,15 +74,18 @@ _NUMBERED: Final = re.compile(
 )
 """`iter 12`, `step=3`, `iteration_5`, `train_step 7`."""
 _DENOISING: Final = re.compile(r"(?:denois\w*?|diffusion)[ _-]?(?:step|iter|iteration)[ _#:=-]{0,3}\d*", re.IGNORECASE)
+_PATTERNS: Final = (
+    (_DENOISING, MARK_DENOISING),
+    (_NUMBERED, MARK_NUMBERED),
+    (re.compile(r".*\(dynamo_timed\)", re.DOTALL), MARK_COMPILATION),
+)
 _PREFIXES: Final[Mapping[str, int]] = {
     "ProfilerStep#": MARK_STEP,
     "Optimizer.step#": MARK_OPTIMIZER,
     "Optimizer.zero_grad#": MARK_ZERO_GRAD,
     "enumerate(DataLoader)#": MARK_LOADING,
 }
-_LIBRARIES: Final = re.compile(
-    r"nccl:|gloo:|mpi:|ucc:|c10d::|##|.*\(dynamo_timed\)|torch\.|Torch-Compiled|DistributedD"
-)
+_LIBRARIES: Final = re.compile(r"nccl:|gloo:|mpi:|ucc:|c10d::|##|torch\.|Torch-Compiled|DistributedD")
 """What torch and its libraries annotate by themselves, several times in an iteration."""
 
 
@@ -89,10 +100,9 @@ def read_mark(name: str) -> tuple[int, int, str] | None:
             return mark, IterationKind.UNTOLD, ""
     if match := _SERVING.match(name):
         return MARK_SERVING, _serving_kind(match), ""
-    if _DENOISING.fullmatch(name):
-        return MARK_DENOISING, IterationKind.UNTOLD, ""
-    if _NUMBERED.fullmatch(name):
-        return MARK_NUMBERED, IterationKind.UNTOLD, ""
+    for pattern, mark in _PATTERNS:
+        if pattern.fullmatch(name):
+            return mark, IterationKind.UNTOLD, ""
     if not name or _LIBRARIES.match(name):
         return None
     return MARK_RANGE, IterationKind.UNTOLD, _NUMBERS.sub("#", name[:200])
@@ -259,6 +269,17 @@ def find_iterations(
     table = whole_iteration(begins, ends)
     begin = behind_host_ns(table.cpu_start_ns, table.cpu_end_ns, launch, launched, kernels.start_ns)
     return FoundIterations(table=replace(table, start_ns=begin), repeated=None if period is None else period.count)
+
+
+def add_spans(table: IterationTable, marks: MarkRows) -> IterationTable:
+    """Return the iterations with how long each loaded data and compiled code, where the recording marks that."""
+    spans = {"loading_ns": MARK_LOADING, "compiling_ns": MARK_COMPILATION}
+    for name, mark in spans.items():
+        rows = take_rows(marks, np.flatnonzero(marks.name == mark))
+        if len(rows.name):
+            spent = covered_within(rows.start_ns, rows.end_ns, table.cpu_start_ns, table.cpu_end_ns)
+            table = replace(table, **{name: spent})
+    return table
 
 
 def _by_module(modules: MarkRows, kernels: KernelTable) -> Rows | None:

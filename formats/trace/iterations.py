@@ -141,10 +141,14 @@ def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> R
 def busy_iterations(table: IterationTable, work: npt.NDArray[np.float64]) -> Rows:
     """Return the rows of the captured iterations that do work, in order: at least a twentieth of the most of one.
 
+    Those that compile code for as much of their length are left out, where others do not.
+
     >>> busy_iterations(measured.iterations, np.array([5.0])).tolist()
     [0]
     """
-    return np.flatnonzero(np.asarray(table.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0)))
+    busy = np.asarray(table.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0))
+    settled: Mask = busy & (table.compiling_ns <= IDLE_RATIO * (table.end_ns - table.start_ns))
+    return np.flatnonzero(settled if settled.any() else busy)
 
 
 def usual_iterations(table: IterationTable, rows: Rows, kind: str | None = None) -> Rows:

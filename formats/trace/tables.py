@@ -72,6 +72,9 @@ class IterationTable(Table):
     loading_ns: Column = optional(
         "int64", "how long the script waited for its data loader in that step, ns; -1 where not recorded; since 1.3"
     )
+    compiling_ns: Column = optional(
+        "int64", "how long code was compiled in that step, ns; -1 where not recorded; since 1.3"
+    )
     kind: Column = column(
         "int8",
         "what a server did: 0 not told, 1 prefill, 2 decode, 3 both; since 1.3",

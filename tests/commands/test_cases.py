@@ -20,7 +20,7 @@ def event(cat: str, name: str, ts: float, dur: float, pid: Any = 100, tid: int =
 
 
 def product(at: int, begin: float, *, dur: float = 100, **more: Any) -> list[dict[str, Any]]:
-    inputs = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+    inputs: dict[str, Any] = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
     return [
         event("cpu_op", "aten::mm", 1e9 + 10 + 30 * at, 20, **inputs),
         event("cuda_runtime", "cudaLaunchKernel", 1e9 + 15 + 30 * at, 5, correlation=at + 1),

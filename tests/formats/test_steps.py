@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from wavecast.analyzer.recorded.overview import describe_trace
+from wavecast.analyzer.recorded.window import working_iterations
 from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.recording.steps import read_mark
@@ -46,7 +47,7 @@ class Recorder:
 
 
 def lengths_us(trace: Trace) -> list[float]:
-    return ((trace.iterations.end_ns - trace.iterations.start_ns) / 1e3).tolist()
+    return [float(length) / 1e3 for length in trace.iterations.end_ns - trace.iterations.start_ns]
 
 
 def test_pauses_between_steps_belong_to_none() -> None:
@@ -193,3 +194,18 @@ def test_one_process_of_a_merged_file_is_read(data: bytes, others: str) -> None:
 def test_a_merged_file_whose_kernels_are_nobodys_is_refused() -> None:
     with pytest.raises(TraceError, match=r"merged file of 2 processes \(100, 101\).*give the file of one rank"):
         import_kineto(merged(100, 101))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_compilation_in_a_step_is_known_and_not_chosen_where_others_are(count: int) -> None:
+    recorder = Recorder()
+    for step in range(count):
+        begin, wait = (0.0, 9e5) if step == 0 else (1e6 + 1000.0 * step, 0)
+        recorder.span(f"ProfilerStep#{step}", begin, wait + (1e5 if step == 0 and count > 1 else 999))
+        if step == 0:
+            recorder.span("_compile.compile_inner (dynamo_timed)", begin + 10, wait)
+            recorder.span("OutputGraph.call_user_compiler (dynamo_timed)", begin + 20, wait / 2)
+        recorder.op(begin + wait + 20)
+    trace = recorder.trace()
+    assert trace.iterations.compiling_ns[0] == 9e8
+    assert working_iterations(trace).tolist() == ([0] if count == 1 else [1, 2])

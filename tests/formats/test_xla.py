@@ -352,8 +352,8 @@ def test_paths_are_no_modules(scope: str, module: str) -> None:
 
 
 def test_runs_of_a_module_are_iterations() -> None:
-    kernels = [(f"k{at % 3}", 10_000_000 * at, 5_000_000, {}) for at in range(12)]
-    modules = [("jit_step(4)", 30_000_000 * at, 26_000_000, {}) for at in range(4)]
+    kernels: list[Row] = [(f"k{at % 3}", 10_000_000 * at, 5_000_000, {}) for at in range(12)]
+    modules: list[Row] = [("jit_step(4)", 30_000_000 * at, 26_000_000, {}) for at in range(4)]
     trace = import_xla(xplane({"/device:GPU:0": {"Stream #13(Compute)": kernels, "XLA Modules": modules}}))
     assert trace.meta.iterations_by == "runs of an XLA module"
     assert np.diff(trace.iterations.start_ns).tolist() == [30_000] * 3
