@@ -76,7 +76,7 @@ class MarkRows(SpanRows):
 
     label: Column
     kind: Column
-    """One of IterationKind."""
+    """One of ServingKind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

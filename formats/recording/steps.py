@@ -19,7 +19,7 @@ from ..trace.iterations import (
     iteration_table,
     whole_iteration,
 )
-from ..trace.tables import CallTable, IterationKind, IterationTable, KernelTable, OpTable
+from ..trace.tables import CallTable, IterationTable, KernelTable, OpTable, ServingKind
 from .builder import RecordingBuilder
 from .nesting import Nesting, enclosing_rows
 from .rows import (
@@ -65,9 +65,9 @@ _SERVING: Final = re.compile(
     r"|(?P<word>prefill|decode)(?:[ _-](?:step|iter|iteration))?[ _#:=-]{0,3}\d*\Z"
 )
 _MODES: Final = {
-    "EXTEND": IterationKind.PREFILL, "PREFILL": IterationKind.PREFILL, "SPLIT_PREFILL": IterationKind.PREFILL,
-    "DECODE": IterationKind.DECODE, "TARGET_VERIFY": IterationKind.DECODE, "MIXED": IterationKind.MIXED,
-    "prefill": IterationKind.PREFILL, "decode": IterationKind.DECODE,
+    "EXTEND": ServingKind.PREFILL, "PREFILL": ServingKind.PREFILL, "SPLIT_PREFILL": ServingKind.PREFILL,
+    "DECODE": ServingKind.DECODE, "TARGET_VERIFY": ServingKind.DECODE, "MIXED": ServingKind.MIXED,
+    "prefill": ServingKind.PREFILL, "decode": ServingKind.DECODE,
 }  # fmt: skip
 _NUMBERED: Final = re.compile(
     r"(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+", re.IGNORECASE
@@ -93,44 +93,44 @@ def read_mark(name: str) -> tuple[int, int, str] | None:
     """Return what an annotation marks, the kind of the iteration, and for others than known ones what it is called.
 
     >>> read_mark("step[DECODE bs=8]")
-    (4, <IterationKind.DECODE: 2>, '')
+    (4, <ServingKind.DECODE: 2>, '')
     """
     for prefix, mark in _PREFIXES.items():
         if name.startswith(prefix):
-            return mark, IterationKind.UNTOLD, ""
+            return mark, ServingKind.UNTOLD, ""
     if match := _SERVING.match(name):
         return MARK_SERVING, _serving_kind(match), ""
     for pattern, mark in _PATTERNS:
         if pattern.fullmatch(name):
-            return mark, IterationKind.UNTOLD, ""
+            return mark, ServingKind.UNTOLD, ""
     if not name or _LIBRARIES.match(name):
         return None
-    return MARK_RANGE, IterationKind.UNTOLD, _NUMBERS.sub("#", name[:200])
+    return MARK_RANGE, ServingKind.UNTOLD, _NUMBERS.sub("#", name[:200])
 
 
 def mark_rows(builder: RecordingBuilder, names: Sequence[str], spans: Mapping[str, Column]) -> MarkRows:
     """Return the rows of annotations that mark something, by their names and their thread, start and duration."""
-    found = [read_mark(name) or (MARK_RANGE, IterationKind.UNTOLD, name) for name in names]
+    found = [read_mark(name) or (MARK_RANGE, ServingKind.UNTOLD, name) for name in names]
     columns = {"name": [mark for mark, _, _ in found], "kind": [int(kind) for _, kind, _ in found]}
     return make_rows(
         MarkRows, len(found), **columns, label=builder.labels.number([text for *_, text in found]), **spans
     )
 
 
-def _serving_kind(match: re.Match[str]) -> IterationKind:
+def _serving_kind(match: re.Match[str]) -> ServingKind:
     word = match["mode"] or match["word"]
     if word:
-        return _MODES.get(word, IterationKind.UNTOLD)
+        return _MODES.get(word, ServingKind.UNTOLD)
     counts = (("context", "generation"), ("new", "cached"), ("requests", "generating"))
     first, later = next((match[a], match[b]) for a, b in counts if match[a])
     if int(first) and int(later):
-        return IterationKind.MIXED
-    return IterationKind.PREFILL if int(first) else IterationKind.DECODE if int(later) else IterationKind.UNTOLD
+        return ServingKind.MIXED
+    return ServingKind.PREFILL if int(first) else ServingKind.DECODE if int(later) else ServingKind.UNTOLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """Hold the host's part of each iteration, in order, and what marks them; `kind` is one of IterationKind."""
+    """Hold the host's part of each iteration, in order, and what marks them; `kind` is one of ServingKind."""
 
     by: str
     start_ns: Column

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, at_rows
 from .column import MISSING, build_table, row_count
-from .tables import IterationKind, IterationTable, Trace
+from .tables import IterationTable, ServingKind, Trace
 
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Stands for the launch time of a kernel whose launch was not recorded."""
@@ -18,7 +18,7 @@ NEVER_NS: Final = int(np.iinfo(np.int64).min)
 STEPS_OF_PROFILER: Final = "the profiler's steps"
 """What marks iterations where it was told to."""
 KIND_NAMES: Final = {
-    "prefill": IterationKind.PREFILL, "decode": IterationKind.DECODE, "mixed": IterationKind.MIXED,
+    "prefill": ServingKind.PREFILL, "decode": ServingKind.DECODE, "mixed": ServingKind.MIXED,
 }  # fmt: skip
 """What iterations of a server may be asked for by."""
 
@@ -162,7 +162,7 @@ def usual_iterations(table: IterationTable, rows: Rows, kind: str | None = None)
     if kind is None and not kinds.any():
         return rows
     counts = np.bincount(kinds, minlength=len(KIND_NAMES) + 1)
-    best = max(range(len(counts)), key=lambda number: (int(counts[number]), number == IterationKind.DECODE))
+    best = max(range(len(counts)), key=lambda number: (int(counts[number]), number == ServingKind.DECODE))
     return rows[kinds == (best if kind is None else KIND_NAMES[kind])]
 
 

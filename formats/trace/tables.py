@@ -10,10 +10,32 @@ from .meta import Device, HostTimes, Meta, Precision, Quality, Workload
 from .signature import Signature
 
 __all__ = [
-    "FORMAT_NAME", "FORMAT_VERSION", "TABLES",
-    "CallTable", "CollectiveTable", "Device", "GroupTable", "HostTimes", "IterationKind", "IterationTable",
-    "KernelKind", "KernelTable", "LookupTable", "MemberTable", "MemoryTable", "Meta", "OpTable", "OperandTable",
-    "Phase", "Precision", "Quality", "SyncKind", "SyncTable", "TensorTable", "Trace", "Workload",
+    "FORMAT_NAME",
+    "FORMAT_VERSION",
+    "TABLES",
+    "CallTable",
+    "CollectiveTable",
+    "Device",
+    "GroupTable",
+    "HostTimes",
+    "IterationTable",
+    "KernelKind",
+    "KernelTable",
+    "LookupTable",
+    "MemberTable",
+    "MemoryTable",
+    "Meta",
+    "OpTable",
+    "OperandTable",
+    "Phase",
+    "Precision",
+    "Quality",
+    "ServingKind",
+    "SyncKind",
+    "SyncTable",
+    "TensorTable",
+    "Trace",
+    "Workload",
 ]  # fmt: skip
 
 FORMAT_NAME = "wavecast.trace"
@@ -38,7 +60,7 @@ class KernelKind(IntEnum):
     COLLECTIVE = 3
 
 
-class IterationKind(IntEnum):
+class ServingKind(IntEnum):
     """Say what a server did in an iteration."""
 
     UNTOLD = 0
@@ -80,7 +102,7 @@ class IterationTable(Table):
         "what a server did: 0 not told, 1 prefill, 2 decode, 3 both; since 1.3",
         default=0,
         minimum=0,
-        maximum=max(IterationKind),
+        maximum=max(ServingKind),
     )
 
 

@@ -11,7 +11,7 @@ from wavecast.analyzer.recorded.window import working_iterations
 from wavecast.errors import TraceError
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.recording.steps import read_mark
-from wavecast.formats.trace.tables import IterationKind, Trace
+from wavecast.formats.trace.tables import ServingKind, Trace
 
 Event = dict[str, Any]
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
@@ -94,19 +94,19 @@ def test_a_turn_of_two_optimizers_is_one_iteration() -> None:
 @pytest.mark.parametrize(
     ("name", "by", "kind"),
     [
-        ("execute_context_2(1024)_generation_0(0)", "steps of the server", IterationKind.PREFILL),
-        ("execute_context_0(0)_generation_8(8)", "steps of the server", IterationKind.DECODE),
-        ("execute_128_context_1(sq8sk8)_generation_3(sq3sk9)", "steps of the server", IterationKind.MIXED),
-        ("execute_new_0_cached_4", "steps of the server", IterationKind.DECODE),
-        ("step[DECODE bs=8]", "steps of the server", IterationKind.DECODE),
-        ("step[EXTEND bs=1 toks=512]", "steps of the server", IterationKind.PREFILL),
-        ("[Executor] _forward_step 12: 0 ctx reqs, 3 gen reqs", "steps of the server", IterationKind.DECODE),
-        ("denoising_step_7", "denoising steps", IterationKind.UNTOLD),
-        ("train_step 7", "annotations that number steps", IterationKind.UNTOLD),
-        ("my step of epoch 1", "an annotation that repeats", IterationKind.UNTOLD),
+        ("execute_context_2(1024)_generation_0(0)", "steps of the server", ServingKind.PREFILL),
+        ("execute_context_0(0)_generation_8(8)", "steps of the server", ServingKind.DECODE),
+        ("execute_128_context_1(sq8sk8)_generation_3(sq3sk9)", "steps of the server", ServingKind.MIXED),
+        ("execute_new_0_cached_4", "steps of the server", ServingKind.DECODE),
+        ("step[DECODE bs=8]", "steps of the server", ServingKind.DECODE),
+        ("step[EXTEND bs=1 toks=512]", "steps of the server", ServingKind.PREFILL),
+        ("[Executor] _forward_step 12: 0 ctx reqs, 3 gen reqs", "steps of the server", ServingKind.DECODE),
+        ("denoising_step_7", "denoising steps", ServingKind.UNTOLD),
+        ("train_step 7", "annotations that number steps", ServingKind.UNTOLD),
+        ("my step of epoch 1", "an annotation that repeats", ServingKind.UNTOLD),
     ],
 )  # fmt: skip
-def test_annotations_mark_iterations(name: str, by: str, kind: IterationKind) -> None:
+def test_annotations_mark_iterations(name: str, by: str, kind: ServingKind) -> None:
     recorder = Recorder()
     for step in range(4):
         recorder.span(name, 1000 * step, 400)
