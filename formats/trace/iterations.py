@@ -163,7 +163,8 @@ def usual_iterations(table: IterationTable, rows: Rows, kind: str | None = None)
         return rows
     counts = np.bincount(kinds, minlength=len(KIND_NAMES) + 1)
     best = max(range(len(counts)), key=lambda number: (int(counts[number]), number == ServingKind.DECODE))
-    return rows[kinds == (best if kind is None else KIND_NAMES[kind])]
+    found: Rows = rows[kinds == (best if kind is None else KIND_NAMES[kind])]
+    return found
 
 
 def by_length(table: IterationTable, rows: Rows) -> Rows:
