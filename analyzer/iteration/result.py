@@ -259,9 +259,7 @@ def measured_basis(
         ),
         recorded_busy_ns=busy_ns * slowdown.stretch_ratio,
         slowdown=slowdown,
-        host_half_width=np.where(
-            [gpu.name == origin.name or not has_host for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH
-        ),
+        host_half_width=np.where([gpu.name == origin.name or not has_host for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH),
     )
 
 

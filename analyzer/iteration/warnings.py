@@ -16,6 +16,7 @@ from ..prediction.prediction import METHODS, Method
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.gaps import describe_gaps, describe_loss
 from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
+from ..recorded.no_iteration import describe_left_out
 from ..recorded.standstill import Reason, Standstill
 from ..recorded.waiting import waiting_by_row
 from ..recorded.window import Window
@@ -238,10 +239,11 @@ def _longest_stretch(result: Analysis) -> str:
 
 def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
     """Yield one sentence per doubt about the recording; `unexplained_ns` is the sum of `unexplained_graph_ns`."""
-    for reason, describe in _STANDSTILLS:
+    for reason, describe in ((Reason.SETUP, _cold_start), (Reason.EARLIER_WORK, _earlier_work)):
         found = [item for item in result.recorded.standstills if item.reason is reason]
         if found:
             yield describe(result, found)
+    yield from describe_left_out(result.recorded.standstills)
     choice, spent_ns = result.recorded.choice, result.recorded.trace.iterations.compiling_ns
     left_out = choice.idle if choice.rule in (MEDIAN, LONGEST) else ()
     compiling = tuple(row for row in left_out if spent_ns[row] > 0)
@@ -295,27 +297,6 @@ def _earlier_work(result: Analysis, found: list[Standstill]) -> str:
         "recording; that time is left out on every GPU, "
         f"which leaves {_words(result.window.duration_ns or 0.0)}"
     )
-
-
-def _gpu_behind(result: Analysis, found: list[Standstill]) -> str:  # noqa: ARG001 (as all of `_STANDSTILLS`)
-    return (
-        f"the GPU was {_words(found[0].length_ns)} behind its host when the iteration began, with work from before the "
-        "recording: the iteration begins with its first recorded kernel"
-    )
-
-
-def _pauses(result: Analysis, found: list[Standstill]) -> str:  # noqa: ARG001
-    noun, verb = ("pauses", "belong") if len(found) > 1 else ("pause", "belongs")
-    spent = sum(item.length_ns for item in found)
-    return f"{len(found):,} {noun} between iterations, {_words(spent)} in all, {verb} to none of them"
-
-
-_STANDSTILLS: Final = (
-    (Reason.SETUP, _cold_start),
-    (Reason.EARLIER_WORK, _earlier_work),
-    (Reason.GPU_BEHIND, _gpu_behind),
-    (Reason.PAUSE, _pauses),
-)
 
 
 def _words(time_ns: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -130,3 +131,21 @@ def one_device(trace: Trace, device: int | None) -> Trace:
         kernels=take_rows(trace.kernels, kept),
         collectives=renumber(trace.collectives, "kernels", number),
     )
+
+
+def describe_left_out(standstills: Sequence[Standstill]) -> Iterator[str]:
+    """Yield a sentence for a GPU behind its host, and for pauses.
+
+    >>> list(describe_left_out(()))
+    []
+    """
+    for item in standstills:
+        if item.reason is Reason.GPU_BEHIND:
+            yield (
+                f"the GPU was {item.length_ns / 1e6:.1f} ms behind its host when the iteration began, with work from "
+                "before the recording: the iteration begins with its first recorded kernel"
+            )
+    pauses = [item.length_ns for item in standstills if item.reason is Reason.PAUSE]
+    if pauses:
+        noun = "1 pause between iterations" if len(pauses) == 1 else f"{len(pauses):,} pauses between iterations"
+        yield f"{noun}, {sum(pauses) / 1e9:.2f} s in all, {'belongs' if len(pauses) == 1 else 'belong'} to none of them"
