@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -24,6 +25,8 @@ _GFX_NAME: Final = re.compile(r"gfx\d+[0-9a-f]{2}(?::\S*)?")
 """AMD's names of architectures, which some drivers report as the device's."""
 _GFX_VERSION: Final = re.compile(r"gfx(\d+)([0-9a-f])[0-9a-f]")
 """Of them: major, minor, stepping."""
+_MIG: Final = re.compile(r"(?P<gpu>.{1,200}?)[ -]+MIG[ -]+(?P<profile>\d+g\.\d+gb(?:[+-]\w+)*)", re.IGNORECASE)
+"""How drivers call a slice of a GPU."""
 _LINES: Final = frozenset({"titan", "quadro"})
 """Lines of products that are known by a name alone."""
 _MEMORY_RATIO_RANGE: Final = (0.85, 1.10)
@@ -156,7 +159,11 @@ def match_device(
     >>> match_device(catalog, "NVIDIA A100-SXM4-80GB", sm_count=108, memory_bytes=None).name
     'A100 SXM4 80GB'
     >>> match_device(catalog, "NVIDIA A100-SXM4-80GB", sm_count=42, memory_bytes=None)  # a slice of one: None
+    >>> match_device(catalog, "NVIDIA A100-SXM4-80GB MIG 3g.40gb", sm_count=42, memory_bytes=None).name
+    'A100 SXM4 80GB, 3g.40gb'
     """
+    if part := _MIG.fullmatch(name):
+        return _match_slice(catalog, part["gpu"], part["profile"], sm_count)
     is_named, is_alias, *_ = _rules(name)
     named = [gpu for gpu in _index_of(catalog).narrow(name).gpus if is_named(gpu) or is_alias(gpu)]
     fitting = [gpu for gpu in named if _agrees(gpu, sm_count, memory_bytes)]
@@ -164,6 +171,18 @@ def match_device(
         fitting = find_fitting(
             catalog, sm_count=sm_count, memory_bytes=memory_bytes, compute_capability=compute_capability
         )
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _match_slice(catalog: Catalog, name: str, profile: str, sm_count: int | None) -> Gpu | None:
+    """Return the slice of that profile of the one GPU of a name that has it, with as many SMs as were reported."""
+    is_named, is_alias, *_ = _rules(name)
+    found = []
+    for gpu in _index_of(catalog).narrow(name).gpus:
+        with suppress(InputError):
+            if is_named(gpu) or is_alias(gpu):
+                found.append(apply_variant(gpu, GpuSetting(slice_name=profile)))
+    fitting = [gpu for gpu in found if gpu.sm_count == sm_count] or found
     return fitting[0] if len(fitting) == 1 else None
 
 

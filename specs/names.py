@@ -93,9 +93,10 @@ def near_gpus(catalog: Catalog, name: str) -> list[Gpu]:
     >>> [gpu.name for gpu in near_gpus(catalog, "mi300")]
     ['Instinct MI300X']
     """
-    models = [model for model in map(_model_of, words_of(name)) if model]
+    typed = re.sub(r"(?<=\d)[oO]+|[oO]+(?=\d)", lambda match: "0" * len(match[0]), name)  # as in L4OS
+    models = [model for model in map(_model_of, words_of(typed)) if model]
     related = [gpu for gpu in catalog.gpus if any(_is_related(model, gpu) for model in models)]
-    likeness = {gpu.name: _likeness(gpu, name) for gpu in related or catalog.gpus}
+    likeness = {gpu.name: _likeness(gpu, typed) for gpu in related or catalog.gpus}
     least = 0.0 if related else max(_LEAST_SIMILARITY, max(likeness.values(), default=0.0) - _SIMILARITY_SPAN)
     near = [gpu for gpu in related or catalog.gpus if likeness[gpu.name] >= least]
     return sorted(near, key=lambda gpu: -likeness[gpu.name])[:_SUGGESTED]
@@ -109,13 +110,13 @@ def _model_of(word: str) -> str:
 
 
 def _is_related(model: str, gpu: Gpu) -> bool:
-    """Say whether a model number is the GPU's but for letters that follow it, on either side."""
+    """Say whether a model number is the GPU's but for letters, or zeros left out, that follow it, on either side."""
     for spelling in _spellings(gpu):
         for word in spelling.needed:
             short, long = sorted((model, word), key=len)
             rest = long[len(short) :]
             is_model = any(map(str.isdigit, short)) and len(short) > 1
-            if is_model and long.startswith(short) and not rest[:1].isdigit():
+            if is_model and long.startswith(short) and not rest.lstrip("0" if short == model else "")[:1].isdigit():
                 return True
     return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 FAILED_EXIT_CODE: Final = 1
+_LONGEST_WORD, _SHOWN, _LONGEST_MESSAGE = 400, 60, 8000
+"""Characters of an error's line: no path is as long, and nobody reads more of one."""
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -78,7 +81,7 @@ def usage_errors_cleaned() -> Iterator[None]:
         yield
     except click.UsageError as error:
         message = error.format_message()
-        if message.isprintable() or isinstance(error, _NO_ARGUMENTS):
+        if (message.isprintable() and len(message) < _LONGEST_WORD) or isinstance(error, _NO_ARGUMENTS):
             raise
         raise click.UsageError(_one_line(message), error.ctx) from None
 
@@ -89,6 +92,9 @@ def run_program(command: click.Command, name: str) -> None:
     >>> run_program(lambda prog_name: print(prog_name, "ran"), "analyze")
     analyze ran
     """
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:  # closed by the caller: what is opened next must not take its place
+            setattr(sys, stream, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     try:
         command(prog_name=name)
     except OSError as error:
@@ -166,7 +172,9 @@ def _describe(error: WavecastError | MemoryError | OSError) -> str:
 
 
 def _one_line(message: str) -> str:
-    """Return the message on one line, without anything a terminal could act upon."""
+    """Return the message on one line, without anything a terminal could act upon, and what was typed cut short."""
     from ...formats.trace.printable import clean_text
 
-    return clean_text(" ".join(message.split()))
+    words = [word if len(word) < _LONGEST_WORD else f"{word[:_SHOWN]}…{word[-_SHOWN:]}" for word in message.split()]
+    whole = clean_text(" ".join(words))
+    return whole if len(whole) < _LONGEST_MESSAGE else f"{whole[:_LONGEST_MESSAGE]} …"

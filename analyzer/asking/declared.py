@@ -186,7 +186,8 @@ def _check_values(asked: object) -> None:
     for item in declared(type(asked)):
         kind = item.metadata[_OPTION][-1].get("type")
         value = getattr(asked, item.name)
-        for one in value if isinstance(value, list | tuple) else (value,):
+        is_several = isinstance(value, list | tuple) and item.metadata[_OPTION][-1].get("multiple", False)
+        for one in value if is_several else (value,):
             if isinstance(kind, click.Choice):
                 check_choice(item.name, one, kind.choices)
             elif isinstance(kind, click.IntRange):

@@ -147,7 +147,8 @@ class AskedIteration:
 
     iteration: int | str | None = option(
         HelpPart.INPUT,
-        "Which iteration of the recording: its number as in 'wavecast show', median (default), longest, or all as one.",
+        "Which iteration of the recording: its number as in 'wavecast show', median (default), longest, a server's "
+        "prefill, decode or mixed, or all as one.",
         metavar="N|RULE",
         callback=_read_iteration,
     )

@@ -16,7 +16,7 @@ from ...errors import InputError
 ParametersT = ParamSpec("ParametersT")
 ReturnT = TypeVar("ReturnT")
 
-ITERATION_RULES: Final = ("median", "longest", "all")
+ITERATION_RULES: Final = ("median", "longest", "prefill", "decode", "mixed", "all")
 _PATH: Final = ((str, Path), "a path")
 KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "goal": ((str,), "words such as '90000 iterations'"),

@@ -78,8 +78,9 @@ class Machines:
         from ...specs.cluster import USUAL, find_node, load_cluster
 
         cluster = USUAL if self.cluster_file is None else load_cluster(Path(self.cluster_file), catalog)
+        own = {node.name.casefold(): node for node in cluster.nodes.values()}
         for name in as_names(self.node, "node"):
-            cluster = cluster.placed(find_node(name, catalog))
+            cluster = cluster.placed(own.get(name.casefold()) or find_node(name, catalog))
         tests = as_names(self.nccl_tests, "nccl_tests")
         if tests:
             from ..measurements.fabric import calibrate_cluster

@@ -249,6 +249,7 @@ def measured_basis(
     end_ns, at = graph.nodes.end_ns[:, None], iteration_position(trace, window.index)
     start, end = iteration_spans(trace, graph, end_ns)
     timing = measured_timing(graph, graph.residual_ns)
+    has_host = row_count(trace.calls) > 0 or row_count(trace.ops) > 0
     busy_ns = float(occupation(graph, timing, end_ns, start[at], end[at]).busy_ns[0])
     return Basis(
         trace=changed.trace,
@@ -266,7 +267,7 @@ def measured_basis(
         ),
         recorded_busy_ns=busy_ns * slowdown.stretch_ratio,
         slowdown=slowdown,
-        host_half_width=np.where([gpu.name == origin.name for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH),
+        host_half_width=np.where([gpu.name == origin.name or not has_host for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH),
     )
 
 

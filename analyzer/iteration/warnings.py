@@ -16,6 +16,7 @@ from ..prediction.prediction import METHODS, Method
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.gaps import describe_gaps, describe_loss
 from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
+from ..recorded.no_iteration import describe_left_out
 from ..recorded.standstill import Reason, Standstill
 from ..recorded.waiting import waiting_by_row
 from ..recorded.window import Window
@@ -245,8 +246,23 @@ def warn_recorded(result: Analysis, unexplained_ns: float) -> Iterator[str]:
         found = [item for item in result.recorded.standstills if item.reason is reason]
         if found:
             yield describe(result, found)
-    choice, idle = result.recorded.choice, result.recorded.choice.idle
-    if idle and choice.rule in (MEDIAN, LONGEST):
+    yield from describe_left_out(result.recorded.standstills)
+    choice, spent_ns = result.recorded.choice, result.recorded.trace.iterations.compiling_ns
+    left_out = choice.idle if choice.rule in (MEDIAN, LONGEST) else ()
+    compiling = tuple(row for row in left_out if spent_ns[row] > 0)
+    idle = tuple(row for row in left_out if row not in compiling)
+    if compiling:
+        noun, verb = ("iterations", "compile") if len(compiling) > 1 else ("iteration", "compiles")
+        spent = _words(float(spent_ns[list(compiling)].sum()))
+        yield f"{noun} {list_numbers(compiling)} of {choice.count} {verb} code for {spent} and do not count"
+    index = result.window.index
+    if (
+        index is not None
+        and index not in compiling
+        and spent_ns[index] > LEAST_SHARE * (result.window.duration_ns or 0)
+    ):
+        yield f"code is compiled for {_words(float(spent_ns[index]))} of this iteration: record after a few of warm-up"
+    if idle:
         noun, verb = ("iterations", "do") if len(idle) > 1 else ("iteration", "does")
         yield f"{noun} {list_numbers(idle)} of {choice.count} {verb} next to nothing and {verb} not count"
     if result.recorded.graphs.kernel_count:

@@ -10,7 +10,8 @@ import numpy as np
 from ...arrays import Rows
 from ...errors import InputError
 from ...formats.trace.column import build_table, row_count
-from ...formats.trace.iterations import host_steps
+from ...formats.trace.cut import list_kinds
+from ...formats.trace.iterations import KIND_NAMES, host_steps
 from ...formats.trace.tables import IterationTable, Trace
 from .window import kernels_of, longest_iteration, median_iteration, working_iterations
 
@@ -18,8 +19,8 @@ MEDIAN: Final = "median"
 LONGEST: Final = "longest"
 ALL: Final = "all"
 NUMBER: Final = "number"
-RULES: Final = (MEDIAN, LONGEST, ALL)
-"""What can be asked for beside a number."""
+RULES: Final = (MEDIAN, LONGEST, *KIND_NAMES, ALL)
+"""What can be asked for beside a number; of a server's recording the median one that does so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,11 @@ def choose_iteration(trace: Trace, asked: int | str | None = None) -> tuple[Trac
         return trace, replace(found, rule=LONGEST, index=longest_iteration(trace))
     if asked is None or asked == MEDIAN:
         return trace, replace(found, index=median_iteration(trace))
+    if isinstance(asked, str) and asked in KIND_NAMES:
+        index = median_iteration(trace, asked)
+        if index is None:
+            raise InputError(f"there is no {asked} iteration{list_kinds(trace.iterations)}")
+        return trace, replace(found, rule=asked, index=index)
     _check_number(trace, asked, found)
     return trace, replace(found, rule=NUMBER, index=int(asked) if len(recorded) else None)
 

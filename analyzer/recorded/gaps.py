@@ -10,6 +10,8 @@ import numpy as np
 from ...arrays import Rows
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, row_count
+from ...formats.trace.cut import list_kinds
+from ...formats.trace.iterations import STEPS_OF_PROFILER
 from ...formats.trace.tables import Quality, Trace
 from .window import Window
 
@@ -81,6 +83,17 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     []
     """
     quality = trace.quality
+    yield from _describe_iterations(trace, window)
+    if quality.durations_cut:
+        yield (
+            f"{_count(quality.durations_cut, 'activity', 'activities')} recorded as running on over later ones of the "
+            "same stream, which runs them in order: they end where those begin"
+        )
+    if trace.meta.left_out is not None:
+        yield (
+            f"the file holds several processes: one is read, without {trace.meta.left_out}; 'wavecast ranks' takes a "
+            "file of each"
+        )
     if quality.events_dropped:
         yield f"{quality.events_dropped:,} events without usable times were left out: times may be too short"
     if trace.meta.capture == HOST_CAPTURE:
@@ -101,6 +114,25 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
             "the iteration holds kernels and no ops: without their names, shapes and phases, kernels are moved by "
             f"ratios of the GPUs alone, memory is not known, and {parameter('batch')}, {parameter('precision')} and "
             f"{parameter('fuse_elementwise')} have nothing to change; record with {_ACTIVITIES} and record_shapes=True"
+        )
+
+
+def _describe_iterations(trace: Trace, window: Window) -> Iterator[str]:
+    """Yield by what iterations are told where the profiler's steps do not mark them, and what belongs to none."""
+    table, by = trace.iterations, trace.meta.iterations_by
+    rows = np.flatnonzero(table.profiled)
+    if by not in (None, STEPS_OF_PROFILER) and len(rows) > 1:
+        kinds = list_kinds(table).partition("holds ")[2]
+        yield (
+            f"{len(rows):,} iterations by {by}{f' ({kinds})' if kinds else ''}: number {window.index} is predicted; "
+            f"another one with {parameter('iteration')}"
+        )
+    if trace.meta.repetitions is not None and len(rows) == 1:
+        usual_ms = (table.end_ns - table.start_ns)[rows[0]] / 1e6 / trace.meta.repetitions
+        yield (
+            f"nothing marks iterations, and the same kernels come {trace.meta.repetitions:,} times in a row: layers, "
+            f"or as many iterations in one; if so, give the span of one with {parameter('window')}, "
+            f"some {usual_ms:.3g} ms"
         )
 
 

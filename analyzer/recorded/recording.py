@@ -15,6 +15,7 @@ from .choice import ALL, IterationChoice, choose_iteration
 from .devices import explain_identity, source_gpu
 from .gaps import check_answerable
 from .graphs import GraphUse, refuse_capture
+from .no_iteration import catch_up, find_pauses, from_zero, one_device
 from .standstill import Standstill, leave_out_standstills
 from .window import Window, check_usable, event_span, select_window
 
@@ -70,14 +71,19 @@ def take_recording(
     'A100 SXM4 80GB'
     """
     chosen, choice = choose_iteration(trace, asked)
-    kept, standstills = leave_out_standstills(chosen, choice.index)
-    window = select_window(kept, choice.index)
+    kept = from_zero(chosen)
+    pauses = find_pauses(kept)
+    kept, behind = catch_up(kept, choice.index)
+    kept, standstills = leave_out_standstills(kept, choice.index)
+    whole = select_window(kept, choice.index)
+    kept = one_device(kept, whole.device)
+    window = _select(kept, choice.index, whole)
     graphs = refuse_capture(kept, window)
     check_answerable(kept, window)
     check_usable(window)
     if check is not None:
         check(kept, window)
-    found = RecordedIteration(trace=kept, window=window, choice=choice, standstills=standstills)
+    found = RecordedIteration(trace=kept, window=window, choice=choice, standstills=(*pauses, *behind, *standstills))
     if not len(window.kernel_rows):
         return untimed(found)
     gpu = source or source_gpu(kept, catalog, window)
@@ -88,7 +94,12 @@ def take_recording(
 def marked(recorded: RecordedIteration) -> RecordedIteration:
     """Return the iteration of a trace that says when its iterations ran, as `with_iterations` has it."""
     trace = with_iterations(recorded.trace)
-    return replace(recorded, trace=trace, window=select_window(trace, recorded.window.index))
+    return replace(recorded, trace=trace, window=_select(trace, recorded.window.index, recorded.window))
+
+
+def _select(trace: Trace, index: int | None, whole: Window) -> Window:
+    """Return the window of a trace of one device, which still counts what ran on others."""
+    return replace(select_window(trace, index), other_device_kernel_count=whole.other_device_kernel_count)
 
 
 def untimed(recorded: RecordedIteration) -> RecordedIteration:

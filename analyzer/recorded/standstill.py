@@ -38,6 +38,10 @@ class Reason(Enum):
     """The process sets itself up: context, libraries, modules, first memory."""
     EARLIER_WORK = "earlier_work"
     """The host waits for GPU work that was launched before the recording began."""
+    GPU_BEHIND = "gpu_behind"
+    """The GPU is busy with it while the host goes on."""
+    PAUSE = "pause"
+    """Between two iterations nothing was recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

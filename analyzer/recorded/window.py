@@ -12,6 +12,7 @@ from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.iterations import (
     busy_iterations,
     by_length,
+    usual_iterations,
     work_done,
 )
 from ...formats.trace.tables import CallTable, KernelTable, OpTable, Trace
@@ -60,14 +61,15 @@ def select_window(trace: Trace, index: int | None = None) -> Window:
     )
 
 
-def median_iteration(trace: Trace) -> int | None:
+def median_iteration(trace: Trace, kind: str | None = None) -> int | None:
     """Return the row of the iteration of median length among those that do work; None: the trace has no iterations.
 
-    Of an even number the shorter middle one. Of a trace that was cut out of a longer one, the one it was cut for.
+    Of an even number the shorter middle one. Of a trace that was cut out of a longer one, the one it was cut for. Of a
+    server the one of a kind, or of the kind that most are.
     """
-    if trace.meta.iteration is not None:
+    if trace.meta.iteration is not None and kind is None:
         return trace.meta.iteration
-    ordered = by_length(trace.iterations, working_iterations(trace))
+    ordered = by_length(trace.iterations, usual_iterations(trace.iterations, working_iterations(trace), kind))
     return int(ordered[(len(ordered) - 1) // 2]) if len(ordered) else None
 
 

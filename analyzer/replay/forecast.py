@@ -218,7 +218,7 @@ def _forecast_block(
         ends = replay(graph, _at_ends(on_gpus(timing, known), _select(spread, known)), runs=runs, piece_rows=piece_rows)
         begun, ended = (times[-1].reshape(_ENDS, -1) for times in iterations.spans(ends))
         reach[:, known] = gpu_low, gpu_high, host_low, host_high = np.abs(ended - begun - length[known])
-        low[known] = length[known] - np.hypot(gpu_low, host_low)
+        low[known] = _low_end(length[known], np.hypot(gpu_low, host_low))
         high[known] = length[known] + np.hypot(gpu_high, host_high)
     return Forecast(
         timing=timing,
@@ -230,6 +230,12 @@ def _forecast_block(
         communication_ns=share.communication_ns,
         idle_ns=share.idle_ns,
     )
+
+
+def _low_end(length: Floats, below: Floats) -> Floats:
+    """Return the low end of an interval, which lies above 0 however far the errors reach: no time is negative."""
+    share = np.divide(below, length, out=np.zeros_like(below), where=length > 0)
+    return length * np.where(share <= 0.5, 1.0 - share, 0.25 / np.maximum(share, 0.5))
 
 
 def _select(spread: Spread, columns: slice | Rows) -> Spread:

@@ -46,6 +46,8 @@ class IterationNodes:
     """The GPU nodes of all, those of one after those of the one before."""
     first: Rows
     """Where in `launched` those of each begin, and where the last ones end, [i + 1]."""
+    own_begin_ns: Floats
+    """How long after its host each begins that does not begin where the one before ended; NaN of the others, [i]."""
     is_alone: bool
     """Whether the trace holds no other profiled iteration."""
 
@@ -53,16 +55,19 @@ class IterationNodes:
         """Return start and end of each iteration, [i, m], from the ends of nodes [n, m], by the trace's own rule.
 
         Several: each ends with the last kernel that it launched and starts where the one before ended, the first where
-        the host started it. One: until the later of the host's end and the last kernel's.
+        the host started it, or the GPU was done with earlier work; so does one after a pause. One: until the later of
+        the host's end and the last kernel's.
         """
-        step_start, finish = end_ns[self.host_start[:1]], end_ns[self.host_end]
+        own = end_ns[self.host_start] + self.own_begin_ns[:, None]
+        step_start, finish = own[:1], end_ns[self.host_end]
         held = np.flatnonzero(np.diff(self.first))
         if len(held):
             latest = np.maximum.reduceat(end_ns[self.launched], self.first[held], axis=0)
             finish[held] = np.maximum(finish[held], latest) if self.is_alone else latest
         np.maximum(finish, step_start, out=finish)
         np.maximum.accumulate(finish, axis=0, out=finish)
-        return np.concatenate((step_start, finish[:-1])), finish
+        begin = np.fmax(own, np.concatenate((step_start, finish[:-1])))
+        return begin, np.maximum(finish, begin)
 
     def until(self, at: int) -> IterationNodes:
         """Return those of the iterations up to one of them, which are all that its own span depends on."""
@@ -72,6 +77,7 @@ class IterationNodes:
             host_end=self.host_end[: at + 1],
             launched=self.launched[: self.first[at + 1]],
             first=self.first[: at + 2],
+            own_begin_ns=self.own_begin_ns[: at + 1],
         )
 
     def every(self) -> Rows:
@@ -91,7 +97,11 @@ def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
     member_of = position[_membership(trace, graph, gpu, rows)]
     order = np.argsort(member_of, kind="stable")
     first = np.searchsorted(member_of[order], np.arange(len(rows) + 1))
+    table, host = trace.iterations, host_steps(trace.iterations)
+    start_ns, end_ns = table.start_ns[rows], table.end_ns[rows]
+    follows = np.append(False, start_ns[1:] <= end_ns[:-1] + 1)[: len(rows)]
     return IterationNodes(
+        own_begin_ns=np.where(follows, np.nan, np.maximum(start_ns - host.cpu_start_ns[rows], 0)),
         host_start=marks[begin],
         host_end=marks[stop - 1],
         launched=gpu[order[first[0] :]],

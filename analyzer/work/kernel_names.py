@@ -14,11 +14,24 @@ from .work import Family, Work
 if TYPE_CHECKING:
     from ...formats.trace.tables import Meta
 
+_XLA: Final = r"^(?:loop|input|wrapped|transpose|concatenate|scatter|copy|sort)_"
+"""Begins the names of kernels that XLA generates itself, by how it writes their loops; what they compute follows."""
+_CONVOLUTION: Final = r"(?-i:(?<![A-Za-z])[cC]onv|(?<=[a-z0-9])Conv|(?<![A-Za-z])CONV)(?-i:olution|olve|(?![a-z]))"
+"""The word: not a part of `convert` or `IsConvertible`."""
 FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
     (re.compile(pattern, re.IGNORECASE), family)
     for pattern, family in (
-        (r"^triton_poi_fused", Family.ELEMENTWISE),
-        (r"^triton_(red|per)_fused", Family.REDUCTION),
+        (r"^triton_(poi|for|unk)_fused", Family.ELEMENTWISE),
+        (r"^triton_(red|per|spl)_fused|^triton_softmax", Family.REDUCTION),
+        (r"^triton_tem_fused_(?:\w*_)?(?:\w*attention|sdpa)", Family.ATTENTION),
+        (r"^triton_tem_fused_(?:\w*_)?convolution", Family.CONVOLUTION),
+        (
+            r"^triton_(?:tem_fused_(?:\w*_)?)?(?:mm|bmm|addmm|baddbmm|gemm|dot)(?:_|$)|^(?:\w+_)?gemm_fusion(?:_|$)",
+            Family.MATMUL,
+        ),
+        (rf"{_XLA}(?:\w+_)?reduce(?:_window)?(?:_fusion)?(?:_\d+)*$", Family.REDUCTION),
+        (rf"{_XLA}(?:gather|scatter|dynamic_update_slice)(?:_fusion)?(?:_\d+)*$", Family.INDEXING),
+        (rf"{_XLA}\w+$|^(?:\w+_)?fusion(?:_\d+)*$", Family.ELEMENTWISE),
         (r"nccl|rccl|multimem_all_reduce|cross_device_reduce|all_reduce_kernel", Family.COLLECTIVE),
         (
             r"moe::dev::|moe_align|moe_sum|moe_permute|topkGating|moe_fused_gate|_combined_routing|_finalize_matmul|"
@@ -46,14 +59,18 @@ FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
         ),
         (r"rms_?norm|layer_?norm", Family.NORMALIZATION),
         (r"rnn_|lstm|gru_|persistRNN|elemWiseRNN", Family.RECURRENT),
-        (r"conv|implicit_gemm|winograd|wgrad|dgrad|fprop|igemm_|miopenSp3|fft2d", Family.CONVOLUTION),
+        (
+            rf"{_CONVOLUTION}|[a-z]\d*cudnn_\d|implicit_gemm|winograd|wgrad|dgrad|fprop|igemm_|miopenSp3|fft2d",
+            Family.CONVOLUTION,
+        ),
         (
             r"(?<!fb)gemm|gemv|cutlass_|cutlass::Kernel|xmma|cijk_|nvjet|cublas|bmm_|_s884|_s1688|dot_kernel",
             Family.MATMUL,
         ),
+        (r"(?-i:(?<![a-z])(?:convert|cast)(?![a-z]))", Family.ELEMENTWISE),
     )
 )
-"""First match wins: what inductor generates is called by all that it does, products whose bias it adds among them.
+"""First match wins: what inductor and XLA generate is called by all that it does, products whose bias it adds among it.
 PyTorch's own kernels (at::native) are the same code on every GPU, and so are those that sort, quantise and place rows
 around products of experts and attention. Embedding tables: FBGEMM's kernels, PyTorch's, and HugeCTR's, of its embedding
 collection (namespace embedding) and of the embeddings before it."""

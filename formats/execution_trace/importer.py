@@ -19,7 +19,7 @@ from ..kineto.communication import build_group_collectives
 from ..kineto.importer import import_joinable
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
-from ..recording.rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, MarkRows, ModuleRows, OpRows
+from ..recording.rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, MarkRows, ModuleRows, OpRows, make_rows
 from ..recording.settle import Recording, finish
 from ..trace.column import MISSING, Column, build_table, row_count
 from ..trace.renumber import renumber
@@ -150,8 +150,10 @@ def _add_marks(builder: RecordingBuilder, nodes: Sequence[EtNode], ticks: Ticks)
     modules = [row for row, node in enumerate(nodes) if node.name.startswith(MODULE_SPAN_PREFIX)]
     at = _at(ticks, np.array([row for row, _ in marks], dtype=np.int64))
     builder.add(
-        MarkRows(
-            name=np.array([kind for _, kind in marks], dtype=np.int64),
+        make_rows(
+            MarkRows,
+            len(marks),
+            name=[kind for _, kind in marks],
             thread=builder.threads.number([nodes[row].thread for row, _ in marks]),
             start_ns=at.begin,
             duration_ns=at.length,

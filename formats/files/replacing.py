@@ -74,9 +74,14 @@ def remove_left(folder: Path) -> None:
             _remove_if_left(path)
 
 
+def _flags(*names: str) -> int:
+    """Return those of the flags of `os.open` that this system has."""
+    return sum(getattr(os, name, 0) for name in names)
+
+
 def _remove_if_left(path: Path) -> None:
     """Remove a file that nobody holds; it is held meanwhile, so that a writer who just made it sees that it is gone."""
-    descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    descriptor = os.open(path, os.O_RDWR | _flags("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
     try:
         status = os.fstat(descriptor)
         lock = take_lock(descriptor)
@@ -105,7 +110,7 @@ def _create(folder: Path, mode: int) -> tuple[Path, int]:
     """Return a new file that is locked where there are locks."""
     for _ in range(_TRIES):
         path = folder / f".wavecast-{secrets.token_hex(8)}.tmp"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _flags("O_CLOEXEC", "O_BINARY"), mode)
         if take_lock(descriptor) is not Lock.HELD and os.fstat(descriptor).st_nlink:
             return path, descriptor
         os.close(descriptor)  # another writer took it for one that was left, before it was locked

@@ -45,6 +45,8 @@ class RecordingPart:
     end_ns: int
     cpu_start_ns: int
     cpu_end_ns: int
+    kind: int = 0
+    """What a server did in it, one of ServingKind."""
     last_launch_ns: int = 0
     """When the host launched the last of what begins on the GPU during the part, where that is after it."""
     previous: RecordingPart | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -42,6 +42,25 @@ _DEVICE_ARGUMENT: Final = re.compile(rb'"(cuda|hip|xpu|mtia|hpu|npu|mps|xla)(?::
 """A device among the inputs of an op."""
 _NCCL_PREFIX: Final = "nccl:"
 """Begins the names of torch's own annotations around collectives of GPUs."""
+_FORMS: Final[tuple[tuple[str, Callable[[Event], bool]], ...]] = (
+    (
+        "a trace of torch.autograd.profiler's legacy form (export_chrome_trace of a profile with use_cuda), which "
+        "tells no launches and no shapes: record with torch.profiler.profile and activities=[ProfilerActivity.CPU, "
+        "ProfilerActivity.CUDA]",
+        lambda event: event.pid in ("CPU functions", "CUDA functions"),
+    ),
+    (
+        "a trace of Ascend's profiler (an NPU of Huawei), whose kernels are not read: record the model on a GPU, or "
+        "its shapes with `wavecast record --shapes-only`",
+        lambda event: event.args is not None and event.args.task_type is not None,
+    ),
+    (
+        "a trace of rocprof (v1), whose successor is read: record with `rocprofv3 --kernel-trace --hip-trace "
+        "--memory-copy-trace --marker-trace --output-format json`",
+        lambda event: event.args is not None and event.args.begun is not None,
+    ),
+)
+"""What other tools write as the same kind of JSON, how to tell it, and what to do instead."""
 _MAX_CATEGORIES: Final = 1000
 """Profilers have some thirty; only a broken file has more, and they are not counted."""
 
@@ -125,6 +144,15 @@ class Evidence:
         """Of the categories that no reader takes."""
         self.device_types: set[int] = set()
         self.has_nccl = False
+        self.form: str | None = None
+        """A known form of file that is not read, by what is in it."""
+
+    def note_forms(self, events: Sequence[Event]) -> None:
+        """Look for what other tools write in the same form, among events without a category."""
+        for event in events if self.form is None else ():
+            self.form = next((words for words, is_of in _FORMS if is_of(event)), None)
+            if self.form is not None:
+                return
 
     def note_categories(self, groups: Mapping[str | None, Sequence[Event]], read: Container[str | None]) -> None:
         """Count the events of each category; `read` holds those that are read."""

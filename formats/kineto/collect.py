@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -11,40 +12,32 @@ import numpy as np
 from ...errors import TraceError
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import (
-    MARK_LOADING,
-    MARK_OPTIMIZER,
-    MARK_STEP,
-    MARK_ZERO_GRAD,
     CallRows,
     FlowRows,
     HostCollectiveRows,
     KernelRows,
-    MarkRows,
     MemoryRows,
     ModuleRows,
     OpRows,
     SyncRows,
 )
+from ..recording.steps import mark_rows, read_mark
 from ..trace.column import MISSING, Column, Interner
 from ..trace.tables import KernelKind, SyncKind
 from .accelerator import Evidence
 from .communication import read_collectives
 from .events import MEMORY_NAME, Arguments, Event, LightEvent, group_events
 from .graph_annotations import GraphNotes
+from .processes import ChosenProcess, Owner, choose_process, owner_of
 from .signatures import SEPARATOR
 from .values import Integers, check_range, read_floats, read_integers, read_microseconds, read_triples
 
 NO_ARGUMENTS: Final = Arguments()
+_BLANK: Final = Event()
 MODULE_SPAN_PREFIX: Final = "wavecast.module: "
 """Begins the names of the spans that our tracer records around modules; the rest continues the enclosing one's path."""
 _MODULE_PREFIX: Final = "nn.Module: "
 _MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
-MARKS: Final = {
-    "ProfilerStep#": MARK_STEP,
-    "Optimizer.step#": MARK_OPTIMIZER,
-    "Optimizer.zero_grad#": MARK_ZERO_GRAD,
-    "enumerate(DataLoader)#": MARK_LOADING,
-}
 _HOST_BACKENDS: Final = ("gloo:", "mpi:", "ucc:")
 """Begin the names of torch's own annotations around collectives that threads of the host run."""
 _KERNEL_KINDS: Final = {"kernel": KernelKind.KERNEL, "gpu_memcpy": KernelKind.MEMCPY, "gpu_memset": KernelKind.MEMSET}
@@ -68,8 +61,13 @@ _MAX_INT16, _MAX_INT32, _MAX_INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 class Collector(RecordingBuilder):
     """Own what is gathered while a profiler's file is read."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: ChosenProcess | None = None) -> None:
         super().__init__()
+        self.process = process
+        self.hosts: dict[Owner, None] = {}
+        """The processes of ops and calls, in order."""
+        self.spent_us = Counter[Owner]()
+        """GPU time of the processes whose names devices carry."""
         self.flows = Interner[Any]()
         self.is_whole_microseconds = True
         self.evidence = Evidence()
@@ -79,9 +77,12 @@ class Collector(RecordingBuilder):
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
+        if self.process is not None:
+            events = [event if self.process.keeps(event) else _BLANK for event in events]
         groups, has_old_names = group_events(events)
         self.lists_inner_first |= has_old_names
         self.evidence.note_categories(groups, READERS)
+        self.evidence.note_forms(groups.get(None, ()))
         for category, read in READERS.items():
             if category not in groups:
                 continue
@@ -90,6 +91,12 @@ class Collector(RecordingBuilder):
             except TraceError:
                 _raise_located(groups[category], events, f"{path}[{{}}]", first)
                 raise
+
+    def choose_process(self) -> ChosenProcess | None:
+        """Return the process to read of a file that holds several; None for a file of one."""
+        return choose_process(
+            list(self.hosts), self.spent_us, tuple(self.threads), self.parts(CallRows), self.parts(KernelRows)
+        )
 
     def timed(self, events: Sequence[Event]) -> tuple[list[Event], Integers, Integers]:
         """Return the usable complete events with their starts and durations; the others are counted."""
@@ -137,7 +144,13 @@ def _arguments(events: Sequence[Event]) -> list[Arguments]:
     return [event.args or NO_ARGUMENTS for event in events]
 
 
+def _note_hosts(collector: Collector, events: Sequence[Event]) -> None:
+    for pid in dict.fromkeys(event.pid for event in events):
+        collector.hosts.setdefault(owner_of(pid))
+
+
 def _read_ops(collector: Collector, events: Sequence[Event]) -> None:
+    _note_hosts(collector, events)
     spans = [event for event in events if (event.name or "").startswith(MODULE_SPAN_PREFIX)]
     if spans:
         _add_modules(collector, spans, MODULE_SPAN_PREFIX)
@@ -169,6 +182,7 @@ def _plain_integer(value: object) -> int:
 
 
 def _read_calls(collector: Collector, events: Sequence[Event]) -> None:
+    _note_hosts(collector, events)
     events, start, duration = collector.timed(events)
     arguments = _arguments(events)
     collector.add(
@@ -202,6 +216,9 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
     _read_collectives(collector, arguments, is_kernel=True, first=collector.length(KernelRows))
     occupancy = read_floats([item.occupancy for item in arguments])
     device = read_integers([item.device for item in arguments], "device", default=0)
+    if events and isinstance(owner_of(events[0].pid), str):
+        for event, spent in zip(events, duration.tolist(), strict=True):
+            collector.spent_us[owner_of(event.pid)] += spent / 1e3
     collector.graph_notes.add(arguments, collector.length(KernelRows))
     collector.add(
         KernelRows(
@@ -284,11 +301,8 @@ def _read_syncs(collector: Collector, events: Sequence[Event]) -> None:
 
 def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
     collector.evidence.note_annotations(events)
-    marks = [event for event in events if (event.name or "").startswith(tuple(MARKS))]
-    marks, start, duration = collector.timed(marks)
-    prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
-    name = np.array([MARKS[prefix] for prefix in prefixes], dtype=np.int64)
-    collector.add(MarkRows(name=name, **collector.host(marks, start, duration)))
+    marks, start, duration = collector.timed([event for event in events if read_mark(event.name or "")])
+    collector.add(mark_rows(collector, [event.name or "" for event in marks], collector.host(marks, start, duration)))
     events = [event for event in events if (event.name or "").startswith(_HOST_BACKENDS)]
     if events:
         events, start, duration = collector.timed(events)

@@ -97,6 +97,10 @@ class Arguments(LightArguments, gc=False):
     peer_before: object = field(default=None, name="Src Rank")
     peer_after: object = field(default=None, name="Dst Rank")
 
+    task_type: object = field(default=None, name="Task Type")
+    begun: object = field(default=None, name="BeginNs")
+    """Of other tools' files, which are not read."""
+
     device_type: object = field(default=None, name="Device Type")
     memory_device: object = field(default=None, name="Device Id")
     address: object = field(default=None, name="Addr")

@@ -58,14 +58,24 @@ def begin_import(
     That needs `data` no more: a caller who lets go of it first needs less memory.
     """
     with collection_paused():
-        collector = Collector()
-        document = read_document(data, collector.consume, recover=recover, progress=progress)
+        collector, document = _read(data, recover=recover, progress=progress)
 
     def build() -> Trace:
         with collection_paused():
             return _assemble(collector, document, finish(collector))
 
     return build
+
+
+def _read(data: bytes, *, recover: bool, progress: Callable[[int, int], None] | None) -> tuple[Collector, Document]:
+    """Read all events; of a file that several processes share once more those of one."""
+    collector = Collector()
+    document = read_document(data, collector.consume, recover=recover, progress=progress)
+    process = collector.choose_process()
+    if process is None:
+        return collector, document
+    collector = Collector(process)
+    return collector, read_document(data, collector.consume, recover=recover, progress=None)
 
 
 def read_kineto(
@@ -111,8 +121,7 @@ def import_joinable(
 ) -> tuple[Trace, Column, Column]:
     """Return what `import_numbered` does, and the number that an execution trace beside gives each op, [ops]."""
     with collection_paused():
-        collector = Collector()
-        document = read_document(data, collector.consume, recover=recover, progress=progress)
+        collector, document = _read(data, recover=recover, progress=progress)
         recording = finish(collector)
         trace = _assemble(collector, document, recording)
         numbers = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
@@ -122,6 +131,8 @@ def import_joinable(
 
 
 def _assemble(collector: Collector, document: Document, recording: Recording) -> Trace:
+    if collector.evidence.form is not None and not len(recording.kernels.start_ns):
+        raise TraceError(f"$.traceEvents: this is {collector.evidence.form}")
     if not any(len(rows.start_ns) for rows in (recording.ops, recording.calls, recording.kernels)):
         raise TraceError(
             f"$.traceEvents: found {document.event_count} events, none of them a usable op, call or kernel; "
@@ -154,6 +165,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
             trace.quality,
             device_events_unread=count_unread(collector.evidence),
             characters_repaired=document.characters_repaired,
+            events_dropped=trace.quality.events_dropped + document.events_dropped,
             bytes_lost=document.bytes_lost,
             bytes_read=document.bytes_read if document.bytes_lost else 0,
         ),
@@ -168,6 +180,7 @@ def _meta(found: Meta, collector: Collector, document: Document, recording: Reco
         found,
         producer="PyTorch profiler",
         source_format="kineto",
+        left_out=None if collector.process is None else collector.process.left_out,
         capture="measured" if len(recording.kernels.start_ns) else without_kernels,
         accelerator=platform,
         cuda_version=cuda_version(header.cuda_runtime_version),

@@ -71,6 +71,13 @@ def read_part(source: ImportSource, options: ReadOptions, progress: Report | Non
             f"holds about {source.likely_bytes} bytes and is damaged, or not as the profiler writes it: "
             "a file over the limit is read in parts only if it is whole"
         ) from None
+    if len(scan.hosts) > 1:
+        if not is_too_large:
+            return None
+        raise TraceError(
+            f"holds about {source.likely_bytes} bytes of {len(scan.hosts)} processes, too many to be read whole: give "
+            "the file of one rank"
+        )
     found = scan.finish()
     part = None if found is None else _choose(found, options)
     if part is None or found is None:
@@ -90,7 +97,7 @@ def _choose(found: ScanResult, options: ReadOptions) -> RecordingPart | None:
     if options.window_ns is not None:
         start, end = window_bounds(options.window_ns)
         return RecordingPart(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end)
-    return found.choose(options.iteration) if found.has_steps else None
+    return found.choose(options.iteration)
 
 
 def _add(scan: Scan, events: Sequence[Event], begin: int, end: int, first: int, path: str) -> None:

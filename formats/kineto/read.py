@@ -35,7 +35,21 @@ MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 Consumer = Callable[[list[Event], str, int], None]
 """Takes the decoded events, the path of their list and the number of the first of them."""
-_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?\b(?:nan|inf(?:inity)?)\b', flags=re.DOTALL | re.IGNORECASE)
+_TOKENS: Final = re.compile(
+    rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?\b(?:nan(?:\(\w*\))?|inf(?:inity)?\b)|-?\b1\.#\w+', flags=re.DOTALL | re.IGNORECASE
+)
+"""Strings, and what C prints for numbers that are none, on Windows `-nan(ind)` and `1.#INF`."""
+_KEYS: Final = rb"ph|cat|name|pid|tid|ts|dur|args|id|bp|s|sf|cname|tts"
+_NAME: Final = re.compile(
+    rb'("(?:name|cat)"\s*:\s*")(.{0,65536}?)(?="\s*(?:,\s*"(?:' + _KEYS + rb')"\s*:|\}\s*[,\]}]))', re.DOTALL
+)
+_ESCAPE: Final = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_BARE_QUOTE: Final = re.compile(rb'(?<!\\)((?:\\\\)*)"')
+_EVENT_START: Final = re.compile(rb"(?<=[,\[])\s*\{\s*\"(?:" + _KEYS + rb')"\s*:')
+_MOST_UNREADABLE: Final = 100
+"""Events that are left out of a file one by one; beyond, it is damaged."""
+_OPEN_END: Final = re.compile(rb"\}\s*,?\s*\Z")
+"""The format allows a list of events without its end."""
 _CONTROL: Final = bytes(range(32))
 _BLANKED: Final = bytes(32 if code < 32 else code for code in range(256))
 _LONE_SURROGATE: Final = re.compile(
@@ -50,6 +64,8 @@ class Document:
     header: Header
     event_count: int
     characters_repaired: int = 0
+    events_dropped: int = 0
+    """Those that cannot be read among others that can."""
     bytes_lost: int = 0
     bytes_read: int = 0
     """Up to the last readable event of a file of which the rest is lost."""
@@ -86,7 +102,7 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
     """
     report = progress or (lambda _done, _total: None)
     at = open_events(data)
-    replaced, is_mended = 0, False
+    mends, replaced, dropped = [repair, escape_texts], 0, 0
     while True:
         for events in _whole_chunks(at):
             consume(events, at.path, at.event_count - len(events))
@@ -94,23 +110,84 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
         try:
             header = read_rest(at, consume)
         except MALFORMED as failure:
-            if not is_mended:
-                is_mended = True
-                text, replaced = repair(at.text[at.start :])
-                if text != at.text[at.start :]:
-                    at = _reopen(at, text)
-                    continue
+            rest = at.text[at.start :]
+            if at.path == "$" and _OPEN_END.search(rest) and _closed(rest):
+                at = _reopen(at, _closed(rest))
+                continue
+            text = rest
+            while mends and text == rest:
+                text, count = mends.pop(0)(rest)
+                replaced += count
+            if text == rest and dropped < _MOST_UNREADABLE:
+                text = _without_unreadable(at, failure) or rest
+                dropped += text != rest
+            if text != rest:
+                at = _reopen(at, text)
+                continue
             lost = salvage(at, failure, consume if recover else None)
             report(len(data), len(data))
             return Document(
                 header=at.header,
                 event_count=at.event_count,
                 characters_repaired=replaced,
+                events_dropped=dropped,
                 bytes_lost=lost,
                 bytes_read=at.passed + len(at.text) - lost,
             )
         report(len(data), len(data))
-        return Document(header=header, event_count=at.event_count, characters_repaired=replaced)
+        return Document(header=header, event_count=at.event_count, characters_repaired=replaced, events_dropped=dropped)
+
+
+def _closed(text: bytes) -> bytes:
+    """Return a list of events with its end."""
+    return text.rstrip().removesuffix(b",") + b"]"
+
+
+def escape_texts(text: bytes) -> tuple[bytes, int]:
+    r"""Return `text` with what an exporter left unescaped in it, and how many characters that were.
+
+    Backslashes that begin no escape, as in `C:\utils`, and quotes inside names.
+
+    >>> escape_texts(rb'[{"ph": "X", "name": "{"a": "b"} in C:\utils", "ts": 1}]')
+    (b'[{"ph": "X", "name": "{\\"a\\": \\"b\\"} in C:\\\\utils", "ts": 1}]', 5)
+    """
+    count = 0
+
+    def escape(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        count += match[0] == b"\\"
+        return b"\\\\" if match[0] == b"\\" else match[0]
+
+    def quote(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        inner, found = _BARE_QUOTE.subn(rb'\1\\"', match[2])
+        count += found
+        return match[1] + inner
+
+    return _NAME.sub(quote, _ESCAPE.sub(escape, text)), count
+
+
+def _without_unreadable(at: Position, failure: Exception) -> bytes | None:
+    """Return what is left to read without the event that cannot be read; None where that is not one among others."""
+    found = _BYTE.search(str(failure))
+    if found is None or not at.opening:
+        return None
+    place = at.start + int(found[1]) - len(at.opening)
+    text = at.text
+    starts = [match.start() for match in _EVENT_START.finditer(text, max(at.start, place - CHUNK_BYTES), place + 1)]
+    after = _EVENT_START.search(text, place)
+    begin = starts[-1] if starts else at.start
+    if after is None or after.start() <= begin or _is_json(text[begin : text.rfind(b"}", begin, place) + 1]):
+        return None  # what is no JSON stands between two events, not in one
+    return text[at.start : begin] + text[after.start() :]
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (*MALFORMED, RecursionError):
+        return False
+    return True
 
 
 def open_events(data: bytes) -> Position:

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from ...arrays import Mask, at_rows
 from ..files.source import RecordingPart
-from ..recording.assemble import settle_steps
+from ..recording.builder import RecordingBuilder
 from ..recording.gpu import LAUNCH_WORDS
-from ..recording.rows import MARK_STEP, MarkRows
-from ..trace.column import Interner
+from ..recording.rows import MarkRows, empty_rows, join_rows, take_rows
+from ..recording.steps import Steps, add_spans, mark_rows, marked_steps
 from ..trace.cut import choose_part
-from ..trace.iterations import NEVER_NS, host_steps, iteration_table, locate_iterations, work_by_iteration
+from ..trace.iterations import (
+    NEVER_NS,
+    behind_host_ns,
+    host_steps,
+    iteration_table,
+    locate_iterations,
+    work_by_iteration,
+)
 from .accelerator import Evidence
-from .collect import MARKS, READERS, is_counter
+from .collect import READERS, is_counter
 from .events import Event, LightEvent
+from .processes import Owner, owner_of
 from .sorting import Spans, read_spans, sort_events
 from .values import Integers, read_integers
 
@@ -60,6 +69,7 @@ class _Activity:
 @dataclass(slots=True)
 class _Calls:
     start: list[Integers] = field(default_factory=list)
+    end: list[Integers] = field(default_factory=list)
     correlation: list[Integers] = field(default_factory=list)
     launches: list[Mask] = field(default_factory=list)
 
@@ -69,6 +79,8 @@ class Scan:
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
+        self.hosts: dict[Owner, None] = {}
+        """The processes of ops and calls."""
         self.evidence = Evidence()
         self.is_whole_microseconds = True
         self.has_stacks = False
@@ -76,8 +88,8 @@ class Scan:
         self._kernels = _Activity()
         self._syncs = _Activity()
         self._calls = _Calls()
-        self._steps: list[tuple[Integers, Integers, Integers]] = []
-        self._threads = Interner[Any]()
+        self._marks: list[MarkRows] = []
+        self._builder = RecordingBuilder()
         self._ops: list[Integers] = []
         self._middles: list[int] = []
         self._earliest: list[int] = []
@@ -93,6 +105,7 @@ class Scan:
         self.has_stacks |= "python_function" in places.counts
         self.has_memory |= bool(places.memory)
         kernels, syncs = self._kernels.count, self._syncs.count
+        self.hosts.update({owner_of(events[place].pid): None for place in (*places.ops, *places.calls)})
         ops = self._spans(events, places.ops)
         calls = self._spans(events, places.calls)
         marks = self._spans(events, places.marks)
@@ -101,7 +114,7 @@ class Scan:
         device = self._add_device(events, places.kernels, self._kernels)
         waits = self._add_device(events, places.syncs, self._syncs)
         self._add_calls([events[place] for place in places.calls], calls)
-        self._add_steps([events[place] for place in places.marks], marks)
+        self._add_marks([events[place] for place in places.marks], marks)
         if not self._kernels.count:
             self._ops.append(ops.start_ns[ops.is_valid])
         else:
@@ -129,7 +142,7 @@ class Scan:
             kernels=kernels,
             syncs=syncs,
             calls=_known_calls(self._calls, origin, np.concatenate((kernels[2], syncs[2]))),
-            steps=self._settle_steps(origin),
+            marks=self._settle_marks(origin),
             ops_ns=np.concatenate([*self._ops, np.zeros(0, dtype=np.int64)]) - origin,
         )
 
@@ -153,30 +166,22 @@ class Scan:
         launches = np.array([any(word in name for word in LAUNCH_WORDS) for name in names], dtype=bool)
         kept = spans.is_valid & (correlation > 0)
         self._calls.start.append(spans.start_ns[kept])
+        self._calls.end.append(spans.end_ns[kept])
         self._calls.correlation.append(correlation[kept])
         self._calls.launches.append(launches[kept])
 
-    def _add_steps(self, marks: Sequence[Event | LightEvent], spans: Spans) -> None:
-        names = np.array([MARKS[(event.name or "").partition("#")[0] + "#"] for event in marks], dtype=np.int64)
-        thread = self._threads.number([(event.pid, event.tid) for event in marks])
-        kept = spans.is_valid & (names == MARK_STEP)
-        if kept.any():
-            self._steps.append((spans.start_ns[kept], spans.duration_ns[kept], np.asarray(thread)[kept]))
+    def _add_marks(self, marks: Sequence[Event | LightEvent], spans: Spans) -> None:
+        found = {"start_ns": spans.start_ns, "duration_ns": spans.duration_ns}
+        found["thread"] = self._builder.threads.number([(event.pid, event.tid) for event in marks])
+        rows = mark_rows(self._builder, [event.name or "" for event in marks], found)
+        self._marks.append(take_rows(rows, np.flatnonzero(spans.is_valid)))
 
-    def _settle_steps(self, origin: int) -> tuple[Integers, Integers]:
-        none = np.zeros(0, dtype=np.int64)
-        start, duration, thread = (
-            np.concatenate([*(part[column] for part in self._steps), none]) for column in range(3)
-        )
-        order = np.lexsort((-duration, start))
-        order = order[(np.abs(start[order] - origin) < 2 * _LONGEST_NS) & (duration[order] < _LONGEST_NS)]
-        marks = MarkRows(
-            name=np.full(len(order), MARK_STEP),
-            thread=thread[order],
-            start_ns=start[order] - origin,
-            duration_ns=duration[order],
-        )
-        return settle_steps(marks)
+    def _settle_marks(self, origin: int) -> MarkRows:
+        rows = join_rows([*self._marks, empty_rows(MarkRows)])
+        order = np.lexsort((-rows.duration_ns, rows.start_ns))
+        near = (np.abs(rows.start_ns[order] - origin) < 2 * _LONGEST_NS) & (rows.duration_ns[order] < _LONGEST_NS)
+        rows = take_rows(rows, order[near])
+        return replace(rows, start_ns=rows.start_ns - origin)
 
     def _note_ends(self, work: Sequence[Spans], everything: Sequence[Spans]) -> None:
         starts = np.concatenate([spans.start_ns[spans.is_valid] for spans in everything])
@@ -192,7 +197,7 @@ class Scan:
             self._latest.append(int(starts.max()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ScanResult:
     """Hold the times of a whole file, in ns since it began: its steps, and what the host put on the GPU and when."""
 
@@ -204,25 +209,33 @@ class ScanResult:
     kernels: tuple[Integers, Integers, Integers]
     """Start, duration and correlation of each, in file order; so are syncs."""
     syncs: tuple[Integers, Integers, Integers]
-    calls: tuple[Integers, Integers]
-    """Correlation, rising, and the start of the call that kernels of it hang on."""
-    steps: tuple[Integers, Integers]
+    calls: tuple[Integers, Integers, Integers]
+    """Correlation, rising, and start and end of the call that kernels of it hang on."""
+    marks: MarkRows
     ops_ns: Integers
     """Starts of ops, where the file has no kernels."""
 
-    @property
-    def has_steps(self) -> bool:
-        """Say whether iterations are marked."""
-        return bool(len(self.steps[0]))
+    @cached_property
+    def steps(self) -> Steps | None:
+        """Return the iterations that are marked; None where none is."""
+        start, _, correlation = self.kernels
+        launch = self._launch(correlation)[0][np.abs(start) < _LONGEST_NS]
+        return marked_steps(self.marks, launch if len(start) else self.ops_ns, self.first_ns)
 
-    def choose(self, asked: int | str | None) -> RecordingPart:
-        """Return the iteration that is asked for, as `cut.find_part` does of the whole trace."""
+    def choose(self, asked: int | str | None) -> RecordingPart | None:
+        """Return the iteration that is asked for, as `cut.find_part` does of the whole trace; None: none is marked."""
+        if self.steps is None:
+            return None
         start, duration, correlation = self.kernels
         is_near = np.abs(start) < _LONGEST_NS
         if not is_near.all():
             start, duration, correlation = start[is_near], duration[is_near], correlation[is_near]
-        launch = self._launch(correlation)
-        table = iteration_table(*self.steps, launch_ns=launch, kernel_end_ns=start + duration)
+        launch, launched = self._launch(correlation)
+        host = self.steps.start_ns, self.steps.end_ns
+        begin = behind_host_ns(*host, launch, launched, start)
+        gpu = {"launch_ns": launch, "kernel_end_ns": start + duration}
+        table = iteration_table(*host, **gpu, begin_ns=begin, follows=self.steps.follows)
+        table = add_spans(replace(table, kind=self.steps.kind.astype(table.kind.dtype)), self.marks)
         if len(start):
             work = work_by_iteration(table, launch_ns=launch, start_ns=start, duration_ns=duration)
         else:
@@ -245,7 +258,9 @@ class ScanResult:
     def around(self, part: RecordingPart) -> tuple[int, int]:
         """Return the span of the steps that a part begins and ends in: forward ops before it tell what backward ops
         in it are."""
-        start, end = self.steps
+        if self.steps is None:
+            return part.cpu_start_ns + self.origin_ns, part.cpu_end_ns + self.origin_ns
+        start, end = self.steps.start_ns, self.steps.end_ns
         held = np.flatnonzero((start <= part.cpu_end_ns) & (end >= part.cpu_start_ns))
         low, high = int(start[held].min(initial=part.cpu_start_ns)), int(end[held].max(initial=part.cpu_end_ns))
         return low + self.origin_ns, high + self.origin_ns
@@ -257,20 +272,20 @@ class ScanResult:
         return max(part.end_ns, max(ends, default=self.origin_ns) - self.origin_ns)
 
     def _is_launched(self, start: Integers, correlation: Integers, part: RecordingPart) -> Mask:
-        launch = self._launch(correlation)
+        launch, _ = self._launch(correlation)
         known = launch != NEVER_NS
         host, gpu = part.host_span_ns, part.gpu_span_ns
         inside = (launch >= host[0]) & (launch <= host[1])
         alone = (start >= gpu[0]) & (start <= gpu[1])
         return np.asarray(np.where(known, inside, alone))
 
-    def _launch(self, correlation: Integers) -> Integers:
-        known, start = self.calls
+    def _launch(self, correlation: Integers) -> tuple[Integers, Integers]:
+        """Return when the call began and ended that each correlation belongs to."""
+        known, start, end = self.calls
         at = np.searchsorted(known, correlation)
         hit = (at_rows(known, at) == correlation) & (correlation > 0)
-        found: Integers = at_rows(start, at, NEVER_NS)
-        found[~hit] = NEVER_NS
-        return found
+        began, ended = (np.where(hit, at_rows(edge, at, NEVER_NS), NEVER_NS) for edge in (start, end))
+        return began, ended
 
 
 def _settle(activity: _Activity, origin: int) -> tuple[Integers, Integers, Integers]:
@@ -286,23 +301,20 @@ def _joined(parts: list[Integers]) -> Integers:
     return found
 
 
-def _known_calls(calls: _Calls, origin: int, used: Integers) -> tuple[Integers, Integers]:
-    """Return each correlation that is used once, with its launch's start, else its earliest call's."""
+def _known_calls(calls: _Calls, origin: int, used: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return each correlation that is used once, with the start and end of its launch, else of its earliest call."""
     used = np.append(np.unique(used), -1)
     for row, part in enumerate(calls.correlation):
         held = used[np.searchsorted(used[:-1], part)] == part
-        calls.correlation[row], calls.start[row] = part[held], calls.start[row][held]
-        calls.launches[row] = calls.launches[row][held]
-    correlation, start = _joined(calls.correlation), _joined(calls.start)
-    start -= origin
+        calls.correlation[row], calls.launches[row] = part[held], calls.launches[row][held]
+        calls.start[row], calls.end[row] = calls.start[row][held], calls.end[row][held]
+    correlation, start, end = _joined(calls.correlation), _joined(calls.start) - origin, _joined(calls.end) - origin
     launches = np.concatenate([*calls.launches, np.zeros(0, dtype=bool)])
     calls.launches.clear()
-    kept = np.abs(start) < _LONGEST_NS
-    if not kept.all():
-        correlation, start, launches = correlation[kept], start[kept], launches[kept]
-    order = np.lexsort((start, ~launches, correlation))
+    kept = np.flatnonzero(np.abs(start) < _LONGEST_NS)
+    order = kept[np.lexsort((start[kept], ~launches[kept], correlation[kept]))]
     known, first = np.unique(correlation[order], return_index=True)
-    return known, start[order[first]]
+    return known, start[order[first]], end[order[first]]
 
 
 def _correlations(events: Sequence[Event | LightEvent]) -> Integers:

@@ -10,7 +10,8 @@ import numpy as np
 from msgspec import Raw
 
 from ...arrays import Mask
-from .collect import MARKS, MODULE_SPAN_PREFIX
+from ..recording.steps import read_mark
+from .collect import MODULE_SPAN_PREFIX
 from .events import MEMORY_NAME, Event, LightEvent, current_category
 from .values import Integers, read_microseconds
 
@@ -22,7 +23,6 @@ _PLACES: Final = {
     "fwdbwd": "around",
 }  # fmt: skip
 """Where events of a category go, whatever their name; `around` is read, but not what a recording begins with."""
-_MARK_PREFIXES: Final = tuple(MARKS)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,8 +66,7 @@ def sort_events(events: Sequence[Event | LightEvent]) -> EventPlaces:
         elif category in _PLACES:
             getattr(places, _PLACES[category]).append(place)
         elif category == "user_annotation":
-            is_mark = event.name is not None and event.name.startswith(_MARK_PREFIXES)
-            (places.marks if is_mark else places.around).append(place)
+            (places.marks if read_mark(event.name or "") else places.around).append(place)
         elif category == "cpu_instant_event" and event.name == MEMORY_NAME:
             places.memory.append(place)
     return places

@@ -8,16 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows, at_rows
+from ...arrays import Rows
 from ..trace.column import MISSING, Column, build_table, renumber, row_count
 from ..trace.column import take_rows as take_table_rows
-from ..trace.iterations import NEVER_NS, covered_within, iteration_table, whole_iteration
 from ..trace.signature import Signature
 from ..trace.tables import (
     TABLES,
-    CallTable,
-    IterationTable,
-    KernelTable,
     Meta,
     OpTable,
     Phase,
@@ -36,8 +32,8 @@ from .gpu import (
     keep_unrun_kernels,
 )
 from .ops import build_ops
-from .rows import MARK_LOADING, MARK_STEP, MarkRows, take_rows
 from .settle import Recording
+from .steps import add_spans, find_iterations
 
 _WHOLE_MICROSECONDS_NS: Final = 1000
 
@@ -64,11 +60,12 @@ def assemble(
     memory = build_memory(recording, ops)
     collectives = build_collectives(recording, kernels)
     groups, members = build_groups(recording.groups, group_ranks or {}, recording.names)
+    found = find_iterations(recording.marks, ops.table, ops.nesting, calls, kernels)
     return Trace(
-        meta=_meta(recording, ops.table),
+        meta=replace(_meta(recording, ops.table), iterations_by=found.by, repetitions=found.repeated),
         strings=tuple(recording.names.texts),
         signatures=tuple(signatures),
-        iterations=_iterations(recording.marks, ops.table, calls, kernels),
+        iterations=add_spans(found.table, recording.marks),
         ops=ops.table,
         calls=calls,
         kernels=kernels,
@@ -84,6 +81,7 @@ def assemble(
             ops_without_shapes=int(np.sum(ops.table.signature == MISSING)),
             ops_with_crossed_nesting=ops.nesting.crossed_count,
             events_dropped=recording.events_dropped + recording.far_count,
+            durations_cut=recording.durations_cut,
         ),
     )
 
@@ -98,32 +96,6 @@ def _meta(recording: Recording, ops: OpTable) -> Meta:
         has_memory=recording.has_memory,
         workload=Workload(mode="training" if is_training else None),
     )
-
-
-def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: KernelTable) -> IterationTable:
-    start, end = settle_steps(marks)
-    launch = at_rows(calls.start_ns, kernels.call, NEVER_NS)
-    finish = kernels.start_ns + kernels.duration_ns
-    if len(start):
-        table = iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish)
-    else:
-        starts = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
-        table = whole_iteration(starts, np.concatenate((ops.start_ns + ops.duration_ns, finish)))
-    loads = take_rows(marks, np.flatnonzero(marks.name == MARK_LOADING))
-    if not len(loads.start_ns):
-        return table
-    return replace(table, loading_ns=covered_within(loads.start_ns, loads.end_ns, table.cpu_start_ns, table.cpu_end_ns))
-
-
-def settle_steps(marks: MarkRows) -> tuple[Rows, Column]:
-    """Return the steps of the thread that has the most; one that lies within the step before it is left out."""
-    steps = take_rows(marks, np.flatnonzero(marks.name == MARK_STEP))
-    if len(steps.thread):
-        steps = take_rows(steps, np.flatnonzero(steps.thread == np.bincount(steps.thread).argmax()))
-    latest = np.maximum.accumulate(steps.end_ns)
-    steps = take_rows(steps, np.flatnonzero(np.append(True, steps.end_ns[1:] > latest[:-1])[: len(latest)]))
-    until_next = np.append(steps.start_ns[1:], steps.end_ns[-1:])
-    return steps.start_ns, np.minimum(steps.end_ns, until_next)
 
 
 def add_ops(trace: Trace, added: Sequence[OpTable], op: Column) -> Trace:

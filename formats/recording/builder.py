@@ -34,6 +34,7 @@ class RecordingBuilder:
         self.inputs = Interner[bytes]()
         self.collective_texts = Interner[str]()
         self.launched = Interner[str]()
+        self.labels = Interner[str]()
         self.groups: dict[str, GroupReport] = {}
         self.events_dropped = 0
         self.is_whole_microseconds = False
@@ -55,9 +56,14 @@ class RecordingBuilder:
         """Return how many rows of a kind there are so far."""
         return self._lengths[kind]
 
+    def parts(self, kind: type[RowsT]) -> list[RowsT]:
+        """Return the rows of a kind so far, part after part."""
+        return [part for part in self._parts.get(kind, ()) if isinstance(part, kind)]
+
     def rows(self, kind: type[RowsT]) -> RowsT:
         """Return all rows of a kind, in file order, and keep them no longer."""
-        parts = [part for part in self._parts.pop(kind, []) if isinstance(part, kind)]
+        parts = self.parts(kind)
+        self._parts.pop(kind, None)
         return join_rows(parts) if parts else empty_rows(kind)
 
     def note_resolution(self, times_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:

@@ -15,10 +15,7 @@ from .builder import RecordingBuilder
 from .dtypes import SEPARATOR
 from .nesting import enclosing_rows, nest, parent_rows
 from .rows import (
-    MARK_OPTIMIZER,
-    MARK_STEP,
-    MARK_ZERO_GRAD,
-    MarkRows,
+    MARK_RANGE,
     ModuleRows,
     OpRows,
     SpanRows,
@@ -27,8 +24,9 @@ from .rows import (
     take_as,
     take_rows,
 )
+from .steps import mark_rows, read_mark
 
-_OP, _MODULE, _MARK, _NOTHING = range(4)
+_OP, _MODULE, _NOTHING = range(3)
 _SUFFIX_STARTS: Final = (", seq = ", ", stashed seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")
 _SUFFIX: Final = re.compile(
     r"(?:, (?P<stashed>stashed )?seq = (?P<sequence>\d{1,15}))?(?:, op_id = \d{1,20})?"
@@ -40,13 +38,6 @@ _TORCH: Final = re.compile(
 )
 _ENGINE: Final = "autograd::engine::evaluate_function"
 _MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
-_STEP: Final = re.compile(
-    r"ProfilerStep#\d+"
-    r"|(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+",
-    re.IGNORECASE,
-)
-"""A range that numbers steps: `iter 12`, `step=3`, `iteration_5`, `train_step 7`, `ProfilerStep#3`."""
-_MARKS: Final = {"Optimizer.step#": MARK_OPTIMIZER, "Optimizer.zero_grad#": MARK_ZERO_GRAD}
 _LONGEST_TEXT: Final = 1 << 16
 
 
@@ -81,8 +72,10 @@ class RangeCollector:
             start_ns=start_ns,
             duration_ns=duration_ns,
         )
-        self._builder.add(take_as(MarkRows, rows, np.flatnonzero(rows.kind == _MARK)))
-        self._parts.append(take_rows(rows, np.flatnonzero(rows.kind < _MARK)))
+        marks = [row for row, text in enumerate(texts) if rows.kind[row] != _OP and read_mark(text)]
+        spans = {name: getattr(rows, name)[marks] for name in ("thread", "start_ns", "duration_ns")}
+        self._builder.add(mark_rows(self._builder, [texts[row] for row in marks], spans))
+        self._parts.append(take_rows(rows, np.flatnonzero(rows.kind < _NOTHING)))
 
     def _read(self, text: str) -> tuple[int, int, int, int, int]:
         """Return kind, name, number of the autograd node, whether a node was stashed with it, and sizes of a range."""
@@ -96,11 +89,8 @@ class RangeCollector:
             sizes = builder.inputs[SEPARATOR.join((name.encode(), (suffix["sizes"] or "").encode()))]
             sequence = MISSING if suffix["sequence"] is None else int(suffix["sequence"])
             return _OP, builder.names[name], sequence, int(suffix["stashed"] is not None), sizes
-        if _STEP.fullmatch(name):
-            return _MARK, MARK_STEP, MISSING, 0, 0
-        mark = next((number for prefix, number in _MARKS.items() if name.startswith(prefix)), None)
-        if mark is not None:
-            return _MARK, mark, MISSING, 0, 0
+        if (read_mark(name) or (MARK_RANGE,))[0] != MARK_RANGE:
+            return _NOTHING, 0, MISSING, 0, 0
         if suffix is not None and _MODULE_PATH.fullmatch(name):
             return _MODULE, builder.modules[name], MISSING, 0, 0
         return _NOTHING, 0, MISSING, 0, 0

@@ -16,8 +16,11 @@ TimedT = TypeVar("TimedT", bound="TimedRows")
 
 MAX_INT32: Final = 2**31 - 1
 _LATEST_NS: Final = 2**61
-MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD, MARK_LOADING = range(4)
-"""What an annotation of the profiler's own marks."""
+(
+    MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD, MARK_LOADING, MARK_SERVING, MARK_DENOISING, MARK_NUMBERED, MARK_MODULE,
+    MARK_COMPILATION, MARK_RANGE,
+) = range(10)  # fmt: skip
+"""What an annotation marks: MARK_RANGE something of the script's own, MARK_MODULE a run of XLA's on the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,11 @@ class CallRows(SpanRows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkRows(SpanRows):
-    """Hold the profiler's own annotations; `name` is one of the MARK numbers."""
+    """Hold annotations; `name` is one of the MARK numbers, `label` numbers what ranges and modules are called."""
+
+    label: Column
+    kind: Column
+    """One of ServingKind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, at_rows
 from ..trace.column import MISSING
 from .builder import GroupReport, Names, RecordingBuilder
 from .rows import (
@@ -33,6 +33,14 @@ from .rows import (
 _LONGEST_NS: Final = 2**51
 """26 days: what is further from the middle of a recording is a broken clock (a kernel that starts at 0)."""
 
+_EARLY_NS: Final = 1_000_000
+"""The clocks of host and GPU agree within microseconds: in 30 public files no activity begins before its launch."""
+_MOST_EARLY: Final = 0.5
+_UNSET_NS: Final = 1_000_000_000
+_MOST_OVERLAP_NS: Final = 1_000_000
+"""A kernel may begin before the one before it is done (programmatic launches: up to 10 us in public files), and never
+be done before it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
@@ -54,7 +62,9 @@ class Recording:
     op_row_of: Rows
     kernel_row_of: Rows
     far_count: int
-    """Events that were dropped because they lie far from the others in time."""
+    """Events that were dropped because they lie far from the others in time, or from their launch."""
+    durations_cut: int
+    """Activities that were recorded as running over whole later ones of their stream."""
     names: Names
     """Strings that go into the trace, numbered by the columns of names."""
     module_names: tuple[str, ...]
@@ -85,6 +95,8 @@ def finish(builder: RecordingBuilder) -> Recording:
     """Return what was collected; events far from the others in time are dropped."""
     ops, calls, kernels = builder.rows(OpRows), builder.rows(CallRows), builder.rows(KernelRows)
     syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
+    kernels = _without_unset(kernels, calls)
+    kernels, cut_count = _cut_overruns(kernels)
     tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != MARK_LOADING))]
     clock = _find_clock(builder, tables, [ops, calls])
     return Recording(
@@ -101,6 +113,7 @@ def finish(builder: RecordingBuilder) -> Recording:
         op_row_of=_places(ops, clock),
         kernel_row_of=_places(kernels, clock),
         far_count=sum(row_count(rows) - len(_near(rows, clock.middle_ns)) for rows in tables),
+        durations_cut=cut_count,
         names=builder.names,
         module_names=tuple(builder.modules),
         collective_texts=tuple(builder.collective_texts),
@@ -111,6 +124,47 @@ def finish(builder: RecordingBuilder) -> Recording:
         has_stacks=builder.has_stacks,
         has_memory=builder.has_memory,
     )
+
+
+def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
+    """Return the activities with those put out of reach that begin before their launch: the others' clocks agree.
+
+    Where most do, the GPU's clock is off, and nothing tells which activities are wrong. A time of 0 that lies long
+    before all others was never set.
+    """
+    called = np.flatnonzero(calls.correlation > 0)
+    order = called[np.lexsort((calls.start_ns[called], calls.correlation[called]))]
+    known, first = np.unique(calls.correlation[order], return_index=True)
+    at = np.searchsorted(known, kernels.correlation)
+    is_known = at_rows(known, at) == kernels.correlation
+    launch = at_rows(calls.start_ns[order[first]], at, 0)
+    early = is_known & (kernels.start_ns < launch - _EARLY_NS)
+    early &= early.sum() < _MOST_EARLY * max(1, is_known.sum())
+    others = np.concatenate((kernels.start_ns, calls.start_ns))
+    early |= (kernels.start_ns == 0) & (others[others != 0].min(initial=_LONGEST_NS) > _UNSET_NS)
+    return replace(kernels, duration_ns=np.where(early, _LONGEST_NS, kernels.duration_ns)) if early.any() else kernels
+
+
+def _cut_overruns(kernels: KernelRows) -> tuple[KernelRows, int]:
+    """Return the activities, those cut short that run on over a later one of their stream, which runs them in order.
+
+    They end where that one begins. What runs from a graph is shown on one stream and may run side by side.
+    """
+    order = np.lexsort((kernels.start_ns, kernels.stream, kernels.device))
+    alone = kernels.stream[order] >= 0
+    ids, which, often = np.unique(kernels.correlation, return_inverse=True, return_counts=True)
+    alone &= ((often == 1) | (ids <= 0))[which.reshape(-1)[order]]
+    order = order[alone & (kernels.duration_ns[order] < _LONGEST_NS)]
+    begun, ended = kernels.start_ns[order], kernels.end_ns[order]
+    same = (np.diff(kernels.stream[order]) == 0) & (np.diff(kernels.device[order]) == 0)
+    by_ns = ended[:-1] - np.minimum(ended[1:], begun[1:] + _MOST_OVERLAP_NS)
+    over = np.append(same & (by_ns > 0) & (begun[:-1] < begun[1:]), False)[: len(order)]
+    if not over.any():
+        return kernels, 0
+    duration = kernels.duration_ns.copy()
+    rows = np.flatnonzero(over)
+    duration[order[rows]] = begun[rows + 1] - begun[rows]
+    return replace(kernels, duration_ns=duration), len(rows)
 
 
 def _find_clock(builder: RecordingBuilder, tables: Sequence[TimedRows], hosts: Sequence[SpanRows]) -> _Clock:

@@ -12,10 +12,12 @@ from ...errors import InputError, TraceError
 from ..files.source import ReadOptions, RecordingPart
 from .column import MISSING, Column, build_table, columns, renumber, row_count, take_rows
 from .iterations import (
+    KIND_NAMES,
     busy_iterations,
     by_length,
     host_steps,
     launches_of_kernels,
+    usual_iterations,
     work_done,
 )
 from .tables import TABLES, IterationTable, Trace
@@ -56,14 +58,19 @@ def choose_part(
 
     `launch_ns` and `start_ns` say when each kernel was launched and began.
     """
-    rows = busy_iterations(table, work)
-    ordered = by_length(table, rows)
+    kind = asked if isinstance(asked, str) and asked in KIND_NAMES else None
+    busy = busy_iterations(table, work)
+    ordered = by_length(table, busy if asked == LONGEST else usual_iterations(table, busy, kind))
+    if not len(ordered):
+        raise TraceError(f"there is no {kind} iteration{list_kinds(table)}")
     median = int(ordered[(len(ordered) - 1) // 2])
     row = int(ordered[-1]) if asked == LONGEST else median
     if isinstance(asked, int):
         row = _check_number(table, work, asked)
-    elif asked not in (None, MEDIAN, LONGEST):
-        raise InputError(f"iteration {asked!r}: expected a number, {MEDIAN}, {LONGEST} or {ALL}")
+    elif asked not in (None, MEDIAN, LONGEST, kind):
+        raise InputError(
+            f"iteration {asked!r}: expected a number, {MEDIAN}, {LONGEST}, {', '.join(KIND_NAMES)} or {ALL}"
+        )
     host, length = host_steps(table), table.end_ns - table.start_ns
     earlier = np.flatnonzero(np.asarray(table.profiled, dtype=bool) & (host.cpu_end_ns <= host.cpu_start_ns[row]))
     earlier = earlier[earlier != row]
@@ -78,12 +85,26 @@ def choose_part(
     )
 
 
+def list_kinds(table: IterationTable) -> str:
+    """Return how many iterations of each kind there are, for a message.
+
+    >>> list_kinds(measured.iterations)
+    ': the recording does not tell what its iterations do'
+    """
+    kinds = table.kind[np.asarray(table.profiled, dtype=bool)]
+    if not kinds.any():
+        return ": the recording does not tell what its iterations do"
+    counts = {name: int((kinds == kind).sum()) for name, kind in KIND_NAMES.items()}
+    return f": the trace holds {', '.join(f'{count:,} {name}' for name, count in counts.items() if count)}"
+
+
 def _part_of(host: IterationTable, row: int) -> RecordingPart:
     return RecordingPart(
         start_ns=int(host.start_ns[row]),
         end_ns=int(host.end_ns[row]),
         cpu_start_ns=int(host.cpu_start_ns[row]),
         cpu_end_ns=int(host.cpu_end_ns[row]),
+        kind=int(host.kind[row]),
     )
 
 
@@ -199,13 +220,19 @@ def _iterations(trace: Trace, part: RecordingPart) -> IterationTable:
     table = trace.iterations
     kept = [item for item in (part.previous, part) if item is not None]
     rows = {
-        name: [getattr(item, name) for item in kept] for name in ("start_ns", "end_ns", "cpu_start_ns", "cpu_end_ns")
+        name: [getattr(item, name) for item in kept]
+        for name in ("start_ns", "end_ns", "cpu_start_ns", "cpu_end_ns", "kind")
     }
     rows["profiled"] = [1] * len(kept)
     timed = np.flatnonzero(~np.asarray(table.profiled, dtype=bool))
     if len(timed):
         length = np.median((table.end_ns - table.start_ns)[timed]) * part.length_ratio
-        for name, value in (("start_ns", part.start_ns - round(length)), ("end_ns", part.start_ns), ("profiled", 0)):
+        for name, value in (
+            ("start_ns", part.start_ns - round(length)),
+            ("end_ns", part.start_ns),
+            ("profiled", 0),
+            ("kind", 0),
+        ):
             rows[name].append(value)
         for name in ("cpu_start_ns", "cpu_end_ns"):
             rows[name].append(MISSING)

@@ -8,36 +8,83 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows, at_rows
+from ...arrays import Floats, Mask, Rows, at_rows
 from .column import MISSING, build_table, row_count
-from .tables import IterationTable, Trace
+from .tables import IterationTable, ServingKind, Trace
 
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Stands for the launch time of a kernel whose launch was not recorded."""
+
+STEPS_OF_PROFILER: Final = "the profiler's steps"
+"""What marks iterations where it was told to."""
+KIND_NAMES: Final = {
+    "prefill": ServingKind.PREFILL, "decode": ServingKind.DECODE, "mixed": ServingKind.MIXED,
+}  # fmt: skip
+"""What iterations of a server may be asked for by."""
 
 IDLE_RATIO: Final = 0.05
 """Of the work of the iteration that does most: what does less is no iteration to predict. A step that accumulates
 gradients does most of the work of one that ends with the optimizer; the idle ones of public files do none."""
 
+BEHIND_NS: Final = 1_000_000
+"""An idle GPU begins within some 50 us of a launch; the first kernels of four public files whose GPU was busy with what
+was launched before the recording began do so after 7 to 150 ms."""
+
 Nanoseconds = npt.NDArray[np.int64]
 
 
 def iteration_table(
-    step_start_ns: npt.ArrayLike, step_end_ns: npt.ArrayLike, *, launch_ns: npt.ArrayLike, kernel_end_ns: npt.ArrayLike
+    step_start_ns: npt.ArrayLike,
+    step_end_ns: npt.ArrayLike,
+    *,
+    launch_ns: npt.ArrayLike,
+    kernel_end_ns: npt.ArrayLike,
+    begin_ns: Nanoseconds | None = None,
+    follows: Mask | None = None,
 ) -> IterationTable:
     """Return the iterations of a capture whose host-side steps are given (sorted, not overlapping).
 
     A kernel belongs to the step whose host interval holds its launch (`launch_ns`, `NEVER_NS` where unknown).
     Several steps: an iteration lasts from the previous one's last kernel end to its own, the first one from its
-    host start, so that they telescope. One step: until the later of its host end and its last kernel end.
+    host start, so that they telescope. One step: until the later of its host end and its last kernel end. `follows`
+    says which steps do so without a pause (none given: all); another one begins at `begin_ns` (none given: its start).
     """
     start, end = np.asarray(step_start_ns, dtype=np.int64), np.asarray(step_end_ns, dtype=np.int64)
     finish = _finish_ns(end, _step_of(start, end, np.asarray(launch_ns, dtype=np.int64)), kernel_end_ns)
     if len(start) == 1:
         finish = np.maximum(finish, end)
     finish = np.maximum.accumulate(np.maximum(finish, start[:1]))
-    begin = np.concatenate((start[:1], finish[:-1]))
+    own = start if begin_ns is None else begin_ns
+    begin = np.concatenate((own[:1], finish[:-1]))
+    if follows is not None:
+        begin = np.where(follows, begin, np.maximum(begin, own))
     return build_table(IterationTable, len(start), start_ns=begin, end_ns=finish, cpu_start_ns=start, cpu_end_ns=end)
+
+
+def behind_host_ns(
+    step_start_ns: Nanoseconds,
+    step_end_ns: Nanoseconds,
+    launch_ns: Nanoseconds,
+    launched_ns: Nanoseconds,
+    kernel_start_ns: Nanoseconds,
+) -> Nanoseconds:
+    """Return when each step begins: with its host, or with its first kernel where the GPU is busy with earlier work.
+
+    That shows in a kernel that begins over a millisecond after the call that launched it is done (`launched_ns`), and
+    is the first one: what the GPU did until then was not recorded.
+
+    >>> late = np.array([5_000_000])
+    >>> behind_host_ns(np.array([0]), np.array([900]), np.array([10]), np.array([20]), late)
+    array([5000000])
+    """
+    begin = step_start_ns.copy()
+    step = _step_of(step_start_ns, step_end_ns, launch_ns)
+    rows = np.flatnonzero(step != MISSING)
+    rows = rows[np.argsort(kernel_start_ns[rows], kind="stable")]
+    steps, first = np.unique(step[rows], return_index=True)
+    late = kernel_start_ns[rows[first]] - launched_ns[rows[first]] > BEHIND_NS
+    begin[steps[late]] = kernel_start_ns[rows[first]][late]
+    return begin
 
 
 def covered_within(
@@ -94,10 +141,30 @@ def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> R
 def busy_iterations(table: IterationTable, work: npt.NDArray[np.float64]) -> Rows:
     """Return the rows of the captured iterations that do work, in order: at least a twentieth of the most of one.
 
+    Those that compile code for as much of their length are left out, where others do not.
+
     >>> busy_iterations(measured.iterations, np.array([5.0])).tolist()
     [0]
     """
-    return np.flatnonzero(np.asarray(table.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0)))
+    busy = np.asarray(table.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0))
+    settled: Mask = busy & (table.compiling_ns <= IDLE_RATIO * (table.end_ns - table.start_ns))
+    return np.flatnonzero(settled if settled.any() else busy)
+
+
+def usual_iterations(table: IterationTable, rows: Rows, kind: str | None = None) -> Rows:
+    """Return those of iterations at `rows` that did what most did, of equal counts the decoding ones, or of a kind.
+
+    >>> rows = np.array([0])
+    >>> usual_iterations(measured.iterations, rows), usual_iterations(measured.iterations, rows, "decode")
+    (array([0]), array([], dtype=int64))
+    """
+    kinds = table.kind[rows]
+    if kind is None and not kinds.any():
+        return rows
+    counts = np.bincount(kinds, minlength=len(KIND_NAMES) + 1)
+    best = max(range(len(counts)), key=lambda number: (int(counts[number]), number == ServingKind.DECODE))
+    found: Rows = rows[kinds == (best if kind is None else KIND_NAMES[kind])]
+    return found
 
 
 def by_length(table: IterationTable, rows: Rows) -> Rows:

@@ -93,6 +93,12 @@ class Meta:
     """Walks through a script's iteration of which the least stands before each op as `lead_ns`; since 1.3."""
     script_spread: float | None = None
     """How far the long gaps of the median walk lay above that least, natural log; since 1.3."""
+    iterations_by: str | None = None
+    """What marks the iterations in an imported file, e.g. `optimizer steps`; since 1.3."""
+    repetitions: int | None = None
+    """How often in a row the same kernels come in the one iteration of a file without marks; since 1.3."""
+    left_out: str | None = None
+    """Other processes of the same file, as it calls them; since 1.3."""
     workload: Workload = field(default_factory=Workload)
     precision: Precision = field(default_factory=Precision)
     host: HostTimes = field(default_factory=HostTimes)
@@ -143,6 +149,8 @@ class Quality:
     """Ops that overlap another on their thread without lying inside it."""
     events_dropped: int = 0
     """Timed events that were not usable (negative duration, missing fields)."""
+    durations_cut: int = 0
+    """GPU activities that were recorded as running over whole later ones of their stream; since 1.3."""
     characters_repaired: int = 0
     """Raw control characters inside strings that were replaced to read the file."""
     bytes_lost: int = 0

@@ -10,10 +10,32 @@ from .meta import Device, HostTimes, Meta, Precision, Quality, Workload
 from .signature import Signature
 
 __all__ = [
-    "FORMAT_NAME", "FORMAT_VERSION", "TABLES",
-    "CallTable", "CollectiveTable", "Device", "GroupTable", "HostTimes", "IterationTable", "KernelKind", "KernelTable",
-    "LookupTable", "MemberTable", "MemoryTable", "Meta", "OpTable", "OperandTable", "Phase", "Precision", "Quality",
-    "SyncKind", "SyncTable", "TensorTable", "Trace", "Workload",
+    "FORMAT_NAME",
+    "FORMAT_VERSION",
+    "TABLES",
+    "CallTable",
+    "CollectiveTable",
+    "Device",
+    "GroupTable",
+    "HostTimes",
+    "IterationTable",
+    "KernelKind",
+    "KernelTable",
+    "LookupTable",
+    "MemberTable",
+    "MemoryTable",
+    "Meta",
+    "OpTable",
+    "OperandTable",
+    "Phase",
+    "Precision",
+    "Quality",
+    "ServingKind",
+    "SyncKind",
+    "SyncTable",
+    "TensorTable",
+    "Trace",
+    "Workload",
 ]  # fmt: skip
 
 FORMAT_NAME = "wavecast.trace"
@@ -36,6 +58,15 @@ class KernelKind(IntEnum):
     MEMCPY = 1
     MEMSET = 2
     COLLECTIVE = 3
+
+
+class ServingKind(IntEnum):
+    """Say what a server did in an iteration."""
+
+    UNTOLD = 0
+    PREFILL = 1
+    DECODE = 2
+    MIXED = 3
 
 
 class SyncKind(IntEnum):
@@ -62,6 +93,16 @@ class IterationTable(Table):
     cpu_end_ns: Column = column("int64", "end of the host-side step, ns; -1 where not recorded", default=MISSING)
     loading_ns: Column = optional(
         "int64", "how long the script waited for its data loader in that step, ns; -1 where not recorded; since 1.3"
+    )
+    compiling_ns: Column = optional(
+        "int64", "how long code was compiled in that step, ns; -1 where not recorded; since 1.3"
+    )
+    kind: Column = column(
+        "int8",
+        "what a server did: 0 not told, 1 prefill, 2 decode, 3 both; since 1.3",
+        default=0,
+        minimum=0,
+        maximum=max(ServingKind),
     )
 
 

@@ -16,7 +16,7 @@ from ..files.importers import Progress
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
-from ..recording.rows import MARK_STEP, CallRows, KernelRows, MarkRows, make_rows
+from ..recording.rows import MARK_MODULE, MARK_STEP, CallRows, KernelRows, MarkRows, make_rows
 from ..recording.settle import finish
 from ..trace.column import MISSING
 from ..trace.tables import Device, KernelKind, Trace
@@ -60,7 +60,7 @@ def import_xla(data: bytes) -> Trace:
         raise TraceError(_explain_no_gpu(profile))
     builder = RecordingBuilder()
     builder.events_dropped = profile.dropped_count
-    instructions = Instructions(builder.names)
+    instructions = Instructions(builder.names, profile)
     for line, device in gpu_lines:
         _add_kernels(builder, instructions, line, device)
     host = [line for line in profile.lines if line.plane.startswith("/host:")]
@@ -69,6 +69,9 @@ def import_xla(data: bytes) -> Trace:
         _add_steps(builder, line, [event for event in line.events if "step_num" in event.told])
     if not builder.length(MarkRows):
         _add_device_steps(builder, profile)
+    for line in profile.lines:
+        if _GPU.fullmatch(line.plane) and line.name == "XLA Modules" and line.events:
+            _add_modules(builder, line)
     recording = finish(builder)
     trace = assemble(recording)
     trace = instructions.explain(trace, recording.kernel_row_of)
@@ -174,8 +177,10 @@ def _add_calls(builder: RecordingBuilder, line: XlaLine) -> None:
 def _add_steps(builder: RecordingBuilder, line: XlaLine, events: Sequence[XlaEvent]) -> None:
     if events:
         builder.add(
-            MarkRows(
-                name=np.full(len(events), MARK_STEP),
+            make_rows(
+                MarkRows,
+                len(events),
+                name=MARK_STEP,
                 thread=builder.threads.number([(line.plane, line.name)] * len(events)),
                 **_times(events),
             )
@@ -189,6 +194,20 @@ def _add_device_steps(builder: RecordingBuilder, profile: XlaProfile) -> None:
     line = next((line for line in profile.lines if _GPU.fullmatch(line.plane) and line.name == "Steps"), None)
     if line is not None:
         _add_steps(builder, line, line.events)
+
+
+def _add_modules(builder: RecordingBuilder, line: XlaLine) -> None:
+    names = [event.name.partition("(")[0] for event in line.events]
+    builder.add(
+        make_rows(
+            MarkRows,
+            len(names),
+            name=MARK_MODULE,
+            label=builder.labels.number(names),
+            thread=builder.threads.number([(line.plane, line.name)] * len(names)),
+            **_times(line.events),
+        )
+    )
 
 
 def _triple(text: str) -> tuple[int, int, int]:

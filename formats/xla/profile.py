@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from ...errors import TraceError
 from ..files.protobuf import as_text, declare, parse
+from .hlo import read_program
 
 _MESSAGES: Final = {
     "XSpace": "1 planes* XPlane",
@@ -24,14 +25,20 @@ _MESSAGES: Final = {
     "Metadata": "2 name bytes, 5 stats* XStat",
     "XLine": "2 name bytes, 3 timestamp_ns int64, 4 events* XEvent, 11 display_name bytes",
     "XEvent": "1 metadata_id int64, 2 offset_ps int64, 3 duration_ps int64, 4 stats* XStat",
-    "XStat": "1 metadata_id int64, 2 double double, 3 unsigned uint64, 4 signed int64, 5 text bytes, 7 ref uint64",
+    "XStat": "1 metadata_id int64, 2 double double, 3 unsigned uint64, 4 signed int64, 5 text bytes, 6 raw bytes, "
+    "7 ref uint64",
 }
+_PROGRAMS: Final = "/host:metadata"
+_PROGRAM: Final = "Hlo Proto"
+_MOST_PROGRAMS: Final = 10_000
+_NUMBERS: Final = 2**64
+"""Of programs, which events tell without a sign."""
 _PS_PER_NS: Final = 1000
 _LATEST_PS: Final = 2**61 * 1000
 """The year 2043: sums of a few such times in ns fit int64."""
 KEPT: Final = frozenset({
     "correlation_id", "hlo_op", "hlo_module", "tf_op", "long_name", "kernel_details", "memcpy_details",
-    "memset_details", "step_num", "cuda_graph_exec",
+    "memset_details", "step_num", "cuda_graph_exec", "program_id",
 })  # fmt: skip
 """What is read of an event beside its name and times; nothing else is decoded."""
 KEPT_OF_PLANES: Final = frozenset({"core_count", "memory_size", "compute_cap_major", "compute_cap_minor"})
@@ -55,6 +62,8 @@ def read_xplane(data: bytes) -> XlaProfile:
             entry.key: (as_text(entry.value.name), _stats(entry.value.stats, names, KEPT))
             for entry in plane.event_names
         }
+        if name == _PROGRAMS:
+            profile.programs |= _programs(plane, names)
         if plane.stats:
             profile.devices[name] = _stats(plane.stats, names, KEPT_OF_PLANES)
         for line in plane.lines:
@@ -64,6 +73,18 @@ def read_xplane(data: bytes) -> XlaProfile:
             shown = as_text(line.display_name) or as_text(line.name)
             profile.lines.append(XlaLine(plane=name, name=shown, events=events))
     return profile
+
+
+def _programs(plane: Any, names: dict[int, str]) -> dict[str, dict[str, str]]:
+    """Return the instructions of each program, by its number and by its module's name without that."""
+    found: dict[str, dict[str, str]] = {}
+    for entry in plane.event_names:
+        raw = next((stat.raw for stat in entry.value.stats if names.get(stat.metadata_id) == _PROGRAM), b"")
+        if raw and len(found) < _MOST_PROGRAMS:
+            program = read_program(raw)
+            found[str(entry.key % _NUMBERS)] = program
+            found.setdefault(as_text(entry.value.name).rpartition("(")[0], program)
+    return found
 
 
 def _read_event(
@@ -114,6 +135,18 @@ class XlaProfile:
     lines: list[XlaLine] = field(default_factory=list)
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     dropped_count: int = 0
+    programs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What each instruction of a program is, by the program's number or module, and its name."""
+
+    def text_of(self, told: Mapping[str, str]) -> str:
+        """Return the text of the instruction that an event is of; "" where the file does not hold it."""
+        if told.get("long_name") or not self.programs:
+            return told.get("long_name", "")
+        number, module = told.get("program_id", ""), told.get("hlo_module", "")
+        if number.lstrip("-").isdecimal() and len(number) < 21:
+            number = str(int(number) % _NUMBERS)
+        program = self.programs.get(number) or self.programs.get(module) or {}
+        return program.get(told.get("hlo_op", "").removeprefix("%"), "")
 
 
 class _Event(Struct, gc=False):

@@ -19,7 +19,7 @@ from wavecast.formats.trace.signature import TensorSpec
 from wavecast.formats.trace.tables import KernelKind, Phase
 from wavecast.formats.trace.validate import validate
 from wavecast.formats.xla import import_xla
-from wavecast.formats.xla.instructions import read_product
+from wavecast.formats.xla.work import read_product
 
 GEMM = (
     "%cublas-gemm.1 = (bf16[128,256]{1,0}, s8[4194304]{0}) custom-call(bf16[128,512]{1,0} %p.1, bf16[512,256]{1,0} "
@@ -277,3 +277,83 @@ def test_a_trace_of_xla_is_not_taken_for_one_of_torch_nor_the_reverse() -> None:
     )
     assert find_importer(torch).name == "a PyTorch profiler trace"  # type: ignore[union-attr]
     assert find_importer(trace_json()).name == "an XLA trace"  # type: ignore[union-attr]
+
+
+def hlo(name: str, opcode: str, result: bytes, operands: list[tuple[bytes, bytes]], *more: bytes) -> bytes:
+    """Write a program of one instruction and its parameters, each of a name and a shape."""
+    parameters = [
+        part(2, part(1, f"p{at}") + part(2, b"parameter") + part(3, shape) + part(35, at + 1))
+        for at, (_, shape) in enumerate(operands)
+    ]
+    own = part(1, name) + part(2, opcode) + part(3, result) + part(35, 99) + b"".join(more)
+    own += part(36, b"".join(varint(at + 1) for at in range(len(operands))))
+    return part(1, part(1, "jit_f") + part(3, part(1, "main") + b"".join(parameters) + part(2, own)))
+
+
+def shaped(kind: int, *sizes: int) -> bytes:
+    return part(2, kind) + part(3, b"".join(map(varint, sizes)))
+
+
+BF16, F32 = 16, 11
+DOT = part(30, part(1, b"\1") + part(2, b"\0"))
+WINDOW = part(15, 2 * part(1, part(1, 3) + part(2, 2) + part(3, 1) + part(4, 1)))
+NHWC = part(
+    16, part(3, 2) + part(4, 3) + part(6, b"\0\1") + part(8, 3) + part(10, 3) + part(11, b"\1\2") + part(12, b"\1\2")
+)
+IMAGE, KERNEL = shaped(F32, 8, 32, 32, 64), shaped(F32, 3, 3, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "result", "operands", "more", "op", "shapes"),
+    [
+        ("dot", shaped(BF16, 4096, 2048), [shaped(BF16, 4096, 1024), shaped(BF16, 1024, 2048)], [DOT], "aten::mm",
+         [(4096, 1024), (1024, 2048)]),
+        ("custom-call", shaped(F32, 8, 16, 16, 128), [IMAGE, KERNEL],
+         [WINDOW, NHWC, part(28, "__cudnn$convForward")], "aten::convolution", [(8, 64, 32, 32), (128, 64, 3, 3)]),
+        ("custom-call", KERNEL, [IMAGE, shaped(F32, 8, 16, 16, 128)],
+         [WINDOW, NHWC, part(28, "__cudnn$convBackwardFilter")], "aten::convolution_backward",
+         [(8, 128, 16, 16), (8, 64, 32, 32), (128, 64, 3, 3)]),
+        ("custom-call", shaped(BF16, 2, 8, 128, 64), [shaped(BF16, 2, 8, 128, 64)] * 3,
+         [part(28, "__cudnn$fmhaSoftmax")], "aten::_scaled_dot_product_cudnn_attention", [(2, 8, 128, 64)] * 3),
+        ("fusion", shaped(F32, 64, 32), [shaped(F32, 64, 32), shaped(F32, 64, 32)], [], "aten::add",
+         [(64, 32), (64, 32)]),
+    ],
+)  # fmt: skip
+def test_shapes_stand_in_the_programs_of_a_file(
+    opcode: str, result: bytes, operands: list[bytes], more: list[bytes], op: str, shapes: list[tuple[int, ...]]
+) -> None:
+    program = hlo("fusion.7", opcode, result, [(b"", shape) for shape in operands], *more)
+    stat = part(1, 1) + part(6, program)
+    entry = part(1, 5) + part(2, part(1, 5) + part(2, "jit_f(5)") + part(5, stat))
+    plane = part(1, part(2, "/host:metadata") + part(4, entry) + part(5, part(1, 1) + part(2, part(2, "Hlo Proto"))))
+    told = {"hlo_op": "fusion.7", "hlo_module": "jit_f", "program_id": 5, "correlation_id": 7}
+    data = xplane({"/device:GPU:0": {"Stream #13(Compute)": [("kernel", 10_000, 5_000_000, told)]}})
+    trace = import_xla(plane + data)
+    (row,) = range(len(trace.ops.name))
+    assert trace.strings[trace.ops.name[row]] == op
+    tensors = trace.signatures[trace.ops.signature[row]].arguments
+    assert [item.shape for item in tensors if isinstance(item, TensorSpec)] == shapes
+    assert import_xla(data).ops.signature.tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("scope", "module"),
+    [
+        ("jit(train)/jit(main)//home/ann/secret/train.py/dot_general", "<path>"),
+        ("jit(train)/secret/train.py:12/layer_1/dot_general", "<path>.layer_1"),
+        ("jit(train)/C:\\\\Users\\\\ann/dot_general", "<path>"),
+        ("jit(train)/Net/layer_1/dot_general", "Net.layer_1"),
+    ],
+)
+def test_paths_are_no_modules(scope: str, module: str) -> None:
+    told = {"hlo_op": "dot.1", "hlo_module": "jit_train", "tf_op": scope}
+    trace = import_xla(xplane({"/device:GPU:0": {"Stream #13(Compute)": [("kernel", 10_000, 5_000_000, told)]}}))
+    assert trace.strings[trace.ops.module[0]] == module
+
+
+def test_runs_of_a_module_are_iterations() -> None:
+    kernels: list[Row] = [(f"k{at % 3}", 10_000_000 * at, 5_000_000, {}) for at in range(12)]
+    modules: list[Row] = [("jit_step(4)", 30_000_000 * at, 26_000_000, {}) for at in range(4)]
+    trace = import_xla(xplane({"/device:GPU:0": {"Stream #13(Compute)": kernels, "XLA Modules": modules}}))
+    assert trace.meta.iterations_by == "runs of an XLA module"
+    assert np.diff(trace.iterations.start_ns).tolist() == [30_000] * 3

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 from wavecast.analyzer.measurements.readers import MODEL_TABLES, TABLES
+from wavecast.specs import catalog
 from wavecast.specs.gpu import Catalog
 from wavecast.specs.match import match_device
 
@@ -58,3 +59,18 @@ def test_every_gpu_of_the_tables_that_are_read_is_in_the_catalogue(catalog: Cata
     for path in tables:
         measured = set(parquet.read_table(path, columns=["gpu"]).column("gpu").unique().to_pylist())
         assert measured <= names, path.name
+
+
+@pytest.mark.parametrize(
+    ("name", "sm_count", "found"),
+    [
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 42, "A100 SXM4 80GB, 3g.40gb"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, "H100 SXM5 80GB, 1g.10gb"),
+        ("NVIDIA A100-SXM4-40GB MIG 2g.10gb", None, "A100 SXM4 40GB, 2g.10gb"),
+        ("NVIDIA A100-SXM4-80GB MIG 9g.99gb", None, None),
+        ("NVIDIA T9000 MIG 1g.10gb", None, None),
+    ],
+)
+def test_a_slice_is_known_by_the_name_that_drivers_give_it(name: str, sm_count: int | None, found: str | None) -> None:
+    gpu = match_device(catalog.load_catalog(), name, sm_count=sm_count, memory_bytes=None)
+    assert (gpu and gpu.name) == found

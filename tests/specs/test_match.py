@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wavecast.errors import UnknownGpuError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
-from wavecast.specs.match import NameIndex, find_fitting, find_gpu, is_generic_name, match_device
+from wavecast.specs.match import NameIndex, find_fitting, find_gpu, find_gpus, is_generic_name, match_device
 from wavecast.specs.names import can_mean, words_of
 
 GIB = 1024**3
@@ -200,3 +200,11 @@ def test_a_generic_name_that_an_entry_has_is_that_entrys(catalog: Catalog) -> No
     found = match_device(own, "gfx942", **size)
     assert found is not None
     assert found.name == "Ours"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("H10", "H100"), ("L4OS", "L40S"), ("H1OO", "H100"), ("MI30", "MI300X"), ("A10O", "A100")]
+)
+def test_lookalikes_and_zeros_left_out_are_suggested(typed: str, meant: str) -> None:
+    with pytest.raises(UnknownGpuError, match=rf"did you mean (?:Instinct )?{meant}"):
+        find_gpus(load_catalog(), typed)

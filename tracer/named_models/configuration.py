@@ -71,13 +71,17 @@ def read_configuration(path: str) -> tuple[Any, Any]:
 
 
 def check_depth(document: Any, path: str, where: str = "$") -> None:
-    """Raise InputError for more layers than a model has: each is built, so that millions would take all memory."""
+    """Raise InputError for more layers than a model has, or less than none: each is built, millions take all memory."""
     for key, value in document.items() if isinstance(document, dict) else ():
         if isinstance(value, dict):
             check_depth(value, path, f"{where}.{key}")
         for number in value if isinstance(value, list) else [value]:
-            if _LAYERS.search(str(key)) and isinstance(number, int | float) and number > _MOST_LAYERS:
+            if not _LAYERS.search(str(key)) or not isinstance(number, int | float):
+                continue
+            if number > _MOST_LAYERS:
                 raise InputError(f"{path}: {where}.{key}: found {number:g}, expected at most {_MOST_LAYERS:,}")
+            if number < 0 and str(key).startswith(("n_", "num_")):
+                raise InputError(f"{path}: {where}.{key}: found {number:g}, expected 0 or more")
 
 
 def keep_plain(document: dict[str, Any], kind: Any, known: Any) -> dict[str, Any]:

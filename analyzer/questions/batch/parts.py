@@ -7,6 +7,7 @@ so that rows of two catalogues, weights or questions never come together.
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,8 @@ from ....formats.files.open import explain_unwritable, write_atomic
 SUFFIX: Final = ".parts"
 SETTINGS_FILE: Final = "settings.json"
 PARTS_FORMAT: Final = "wavecast.batch.parts"
-PARTS_VERSION: Final = "1"
+PARTS_VERSION: Final = "2"
+_DIGEST_BYTES: Final = 32
 Value = str | int | float | bool | None
 
 
@@ -60,14 +62,18 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_part(part: TracePart) -> bytes:
-    """Return a part as bytes: the same part gives the same bytes."""
-    return msgspec.msgpack.encode(part)
+    """Return a part as bytes, which begin with their hash: the same part gives the same bytes."""
+    content = msgspec.msgpack.encode(part)
+    return hashlib.sha256(content).digest() + content
 
 
 def _decode_part(data: bytes) -> TracePart:
-    """Return the part. Raises InputError for bytes that are none."""
+    """Return the part. Raises InputError for bytes that are none, or not as they were written."""
+    digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        raise InputError("expected a part of a batch, found one that is damaged")
     try:
-        return msgspec.msgpack.decode(data, type=TracePart)
+        return msgspec.msgpack.decode(content, type=TracePart)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InputError(f"expected a part of a batch: {error}") from None
 
@@ -119,10 +125,14 @@ class PartFolder:
         write_atomic(self._file(trace_id), data)
 
     def read(self, trace_id: str) -> TracePart | None:
-        """Return a trace's part; None where there is none, or what is there is not it."""
+        """Return a trace's part; None where there is none, or what is there is not it, which is told the log."""
+        path = self._file(trace_id)
         try:
-            part = _decode_part(self._file(trace_id).read_bytes())
-        except (OSError, InputError):
+            part = _decode_part(path.read_bytes())
+        except OSError:
+            return None
+        except InputError as error:
+            logging.getLogger(__name__).warning("%s: %s; it is done again", path, error)
             return None
         return part if part.trace_id == trace_id else None
 

@@ -105,7 +105,7 @@ def _give(worker: _Worker, item: BatchInput) -> None:
 
 def _describe_end(code: int | None) -> str:
     if code is not None and code < 0:
-        hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+        hint = " (out of memory?)" if -code == getattr(signal, "SIGKILL", 0) else ""
         return f"signal {-code}{hint}"
     return f"exit status {code}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -117,6 +117,8 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
 
     iteration = check_iteration(asked.iteration)
     named = asked.named(asked.to)
+    if not isinstance(traces, str | Path | Iterable):
+        raise InputError(f"traces: expected paths or Traces, got {type(traces).__name__}")
     given = [traces] if isinstance(traces, str | Path) else list(traces)
     places = [str(item) for item in given if isinstance(item, str | Path)]
     read = [read_trace(item, joins=False) for item in given if not isinstance(item, str | Path)]

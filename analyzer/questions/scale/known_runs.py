@@ -123,6 +123,11 @@ def anchor_at_trace(recorded: RecordedIteration, origin: Gpu, gpus: Sequence[Gpu
         raise InputError(
             f"the trace holds no GPU times to anchor at: record on a GPU, or give {parameter('measured_step')}"
         )
+    if not len(window.op_rows):
+        raise InputError(
+            "the recording holds kernels and no ops, and a plan divides ops among GPUs: record with "
+            "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and record_shapes=True"
+        )
     shapes = untimed(recorded).trace
     carried_ns, here = _op_times(trace, window, origin, [*gpus, origin], library)
     everywhere = _op_factors(shapes, carried_ns[window.op_rows], [*gpus, origin], library)
@@ -130,7 +135,7 @@ def anchor_at_trace(recorded: RecordedIteration, origin: Gpu, gpus: Sequence[Gpu
     slowdown = find_slowdown(graph, trace, window)
     synthetic = build_graph(synthesize_timeline(shapes, load_host_costs()))
     pace = _host_ns(graph, window.index) * slowdown.host_ratio * slowdown.stretch_ratio
-    host_ratio = pace / max(_host_ns(synthetic, 0), 1.0)
+    host_ratio = pace / max(_host_ns(synthetic, 0), 1.0) or 1.0
     alone = PlanAnchor(op_factor=everywhere[:, -1:], host_ratio=host_ratio)
     place = PlanGpus(gpus=[origin], library=library, anchor=alone)
     fitted = anchor_at_step(window.duration_ns, [single_rank(shapes)], ParallelPlan(), place, micro_batches=1)

@@ -77,6 +77,8 @@ def score(
     from .weights import Withheld, choose_weights
 
     check_choice("leave_out", leave_out, LEFT_OUT)
+    if not isinstance(directory, str | Path):
+        raise InputError(f"directory: expected a path, got {type(directory).__name__}")
     excluded = as_names(exclude_gpu, "exclude_gpu")
     if leave_out and excluded:
         raise InputError(

@@ -80,9 +80,15 @@ def _iteration_facts(overview: Overview) -> Iterator[tuple[str, str]]:
     if overview.duration_ns is not None:
         parts.insert(0, format_time(overview.duration_ns))
         if overview.gpu_busy_ns is not None and overview.duration_ns:
-            share = format_share(overview.gpu_busy_ns / overview.duration_ns)
-            parts.insert(1, f"GPU busy {format_time(overview.gpu_busy_ns)} ({share})")
+            share = overview.gpu_busy_ns / overview.duration_ns
+            words = format_share(share) if share <= 1 else "more than those that were timed take: it did other work"
+            parts.insert(1, f"GPU busy {format_time(overview.gpu_busy_ns)} ({words})")
     yield "iteration", ", ".join(parts)
+    count = sum(line.profiled for line in overview.iterations)
+    if count > 1 and overview.meta.iterations_by is not None:
+        yield "iterations", f"{count:,} by {clean_text(overview.meta.iterations_by)}"
+    if overview.meta.left_out is not None:
+        yield "left out", f"other processes of the file: {clean_text(overview.meta.left_out)}"
     counts = (
         (
             overview.compiled_region_count,

@@ -113,8 +113,11 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
 
 
 def run_on(question: SweepQuestion, gpus: Sequence[Gpu]) -> Analysis:
-    """Predict a question's iteration on the unvaried GPU, first of all, and its variants."""
-    return run_analysis(
+    """Predict a question's iteration on the unvaried GPU, first of all, and its variants.
+
+    Raises InputError where nothing takes time there, of which more or less would be nothing.
+    """
+    result = run_analysis(
         question.trace,
         question.catalog,
         targets=gpus,
@@ -124,6 +127,9 @@ def run_on(question: SweepQuestion, gpus: Sequence[Gpu]) -> Analysis:
         iteration=question.iteration,
         cluster=place_variants(question.cluster, gpus),
     )
+    if not float(result.forecast.iteration_ns[0]) > 0:
+        raise InputError(f"nothing of the iteration takes time on {gpus[0].name}: there is nothing to vary")
+    return result
 
 
 def base_point(result: Analysis, unvaried: Imagined) -> SweepPoint:

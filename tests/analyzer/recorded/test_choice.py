@@ -79,7 +79,7 @@ def test_without_kernels_ops_are_the_work(recording: Any) -> None:
     [
         (3, "there is no iteration 3: the trace holds 3 iterations, numbers 0 to 2"),
         (1, r"iteration 1 put nothing on the GPU: give another \(0, 2\)"),
-        ("shortest", "iteration 'shortest': expected a number, median, longest or all"),
+        ("shortest", "iteration 'shortest': expected a number, median, longest, prefill, decode, mixed or all"),
     ],
 )
 def test_what_there_is_not(asked: int | str, words: str, recording: Any) -> None:

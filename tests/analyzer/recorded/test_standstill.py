@@ -139,7 +139,7 @@ def test_the_public_executions_wait_for_an_earlier_step(data_dir: Path) -> None:
     trace = load_trace(data_dir / "traces" / "odd" / "sglang_decode_execution.json.gz")
     after, found = leave_out_standstills(trace, 0)
     assert [(item.reason, item.call) for item in found] == [(Reason.EARLIER_WORK, "hipMemcpyWithStream")]
-    assert select_window(after, 0).duration_ns == pytest.approx(10.75e6, rel=1e-3)
+    assert select_window(after, 0).duration_ns == pytest.approx(10.81e6, rel=1e-3)  # from the server's own mark on
 
 
 def test_usual_recordings_have_none(data_dir: Path) -> None:

@@ -103,6 +103,8 @@ def test_faster_kernels_end_nothing_later_and_lengthen_no_iteration(result: Anal
     spans = [iteration_spans(result.trace, graph, end) for end in ends]
     total = [finish[-1] - start[0] for start, finish in spans]
     assert (total[1] <= total[0] + 1e-3).all()
+    if result.trace.meta.iterations_by == "optimizer steps":
+        return  # one that waits for its data begins the earlier, and is the longer, for the kernels before it
     lengths = [finish - start for start, finish in spans]
     assert (lengths[1] <= lengths[0] * INHERITED_RATIO).all()
 

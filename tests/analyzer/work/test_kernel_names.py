@@ -21,7 +21,7 @@ from wavecast.specs.gpu import Rate
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", Family.MATMUL, Rate.MATRIX_BF16),
         ("nvjet_tst_64x16_64x16_2x4_2cta_h_bz_bias_TNT", Family.MATMUL, None),
         ("Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x128", Family.MATMUL, None),
-        ("cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1", None, Rate.MATRIX_FP32),
+        ("cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1", Family.CONVOLUTION, Rate.MATRIX_FP32),
         (
             "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw",
             Family.CONVOLUTION,
@@ -73,6 +73,22 @@ from wavecast.specs.gpu import Rate
         ("void permute_pooled_embs_kernel<float>(float const*)", Family.INDEXING, None),
         ("void vllm::rotary_embedding_kernel<c10::BFloat16, true>", Family.ELEMENTWISE, Rate.MATRIX_BF16),
         ("my_kernel", None, None),
+        # XLA's, by how it writes their loops; Triton's templates; words, not parts of them
+        ("loop_convert_fusion_3", Family.ELEMENTWISE, None),
+        ("wrapped_convert", Family.ELEMENTWISE, None),
+        ("loop_convolution_fusion", Family.ELEMENTWISE, None),
+        ("fusion_12", Family.ELEMENTWISE, None),
+        ("input_multiply_reduce_fusion_1", Family.REDUCTION, None),
+        ("wrapped_reduce", Family.REDUCTION, None),
+        ("input_scatter_fusion", Family.INDEXING, None),
+        ("gemm_fusion_dot_7", Family.MATMUL, None),
+        ("triton_tem_fused_addmm_relu_2", Family.MATMUL, None),
+        ("triton_tem_fused_convolution_1", Family.CONVOLUTION, None),
+        ("triton_poi_fused_convolution_relu_3", Family.ELEMENTWISE, None),
+        ("convertTensor_kernel", Family.ELEMENTWISE, None),
+        ("ck::kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffle", Family.CONVOLUTION, None),
+        ("DeviceGroupedConvFwdMultipleABD", Family.CONVOLUTION, None),
+        ("turing_h1688cudnn_256x64_sliced1x2_ldg8_relu_exp_small_nhwc_tn_v1", Family.CONVOLUTION, Rate.MATRIX_FP16),
     ],
 )
 def test_names(name: str, family: Family | None, rate: Rate | None) -> None:

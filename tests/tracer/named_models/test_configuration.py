@@ -147,6 +147,7 @@ def test_libraries_are_offline_meanwhile(monkeypatch: pytest.MonkeyPatch) -> Non
             "$.num_hidden_layers: found 65536, expected at most 1,024",
         ),
         ('{"model_type": "swin", "depths": [2, 1e9]}', "$.depths: found 1e+09, expected at most 1,024"),
+        ('{"n_layer": -1}', "$.n_layer: found -1, expected 0 or more"),
         ('{"a": {"num_local_experts": 5000}}', "$.a.num_local_experts: found 5000, expected at most 1,024"),
     ],
 )

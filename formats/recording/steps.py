@@ -1,0 +1,377 @@
+"""What marks an iteration of a recording: one table of marks, the surest first, and the iterations that each makes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Mask, Rows, at_rows
+from ..trace.column import MISSING, Column, build_table
+from ..trace.iterations import (
+    NEVER_NS,
+    STEPS_OF_PROFILER,
+    behind_host_ns,
+    covered_within,
+    iteration_table,
+    whole_iteration,
+)
+from ..trace.tables import CallTable, IterationTable, KernelTable, OpTable, ServingKind
+from .builder import RecordingBuilder
+from .nesting import Nesting, enclosing_rows
+from .rows import (
+    MARK_COMPILATION,
+    MARK_DENOISING,
+    MARK_LOADING,
+    MARK_MODULE,
+    MARK_NUMBERED,
+    MARK_OPTIMIZER,
+    MARK_RANGE,
+    MARK_SERVING,
+    MARK_STEP,
+    MARK_ZERO_GRAD,
+    MarkRows,
+    make_rows,
+    take_rows,
+)
+
+_PAUSE_SHARE: Final = 0.5
+"""Of a step: the profiler's follow each other within microseconds; between those further apart some were left out."""
+_PAUSE_RATIO: Final = 2.0
+"""Of the usual time from one step to the next: other kinds have the script's or server's own time between them."""
+_LEAST_SHARE: Final = 0.8
+"""Of all launches: an annotation around fewer marks a part of an iteration."""
+_FEWEST_RANGES: Final = 3
+_LONGEST_TURN: Final = 8
+_FEWEST_PERIODS: Final = 3
+_MANY_PERIODS: Final = 20
+"""Of one or a few kernels in a row, which is pointed out and not taken apart."""
+_LEAST_PERIOD: Final = 4
+_LEAST_KINDS: Final = 3
+"""Kernels, and kinds of them, of a sequence that is taken for an iteration."""
+_LONGEST_SEARCH: Final = 1 << 20
+"""Kernels that are looked at for a repeated sequence."""
+_MOST_PERIODS: Final = 16
+_FAR_NS: Final = 2**62
+_NUMBERS: Final = re.compile(r"\d+")
+_SERVING: Final = re.compile(
+    r"execute_(?:\d+_)?context_(?P<context>\d+)\(.*?\)_generation_(?P<generation>\d+)\("  # vLLM
+    r"|execute_new_(?P<new>\d+)_cached_(?P<cached>\d+)"  # vLLM before
+    r"|\[Executor\] _forward_step \d+: (?P<requests>\d+) ctx reqs, (?P<generating>\d+) gen reqs"  # TensorRT-LLM
+    r"|step\[(?P<mode>[A-Z_]+)\b"  # SGLang
+    r"|(?P<word>prefill|decode)(?:[ _-](?:step|iter|iteration))?[ _#:=-]{0,3}\d*\Z"
+)
+_MODES: Final = {
+    "EXTEND": ServingKind.PREFILL, "PREFILL": ServingKind.PREFILL, "SPLIT_PREFILL": ServingKind.PREFILL,
+    "DECODE": ServingKind.DECODE, "TARGET_VERIFY": ServingKind.DECODE, "MIXED": ServingKind.MIXED,
+    "prefill": ServingKind.PREFILL, "decode": ServingKind.DECODE,
+}  # fmt: skip
+_NUMBERED: Final = re.compile(
+    r"(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+", re.IGNORECASE
+)
+"""`iter 12`, `step=3`, `iteration_5`, `train_step 7`."""
+_DENOISING: Final = re.compile(r"(?:denois\w*?|diffusion)[ _-]?(?:step|iter|iteration)[ _#:=-]{0,3}\d*", re.IGNORECASE)
+_PATTERNS: Final = (
+    (_DENOISING, MARK_DENOISING),
+    (_NUMBERED, MARK_NUMBERED),
+    (re.compile(r".*\(dynamo_timed\)", re.DOTALL), MARK_COMPILATION),
+)
+_PREFIXES: Final[Mapping[str, int]] = {
+    "ProfilerStep#": MARK_STEP,
+    "Optimizer.step#": MARK_OPTIMIZER,
+    "Optimizer.zero_grad#": MARK_ZERO_GRAD,
+    "enumerate(DataLoader)#": MARK_LOADING,
+}
+_LIBRARIES: Final = re.compile(r"nccl:|gloo:|mpi:|ucc:|c10d::|##|torch\.|Torch-Compiled|DistributedD")
+"""What torch and its libraries annotate by themselves, several times in an iteration."""
+
+
+def read_mark(name: str) -> tuple[int, int, str] | None:
+    """Return what an annotation marks, the kind of the iteration, and for others than known ones what it is called.
+
+    >>> read_mark("step[DECODE bs=8]")
+    (4, <ServingKind.DECODE: 2>, '')
+    """
+    for prefix, mark in _PREFIXES.items():
+        if name.startswith(prefix):
+            return mark, ServingKind.UNTOLD, ""
+    if match := _SERVING.match(name):
+        return MARK_SERVING, _serving_kind(match), ""
+    for pattern, mark in _PATTERNS:
+        if pattern.fullmatch(name):
+            return mark, ServingKind.UNTOLD, ""
+    if not name or _LIBRARIES.match(name):
+        return None
+    return MARK_RANGE, ServingKind.UNTOLD, _NUMBERS.sub("#", name[:200])
+
+
+def mark_rows(builder: RecordingBuilder, names: Sequence[str], spans: Mapping[str, Column]) -> MarkRows:
+    """Return the rows of annotations that mark something, by their names and their thread, start and duration."""
+    found = [read_mark(name) or (MARK_RANGE, ServingKind.UNTOLD, name) for name in names]
+    columns = {"name": [mark for mark, _, _ in found], "kind": [int(kind) for _, kind, _ in found]}
+    return make_rows(
+        MarkRows, len(found), **columns, label=builder.labels.number([text for *_, text in found]), **spans
+    )
+
+
+def _serving_kind(match: re.Match[str]) -> ServingKind:
+    word = match["mode"] or match["word"]
+    if word:
+        return _MODES.get(word, ServingKind.UNTOLD)
+    counts = (("context", "generation"), ("new", "cached"), ("requests", "generating"))
+    first, later = next((match[a], match[b]) for a, b in counts if match[a])
+    if int(first) and int(later):
+        return ServingKind.MIXED
+    return ServingKind.PREFILL if int(first) else ServingKind.DECODE if int(later) else ServingKind.UNTOLD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Hold the host's part of each iteration, in order, and what marks them; `kind` is one of ServingKind."""
+
+    by: str
+    start_ns: Column
+    end_ns: Column
+    kind: Column
+
+    @property
+    def follows(self) -> Mask:
+        """Say which iterations follow the one before without a pause: of the others the GPU's part begins anew."""
+        gap, apart = self.start_ns[1:] - self.end_ns[:-1], np.diff(self.start_ns)
+        length = np.median(self.end_ns - self.start_ns) if len(self.start_ns) else 0.0
+        if self.by == STEPS_OF_PROFILER:
+            return np.append(False, gap <= _PAUSE_SHARE * length)[: len(self.start_ns)]
+        usual = _PAUSE_RATIO * np.median(apart) if len(apart) else 0.0
+        return np.append(False, (apart <= usual) | (gap <= length))[: len(self.start_ns)]
+
+
+def marked_steps(marks: MarkRows, launch_ns: Column, first_ns: int) -> Steps | None:
+    """Return the iterations that annotations mark, by the first row of `_MARKS` that finds any.
+
+    `launch_ns`: when the host launched each kernel, or began each op where there are no kernels. `first_ns`: when the
+    first op, call or kernel began.
+    """
+    launch = np.sort(launch_ns[launch_ns != NEVER_NS])
+    return next((found for find in _MARKS if (found := find(marks, launch, first_ns)) is not None), None)
+
+
+def _spans(by: str, mark: int) -> _Finder:
+    def find(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:  # noqa: ARG001 (as all of `_MARKS`)
+        rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == mark)))
+        return _steps(by, rows) if len(rows.name) else None
+
+    return find
+
+
+def _steps(by: str, rows: MarkRows) -> Steps:
+    until_next = np.append(rows.start_ns[1:], rows.end_ns[-1:])
+    return Steps(
+        by=by, start_ns=rows.start_ns, end_ns=np.minimum(rows.end_ns, until_next), kind=np.maximum(rows.kind, 0)
+    )
+
+
+def _outermost(rows: MarkRows) -> MarkRows:
+    """Return the spans of the thread that has the most; one that lies within the one before it is left out."""
+    if len(rows.thread):
+        rows = take_rows(rows, np.flatnonzero(rows.thread == np.bincount(rows.thread).argmax()))
+    latest = np.maximum.accumulate(rows.end_ns)
+    return take_rows(rows, np.flatnonzero(np.append(True, rows.end_ns[1:] > latest[:-1])[: len(latest)]))
+
+
+def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:
+    """Return iterations that end with an optimizer's step; what is launched after the last one belongs to none.
+
+    Optimizers that step one after another with nothing launched between end one iteration together. Where steps take
+    turns with different work (a generator's and a discriminator's), a whole turn is one.
+    """
+    rows = _outermost(take_rows(marks, np.flatnonzero(marks.name == MARK_OPTIMIZER)))
+    if len(rows.name) < 2 or not len(launch):
+        return None
+    between = np.searchsorted(launch, rows.start_ns[1:]) - np.searchsorted(launch, rows.end_ns[:-1], side="right")
+    rows = take_rows(rows, np.flatnonzero(np.append(between > 0, True)))
+    end = rows.end_ns
+    count = np.diff(np.searchsorted(launch, end, side="right"))
+    turn = next((size for size in range(2, len(count) // 2 + 1) if np.array_equal(count[size:], count[:-size])), 1)
+    if turn > _LONGEST_TURN or len(np.unique(count)) == 1:
+        turn = 1
+    last = end[(len(end) - 1) % turn :: turn]
+    start = np.append(first_ns, last[:-1])
+    if len(last) < 2:
+        return None
+    return Steps(by="optimizer steps", start_ns=start, end_ns=last, kind=np.zeros(len(last), dtype=np.int64))
+
+
+def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:  # noqa: ARG001
+    """Return the iterations that a script's own annotation marks: the rarest that repeats around most launches."""
+    ranges = take_rows(marks, np.flatnonzero(marks.name == MARK_RANGE))
+    found = []
+    for label in np.unique(ranges.label).tolist() if len(launch) else ():
+        rows = _outermost(take_rows(ranges, np.flatnonzero(ranges.label == label)))
+        steps = _steps("an annotation that repeats", rows)
+        held = np.searchsorted(launch, steps.end_ns, side="right") - np.searchsorted(launch, steps.start_ns)
+        if len(held) >= _FEWEST_RANGES and held.all() and held.sum() >= _LEAST_SHARE * len(launch):
+            found.append(steps)
+    return min(found, key=lambda steps: len(steps.start_ns), default=None)
+
+
+_Finder = Callable[[MarkRows, Column, int], Steps | None]
+_MARKS: Final[tuple[_Finder, ...]] = (
+    _spans(STEPS_OF_PROFILER, MARK_STEP),
+    _spans("steps of the server", MARK_SERVING),
+    _spans("denoising steps", MARK_DENOISING),
+    _spans("annotations that number steps", MARK_NUMBERED),
+    _optimizer_steps,
+    _repeated_ranges,
+)
+"""The surest first. What no annotation marks, the GPU's own spans or kernels that repeat may: `find_iterations`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundIterations:
+    """Hold the iterations of a recording, what marks them, and where nothing does how often one seems to repeat."""
+
+    table: IterationTable
+    by: str | None = None
+    repeated: int | None = None
+
+
+def find_iterations(
+    marks: MarkRows, ops: OpTable, nesting: Nesting, calls: CallTable, kernels: KernelTable
+) -> FoundIterations:
+    """Return the iterations of a recording by what marks them, else all of it as one."""
+    launch = at_rows(calls.start_ns, kernels.call, NEVER_NS)
+    begins = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
+    if not len(begins):
+        return FoundIterations(table=whole_iteration([], []))
+    is_gpu = len(kernels.name) > 0
+    launched = at_rows(calls.start_ns + calls.duration_ns, kernels.call, NEVER_NS)
+    gpu = {"launch_ns": launch, "kernel_end_ns": kernels.start_ns + kernels.duration_ns}
+    within = enclosing_rows(nesting, marks.thread, marks.start_ns, marks.end_ns) != MISSING
+    own = take_rows(marks, np.flatnonzero(~(within & (marks.name == MARK_OPTIMIZER))))  # not those of a backward pass
+    steps = marked_steps(own, launch if is_gpu else ops.start_ns, int(begins.min()))
+    if steps is not None:
+        begin = behind_host_ns(steps.start_ns, steps.end_ns, launch, launched, kernels.start_ns)
+        table = iteration_table(steps.start_ns, steps.end_ns, **gpu, begin_ns=begin, follows=steps.follows)
+        return FoundIterations(table=replace(table, kind=steps.kind.astype(table.kind.dtype)), by=steps.by)
+    modules = take_rows(marks, np.flatnonzero(marks.name == MARK_MODULE))
+    groups = _by_module(modules, kernels) if len(modules.name) else None
+    by = "runs of an XLA module"
+    period = None
+    if groups is None and is_gpu:
+        by, period = "kernels that repeat", _find_period(_tokens(calls, kernels))
+        groups = None if period is None or not period.is_exact else period.groups
+    if groups is not None:
+        return FoundIterations(table=_grouped(groups, ops, calls, kernels), by=by)
+    ends = np.concatenate((ops.start_ns + ops.duration_ns, gpu["kernel_end_ns"]))
+    table = whole_iteration(begins, ends)
+    begin = behind_host_ns(table.cpu_start_ns, table.cpu_end_ns, launch, launched, kernels.start_ns)
+    return FoundIterations(table=replace(table, start_ns=begin), repeated=None if period is None else period.count)
+
+
+def add_spans(table: IterationTable, marks: MarkRows) -> IterationTable:
+    """Return the iterations with how long each loaded data and compiled code, where the recording marks that."""
+    spans = {"loading_ns": MARK_LOADING, "compiling_ns": MARK_COMPILATION}
+    for name, mark in spans.items():
+        rows = take_rows(marks, np.flatnonzero(marks.name == mark))
+        if len(rows.name):
+            spent = covered_within(rows.start_ns, rows.end_ns, table.cpu_start_ns, table.cpu_end_ns)
+            table = replace(table, **{name: spent})
+    return table
+
+
+def _by_module(modules: MarkRows, kernels: KernelTable) -> Rows | None:
+    """Return which run of the module that takes most time each kernel is in, -1 for none; None: it ran once."""
+    spent = np.bincount(modules.label, weights=modules.duration_ns)
+    runs = _outermost(take_rows(modules, np.flatnonzero(modules.label == spent.argmax())))
+    if len(runs.name) < 2:
+        return None
+    at = np.searchsorted(runs.start_ns, kernels.start_ns, side="right") - 1
+    inside = (at >= 0) & (kernels.start_ns < at_rows(runs.end_ns, at, 0))
+    return np.where(inside, at, MISSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Period:
+    """Hold how often a sequence of kernels comes in a row, and whether that is all that ran."""
+
+    count: int
+    is_exact: bool
+    groups: Rows
+    """Which time each kernel belongs to, -1 for none; [kernels]."""
+
+
+def _tokens(calls: CallTable, kernels: KernelTable) -> tuple[Rows, Rows]:
+    """Return the kernels in order of launch, of start where some have none, and a number for each kind of them."""
+    known = kernels.call != MISSING
+    launch = np.where(known.all(), at_rows(calls.start_ns, kernels.call, 0), kernels.start_ns)
+    order = np.lexsort((kernels.start_ns, launch))
+    kinds = np.column_stack((kernels.name, kernels.grid))[order]
+    return order, np.unique(kinds, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _find_period(tokens: tuple[Rows, Rows]) -> _Period | None:
+    """Return the sequence that repeats, if one does over most of the kernels.
+
+    Layers repeat inside an iteration, between kernels that come once: only what repeats from the first kernel to the
+    last, or after a whole warm-up of other kernels, are iterations for sure.
+    """
+    order, kind = tokens[0], tokens[1][:_LONGEST_SEARCH]
+    total = len(kind)
+    counts = np.bincount(kind, minlength=1)
+    several = np.flatnonzero(counts >= 2)
+    if total != len(order) or not len(several):
+        return None
+    places = np.flatnonzero(kind == several[counts[several].argmin()])
+    gaps = np.concatenate([places[size:] - places[:-size] for size in range(1, min(5, len(places)))])
+    sizes, often = np.unique(gaps, return_counts=True)
+    best = (0, 0, 0)
+    for size in sizes[np.argsort(-often, kind="stable")][:_MOST_PERIODS].tolist():
+        edges = np.flatnonzero(np.concatenate(([True], kind[size:] != kind[:-size], [True])))
+        longest = int(np.diff(edges).argmax())
+        best = max(best, (int(np.diff(edges)[longest]) - 1 + size, -size, int(edges[longest])))
+    covered, size, begin = best[0], -best[1], best[2]
+    count = covered // size if size else 0
+    if count < _FEWEST_PERIODS or covered < _LEAST_SHARE * total:
+        return None
+    is_long = size >= _LEAST_PERIOD and len(np.unique(kind[begin : begin + size])) >= _LEAST_KINDS
+    if not is_long and count < _MANY_PERIODS:
+        return None
+    groups = np.full(total, MISSING, dtype=np.int64)
+    groups[order[begin : begin + count * size]] = np.arange(count * size) // size
+    is_exact = is_long and begin + covered == total and (begin == 0 or begin >= size)
+    return _Period(count=count, is_exact=is_exact, groups=groups)
+
+
+def _grouped(groups: Rows, ops: OpTable, calls: CallTable, kernels: KernelTable) -> IterationTable:
+    """Return the iterations that kernels make up; `groups` says which one each is in, -1: none.
+
+    One lasts until the next one's first kernel, or to its own last one where that is much later. The host's part begins
+    with the outermost op around the first launch, where all launches are known.
+    """
+    rows = np.flatnonzero(groups != MISSING)
+    numbers, at = np.unique(groups[rows], return_inverse=True)
+    start, end = np.full(len(numbers), _FAR_NS), np.full(len(numbers), -_FAR_NS)
+    np.minimum.at(start, at, kernels.start_ns[rows])
+    np.maximum.at(end, at, (kernels.start_ns + kernels.duration_ns)[rows])
+    until = np.append(start[1:] - 1, end[-1])
+    usual = _PAUSE_RATIO * np.median(until - start)
+    until = np.where((until - start <= usual) | (end > until), until, end)
+    order = np.argsort(start, kind="stable")
+    columns = {"start_ns": start[order], "end_ns": np.maximum(until, start)[order]}
+    if not (kernels.call[rows] == MISSING).any():
+        root = ops.parent.astype(np.int64)
+        root = np.where(root == MISSING, np.arange(len(root)), root)
+        while len(root) and np.any(root[root] != root):
+            root = root[root]
+        launch = calls.start_ns[kernels.call[rows]]
+        outer = at_rows(root, kernels.op[rows])
+        begun = np.minimum(launch, np.where(outer == MISSING, launch, at_rows(ops.start_ns, outer, 0)))
+        host, last = np.full(len(numbers), _FAR_NS), np.full(len(numbers), -_FAR_NS)
+        np.minimum.at(host, at, begun)
+        np.maximum.at(last, at, launch)
+        host = np.maximum(host[order], np.append(-_FAR_NS, last[order][:-1] + 1))
+        columns |= {"cpu_start_ns": host, "cpu_end_ns": np.maximum(np.append(host[1:] - 1, last[order][-1]), host)}
+    return build_table(IterationTable, len(numbers), **columns)

@@ -1,0 +1,192 @@
+"""Inputs that once came out wrong, each with its right value; small ones like them are made here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wavecast.analyzer.questions.batch.parts import PartFolder, TracePart, encode_part
+
+PROGRAM = (sys.executable, "-m", "wavecast")
+GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
+
+
+def event(cat: str, name: str, ts: float, dur: float, pid: Any = 100, tid: int = 100, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def product(at: int, begin: float, *, dur: float = 100, **more: Any) -> list[dict[str, Any]]:
+    inputs: dict[str, Any] = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+    return [
+        event("cpu_op", "aten::mm", 1e9 + 10 + 30 * at, 20, **inputs),
+        event("cuda_runtime", "cudaLaunchKernel", 1e9 + 15 + 30 * at, 5, correlation=at + 1),
+        event("kernel", GEMM, begin, dur, 0, 7, **{"device": 0, "stream": 7, "correlation": at + 1, **more}),
+    ]
+
+
+def products(count: int = 10, first: float = 1e9 + 60) -> list[dict[str, Any]]:
+    return [item for at in range(count) for item in product(at, first + 100 * at)]
+
+
+@pytest.fixture
+def analyzed(run: Any, tmp_path: Path) -> Any:
+    """Predict a file of events on the GPU that is said to have recorded it, and return the document."""
+
+    def analyze(events: list[dict[str, Any]] | bytes, *options: str, name: str = "t.json", **top: Any) -> Any:
+        path = tmp_path / name
+        is_text = isinstance(events, bytes)
+        path.write_bytes(events if is_text else json.dumps({"traceEvents": events, **top}).encode())  # type: ignore[arg-type]
+        result = run("analyze", str(path), "--from", "H100-SXM", "--to", "H100-SXM,H200", "--format", "json", *options)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return analyze
+
+
+def iteration_us(document: Any) -> float:
+    return float(document["source"]["iteration_ns"]) / 1e3
+
+
+def test_a_kernel_without_a_time_is_left_out_and_counted(analyzed: Any) -> None:
+    lost = [event("cuda_runtime", "cudaLaunchKernel", 1e9 + 390, 5, correlation=99),
+            event("kernel", "some_kernel", 0.0, 0, 0, 7, device=0, stream=7, correlation=99)]  # fmt: skip
+    document = analyzed([*products(), *lost])
+    assert iteration_us(document) == pytest.approx(1050)
+    assert any("without usable times" in text for text in document["warnings"])
+
+
+def test_a_kernel_long_before_its_launch_is_left_out(analyzed: Any) -> None:
+    document = analyzed([*products(9), *product(9, 1e9 - 5e6)])
+    assert iteration_us(document) == pytest.approx(950)
+
+
+def test_a_duration_over_later_kernels_of_a_stream_ends_where_they_begin(analyzed: Any) -> None:
+    events = [item for at in range(20) for item in product(at, 1e9 + 60 + 100 * at, dur=1.6e6 if at == 5 else 100)]
+    document = analyzed(events)
+    assert iteration_us(document) == pytest.approx(2050)
+    assert any("1 activity recorded as running on over later ones" in text for text in document["warnings"])
+
+
+def test_a_gpu_behind_its_host_counts_from_its_first_kernel(analyzed: Any) -> None:
+    document = analyzed(products(first=1e9 + 150_000))
+    rows = [row["iteration_ns"] / 1e3 for row in document["predictions"]]
+    assert [iteration_us(document), *rows] == pytest.approx([1000] * 3, rel=0.02)
+    assert any("behind its host" in text for text in document["warnings"])
+
+
+def test_activities_of_other_devices_count_nowhere(analyzed: Any) -> None:
+    events = [event("user_annotation", "ProfilerStep#1", 1e9, 1000), *product(0, 1e9 + 50),
+              *product(1, 1e9 + 300, dur=500, device=1), *product(2, 1e9 + 160)]  # fmt: skip
+    source = analyzed(events)["source"]
+    assert source["gpu_busy_ns"] == pytest.approx(500e3)
+
+
+def test_a_window_holds_its_own_errors_alone(analyzed: Any) -> None:
+    kernels = [
+        event("kernel", "at::native::vectorized_elementwise_kernel<4>", 1e9 + 1000 * at, 400, 0, 7, device=0, stream=7)
+        for at in range(200)
+    ]
+    for row in analyzed(kernels, "--window", "190ms..200ms")["predictions"]:
+        assert row["iteration_ns"] == pytest.approx(10e6, rel=0.01)
+        assert row["iteration_low_ns"] is None or 9.9e6 <= row["iteration_low_ns"] <= row["iteration_high_ns"] <= 10.1e6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rb'{"ph": "X", "cat": "x", "name": "torch\utils\__init__.py(219): init", "ts": 1, "dur": 1},',
+        b'{"ph": "X", "cat": "x", "name": "{"device": "cpu", "dtype": "f32"}: run", "ts": 1, "dur": 1},',
+        b'{"ph": "X", "cat": "x", "name": "x", "args": {"note": "say "hi" to", "more": "x"}, "ts": 1, "dur": 1},',
+        b'{"ph": "X", "cat": "x", "name": "x", "args": {"est. achieved occupancy %": -nan(ind)}, "ts": 1, "dur": 1},',
+    ],
+)
+def test_texts_that_were_not_escaped_are_mended_or_left_out(text: bytes, analyzed: Any) -> None:
+    rest = json.dumps(products())[1:].encode()
+    assert iteration_us(analyzed(b'{"traceEvents": [' + text + rest + b"}")) == pytest.approx(1050)
+    assert iteration_us(analyzed(b"[" + text + rest[:-1] + b",\n")) == pytest.approx(1050)
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([{"name": "aten::mm", "ph": "X", "ts": 1, "dur": 2, "tid": 1, "pid": "CPU functions", "args": {}}],
+         "torch.autograd.profiler's legacy form"),
+        ([event("cpu_op", "aten::mm", 1, 2),
+          {**event("x", "MatMulV2", 3, 4), "cat": None, "args": {"Task Type": "AI_CORE"}}],
+         "Ascend's profiler"),
+        ([{**event("x", "k", 3, 4), "cat": None, "args": {"BeginNs": "1", "EndNs": "2"}}], "rocprof (v1)"),
+    ],
+)  # fmt: skip
+def test_forms_that_are_not_read_are_named(events: Any, words: str, run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(events))
+    result = run("analyze", str(path), "--from", "H100-SXM")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_plan_of_a_recording_without_ops_is_refused(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(
+        json.dumps([event("kernel", f"gemm_{at}", 1e9 + 10 * at, 9, 0, 7, device=0, stream=7) for at in range(3)])
+    )
+    result = run(
+        "scale",
+        str(path),
+        "--from",
+        "H100-SXM",
+        "--to",
+        "H100-SXM",
+        "--gpus",
+        "8",
+        "--plan",
+        "fsdp=8",
+        "--from-batch",
+        "4",
+    )
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "holds kernels and no ops" in result.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
+def test_closed_streams_give_no_traceback(closed: str, root_dir: Path) -> None:
+    sample = "-" if closed == "<&-" else "samples/vit_small-inference-bf16-b4-h100.json.gz"
+    command = f"{' '.join(PROGRAM)} analyze {sample} --to l40s {closed}"
+    found = subprocess.run(command, shell=True, cwd=root_dir, capture_output=True, text=True, check=False)  # noqa: S602
+    assert "Traceback" not in found.stderr
+    assert ("L40S" in found.stdout) == (closed == "2>&-")
+
+
+def test_a_part_of_a_batch_that_was_damaged_is_done_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = PartFolder(tmp_path / "r.csv.parts", {})
+    folder.open(restart=False)
+    folder.write("id", encode_part(TracePart(trace_id="id", facts={"gpus": 1}, answers=[], refusals=[])))
+    assert folder.read("id") is not None
+    (path,) = (tmp_path / "r.csv.parts").glob("*.part")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert folder.read("id") is None
+    assert "damaged; it is done again" in caplog.text
+
+
+CASES = {
+    "01-two-ranks-in-one-file.json": 1150, "02-kernel-at-ts-0.json": 1050, "04-steps-with-pauses.json": 1060,
+    "05-five-optimizer-steps.json": 1200, "07-gpu-behind-its-host.json": 1000,
+    "08-duration-runs-over-the-next-kernels.json": 2200, "09-unescaped-backslashes.json": 1150,
+    "10-unescaped-quotes.json": 1150, "12-open-array.json": 1150,
+}  # fmt: skip
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "length_us"), CASES.items())
+def test_the_files_at_hand(name: str, length_us: float, data_dir: Path, analyzed: Any) -> None:
+    path = data_dir.parent / "cases" / name
+    if not path.is_file():
+        pytest.skip("the cases are not here")
+    assert iteration_us(analyzed(path.read_bytes())) == pytest.approx(length_us, rel=1e-3)

@@ -1,0 +1,211 @@
+"""What marks an iteration: by each kind of mark, and what belongs to none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from wavecast.analyzer.recorded.overview import describe_trace
+from wavecast.analyzer.recorded.window import working_iterations
+from wavecast.errors import TraceError
+from wavecast.formats.kineto import import_kineto
+from wavecast.formats.recording.steps import read_mark
+from wavecast.formats.trace.tables import ServingKind, Trace
+
+Event = dict[str, Any]
+GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
+
+
+class Recorder:
+    """Writes events as a profiler does: each op launches a kernel, which the GPU runs after all before it."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.gpu = 0.0
+        self.count = 0
+
+    def op(self, ts: float, dur: float = 100, *, kernel: str = GEMM, late: float = 45, pid: Any = 100) -> None:
+        self.count += 1
+        begin = max(ts + late, self.gpu)
+        self.gpu = begin + dur
+        for cat, name, start, length, owner, args in (
+            ("cpu_op", "aten::mm", ts, 20, pid, {"Input Dims": [[4096, 4096], [4096, 4096]],
+             "Input type": ["c10::BFloat16", "c10::BFloat16"]}),
+            ("cuda_runtime", "cudaLaunchKernel", ts + 5, 5, pid, {"correlation": self.count}),
+            ("kernel", kernel, begin, dur, 0, {"correlation": self.count, "device": 0, "stream": 7}),
+        ):  # fmt: skip
+            event = {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": length, "pid": owner, "tid": 100}
+            self.events.append({**event, "args": args})
+
+    def span(self, name: str, ts: float, dur: float) -> None:
+        event = {"ph": "X", "cat": "user_annotation", "name": name, "ts": ts, "dur": dur, "pid": 100, "tid": 100}
+        self.events.append({**event, "args": {}})
+
+    def trace(self) -> Trace:
+        return import_kineto(json.dumps({"schemaVersion": 1, "traceEvents": self.events}).encode())
+
+
+def lengths_us(trace: Trace) -> list[float]:
+    return [float(length) / 1e3 for length in trace.iterations.end_ns - trace.iterations.start_ns]
+
+
+def test_pauses_between_steps_belong_to_none() -> None:
+    recorder = Recorder()
+    for number, begin in ((6, 0), (13, 7e6), (20, 14e6)):
+        recorder.span(f"ProfilerStep#{number}", begin, 1090)
+        for at in range(10):
+            recorder.op(begin + 10 + 30 * at)
+    trace = recorder.trace()
+    assert trace.meta.iterations_by == "the profiler's steps"
+    assert lengths_us(trace) == [1055, 1055, 1055]
+
+
+def test_optimizer_steps_end_iterations() -> None:
+    recorder = Recorder()
+    for step in range(5):
+        begin = 1200.0 * step
+        recorder.span("Optimizer.zero_grad#SGD.zero_grad", begin, 8)
+        for at in range(9):
+            recorder.op(begin + 10 + 30 * at)
+        recorder.span("Optimizer.step#SGD.step", begin + 400, 60)
+        recorder.op(begin + 410, 50, kernel="multi_tensor_apply_kernel")
+    trace = recorder.trace()
+    assert trace.meta.iterations_by == "optimizer steps"
+    assert lengths_us(trace) == [995, 1200, 1200, 1200, 1200]
+
+
+def test_a_turn_of_two_optimizers_is_one_iteration() -> None:
+    """A discriminator's steps and a generator's, and two optimizers that step one right after the other."""
+    recorder = Recorder()
+    for step in range(4):
+        for at in range(3):
+            recorder.op(2000.0 * step + 100 * at, 50)
+        recorder.span("Optimizer.step#Adam.step", 2000 * step + 400, 60)
+        for at in range(5):
+            recorder.op(2000.0 * step + 1000 + 100 * at, 50)
+        recorder.span("Optimizer.step#Adam.step", 2000 * step + 1600, 60)
+        recorder.span("Optimizer.step#SGD.step", 2000 * step + 1700, 60)
+    trace = recorder.trace()
+    assert lengths_us(trace)[1:] == [2000, 2000, 2000]
+    assert len(trace.iterations.start_ns) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "kind"),
+    [
+        ("execute_context_2(1024)_generation_0(0)", "steps of the server", ServingKind.PREFILL),
+        ("execute_context_0(0)_generation_8(8)", "steps of the server", ServingKind.DECODE),
+        ("execute_128_context_1(sq8sk8)_generation_3(sq3sk9)", "steps of the server", ServingKind.MIXED),
+        ("execute_new_0_cached_4", "steps of the server", ServingKind.DECODE),
+        ("step[DECODE bs=8]", "steps of the server", ServingKind.DECODE),
+        ("step[EXTEND bs=1 toks=512]", "steps of the server", ServingKind.PREFILL),
+        ("[Executor] _forward_step 12: 0 ctx reqs, 3 gen reqs", "steps of the server", ServingKind.DECODE),
+        ("denoising_step_7", "denoising steps", ServingKind.UNTOLD),
+        ("train_step 7", "annotations that number steps", ServingKind.UNTOLD),
+        ("my step of epoch 1", "an annotation that repeats", ServingKind.UNTOLD),
+    ],
+)  # fmt: skip
+def test_annotations_mark_iterations(name: str, by: str, kind: ServingKind) -> None:
+    recorder = Recorder()
+    for step in range(4):
+        recorder.span(name, 1000 * step, 400)
+        for at in range(3):
+            recorder.op(1000.0 * step + 20 + 100 * at)
+    trace = recorder.trace()
+    assert trace.meta.iterations_by == by
+    assert lengths_us(trace)[1:] == [1000, 1000, 1000]
+    assert set(trace.iterations.kind.tolist()) == {kind}
+
+
+def test_what_libraries_annotate_marks_no_iteration() -> None:
+    assert read_mark("nccl:all_reduce") is None
+    recorder = Recorder()
+    for step in range(4):
+        recorder.span("DistributedDataParallel.forward", 1000 * step, 400)
+        recorder.op(1000.0 * step + 20)
+    assert len(recorder.trace().iterations.start_ns) == 1
+
+
+def test_an_annotation_of_a_part_marks_no_iteration() -> None:
+    recorder = Recorder()
+    for step in range(4):
+        recorder.span("forward", 1000 * step, 100)
+        for at in range(5):
+            recorder.op(1000.0 * step + 20 + 100 * at)
+    assert recorder.trace().meta.iterations_by is None
+
+
+@pytest.mark.parametrize("count", [3, 7])
+def test_kernels_that_repeat_from_first_to_last_are_iterations(count: int) -> None:
+    recorder = Recorder()
+    for step in range(count):
+        for at in range(6):
+            recorder.op(1000.0 * step + 100 * at, kernel=f"kernel_{max(at, 2)}")
+    trace = recorder.trace()
+    assert trace.meta.iterations_by == "kernels that repeat"
+    assert len(trace.iterations.start_ns) == count
+    assert lengths_us(trace)[:-1] == pytest.approx([1000] * (count - 1), abs=0.01)
+    assert describe_trace(trace).kernel_count == 6
+
+
+def test_layers_are_no_iterations_and_are_pointed_out() -> None:
+    recorder = Recorder()
+    names = ["embedding", *[f"layer_{at}" for _ in range(12) for at in range(6)], "norm", "head"]
+    for at, name in enumerate(names):
+        recorder.op(100.0 * at, 60, kernel=name)
+    trace = recorder.trace()
+    assert (len(trace.iterations.start_ns), trace.meta.repetitions) == (1, 12)
+
+
+def test_a_gpu_behind_its_host_begins_with_the_first_kernel() -> None:
+    recorder = Recorder()
+    for at in range(10):
+        recorder.op(10 + 30.0 * at, late=149_990 if at == 0 else 45)
+    assert lengths_us(recorder.trace()) == [1000]
+
+
+def merged(*pids: Any, shift: int = 0) -> bytes:
+    """Return a file of two ranks: one of products, the other of sums, which take less time."""
+    events: list[Event] = []
+    for rank, pid in enumerate(pids):
+        recorder = Recorder()
+        recorder.count = rank * shift
+        for at in range(10):
+            recorder.op(10 + 30 * at, 30 if rank else 100, kernel="sum" if rank else GEMM, pid=pid)
+        for event in recorder.events:
+            is_named = event["cat"] == "kernel" and isinstance(pid, str)
+            events.append({**event, "pid": f"{pid.partition(' ')[0]} 0"} if is_named else event)
+    return json.dumps({"traceEvents": events}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "others"),
+    [(merged("[TP00] 100", "[TP01] 100"), "[TP01]"), (merged(100, 101, shift=100), "process 101")],
+)
+def test_one_process_of_a_merged_file_is_read(data: bytes, others: str) -> None:
+    trace = import_kineto(data)
+    assert trace.meta.left_out == others
+    assert [trace.strings[name] for name in set(trace.kernels.name.tolist())] == [GEMM]
+    assert trace.kernels.duration_ns.sum() == 1_000_000
+    assert sorted(trace.kernels.call.tolist()) == list(range(10))
+
+
+def test_a_merged_file_whose_kernels_are_nobodys_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"merged file of 2 processes \(100, 101\).*give the file of one rank"):
+        import_kineto(merged(100, 101))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_compilation_in_a_step_is_known_and_not_chosen_where_others_are(count: int) -> None:
+    recorder = Recorder()
+    for step in range(count):
+        begin, wait = (0.0, 9e5) if step == 0 else (1e6 + 1000.0 * step, 0)
+        recorder.span(f"ProfilerStep#{step}", begin, wait + (1e5 if step == 0 and count > 1 else 999))
+        if step == 0:
+            recorder.span("_compile.compile_inner (dynamo_timed)", begin + 10, wait)
+            recorder.span("OutputGraph.call_user_compiler (dynamo_timed)", begin + 20, wait / 2)
+        recorder.op(begin + wait + 20)
+    trace = recorder.trace()
+    assert trace.iterations.compiling_ns[0] == 9e8
+    assert working_iterations(trace).tolist() == ([0] if count == 1 else [1, 2])
