@@ -385,17 +385,6 @@ def build_work(
     )
 
 
-def copies_between(work: Work, unknown: float) -> float:
-    """Return how many sets of bytes such as a work moves lie between two uses of the same one; 1: it is used again.
-
-    >>> copies_between(Work(family=Family.COPY, flops=0, read_bytes=4, written_bytes=4, dtype="float32"), unknown=6.0)
-    6.0
-    """
-    if work.moved_since_bytes is None:
-        return unknown
-    return 1.0 + work.moved_since_bytes / max(work.moved_bytes, 1.0)
-
-
 def _seen_share(dims: AttentionDims | LatentAttentionDims) -> float:
     """Return the share of the scores that a causal mask leaves, at the alignment that leaves fewer."""
     queries, keys = dims.queries, dims.keys

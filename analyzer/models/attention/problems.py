@@ -13,8 +13,8 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import AttentionDims, Work, copies_between
-from ..frame.problems import dims_of, rates_of, shared_columns
+from ...work.work import AttentionDims, Work
+from ..frame.problems import copies_between, dims_of, rates_of, shared_columns
 
 
 class Dispatch(IntEnum):

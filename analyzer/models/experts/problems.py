@@ -10,8 +10,8 @@ from ....arrays import Codes, Floats
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import ExpertsDims, ExpertsFormat, GroupedDims, RaggedSide, Work, copies_between
-from ..frame.problems import element_bytes, rate_codes, rates_of
+from ...work.work import ExpertsDims, ExpertsFormat, GroupedDims, RaggedSide, Work
+from ..frame.problems import copies_between, element_bytes, rate_codes, rates_of
 from .routing import HEIGHTS, UNKNOWN, RankLoad, load_of, rank_load
 
 ANY_KERNEL: Final = -1

@@ -127,3 +127,15 @@ def peak_flops_per_s(codes: Codes, fleet: Fleet) -> Floats:
     """Return the peak rate of each problem's unit on each GPU."""
     table = np.stack([fleet.flops_per_s[rate] for rate in RATES])
     return np.asarray(table[codes, np.arange(table.shape[1])])
+
+
+def copies_between(work: Work, unknown: float) -> float:
+    """Return how many sets of bytes such as a work moves lie between two uses of the same one; 1: it is used again.
+
+    >>> from wavecast.analyzer.work.work import Family
+    >>> copies_between(Work(family=Family.COPY, flops=0, read_bytes=4, written_bytes=4, dtype="float32"), unknown=6.0)
+    6.0
+    """
+    if work.moved_since_bytes is None:
+        return unknown
+    return 1.0 + work.moved_since_bytes / max(work.moved_bytes, 1.0)

@@ -9,8 +9,8 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import LatentAttentionDims, Work, copies_between
-from ..frame.problems import RATES, dims_of, element_bytes, rate_codes, rates_of, shared_columns
+from ...work.work import LatentAttentionDims, Work
+from ..frame.problems import RATES, copies_between, dims_of, element_bytes, rate_codes, rates_of, shared_columns
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one, as for attention: in a step the rest of the model lies between."""

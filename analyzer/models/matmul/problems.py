@@ -12,8 +12,8 @@ from ....arrays import Codes, Floats
 from ....formats.trace.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import MatmulDims, Work, copies_between
-from ..frame.problems import dims_of, rate_codes, rates_of
+from ...work.work import MatmulDims, Work
+from ..frame.problems import copies_between, dims_of, rate_codes, rates_of
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one. The measurements rotate six; in a step the rest of the model lies

@@ -10,8 +10,8 @@ from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.recurrent import FLOPS_PER_STATE
 from ...work.table import WorkTable
-from ...work.work import StateRule, StateSpaceDims, Work, copies_between
-from ..frame.problems import dims_of, element_bytes, rate_codes, rates_of, shared_columns
+from ...work.work import StateRule, StateSpaceDims, Work
+from ..frame.problems import copies_between, dims_of, element_bytes, rate_codes, rates_of, shared_columns
 
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one: in a step the rest of the model lies between."""
