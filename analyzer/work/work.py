@@ -387,13 +387,12 @@ def build_work(
 
 def _seen_share(dims: AttentionDims | LatentAttentionDims) -> float:
     """Return the share of the scores that a causal mask leaves, at the alignment that leaves fewer."""
-    queries, keys = dims.queries, dims.keys
-    seen = queries * keys - queries * (queries - 1) / 2 if queries <= keys else keys * (keys + 1) / 2
-    return min(seen, queries * (queries + 1) / 2) / max(queries * keys, 1)
+    q, k = dims.queries, dims.keys
+    return min(q * k - q * (q - 1) / 2 if q <= k else k * (k + 1) / 2, q * (q + 1) / 2) / max(q * k, 1)
 
 
 def _fits_winograd(dims: ConvolutionDims) -> bool:
-    is_plain = max(dims.stride) == 1 and max(dims.dilation, default=1) == 1 and dims.groups == 1
+    is_plain = max((*dims.stride, *dims.dilation, dims.groups)) == 1
     return len(dims.kernel_size) > 1 and min(dims.kernel_size) >= 3 and is_plain
 
 

@@ -56,7 +56,12 @@ def problems_of_dims(dims: Sequence[CollectiveDims]) -> CollectiveProblems:
 
 
 def neighbours(problems: CollectiveProblems, domain: Floats) -> Floats:
-    """Return how many of each group's ranks stand among `domain` neighbours; see `ranks_per_domain`."""
+    """Return how many of each group's ranks stand among `domain` neighbours; see `ranks_per_domain`.
+
+    >>> dims = CollectiveDims(kind=CollectiveKind.ALL_REDUCE, message_bytes=2e6, ranks=16, run=16)
+    >>> neighbours(problems_of_dims([dims]), np.array([8.0]))
+    array([8.])
+    """
     p = problems
     runs = np.where(p.ranks > p.run, np.maximum(1.0, domain // np.maximum(p.stride, 1.0)), 1.0)
     return np.asarray(np.maximum(1.0, np.minimum(p.ranks, runs * np.minimum(p.run, domain))))
