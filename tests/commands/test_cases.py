@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +194,42 @@ def test_the_files_at_hand(name: str, length_us: float, data_dir: Path, analyzed
     if not path.is_file():
         pytest.skip("the cases are not here")
     assert iteration_us(analyzed(path.read_bytes())) == pytest.approx(length_us, rel=1e-3)
+
+
+def test_an_iteration_that_takes_no_time_has_nothing_to_vary(run: Any, tmp_path: Path) -> None:
+    events = [item | {"ts": 10, "dur": 0} for item in product(0, 10)]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    result = run("sweep", str(tmp_path / "t.json"), "--from", "H100-SXM", "--on", "H200", "--vary", "host=1,2")
+    assert result.exit_code == 2
+    assert (
+        result.stderr.strip()
+        == "Error: nothing of the iteration takes time on H200 SXM 141GB: there is nothing to vary"
+    )
+
+
+def test_a_new_archive_leaves_an_index_of_somebody_else_alone(run: Any, tmp_path: Path) -> None:
+    foreign = tmp_path / "index.sqlite"
+    with closing(sqlite3.connect(foreign)) as users, users:
+        users.execute("create table users(name)")
+    before = foreign.read_bytes()
+    assert run("archive", "init", str(tmp_path)).exit_code == 0
+    assert run("archive", "list", str(tmp_path)).exit_code == 0
+    assert foreign.read_bytes() == before
+
+
+def test_numbers_that_no_entry_holds_are_damage_that_is_counted_and_repaired(
+    run: Any, tmp_path: Path, trace_file: Path
+) -> None:
+    folder = tmp_path / "traces"
+    run("archive", "init", str(folder))
+    run("archive", "add", str(folder), str(trace_file))
+    (path,) = (folder / "entries").rglob("*.json")
+    forged = re.sub(r'"op_count":\d+', '"op_count":18446744073709551615', path.read_text())
+    path.unlink()
+    name = f"{path.stem.rpartition('-')[0]}-{hashlib.sha256(forged.encode()).hexdigest()[:16]}.json"
+    path.with_name(name).write_text(forged)
+    listed, verified = run("archive", "list", str(folder)), run("archive", "verify", str(folder))
+    assert (listed.exit_code, verified.exit_code) == (0, 1)
+    assert "1 entries are damaged" in listed.stderr
+    assert run("archive", "repair", str(folder)).exit_code == 0
+    assert run("archive", "verify", str(folder)).exit_code == 0
