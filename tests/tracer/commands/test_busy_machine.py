@@ -42,6 +42,7 @@ def busy(count: int) -> Iterator[None]:
             item.wait()
 
 
+@pytest.mark.kinds
 @pytest.mark.parametrize("own", SCRIPTS)
 def test_a_busy_machine_does_not_change_the_answer(own: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
