@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast
 
-INPUTS = 1_000
+INPUTS = 400
 """About a minute on two cores."""
 FIRST_SEED = 1
 

@@ -120,7 +120,8 @@ def many_traces(tmp_path: Path, root_dir: Path) -> Path:
         "bert_small-*-mi300x",
         "dlrm-inference-*",
         "dlrm-training-*",
-        "seq2seq-inference-*",
+        "resnet50-training-*",
+        "seq2seq-*",
     ):
         for path in (root_dir / "samples").glob(f"{name}.json.gz"):
             shutil.copy(path, folder / path.name)

@@ -110,12 +110,6 @@ def test_a_timeline_has_the_recording_above_the_prediction(
     assert predicted == pytest.approx(row["iteration_ns"] / 1000, abs=1e-3)
 
 
-def test_a_batch_to_start_from_needs_one_to_go_to(run: Run, trace_file: Path) -> None:
-    result = run("analyze", trace_file, "--from-batch", 4)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "add --batch N" in result.stderr
-
-
 def test_a_what_if_of_shapes_alone_has_one_side(run: Run, root_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     questions = ("--batch", 128, "--precision", "bf16", "--cuda-graph", "--fuse-elementwise", "--host", 1.5)

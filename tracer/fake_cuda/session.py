@@ -210,8 +210,8 @@ class ScriptShapes:
             wall_s, own_s = time.perf_counter() - self._began[0], time.thread_time() - self._began[1]
             self._processor_share = own_s / wall_s if wall_s > 0 else 1.0
         if is_recorded:
-            self._walks = [item for item in self._walks if len(item.leads) == len(walk.leads)]
             self.trace = self._describe(read_recorder(recorder, self._autocast.dtype if self._autocast else None))
+            self._walks = [item for item in self._walks if len(item.leads) == len(self.trace.ops.name)]
             self._assumptions += self._list_assumptions()
         else:
             recorder.log.tensor_numbers.release()

@@ -52,7 +52,7 @@ _LINEAR_FORMATS: Final = {
     ),
     # A scale and a zero point per 128 elements of k: the usual choice of GPTQ and AWQ checkpoints, and the default of
     # torchao's `Int4WeightOnlyConfig`. Marlin's kernels for packed weights need n in multiples of 64
-    # (`vllm/model_executor/layers/quantization/utils/marlin_utils.py`, GPTQ_MARLIN_MIN_THREAD_N).
+    # (vLLM's marlin_utils, GPTQ_MARLIN_MIN_THREAD_N).
     TargetPrecision.INT4_WEIGHTS: LinearFormat(
         name="int4 weights",
         alignment=(1, 64, 128),

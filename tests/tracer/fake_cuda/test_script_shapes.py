@@ -60,7 +60,7 @@ def test_a_script_for_a_gpu_runs_without_one(record: Any, options: tuple[str, ..
     assert every["aten::_amp_foreach_non_finite_check_and_unscale_"] == 1
     assert ("int64", (8, 12)) in operands(trace, "aten::_to_copy")  # tokens and labels are copied to the GPU
     lines = done.stdout.splitlines()
-    assert len(lines) == 2  # the third iteration is recorded, and its log line never comes
+    assert 2 <= len(lines) <= 7  # the third iteration is recorded, up to five more are timed; the last one logs nothing
     assert all(line.startswith("1.000 ") and 0 < int(line.split()[1]) < 96 for line in lines)  # labels are known
     assert f"read {trace.quality.values_assumed} values from the GPU until then, which were taken as 1" in done.stderr
 
