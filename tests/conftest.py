@@ -61,8 +61,10 @@ def data_dir() -> Path:
 
 SLOW = ROOT / "tests" / "slow.txt"
 """What plain `pytest` leaves out: test functions, and files that hold no other; `--rewrite-slow` measures them anew."""
-QUICK_TOTAL_S = 100.0
+QUICK_TOTAL_S = 70.0
 """Processor time of the tests that plain `pytest` runs: the shortest ones, as many as that suffices for."""
+LONG_S = 5.0
+"""A file with a test that takes so long is left out whole: its other tests would make the same fixture."""
 SHOWN_GPUS = ROOT / "tests" / "shown_gpus.txt"
 NEEDS = (b"import torch", b"from torch", b'importorskip("torch', b"selenium")
 """Text of test files that plain `pytest` leaves out: importing torch alone takes seconds, and a browser may lack."""
@@ -78,6 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run the quick tests on all cores where nothing is asked for; workers are told by the option."""
+    if hasattr(config, "workerinput"):
+        return
     config.option.full |= config.args_source is pytest.Config.ArgsSource.ARGS
     if not config.option.full and getattr(config.option, "numprocesses", 0) is None:
         config.option.numprocesses, config.option.dist = "auto", "worksteal"
@@ -137,11 +141,16 @@ _SPENT: dict[object, float] = {}
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not session.config.option.rewrite_slow or hasattr(session.config, "workerinput"):
         return
-    names = sorted((name for name in CPU_S if not name.startswith("tests/tracer/")), key=lambda name: CPU_S[name])
+    files: defaultdict[str, float] = defaultdict(float)
+    for name, spent_s in CPU_S.items():
+        files[name.partition("::")[0]] = max(files[name.partition("::")[0]], spent_s)
+    long = {name for name, longest_s in files.items() if longest_s >= LONG_S}
+    names = sorted((name for name in CPU_S if name.partition("::")[0] not in long), key=lambda name: CPU_S[name])
+    names = [name for name in names if not name.startswith("tests/tracer/")]
     count = int((np.cumsum([CPU_S[name] for name in names]) <= QUICK_TOTAL_S).sum())
-    quick, slow = names[:count], names[count:]
-    quick_files = {name.partition("::")[0] for name in quick}
-    listed = {name if (file := name.partition("::")[0]) in quick_files else file for name in slow}
+    quick_files = {name.partition("::")[0] for name in names[:count]}
+    listed = {name if name.partition("::")[0] in quick_files else name.partition("::")[0] for name in names[count:]}
+    listed |= {name for name in long if not name.startswith("tests/tracer/")}
     SLOW.write_text("\n".join(sorted(listed)) + "\n", encoding="utf-8")
 
 
