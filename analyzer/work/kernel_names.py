@@ -50,7 +50,11 @@ FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
             Family.INDEXING,
         ),
         (r"at::native::|elementwise|nchwToNhwc|nhwcToNchw|SubTensorOp|transpose|splitKreduce", Family.ELEMENTWISE),
-        (r"flash_|fmha|FlashAttn|attn_fwd|attn_bwd|attention|_sdpa|pytorch_flash", Family.ATTENTION),
+        (
+            r"flash_|fmha|FlashAttn|attn_fwd|attn_bwd|attention|_sdpa|pytorch_flash|"
+            r"cudnn::fusion::(?:compute_dot_do_o|convert_dq)",  # around its backward kernel
+            Family.ATTENTION,
+        ),
         (r"fused_moe|_matmul_ogs|moe_gemm|moe_mxgemm|fmoe_|MoeFCGemm|fusedMoe", Family.EXPERTS),
         (
             r"gated_delta|chunk_delta_rule|selective_scan|selective_state_update|_chunk_scan_|_chunk_state_|_state_passing|"

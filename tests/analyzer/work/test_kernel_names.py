@@ -75,6 +75,8 @@ from wavecast.specs.gpu import Rate
         ("my_kernel", None, None),
         # XLA's, by how it writes their loops; Triton's templates; words, not parts of them
         ("loop_convert_fusion_3", Family.ELEMENTWISE, None),
+        ("void cudnn::fusion::convert_dq_to_16bits<true>(void const*)", Family.ATTENTION, None),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", Family.ATTENTION, None),
         ("wrapped_convert", Family.ELEMENTWISE, None),
         ("loop_convolution_fusion", Family.ELEMENTWISE, None),
         ("fusion_12", Family.ELEMENTWISE, None),
