@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,15 +24,24 @@ from .result import Analysis
 SHOWN_DIGITS: Final = 4
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contents:
+    """Say what an iteration holds, on whatever GPU; None where nothing tells."""
+
+    samples: int | None
+    tokens_per_sample: int | None
+
+
 def rank_gpus(result: Analysis) -> tuple[GpuPrediction, ...]:
     """Return a row per GPU: those that the iteration fits, fastest first, then those that it does not fit.
 
     Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
     """
-    low_ns, shares, tokens = _low_ends(result), _method_shares(result.run.prediction), tokens_per_sample(result)
+    low_ns, shares = _low_ends(result), _method_shares(result.run.prediction)
+    holds = _Contents(samples=samples_per_iteration(result), tokens_per_sample=tokens_per_sample(result))
     gpus, power = result.prediction.fleet.gpus, draw_power(result)
     rows = [
-        _row(result, column, float(low_ns[column]), shares[column], fit, tokens, power[column])
+        _row(result, column, float(low_ns[column]), shares[column], fit, holds, power[column])
         for column, fit in enumerate(fit_on(result.memory, gpus))
     ]
     return tuple(sorted(rows, key=lambda row: (row.fits is False, _shown(row.iteration_ns), row.gpu_busy_ns)))
@@ -48,7 +58,7 @@ def _row(
     low_ns: float,
     methods: dict[Method, float],
     fit: Fit,
-    tokens: int | None,
+    holds: _Contents,
     power: PowerDraw,
 ) -> GpuPrediction:
     forecast, gpu = result.forecast, result.prediction.fleet.gpus[column]
@@ -57,8 +67,8 @@ def _row(
     iteration_ns = float(forecast.iteration_ns[column])
     if is_source and measured_ns is not None and not result.scenario.changes_anything:
         iteration_ns = measured_ns
-    samples = samples_per_iteration(result)
-    rate = samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None
+    rate = holds.samples / iteration_ns * 1e9 if holds.samples and iteration_ns > 0 else None
+    tokens = holds.tokens_per_sample
     price = result.prices.price_of(gpu)
     return GpuPrediction(
         gpu=gpu.name,

@@ -49,15 +49,15 @@ def count_passes(trace: Trace, op_rows: Rows) -> int:
     outer = op_rows[(ops.parent[op_rows] < 0) & (ops.phase[op_rows] != Phase.OPTIMIZER)]
     is_backward = ops.phase[outer] == Phase.BACKWARD
     ends = np.flatnonzero(is_backward & ~np.concatenate((is_backward[1:], [False]))) + 1
-    passes = [
-        [(ops.name[row], ops.signature[row]) for row in part.tolist() if ops.phase[row] != Phase.BACKWARD]
-        for part in np.split(outer, ends)[:-1]
-    ]
+    called = np.column_stack((ops.name, ops.signature))[outer]
+    parts = zip(np.split(called, ends)[:-1], np.split(is_backward, ends)[:-1], strict=True)
+    passes = [rows[~is_last] for rows, is_last in parts]
+    lengths = [len(rows) for rows in passes]
+    least = min(lengths, default=0)
+    if 2 * least <= max(lengths, default=0):
+        return 1
     # The first may set up what the others find: it ends like them.
-    least = min(map(len, passes), default=0)
-    is_alike = all(item[-least:] == passes[0][-least:] for item in passes) and 2 * least > max(
-        map(len, passes), default=0
-    )
+    is_alike = all(np.array_equal(rows[-least:], passes[0][-least:]) for rows in passes)
     return len(passes) if is_alike else 1
 
 
