@@ -235,7 +235,7 @@ def _forecast_block(
 def _low_end(length: Floats, below: Floats) -> Floats:
     """Return the low end of an interval, which lies above 0 however far the errors reach: no time is negative."""
     share = np.divide(below, length, out=np.zeros_like(below), where=length > 0)
-    return length * np.where(share <= 0.5, 1.0 - share, 0.25 / np.maximum(share, 0.5))
+    return np.where(share <= 0.5, length - below, 0.25 * length / np.maximum(share, 0.5))
 
 
 def _select(spread: Spread, columns: slice | Rows) -> Spread:
