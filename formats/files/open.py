@@ -261,8 +261,8 @@ def _suggest(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (the directory {path.parent} does not exist)"
     try:
-        names = [entry.name for entry in path.parent.iterdir()]
+        names = {entry.name.partition(".")[0]: entry.name for entry in path.parent.iterdir()}
     except OSError:
         return ""
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {path.with_name(close[0])}?" if close else ""
+    close = difflib.get_close_matches(path.name.partition(".")[0], names, n=1)  # endings are alike anyway
+    return f"; did you mean {path.with_name(names[close[0]])}?" if close else ""

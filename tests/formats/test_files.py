@@ -130,7 +130,8 @@ def test_missing_files_and_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "trace.json.gz").write_bytes(b"")
     suggestion = f"no such file; did you mean {tmp_path / 'trace.json.gz'}?"
     assert refusal(tmp_path / "trace.json", InputError) == suggestion
-    assert refusal(tmp_path / "zzz", InputError) == "no such file"
+    for name in ("zzz", "missing.json.gz"):
+        assert refusal(tmp_path / name, InputError) == "no such file"
     missing = tmp_path / "no" / "t.json"
     assert refusal(missing, InputError) == f"no such file (the directory {missing.parent} does not exist)"
     assert refusal(tmp_path, InputError) == (
