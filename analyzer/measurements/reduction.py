@@ -10,6 +10,7 @@ import numpy as np
 from ...specs.gpu import Catalog
 from ..models.reduction.problems import ReductionProblems
 from ..work.row_kernels import RowKernel
+from .own_works import load_own
 from .reduction_sequences import Launched, eager_of, inductor_of, liger_of
 from .samples import MeasurementTable, Samples, gpus_of, read_table, shape_share
 
@@ -59,6 +60,8 @@ DO_BENCH_US: Final = 10.0
 6 to 9 us alike (chosen while reading these)."""
 HIDDEN_BYTES: Final = 4e6
 """Inputs of elementwise ops whose kernels hide under any host."""
+TRAINED_SHARE: Final = 0.25
+"""The recipe's `shape_share`."""
 SCARCE_SHARE: Final = 0.25
 """Tables of few rows are drawn as if their shares were this much smaller: all their shapes train."""
 
@@ -90,7 +93,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Red
             rows = list(rows_of(read_table(data / name, COLUMNS[name])))
             if rows:
                 found.append(_samples(name, rows, catalog))
-    return found
+    return [*found, *load_own(data, "reduction", TRAINED_SHARE, catalog)]
 
 
 def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Samples[ReductionProblems]:
@@ -104,6 +107,7 @@ def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Sample
         kernel=column("kernel").astype(np.int64),
         columns=column("columns"),
         run=np.where(column("run") > 0, column("run"), column("columns")),
+        streaming=np.full(len(rows), -1),
         **{name: column(name) for name in names},
         moved_since_bytes=np.array([row.moved_since_bytes for row in rows], dtype=np.float64),
         host_floor_ns=np.array([1e3 * row.host_floor_us for row in rows], dtype=np.float64),

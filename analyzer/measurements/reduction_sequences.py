@@ -96,7 +96,7 @@ def eager_of(item: Mapping[str, Any]) -> Launched | None:
     if op.startswith(POOLING):
         return _pooled(call, op, RowKernel.POOL, index_bytes=8.0 * op.startswith("Max"))
     if op.endswith("_over_a_dimension"):
-        return _reduced(call, RowKernel.REDUCE)
+        return _reduced(call, _reducing(call, op))
     form = _EAGER.get(op)
     return None if form is None else form(call)
 
@@ -189,6 +189,14 @@ def _by_count(call: _Call, kernel: RowKernel, walked: float, streamed: float, la
         streamed_bytes=streamed * call.bytes,
         launches=launches,
     )
+
+
+def _reducing(call: _Call, op: str) -> RowKernel:
+    """Return which of PyTorch's reductions runs: along rows or over columns, with or without places."""
+    is_along = int(call.init[0]) % len(call.shape) == len(call.shape) - 1
+    if op.startswith(("Arg", "Max", "Min", "arg", "max", "min")):
+        return RowKernel.SELECT_ROWS if is_along else RowKernel.SELECT_COLUMNS
+    return RowKernel.REDUCE if is_along else RowKernel.REDUCE_COLUMNS
 
 
 def _reduced(call: _Call, kernel: RowKernel) -> Launched:

@@ -9,9 +9,12 @@ from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register
+from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
 
+FEW_LOOKUPS: Final = 3072
+"""Up to which one kernel adds without a sort (`embedding_dense_backward_cuda` in Embedding.cu)."""
 _MAXIMUM: Final = 2
 """torch's number of a bag's mode: sum 0, mean 1."""
 
@@ -22,16 +25,33 @@ def embedding(signature: Signature) -> Work:
     table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
     written = bytes_of(indices.element_count * table.shape[1], table.dtype)
     work = _work(0, _row_bytes(table, indices) + tensor_bytes(indices), written, table.dtype)
-    dims = RowDims(rows=indices.element_count, columns=table.shape[1], table_rows=table.shape[0])
+    dims = RowDims(
+        rows=indices.element_count,
+        columns=table.shape[1],
+        table_rows=table.shape[0],
+        kernel=RowKernel.GATHER_ROWS,
+    )
     return replace(work, dims=dims)
 
 
 @register("aten::embedding_dense_backward", family=Family.EMBEDDING)
 def embedding_dense_backward(signature: Signature) -> Work:
-    """Add each gradient row into a dense table gradient, all of which is written."""
+    """Add each gradient row into a dense table gradient, all of which is written; few rows without a sort of keys."""
     grad, indices, rows = tensor_at(signature, 0), tensor_at(signature, 1), size_at(signature, 2)
-    written = bytes_of(rows * _last(grad), grad.dtype)
-    return _work(grad.element_count, total_bytes((grad, indices)), written, grad.dtype)
+    written, count = bytes_of(rows * _last(grad), grad.dtype), indices.element_count
+    work = _work(grad.element_count, total_bytes((grad, indices)), written, grad.dtype)
+    if count <= FEW_LOOKUPS:
+        dims = RowDims(rows=grad.element_count, columns=1, kernel=RowKernel.SCATTER, streamed_bytes=written, launches=2)
+    else:
+        dims = RowDims(
+            rows=count,
+            columns=_last(grad),
+            kernel=RowKernel.TABLE_GRADIENT,
+            walked_bytes=2.0 * grad.size_bytes,
+            streamed_bytes=written,
+            launches=31,
+        )
+    return replace(work, dims=dims)
 
 
 @register("aten::embedding_backward", family=Family.EMBEDDING)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from math import log2, prod
+from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import (
@@ -18,6 +19,7 @@ from .arguments import (
     tensors_at,
 )
 from .registry import register
+from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
 
@@ -25,7 +27,9 @@ from .work import Family, RowDims, Work, build_work
 def gather(signature: Signature, *, indices: int) -> Work:
     """One element per index."""
     source, index = tensor_at(signature, 0), tensor_at(signature, indices)
-    return _gather_work(source, (index,), index.element_count)
+    work = _gather_work(source, (index,), index.element_count)
+    rows = index.shape[0] if len(index.shape) == 2 and index.strides == (1, 0) else 0
+    return _by_rows(work, rows, index.element_count // max(rows, 1)) if rows else work
 
 
 @register("aten::index_select", family=Family.INDEXING)
@@ -33,7 +37,7 @@ def index_select(signature: Signature) -> Work:
     """Whole slices along a dim."""
     source, index = tensor_at(signature, 0), tensor_at(signature, 2)
     count, rows = _selected_count(signature, source, index), index.element_count
-    return replace(_gather_work(source, (index,), count), dims=RowDims(rows=rows, columns=count // max(rows, 1)))
+    return _by_rows(_gather_work(source, (index,), count), rows, count // max(rows, 1))
 
 
 @register("aten::index", "aten::_unsafe_index", "aten::masked_select", family=Family.INDEXING)
@@ -61,20 +65,20 @@ def index_put(signature: Signature) -> Work:
     return _work(is_adding * count, read, placed, source.dtype)
 
 
-@register("aten::scatter", "aten::scatter_add", "aten::scatter_reduce", family=Family.INDEXING)
-def scatter(signature: Signature) -> Work:
+def scatter(signature: Signature, *, is_adding: bool) -> Work:
     """Write or combine one element per index."""
     source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensors_at(signature, 3)
     placed = bytes_of(min(index_.element_count, source.element_count), source.dtype)
-    return _work(index_.element_count, total_bytes((index_, *values)) + placed, placed, source.dtype)
+    work = _work(index_.element_count, total_bytes((index_, *values)) + placed, placed, source.dtype)
+    return _by_element(work, index_.element_count) if is_adding else work
 
 
-@register("aten::index_add", "aten::index_copy", "aten::index_reduce", family=Family.INDEXING)
-def index_add(signature: Signature) -> Work:
+def index_add(signature: Signature, *, is_adding: bool) -> Work:
     """Combine whole slices along a dim."""
     source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensor_at(signature, 3)
     placed = bytes_of(min(values.element_count, source.element_count), source.dtype)
-    return _work(values.element_count, total_bytes((index_, values)) + placed, placed, source.dtype)
+    work = _work(values.element_count, total_bytes((index_, values)) + placed, placed, source.dtype)
+    return _by_element(work, values.element_count) if is_adding else work
 
 
 @register("aten::index_fill", family=Family.INDEXING)
@@ -97,7 +101,8 @@ def index_select_backward(signature: Signature) -> Work:
     """Add slices into zeros of the source's sizes."""
     grad, index_ = tensor_at(signature, 0), tensor_at(signature, 3)
     written = bytes_of(prod(sizes_at(signature, 1)), grad.dtype)
-    return _work(grad.element_count, total_bytes((grad, index_)), written, grad.dtype)
+    work = _work(grad.element_count, total_bytes((grad, index_)), written, grad.dtype)
+    return _by_element(work, grad.element_count, zeroed_bytes=written)
 
 
 @register("aten::nonzero", family=Family.INDEXING)
@@ -138,14 +143,66 @@ def sort(signature: Signature, *, has_values: bool = True) -> Work:
     stable = argument_at(signature, 1)
     dim = 2 if isinstance(stable, bool) or (stable is None and len(signature.arguments) > 2) else 1
     written = bytes_of(x.element_count, INDEX_DTYPE) + has_values * x.size_bytes
-    return _sort_work(x.element_count * log2(max(_sorted_size(signature, x, dim), 2)), x, written)
+    columns, width = _sorted_size(signature, x, dim), _key_bytes(x)
+    work = _sort_work(x.element_count * log2(max(columns, 2)), x, written)
+    rows = x.element_count // max(columns, 1)
+    held = next((size for size in HELD_COLUMNS if columns <= size), 0)
+    if held:
+        return replace(work, dims=RowDims(rows=rows, columns=held * width, kernel=RowKernel.SORT_ROWS))
+    dims = RowDims(
+        rows=rows,
+        columns=columns * width,
+        kernel=RowKernel.SORT_SEGMENTS,
+        walked_bytes=width * work.moved_bytes,
+        launches=3 + 2 * width,
+    )
+    return replace(work, dims=dims)
 
 
 def select_ranked(signature: Signature, *, takes_all: bool) -> Work:
     """The k largest along a dim, or only the k-th smallest: every element is compared at least once."""
     x = tensor_at(signature, 0)
-    count = x.element_count // max(_sorted_size(signature, x, 2), 1) * (size_at(signature, 1) if takes_all else 1)
-    return _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
+    columns, width = _sorted_size(signature, x, 2), _key_bytes(x)
+    rows = x.element_count // max(columns, 1)
+    count = rows * (size_at(signature, 1) if takes_all else 1)
+    work = _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
+    if columns < MANY_COLUMNS:
+        return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.TOP_ROWS))
+    dims = RowDims(
+        rows=rows,
+        columns=columns * (width + 1),
+        kernel=RowKernel.TOP_PARTS,
+        walked_bytes=(width + 1) * tensor_bytes(x),
+        launches=9 + 3 * width,
+    )
+    return replace(work, dims=dims)
+
+
+HELD_COLUMNS: Final = (128, 1024, 4096)
+"""What a block of torch's sort holds of a row, which is filled up to it (`sortKeyValueInplace` in Sort.cu)."""
+MANY_COLUMNS: Final = 1024
+"""From which on several blocks share a row of topk (`should_use_sort` and `mbtopk` in TensorTopK.cu)."""
+
+
+def _key_bytes(x: TensorSpec) -> int:
+    return max(int(bytes_of(1, x.dtype)), 1)
+
+
+def _by_rows(work: Work, rows: int, columns: int) -> Work:
+    """Return a gather of whole rows."""
+    return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.GATHER_ROWS))
+
+
+def _by_element(work: Work, count: int, zeroed_bytes: float = 0.0) -> Work:
+    """Return additions where an index says, a thread for each element."""
+    dims = RowDims(
+        rows=count,
+        columns=1,
+        kernel=RowKernel.SCATTER,
+        streamed_bytes=zeroed_bytes,
+        launches=1 + (zeroed_bytes > 0),
+    )
+    return replace(work, dims=dims)
 
 
 @register("aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive", family=Family.SORT)
@@ -190,6 +247,10 @@ def _sort_work(flops: float, x: TensorSpec, written_bytes: float) -> Work:
     return Work(family=Family.SORT, flops=flops, read_bytes=tensor_bytes(x), written_bytes=written_bytes, dtype=x.dtype)
 
 
+register("aten::scatter", family=Family.INDEXING)(partial(scatter, is_adding=False))
+register("aten::scatter_add", "aten::scatter_reduce", family=Family.INDEXING)(partial(scatter, is_adding=True))
+register("aten::index_copy", family=Family.INDEXING)(partial(index_add, is_adding=False))
+register("aten::index_add", "aten::index_reduce", family=Family.INDEXING)(partial(index_add, is_adding=True))
 register("aten::gather", family=Family.INDEXING)(partial(gather, indices=2))
 register("aten::take", family=Family.INDEXING)(partial(gather, indices=1))
 register("aten::topk", family=Family.SORT)(partial(select_ranked, takes_all=True))

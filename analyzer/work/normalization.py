@@ -8,6 +8,7 @@ Softmax: maximum, difference, exponential, sum, quotient.
 from dataclasses import replace
 from functools import partial
 from math import prod
+from typing import Final
 
 from ...formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from . import walks
@@ -34,6 +35,8 @@ _RMS_STATISTICS_FLOPS, _RMS_NORMALISE_FLOPS = 2, 1
 _BACKWARD_INPUT_FLOPS, _BACKWARD_SCALE_FLOPS, _BACKWARD_SHIFT_FLOPS = 10, 2, 1
 _BACKWARD_FIXED_STATISTICS_FLOPS = 2
 _SOFTMAX_FLOPS, _SOFTMAX_BACKWARD_FLOPS = 5, 4
+WARP_COLUMNS: Final = 1024
+"""Up to which a warp holds a row of softmax (PersistentSoftmax.cuh)."""
 
 
 def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
@@ -52,7 +55,7 @@ def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
     rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _RMS_STATISTICS_FLOPS + _RMS_NORMALISE_FLOPS + _count(scale)
     work = _forward(signature, x, flops, (scale,), statistics_count=rows * has_statistics)
-    return walks.by_row(work, x, rows, walks.row_kernel(x, rows))
+    return walks.by_row(work, x, rows, RowKernel.ROOT_NORM)
 
 
 def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics: bool) -> Work:
@@ -64,15 +67,21 @@ def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics
     rows = x.shape[0] * size_at(signature, groups)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
-    moves = walks.Moves(walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3)
+    is_last = walks.run_of(x) == 1
+    moves = walks.Moves(
+        walked_bytes=tensor_bytes(x),
+        streamed_bytes=(2.0 + 2.0 * is_last) * x.size_bytes,
+        streaming=RowKernel.LAYOUT if is_last else None,
+        launches=3 + is_last,
+    )
     return walks.by_row(work, x, rows, RowKernel.MOMENTS, moves)
 
 
 def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     """Batch norm: input, weight, bias, running mean, running variance; `training` is the flag's position or value.
 
-    Training reads the batch's own statistics, saves two per channel and updates the running ones. Its kernels are
-    those that PyTorch chooses by default: of NCHW cuDNN's; channels last see `last_batch_norm`.
+    Training reads the batch's own statistics, saves two per channel and updates the running ones; its kernels are those
+    that PyTorch chooses by default (`walks.batch_norm`).
     """
     x = tensor_at(signature, 0)
     is_training = training if isinstance(training, bool) else flag_at(signature, training)
@@ -82,11 +91,9 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     saved = 2 * walks.channel_count(x) if is_training else 0
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
     if not is_training:
-        return work
+        return walks.fixed_batch_norm(work, x)
     work = _work(work.flops, work.read_bytes, work.written_bytes + total_bytes(running), work.dtype)
-    if walks.run_of(x) > 1:
-        return walks.by_channel(work, x, RowKernel.BATCH_NORM, moves=walks.Moves(walked_bytes=2.0 * x.size_bytes))
-    return walks.last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
+    return walks.batch_norm(work, x)
 
 
 @register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
@@ -207,11 +214,26 @@ def softmax(signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 1) 
     return _softmax_work(signature, _SOFTMAX_FLOPS, x, (x, *tensors_at(signature, *extra)), dim)
 
 
-def softmax_backward(signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 2) -> Work:
+def softmax_backward(
+    signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 2, is_multiplied: bool = True
+) -> Work:
     """The input's gradient from grad and output."""
     grad, output = tensor_at(signature, 0), tensor_at(signature, 1)
     inputs = (grad, output, *tensors_at(signature, *extra))
-    return _softmax_work(signature, _SOFTMAX_BACKWARD_FLOPS, output, inputs, dim)
+    work = _softmax_work(signature, _SOFTMAX_BACKWARD_FLOPS, output, inputs, dim)
+    rows = work.dims
+    if not isinstance(rows, RowDims) or rows.columns <= WARP_COLUMNS:
+        return work
+    # Softmax's own gradient is multiplied by the output before, log-softmax's is not.
+    product = total_bytes((grad, output)) + grad.size_bytes if is_multiplied else 0.0
+    moves = replace(
+        rows,
+        kernel=RowKernel.SOFTMAX_GRADIENT,
+        walked_bytes=work.moved_bytes,
+        streamed_bytes=product,
+        launches=1 + is_multiplied,
+    )
+    return replace(work, dims=moves)
 
 
 def _forward(
@@ -305,7 +327,8 @@ _NORMALIZATIONS: dict[str, Formula] = {
 _SOFTMAXES: dict[str, Formula] = {
     **dict.fromkeys(names("softmax _softmax log_softmax _log_softmax _safe_softmax"), softmax),
     "_masked_softmax": partial(softmax, extra=(1,), dim=2),
-    **dict.fromkeys(names("_softmax_backward_data _log_softmax_backward_data"), softmax_backward),
+    "_softmax_backward_data": softmax_backward,
+    "_log_softmax_backward_data": partial(softmax_backward, is_multiplied=False),
     "_masked_softmax_backward": partial(softmax_backward, extra=(2,), dim=3),
 }
 for _name, _formula in _NORMALIZATIONS.items():

@@ -44,7 +44,9 @@ def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Wo
     window = prod(_per_dim(signature, 2, rank, None)) if indices is None else 1
     saved = () if indices is None else tensors_at(signature, indices)
     work = _work(grad.element_count * window, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
-    return _by_gradient(work, x.element_count, zeroed_bytes=0.0 if indices is None else x.size_bytes)
+    if indices is None:
+        return _by_gradient(work, x.element_count, RowKernel.AVERAGE_GRADIENT)
+    return _by_gradient(work, x.element_count, RowKernel.MAX_GRADIENT, zeroed_bytes=x.size_bytes)
 
 
 def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work:
@@ -65,7 +67,8 @@ def adaptive_pool_backward(signature: Signature, *, has_indices: bool) -> Work:
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     saved = tensors_at(signature, 2) if has_indices else ()
     count = grad.element_count if has_indices else x.element_count
-    return _by_gradient(_work(count, total_bytes((grad, *saved)), x.size_bytes, grad.dtype), x.element_count)
+    work = _work(count, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
+    return _by_gradient(work, x.element_count, RowKernel.POOL_BACKWARD)
 
 
 def upsample(signature: Signature, *, flops: int, is_last_aware: bool = False) -> Work:
@@ -82,18 +85,29 @@ def upsample(signature: Signature, *, flops: int, is_last_aware: bool = False) -
     else:
         count = prod(x.shape[:2]) * prod(_per_dim(signature, 1, len(x.shape) - 2, None))
     work = _work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
-    images = prod(x.shape[:2])
-    if flops == 0 or images == 0 or (is_last_aware and run_of(x) == 1):
+    images, is_last = prod(x.shape[:2]), run_of(x) == 1
+    if images == 0:
         return work
+    if flops == 0:
+        kernel = RowKernel.NEAREST_LAST if is_last else RowKernel.NEAREST
+        return replace(work, dims=RowDims(rows=count, columns=1, kernel=kernel))
+    if is_last_aware and is_last:
+        return replace(work, dims=RowDims(rows=count, columns=1, kernel=RowKernel.BILINEAR_LAST))
     dims = RowDims(rows=count // images, columns=images, kernel=RowKernel.INTERPOLATE)
     return replace(work, dims=dims)
 
 
 def upsample_backward(signature: Signature, *, flops: int) -> Work:
-    """The input's gradient: every result's gradient goes back to its neighbours."""
+    """The input's gradient: every result's gradient goes back to its neighbours, added where others may add too.
+
+    Copies of the nearest are gathered instead: a thread per element of the input's gradient.
+    """
     grad = tensor_at(signature, 0)
     written = bytes_of(prod(sizes_at(signature, 2)), grad.dtype)
-    return _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), written, grad.dtype)
+    work = _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), written, grad.dtype)
+    if flops == 0:
+        return _by_gradient(work, grad.element_count, RowKernel.NEAREST_GRADIENT)
+    return _by_gradient(work, grad.element_count, RowKernel.BILINEAR_GRADIENT, zeroed_bytes=written)
 
 
 def grid_sample(signature: Signature, *, flops: int) -> Work:
@@ -185,12 +199,12 @@ def _by_window(work: Work, count: int, window: int) -> Work:
     return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.POOL))
 
 
-def _by_gradient(work: Work, count: int, zeroed_bytes: float = 0.0) -> Work:
-    """Return the work with a thread per element of the input's gradient, which some kernels find zeroed."""
+def _by_gradient(work: Work, count: int, kernel: RowKernel, zeroed_bytes: float = 0.0) -> Work:
+    """Return the work with so many threads, an element of a gradient each, which some kernels find zeroed."""
     dims = RowDims(
         rows=count,
         columns=1,
-        kernel=RowKernel.POOL_BACKWARD,
+        kernel=kernel,
         streamed_bytes=zeroed_bytes,
         launches=1 + (zeroed_bytes > 0),
     )

@@ -31,6 +31,8 @@ def reduce(
     written = total_bytes(results) + sum(bytes_of(count, dtype or x.dtype) for dtype in out_dtypes)
     work = _work(flops * x.element_count, tensor_bytes(x), written, float_dtype(x.dtype) if flops > 1 else x.dtype)
     rows = results[0].element_count if results else count
+    if kernel is not None and _keeps_innermost(signature, x, dim):
+        kernel = RowKernel.REDUCE_COLUMNS if kernel is RowKernel.REDUCE else RowKernel.SELECT_COLUMNS
     return replace(work, dims=RowDims(rows=rows, columns=x.element_count // max(rows, 1), kernel=kernel))
 
 
@@ -51,7 +53,9 @@ def extremum(signature: Signature) -> Work:
         work = pointwise(signature, positions=(0, 1), flops=1)
         return _work(work.flops, work.read_bytes, work.written_bytes, work.dtype)
     has_dim = isinstance(second, int) and not isinstance(second, bool)
-    return reduce(signature, flops=1, out_dtypes=(None, INDEX_DTYPE) if has_dim else (None,))
+    return reduce(
+        signature, flops=1, out_dtypes=(None, INDEX_DTYPE) if has_dim else (None,), kernel=RowKernel.SELECT_ROWS
+    )
 
 
 def scan(signature: Signature, *, flops: int, out_dtypes: tuple[str | None, ...] = (None,)) -> Work:
@@ -90,6 +94,15 @@ def _total_dtype(signature: Signature) -> str:
     return dtype if float_dtype(dtype) == dtype else INDEX_DTYPE
 
 
+def _keeps_innermost(signature: Signature, x: TensorSpec, dim: int) -> bool:
+    """Say whether neighbours in memory are kept apart: then each thread adds up columns, not blocks rows."""
+    dims = dims_at(signature, dim, len(x.shape)) if x.shape else None
+    if not dims or x.strides is None or len(x.strides) != len(x.shape):
+        return bool(dims) and x.shape[-1] > 1 and len(x.shape) - 1 not in dims
+    steps = [(abs(step), at) for at, (step, size) in enumerate(zip(x.strides, x.shape, strict=True)) if size > 1]
+    return bool(steps) and min(steps)[1] not in dims
+
+
 def _kept_count(signature: Signature, x: TensorSpec, dim: int) -> int:
     dims = dims_at(signature, dim, len(x.shape)) if x.shape else None
     if dims is None:
@@ -105,15 +118,18 @@ _work = partial(build_work, Family.REDUCTION)
 
 _BOTH: Final = (None, None)
 _WITH_INDEX: Final = (None, INDEX_DTYPE)
+_SELECT, _MOMENTS = RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS
 _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("sum", "nansum", "prod"), total),
-    **dict.fromkeys(("mean", "nanmean", "amax", "amin"), partial(reduce, flops=1)),
+    **dict.fromkeys(("mean", "nanmean"), partial(reduce, flops=1)),
+    **dict.fromkeys(("amax", "amin"), partial(reduce, flops=1, kernel=_SELECT)),
     **dict.fromkeys(("any", "all"), partial(reduce, flops=1, out_dtypes=("bool",))),
-    **dict.fromkeys(("argmax", "argmin", "count_nonzero"), partial(reduce, flops=1, out_dtypes=(INDEX_DTYPE,))),
+    **dict.fromkeys(("argmax", "argmin"), partial(reduce, flops=1, out_dtypes=(INDEX_DTYPE,), kernel=_SELECT)),
+    "count_nonzero": partial(reduce, flops=1, out_dtypes=(INDEX_DTYPE,)),
     **dict.fromkeys(("max", "min"), extremum),
-    **dict.fromkeys(("var", "std"), partial(reduce, flops=4)),
-    **dict.fromkeys(("var_mean", "std_mean"), partial(reduce, flops=4, out_dtypes=_BOTH)),
-    "aminmax": partial(reduce, flops=2, out_dtypes=_BOTH),
+    **dict.fromkeys(("var", "std"), partial(reduce, flops=4, kernel=_MOMENTS)),
+    **dict.fromkeys(("var_mean", "std_mean"), partial(reduce, flops=4, out_dtypes=_BOTH, kernel=_MOMENTS)),
+    "aminmax": partial(reduce, flops=2, out_dtypes=_BOTH, kernel=_SELECT),
     **dict.fromkeys(("norm", "linalg_vector_norm", "frobenius_norm"), partial(reduce, flops=2, dim=2)),
     **dict.fromkeys(("logsumexp", "special_logsumexp"), partial(reduce, flops=4)),
     **dict.fromkeys(("median", "nanmedian", "mode"), partial(reduce, flops=1, out_dtypes=_WITH_INDEX, kernel=None)),

@@ -57,3 +57,52 @@ class RowKernel(IntEnum):
     INTERPOLATE = 22
     """A thread per pixel of the result, which walks over batch and channels (UpSampleBilinear2d.cu and its kin): images
     of few pixels are one block's, however many channels they have."""
+    BATCH_NORM_ROWS_GRADIENT = 23
+    """PyTorch's own gradients of a training batch norm, a block per channel: `batch_norm_backward_kernel`."""
+    PERSISTENT_NORM = 24
+    """cuDNN's training batch norm over channels last, its two readings parted by a barrier of the whole grid:
+    `batchnorm_fwtr_nhwc_semiPersist`."""
+    PERSISTENT_GRADIENT = 25
+    """Its gradients: `batchnorm_bwtr_nhwc_semiPersist`."""
+    SOFTMAX_GRADIENT = 26
+    """Gradients of softmax over rows that no warp holds: `cunn_SoftMaxBackward`."""
+    SELECT_ROWS = 27
+    """A reduction that keeps the place of what it finds: argmax, max along a dim."""
+    MOMENT_ROWS = 28
+    """A reduction that merges means and variances (Welford): var, std."""
+    REDUCE_COLUMNS = 29
+    """A reduction over dims of which none is the innermost: blocks share the rows of a few columns."""
+    AVERAGE_GRADIENT = 30
+    """Average pooling's gradient: a thread per element of the input's gradient, which divides to find its windows."""
+    NEAREST = 31
+    """A thread per copied pixel: `upsample_nearest2d_out_frame`."""
+    NEAREST_LAST = 32
+    """The same with channels last."""
+    NEAREST_GRADIENT = 33
+    """A thread per element of the input's gradient, which sums its copies'."""
+    BILINEAR_LAST = 34
+    """A thread per element of the result, with channels last."""
+    BILINEAR_GRADIENT = 35
+    """A thread per element of the result's gradient, which adds it to four others: atomics."""
+    GATHER_ROWS = 36
+    """A block of 32 threads for up to 512 bytes of each row that is copied: `vectorized_gather_kernel`."""
+    SCATTER = 37
+    """A thread per element that is added where an index says: index_add, scatter_add."""
+    TABLE_GRADIENT = 38
+    """A table's dense gradient: keys and places are sorted, then runs of equal keys are added up; some thirty kernels."""
+    SORT_ROWS = 39
+    """A block sorts a row in shared memory: `radixSortKVInPlace`. Its columns count filled up, in bytes of the key."""
+    SORT_SEGMENTS = 40
+    """Passes of a segmented radix sort; columns in bytes of the key."""
+    TOP_ROWS = 41
+    """A block finds the largest of a row: `sbtopk`."""
+    TOP_PARTS = 42
+    """Blocks share a row's digits, pass after pass: `mbtopk`; columns in bytes of the key, and one for the values."""
+    ROOT_NORM = 43
+    """RMS norm by four warps a row, `vectorized_layer_norm_kernel` without means."""
+    SELECT_COLUMNS = 44
+    """As `REDUCE_COLUMNS`, with places or extremes."""
+    MAX_GRADIENT = 45
+    """Max pooling's gradient: a thread per element of the input's gradient looks through the windows around it."""
+    LAYOUT = 46
+    """A copy from channels last to contiguous images, or back, by index arithmetic."""

@@ -9,8 +9,8 @@ from .arguments import LackingArgumentError
 from .row_kernels import LONG_ROW, RowKernel
 from .work import RowDims, Work
 
-HALF: Final = "float16"
-"""What PyTorch leaves to cuDNN where channels lie last."""
+BRAIN: Final = "bfloat16"
+"""What PyTorch never gives to cuDNN's batch norms (`use_cudnn` in Normalization.cpp)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class Moves:
 
     walked_bytes: float = 0.0
     streamed_bytes: float = 0.0
+    streaming: RowKernel | None = None
     launches: int = 1
 
 
@@ -41,24 +42,43 @@ def by_channel(
     return by_row(work, x, channel_count(x), chosen, moves, run=run)
 
 
-def batch_norm_gradients(work: Work, x: TensorSpec) -> Work:
-    """Return the work of a training batch norm's gradients: one kernel; channels last see `last_batch_norm`."""
-    if run_of(x) > 1:
-        return by_channel(work, x, RowKernel.BATCH_NORM_BACKWARD, moves=Moves(walked_bytes=3.0 * x.size_bytes))
-    return last_batch_norm(work, x, RowKernel.COLUMN_SUMS, reduced=2.0, rewritten=3.0)
+def batch_norm(work: Work, x: TensorSpec) -> Work:
+    """Return the work of a training batch norm as PyTorch chooses its kernels: cuDNN's, which know no bfloat16.
 
-
-def last_batch_norm(work: Work, x: TensorSpec, kernel: RowKernel, *, reduced: float, rewritten: float) -> Work:
-    """Return the work of a training batch norm over channels last that moves so many tensors of x's size, twice.
-
-    Half precision is cuDNN's, one kernel that a grid-wide barrier parts (`batchnorm_fwtr_nhwc_semiPersist`): nothing
-    was measured of it, and it is taken to move its tensors as elementwise kernels do, as PyTorch's two kernels do on
-    V100 and A100 with 64 channels (1.0 of that in half precision). Others are PyTorch's: a reduction, then elements.
+    That one is two of its own: statistics, then elements, with small ones that update the running statistics.
     """
-    if x.dtype == HALF:
-        return by_channel(work, x, RowKernel.STREAM, moves=Moves(streamed_bytes=(reduced + rewritten) * x.size_bytes))
-    walked, streamed = reduced * x.size_bytes, rewritten * x.size_bytes
-    return by_channel(work, x, kernel, moves=Moves(walked_bytes=walked, streamed_bytes=streamed, launches=2))
+    is_last, size = run_of(x) == 1, x.size_bytes
+    if x.dtype != BRAIN:
+        kernel = RowKernel.PERSISTENT_NORM if is_last else RowKernel.BATCH_NORM
+        return by_channel(work, x, kernel, moves=Moves(walked_bytes=2.0 * size, launches=1 + is_last))
+    kernel, streaming = (
+        (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_ELEMENTS)
+        if is_last
+        else (RowKernel.MOMENTS, RowKernel.CHANNEL_ELEMENTS)
+    )
+    moves = Moves(walked_bytes=size, streamed_bytes=2.0 * size, streaming=streaming, launches=3 + is_last)
+    return by_channel(work, x, kernel, moves=moves)
+
+
+def batch_norm_gradients(work: Work, x: TensorSpec) -> Work:
+    """Return the work of a training batch norm's gradients, by the same choice."""
+    is_last, size = run_of(x) == 1, x.size_bytes
+    once = Moves(walked_bytes=3.0 * size, launches=1 + (is_last and x.dtype != BRAIN))
+    if x.dtype != BRAIN:
+        kernel = RowKernel.PERSISTENT_GRADIENT if is_last else RowKernel.BATCH_NORM_BACKWARD
+        return by_channel(work, x, kernel, moves=once)
+    if not is_last:
+        return by_channel(work, x, RowKernel.BATCH_NORM_ROWS_GRADIENT, moves=once)
+    moves = Moves(
+        walked_bytes=2.0 * size, streamed_bytes=3.0 * size, streaming=RowKernel.COLUMN_ELEMENTS, launches=3
+    )
+    return by_channel(work, x, RowKernel.COLUMN_SUMS, moves=moves)
+
+
+def fixed_batch_norm(work: Work, x: TensorSpec) -> Work:
+    """Return the work of a batch norm whose statistics are given: one pass over the elements."""
+    moves = Moves(walked_bytes=2.0 * x.size_bytes, launches=3 if x.dtype == BRAIN else 1)
+    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS, moves)
 
 
 def by_row_backward(work: Work, x: TensorSpec, rows: int, has_parameters: bool) -> Work:

@@ -133,6 +133,8 @@ class RowDims:
     """What this kernel moves; 0: what the op must."""
     streamed_bytes: float = 0.0
     """What elementwise kernels of the same op move before and after it, second readings and temporaries included."""
+    streaming: RowKernel | None = None
+    """Which kernel moves `streamed_bytes`; None: one that bytes alone bind."""
     launches: int = 1
     """Kernels of the op in all."""
     table_rows: int = 0

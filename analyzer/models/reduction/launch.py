@@ -40,6 +40,14 @@ REDUCED_PER_BLOCK: Final = 8192.0
 """Elements of a reduction that a block of 512 threads takes at least, sixteen each."""
 PICKED_PER_THREAD: Final = 16.0
 MOST_THREADS: Final = 1024.0
+GATHERED_BYTES: Final = 512.0
+COLUMN_BLOCK: Final = 128.0
+COLUMN_THREADS: Final = 512.0
+COLUMN_STEP: Final = 64.0
+COLUMN_BLOCKS: Final = 264.0
+LEAST_SHARED: Final = 256.0
+"""Columns and threads of a block that reduces columns, rows that it takes in a step, blocks that fill a GPU, and rows
+from which on blocks share a column (Reduce.cuh: `vt0` 4 elements of each of 16 rows)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +60,8 @@ class RowWalk:
     """Loads that a thread waits for in turn."""
     last_steps: Floats
     """The same of a block that adds up what the others found, after them."""
+    units: Floats
+    """What instructions are counted for beside elements: threads, or rows that a block ends with."""
 
 
 def walk_of(problems: ReductionProblems) -> RowWalk:
@@ -66,7 +76,22 @@ def walk_of(problems: ReductionProblems) -> RowWalk:
             found = rule(taken)
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
-    return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0), last_steps=_last_steps(problems))
+    units = np.where(np.isin(kernel, _BY_ROW), problems.rows, blocks * threads)
+    last = _last_steps(problems)
+    return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0), last_steps=last, units=units)
+
+
+_BY_ROW: Final = (
+    *(RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS),
+    *(RowKernel.TABLE_GRADIENT, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS),
+)
+"""Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
+
+
+def streamed_threads(problems: ReductionProblems) -> Floats:
+    """Return the threads that move what is streamed with a scale and a shift per channel."""
+    blocks, threads, _ = _channel_elements(problems)
+    return np.asarray(blocks * threads)
 
 
 _Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]
@@ -155,6 +180,31 @@ def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     return np.ceil(problems.rows / threads), threads, problems.columns
 
 
+def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    return problems.rows, MOST_THREADS, np.ceil(problems.columns / (VECTOR * MOST_THREADS))
+
+
+def _gathered(problems: ReductionProblems) -> tuple[Floats, float, float]:
+    """A warp for up to 512 bytes of a row, read and written."""
+    row_bytes = problems.least_bytes / np.maximum(2.0 * problems.rows, 1.0)
+    return problems.rows * np.ceil(row_bytes / GATHERED_BYTES), WARP, 1.0
+
+
+def _root_norm(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    return problems.rows, ROW_THREADS, np.ceil(problems.columns / (VECTOR * ROW_THREADS))
+
+
+def _by_block(problems: ReductionProblems) -> tuple[Floats, float, float]:
+    return problems.rows, MOST_THREADS, 1.0
+
+
+def _reduced_columns(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    """Blocks of columns, which several blocks share along the rows where there are few of them."""
+    wide = np.ceil(problems.rows / COLUMN_BLOCK)
+    shared = np.clip(np.floor(COLUMN_BLOCKS / wide), 1.0, np.maximum(problems.columns / LEAST_SHARED, 1.0))
+    return wide * shared, COLUMN_THREADS, np.ceil(problems.columns / (shared * COLUMN_STEP))
+
+
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """One block (`nll_loss_threads`)."""
     rows = problems.rows
@@ -165,7 +215,7 @@ def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
 
 _TILED: Final = (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS)
 _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
-    ((RowKernel.MOMENTS,), _channel),
+    ((RowKernel.MOMENTS, RowKernel.BATCH_NORM_ROWS_GRADIENT), _channel),
     ((RowKernel.CHANNEL_SUMS,), _channel_sums),
     ((RowKernel.CHANNEL_ELEMENTS,), _channel_elements),
     (_TILED, _columns),
@@ -175,7 +225,15 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
         (RowKernel.FUSED_FORWARD, RowKernel.FUSED_BACKWARD, RowKernel.COMPILED_FORWARD, RowKernel.COMPILED_BACKWARD),
         _fused,
     ),
-    ((RowKernel.REDUCE, RowKernel.COMPILED_REDUCE), _reduce),
+    (
+        (RowKernel.REDUCE, RowKernel.COMPILED_REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS),
+        _reduce,
+    ),
+    ((RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), _reduced_columns),
+    ((RowKernel.SOFTMAX_GRADIENT,), _softmax_gradient),
+    ((RowKernel.GATHER_ROWS,), _gathered),
+    ((RowKernel.ROOT_NORM,), _root_norm),
+    ((RowKernel.TOP_ROWS,), _by_block),
     ((RowKernel.SCAN,), _scan),
     ((RowKernel.PICK,), _pick),
     ((RowKernel.INTERPOLATE,), _interpolate),

@@ -14,14 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Singles
+from ....arrays import Codes, Floats, Mask, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, is_since_volta
 from ...work.row_kernels import RowKernel
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values, parameters
-from .launch import RowWalk, walk_of
+from .launch import RowWalk, streamed_threads, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
 
 CLASS_NAMES: Final = ("NVIDIA", "AMD")
@@ -61,11 +61,57 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.COMPILED_REDUCE: (8.0, 3000.0, 600.0),
     RowKernel.COMPILED_POOL: (40.0, 2000.0, 600.0),
     RowKernel.INTERPOLATE: (40.0, 2000.0, 550.0),
+    RowKernel.BATCH_NORM_ROWS_GRADIENT: (60.0, 4000.0, 1500.0),
+    RowKernel.PERSISTENT_NORM: (40.0, 4000.0, 1000.0),
+    RowKernel.PERSISTENT_GRADIENT: (40.0, 4000.0, 1000.0),
+    RowKernel.SOFTMAX_GRADIENT: (25.0, 3000.0, 1500.0),
+    RowKernel.SELECT_ROWS: (20.0, 4000.0, 600.0),
+    RowKernel.MOMENT_ROWS: (30.0, 4000.0, 600.0),
+    RowKernel.REDUCE_COLUMNS: (10.0, 4000.0, 1000.0),
+    RowKernel.SELECT_COLUMNS: (20.0, 4000.0, 1000.0),
+    RowKernel.AVERAGE_GRADIENT: (500.0, 1000.0, 600.0),
+    RowKernel.NEAREST: (80.0, 1000.0, 600.0),
+    RowKernel.NEAREST_LAST: (180.0, 1000.0, 600.0),
+    RowKernel.NEAREST_GRADIENT: (70.0, 1000.0, 600.0),
+    RowKernel.BILINEAR_LAST: (280.0, 1000.0, 600.0),
+    RowKernel.BILINEAR_GRADIENT: (450.0, 1000.0, 600.0),
+    RowKernel.GATHER_ROWS: (1.0, 1000.0, 600.0),
+    RowKernel.SCATTER: (200.0, 1000.0, 600.0),
+    RowKernel.TABLE_GRADIENT: (20.0, 1000.0, 600.0),
+    RowKernel.SORT_ROWS: (260.0, 20000.0, 600.0),
+    RowKernel.SORT_SEGMENTS: (600.0, 4000.0, 600.0),
+    RowKernel.TOP_ROWS: (1.0, 2000.0, 17000.0),
+    RowKernel.TOP_PARTS: (80.0, 4000.0, 600.0),
+    RowKernel.ROOT_NORM: (20.0, 1500.0, 1300.0),
+    RowKernel.MAX_GRADIENT: (300.0, 1000.0, 600.0),
+    RowKernel.LAYOUT: (180.0, 1000.0, 600.0),
 }
+_UNIT_PRIORS: Final[Mapping[RowKernel, float]] = {
+    RowKernel.CHANNEL_ELEMENTS: 150.0,
+    RowKernel.COLUMN_ELEMENTS: 40.0,
+    RowKernel.REDUCE: 4000.0,
+    RowKernel.SELECT_ROWS: 8000.0,
+    RowKernel.MOMENT_ROWS: 8000.0,
+    RowKernel.ROOT_NORM: 150.0,
+    RowKernel.SORT_ROWS: 25000.0,
+    RowKernel.TOP_PARTS: 20000.0,
+    RowKernel.TABLE_GRADIENT: 4000.0,
+    RowKernel.SCAN: 100.0,
+    RowKernel.MOMENTS: 200.0,
+}
+"""Instructions of a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`)."""
 _FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM, RowKernel.INTERPOLATE})
 """Nothing was measured of them alone."""
-_FIXED_CHAINS: Final = _FIXED | {RowKernel.REDUCE, RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL}
+_FIXED_CHAINS: Final = _FIXED | {
+    *(RowKernel.REDUCE, RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL),
+    *(RowKernel.PERSISTENT_NORM, RowKernel.PERSISTENT_GRADIENT, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS),
+    *(RowKernel.AVERAGE_GRADIENT, RowKernel.NEAREST, RowKernel.NEAREST_LAST, RowKernel.NEAREST_GRADIENT),
+    *(RowKernel.BILINEAR_LAST, RowKernel.BILINEAR_GRADIENT, RowKernel.SCATTER, RowKernel.TABLE_GRADIENT),
+    *(RowKernel.SORT_ROWS, RowKernel.SORT_SEGMENTS, RowKernel.TOP_PARTS, RowKernel.MAX_GRADIENT, RowKernel.LAYOUT),
+}
 """Their blocks are many and short: the chain never counts."""
+_OWN_STARTS: Final = frozenset(kernel for kernel in RowKernel if kernel > RowKernel.INTERPOLATE) | {RowKernel.REDUCE}
+"""Whose shortest calls were measured."""
 _COUNTED: Final = frozenset({RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS})
 """Their loops' instructions per element are few: V100's volumes in fp16 come at DRAM's rate (chosen with these in
 sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
@@ -76,12 +122,17 @@ def _kernel_parameters() -> tuple[Parameter, ...]:
     for kernel, (instructions, latency, step) in _PRIORS.items():
         name, chain = kernel.name.lower(), 0.0 if kernel in _FIXED_CHAINS else 0.4
         spread = 0.0 if kernel in _FIXED else 0.2 if kernel in _COUNTED else 0.5
+        steps = 0.0 if kernel in _FIXED_CHAINS else chain
         found += [
             Parameter(name=f"{name}_instructions", prior=instructions, spread=spread),
-            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=chain),
-            Parameter(name=f"{name}_step_cycles", prior=step, spread=chain),
+            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=0.4 if kernel in _OWN_STARTS else chain),
+            Parameter(name=f"{name}_step_cycles", prior=step, spread=steps),
         ]
-    return tuple(found)
+    units = [
+        Parameter(name=f"{kernel.name.lower()}_unit_instructions", prior=prior, spread=0.6)
+        for kernel, prior in _UNIT_PRIORS.items()
+    ]
+    return (*found, *units)
 
 
 _DRAM: Final = tuple(
@@ -97,6 +148,7 @@ PARAMETERS: Final = (
     *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
     *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
     *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
+    *parameters(block_cycles=(157.0, 0.15)),
     *_kernel_parameters(),
 )
 REREAD: Final[Mapping[RowKernel, float]] = {
@@ -104,9 +156,23 @@ REREAD: Final[Mapping[RowKernel, float]] = {
     RowKernel.BATCH_NORM_BACKWARD: 2.0 / 3.0,
     RowKernel.ROW_FORWARD: 1.0 / 2.0,
     RowKernel.ROW_BACKWARD: 2.0 / 3.0,
+    RowKernel.BATCH_NORM_ROWS_GRADIENT: 2.0 / 3.0,
+    RowKernel.PERSISTENT_NORM: 1.0 / 2.0,
+    RowKernel.PERSISTENT_GRADIENT: 2.0 / 3.0,
+    RowKernel.SOFTMAX_GRADIENT: 1.0 / 3.0,
 }
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
 _REREAD: Final = np.array([REREAD.get(kernel, 0.0) for kernel in RowKernel])
+HELD_BYTES: Final[Mapping[RowKernel, float]] = {
+    RowKernel.BATCH_NORM: 2.0 * 98e3,
+    RowKernel.BATCH_NORM_BACKWARD: 3.0 * 49e3,
+    RowKernel.SOFTMAX_GRADIENT: 3.0 * 32e3,
+}
+"""What a row may move for its block to keep it: channels of cuDNN's `singleread` kernels (98 kB forward and not 196, 49
+backward and not 98), rows of softmax gradients in shared memory (8,192 columns)."""
+_HELD_BYTES: Final = np.array([HELD_BYTES.get(kernel, 0.0) for kernel in RowKernel])
+_MANY_BLOCKS: Final = np.isin(list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN))
+"""Kernels of so many short blocks that starting them may take longest."""
 _MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))
 _MERGES_SUMS: Final = np.isin(
     list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
@@ -156,15 +222,18 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     waves = _single(walk.blocks) / (np.clip(resident, 1.0, MAX_BLOCKS_PER_SM) * sms)
     waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
     chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * latency) * cycle_ms
-    again = walked * _single(_REREAD[kernel])
+    again = walked * _single(np.where(_is_held(problems), 0.0, _REREAD[kernel]))
     late = _single(walk.steps) * _single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
     dram_ms = (walked * cold + again * _cold(np.minimum(late, own))) * dram
     issue_ms = _single(_instructions(problems, walk, shared)) * (
         cycle_ms / (sms * _single(_issue_width(fleet, shared["fp32_share"])))
     )
-    busy_ms = latency * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms)
+    started = _single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
+    busy_ms = latency * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
-    busy_ms = busy_ms + _joined(streamed * _cold(streamed * kept + own) * dram, streamed * cached)
+    lanes = cycle_ms / (sms * _single(_issue_width(fleet, shared["fp32_share"])))
+    stream_ms = _single(_streamed_instructions(problems, shared)) * lanes
+    busy_ms = busy_ms + _joined(streamed * _cold(streamed * kept + own) * dram, streamed * cached, stream_ms)
     time_ns = 1e6 * busy_ms.astype(np.float64) + problems.launches * (1e9 * gpu_physics.launch_s(fleet, values))
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
 
@@ -177,7 +246,27 @@ def _instructions(problems: ReductionProblems, walk: RowWalk, shared: Mapping[st
     merge = np.where(_MERGES_SUMS, shared["sums_merge_instructions"], merge)
     merge = np.where(_IS_TILED, COLUMN_MERGES * merge, merge)
     each = _by_name("instructions", shared)[problems.kernel] * problems.elements
+    each = each + _by_unit(shared)[problems.kernel] * walk.units
     return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
+
+
+def _streamed_instructions(problems: ReductionProblems, shared: Mapping[str, float]) -> Floats:
+    """Return thread instructions of what is streamed; 0 where bytes alone bind it."""
+    code = np.maximum(problems.streaming, 0)
+    each = _by_name("instructions", shared)[code] * problems.elements
+    by_thread = _by_unit(shared)[code] * streamed_threads(problems)
+    return np.where(problems.streaming >= 0, each + np.where(code == RowKernel.LAYOUT, 0.0, by_thread), 0.0)
+
+
+def _is_held(problems: ReductionProblems) -> Mask:
+    """Say which rows a block keeps from its first reading to its second."""
+    each = problems.walked_bytes / np.maximum(problems.rows, 1.0)
+    held = _HELD_BYTES[problems.kernel]
+    return np.asarray(each <= held)
+
+
+def _by_unit(shared: Mapping[str, float]) -> Floats:
+    return np.array([shared.get(f"{name}_unit_instructions", 0.0) for name in _NAMES], dtype=np.float64)
 
 
 def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:

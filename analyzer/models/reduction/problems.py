@@ -31,6 +31,8 @@ class ReductionProblems:
     """What the walking kernel moves."""
     streamed_bytes: Floats
     """What elementwise kernels of the same op move."""
+    streaming: Codes
+    """Which kernel moves it; -1: one that bytes alone bind."""
     least_bytes: Floats
     """What the op must move."""
     launches: Floats
@@ -40,7 +42,10 @@ class ReductionProblems:
     """What events around an empty launch read; 0: kernel time."""
 
 
-GROUP_NAMES: Final = ("batch norm", "row norm", "reduction", "pooling", "scan", "stand-in")
+GROUP_NAMES: Final = (
+    *("batch norm", "row norm", "reduction", "pooling", "scan", "stand-in"),
+    *("softmax", "resampling", "indexing", "sort"),
+)
 _GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
     **dict.fromkeys(RowKernel, 0),
     **dict.fromkeys(
@@ -58,7 +63,25 @@ _GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
     **dict.fromkeys((RowKernel.POOL, RowKernel.COMPILED_POOL), 3),
     RowKernel.SCAN: 4,
     RowKernel.POOL_BACKWARD: 5,
-    RowKernel.INTERPOLATE: 5,
+    RowKernel.INTERPOLATE: 7,
+    RowKernel.ROOT_NORM: 1,
+    **dict.fromkeys(
+        (RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), 2
+    ),
+    **dict.fromkeys((RowKernel.AVERAGE_GRADIENT, RowKernel.MAX_GRADIENT), 3),
+    RowKernel.SOFTMAX_GRADIENT: 6,
+    **dict.fromkeys(
+        (
+            RowKernel.NEAREST,
+            RowKernel.NEAREST_LAST,
+            RowKernel.NEAREST_GRADIENT,
+            RowKernel.BILINEAR_LAST,
+            RowKernel.BILINEAR_GRADIENT,
+        ),
+        7,
+    ),
+    **dict.fromkeys((RowKernel.GATHER_ROWS, RowKernel.SCATTER, RowKernel.TABLE_GRADIENT), 8),
+    **dict.fromkeys((RowKernel.SORT_ROWS, RowKernel.SORT_SEGMENTS, RowKernel.TOP_ROWS, RowKernel.TOP_PARTS), 9),
 }
 _GROUPS: Final = np.array([_GROUP_OF_KERNEL[kernel] for kernel in RowKernel], dtype=np.int64)
 
@@ -97,6 +120,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ReductionProble
         flops=column([work.flops for work in works]),
         walked_bytes=np.where(walked > 0, walked, moved),
         streamed_bytes=column([item.streamed_bytes for item in dims]),
+        streaming=np.array([-1 if item.streaming is None else item.streaming for item in dims], dtype=np.int64),
         least_bytes=moved,
         launches=column([item.launches for item in dims]),
         moved_since_bytes=column([work.moved_since_bytes or 0.0 for work in works]),

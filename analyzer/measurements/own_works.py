@@ -1,0 +1,86 @@
+"""Own measurements of single ops as problems of the models that cover them: what was called, by the formulas."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...specs.gpu import Catalog, Rate
+from ..models.frame.problems import Problems
+from ..models.registry import OP_MODELS, model_of, problems_of
+from ..work.registry import work_of
+from ..work.work import Work
+from .own_calls import calls_of
+from .own_ops import TABLE, own_rows, own_share, read_own
+from .samples import MeasurementTable, Samples, gpus_of, pick, shape_share
+
+FAMILIES: Final = ("vector", "norm")
+"""Of the table, whose rows are calls that formulas know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRow:
+    """Hold one row: what was measured, and the works of its calls in order."""
+
+    row: Mapping[str, Any]
+    share: float
+    works: tuple[Work, ...]
+
+
+def load_own(data: Path, model: str, trained: float, catalog: Catalog | None = None) -> list[Samples[Any]]:
+    """Return the rows whose one call this model covers, as its samples; none where there is no table.
+
+    `trained`: the share of the shapes on which the model trains.
+    """
+    rows = [
+        item
+        for item in read_works(data, trained)
+        if len(item.works) == 1 and (found := model_of(item.works[0], Rate.FP32)) is not None and found.name == model
+    ]
+    if not rows:
+        return []
+    works = [item.works[0] for item in rows]
+    problems: Problems = problems_of(OP_MODELS[model], works, [Rate.FP32] * len(works))
+    gpus, gpu = gpus_of(np.array([item.row["gpu"] for item in rows], dtype=object), catalog)
+    return [
+        Samples(
+            table=TABLE,
+            model=model,
+            problems=problems,
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=np.array([1e3 * item.row["latency_us"] for item in rows]),
+            family=np.array([family_of_row(item.row) for item in rows], dtype=object),
+            dtype=np.array([item.row["dtype"] for item in rows], dtype=object),
+            share=np.array([item.share for item in rows]),
+        )
+    ]
+
+
+def family_of_row(row: Mapping[str, Any]) -> str:
+    """Return what the score groups a row by."""
+    gradient = ", gradient" if row["direction"] == "backward" else ""
+    return f"{row['op']}{gradient} ({'cold' if row['operands'] == 'dram' else 'reused'})"
+
+
+@lru_cache(maxsize=2)
+def read_works(data: Path, trained: float) -> tuple[OwnRow, ...]:
+    """Return the rows whose calls are known, with their works; operands of later calls are still in L2."""
+    found = []
+    for family in FAMILIES:
+        table = read_own(data, family)
+        shares = own_share(table, trained).tolist() if len(table["op"]) else []
+        for row, share in zip(own_rows(table), shares, strict=True):
+            calls = calls_of(row)
+            works = [work_of(name, signature) for name, signature in calls or ()]
+            known = [work for work in works if work is not None]
+            if known and len(known) == len(works):
+                first = np.inf if row["operands"] == "dram" else 0.0
+                since = (first, *(0.0 for _ in known[1:]))
+                moved = zip(known, since, strict=True)
+                kept = tuple(replace(work, moved_since_bytes=float(between)) for work, between in moved)
+                found.append(OwnRow(row=row, share=share, works=kept))
+    return tuple(found)
