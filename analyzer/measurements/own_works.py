@@ -21,6 +21,10 @@ FAMILIES: Final = ("vector", "norm")
 """Of the table, whose rows are calls that formulas know."""
 
 
+SKEWED: Final = frozenset({"embedding_dense"})
+"""Ops that take longer the more often a row is looked up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRow:
     """Hold one row: what was measured, and the works of its calls in order."""
@@ -82,5 +86,7 @@ def read_works(data: Path, trained: float) -> tuple[OwnRow, ...]:
                 since = (first, *(0.0 for _ in known[1:]))
                 moved = zip(known, since, strict=True)
                 kept = tuple(replace(work, moved_since_bytes=float(between)) for work, between in moved)
-                found.append(OwnRow(row=row, share=share, works=kept))
+                # What a formula takes for evenly spread, others do not teach.
+                is_skewed = row["op"] in SKEWED and row["dims"].get("alpha", 0) > 0
+                found.append(OwnRow(row=row, share=max(share, trained) if is_skewed else share, works=kept))
     return tuple(found)

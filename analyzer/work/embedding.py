@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from math import prod
+from math import expm1, prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
@@ -43,8 +43,10 @@ def embedding_dense_backward(signature: Signature) -> Work:
     if count <= FEW_LOOKUPS:
         dims = RowDims(rows=grad.element_count, columns=1, kernel=RowKernel.SCATTER, streamed_bytes=written, launches=2)
     else:
+        # As many different rows as evenly spread lookups find.
+        different = max(round(rows * -expm1(-count / max(rows, 1))), 1)
         dims = RowDims(
-            rows=count,
+            rows=different,
             columns=_last(grad),
             kernel=RowKernel.TABLE_GRADIENT,
             walked_bytes=2.0 * grad.size_bytes,

@@ -70,7 +70,7 @@ def scatter(signature: Signature, *, is_adding: bool) -> Work:
     source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensors_at(signature, 3)
     placed = bytes_of(min(index_.element_count, source.element_count), source.dtype)
     work = _work(index_.element_count, total_bytes((index_, *values)) + placed, placed, source.dtype)
-    return _by_element(work, index_.element_count) if is_adding else work
+    return _by_element(work, index_.element_count, RowKernel.SCATTER) if is_adding else work
 
 
 def index_add(signature: Signature, *, is_adding: bool) -> Work:
@@ -78,7 +78,7 @@ def index_add(signature: Signature, *, is_adding: bool) -> Work:
     source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensor_at(signature, 3)
     placed = bytes_of(min(values.element_count, source.element_count), source.dtype)
     work = _work(values.element_count, total_bytes((index_, values)) + placed, placed, source.dtype)
-    return _by_element(work, values.element_count) if is_adding else work
+    return _by_element(work, values.element_count, RowKernel.INDEX_ADD) if is_adding else work
 
 
 @register("aten::index_fill", family=Family.INDEXING)
@@ -102,7 +102,7 @@ def index_select_backward(signature: Signature) -> Work:
     grad, index_ = tensor_at(signature, 0), tensor_at(signature, 3)
     written = bytes_of(prod(sizes_at(signature, 1)), grad.dtype)
     work = _work(grad.element_count, total_bytes((grad, index_)), written, grad.dtype)
-    return _by_element(work, grad.element_count, zeroed_bytes=written)
+    return _by_element(work, grad.element_count, RowKernel.INDEX_ADD, zeroed_bytes=written)
 
 
 @register("aten::nonzero", family=Family.INDEXING)
@@ -193,12 +193,12 @@ def _by_rows(work: Work, rows: int, columns: int) -> Work:
     return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.GATHER_ROWS))
 
 
-def _by_element(work: Work, count: int, zeroed_bytes: float = 0.0) -> Work:
+def _by_element(work: Work, count: int, kernel: RowKernel, zeroed_bytes: float = 0.0) -> Work:
     """Return additions where an index says, a thread for each element."""
     dims = RowDims(
         rows=count,
         columns=1,
-        kernel=RowKernel.SCATTER,
+        kernel=kernel,
         streamed_bytes=zeroed_bytes,
         launches=1 + (zeroed_bytes > 0),
     )

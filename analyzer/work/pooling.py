@@ -35,7 +35,10 @@ def pool(signature: Signature, *, rank: int, has_dilation: bool, has_indices: bo
     result = result_at(signature)
     count = _pooled_count(signature, x, rank, has_dilation=has_dilation) if result is None else result.element_count
     written = bytes_of(count, x.dtype) + (bytes_of(count, INDEX_DTYPE) if has_indices else 0.0)
-    return _by_window(_work(count * window, tensor_bytes(x), written, x.dtype), count, window)
+    work = _work(count * window, tensor_bytes(x), written, x.dtype)
+    if run_of(x) == 1 and not has_dilation:
+        return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.AVERAGE_LAST))
+    return _by_window(work, count, window)
 
 
 def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Work:

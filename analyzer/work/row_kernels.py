@@ -106,3 +106,7 @@ class RowKernel(IntEnum):
     """Max pooling's gradient: a thread per element of the input's gradient looks through the windows around it."""
     LAYOUT = 46
     """A copy from channels last to contiguous images, or back, by index arithmetic."""
+    INDEX_ADD = 47
+    """A thread per element that divides to find its row: `indexFuncLargeIndex`."""
+    AVERAGE_LAST = 48
+    """Average pooling with channels last, a thread per result: `avg_pool2d_out_cuda_frame_nhwc`."""

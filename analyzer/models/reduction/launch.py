@@ -40,14 +40,27 @@ REDUCED_PER_BLOCK: Final = 8192.0
 """Elements of a reduction that a block of 512 threads takes at least, sixteen each."""
 PICKED_PER_THREAD: Final = 16.0
 MOST_THREADS: Final = 1024.0
-GATHERED_BYTES: Final = 512.0
 COLUMN_BLOCK: Final = 128.0
-COLUMN_THREADS: Final = 512.0
-COLUMN_STEP: Final = 64.0
-COLUMN_BLOCKS: Final = 264.0
-LEAST_SHARED: Final = 256.0
-"""Columns and threads of a block that reduces columns, rows that it takes in a step, blocks that fill a GPU, and rows
-from which on blocks share a column (Reduce.cuh: `vt0` 4 elements of each of 16 rows)."""
+COLUMN_THREADS: Final = 128.0
+COLUMN_HEIGHT: Final = 4.0
+COLUMN_STEP: Final = 16.0
+COLUMN_BLOCKS: Final = 2112.0
+LEAST_SHARED: Final = 1024.0
+"""Of a kernel that reduces columns (Reduce.cuh): columns and threads of a block, its rows of threads, rows that it takes
+in a step, blocks that fill a GPU of 132 multiprocessors, and rows from which on blocks share columns."""
+ROWS_OF_BLOCK: Final = 16.0
+WHOLE_BLOCK_COLUMNS: Final = 8192.0
+"""Rows that a block of 512 threads reduces, a warp each, and columns from which on it takes one."""
+SCAN_BY_BLOCK_COLUMNS: Final = 128.0
+SCANNED: Final = 3840.0
+"""Up to so many columns a block of 512 threads scans one row; and what a block of a scan over one long row takes."""
+RUN_LOOKUPS: Final = 15.0
+"""Of a table's gradient: what a run of equal keys takes, in lookups."""
+GRADIENT_ROWS: Final = 32.0
+GRADIENT_STEP: Final = 0.3
+LONGEST_GRADIENT: Final = 65536.0
+"""Rows that a block takes at a time for the gradients of weight and bias, a step of that over one of the walk, and rows
+from which on blocks share them (`LaunchGammaBetaBackwardCUDAKernel`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,13 +90,15 @@ def walk_of(problems: ReductionProblems) -> RowWalk:
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
     units = np.where(np.isin(kernel, _BY_ROW), problems.rows, blocks * threads)
+    lookups = problems.flops / np.maximum(problems.columns, 1.0)
+    units = np.where(kernel == RowKernel.TABLE_GRADIENT, lookups + RUN_LOOKUPS * problems.rows, units)
     last = _last_steps(problems)
     return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0), last_steps=last, units=units)
 
 
 _BY_ROW: Final = (
     *(RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS),
-    *(RowKernel.TABLE_GRADIENT, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS),
+    *(RowKernel.SORT_ROWS, RowKernel.TOP_PARTS),
 )
 """Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
 
@@ -147,7 +162,13 @@ def _last_steps(problems: ReductionProblems) -> Floats:
     """Return what the last block of a column's tiles waits for: their counter, then their sums."""
     _, tall, tiles = _column_tiles(problems)
     is_tiled = np.isin(problems.kernel, _TILED) & (tiles > 1.0)
-    return np.where(is_tiled, COUNTER_STEPS + np.ceil(tiles / tall), 0.0)
+    found = np.where(is_tiled, COUNTER_STEPS + np.ceil(tiles / tall), 0.0)
+    sharing = _sharing_blocks(problems)
+    is_shared = np.isin(problems.kernel, _COLUMN_WISE) & (sharing > 1.0)
+    found = np.where(is_shared, COUNTER_STEPS + np.ceil(sharing / COLUMN_HEIGHT), found)
+    walked = np.where(problems.rows < LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
+    has_parameters = (problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0)
+    return np.where(has_parameters, GRADIENT_STEP * walked / GRADIENT_ROWS, found)
 
 
 def _whole(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -169,9 +190,26 @@ def _reduce(problems: ReductionProblems) -> tuple[Floats, float, float]:
     return problems.elements / REDUCED_PER_BLOCK, CHANNEL_THREADS, LOADS_AT_ONCE
 
 
+def _reduced_rows(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    """A warp for each of sixteen rows; longer rows take a block, few long ones several."""
+    rows, columns = problems.rows, problems.columns
+    is_long = columns >= WHOLE_BLOCK_COLUMNS
+    most = np.maximum(columns / (ROWS_OF_BLOCK * CHANNEL_THREADS), 1.0)
+    shared = np.clip(CHANNEL_THREADS / np.maximum(rows, 1.0), 1.0, most)
+    taken = VECTOR * np.where(is_long, CHANNEL_THREADS * shared, WARP)
+    return np.ceil(rows * np.where(is_long, shared, 1.0 / ROWS_OF_BLOCK)), CHANNEL_THREADS, np.ceil(columns / taken)
+
+
 def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    wide = np.clip(_next_power(problems.columns) / 2.0, WARP / 2.0, SCAN_THREADS)
-    return problems.rows * wide / SCAN_THREADS, SCAN_THREADS, np.ceil(problems.columns / (2.0 * wide))
+    """Threads along a row by the sizes' logarithms (`get_log_num_threads_x_inner_scan` in ScanUtils.cuh)."""
+    rows, columns = np.maximum(problems.rows, 1.0), np.maximum(problems.columns, 1.0)
+    power = np.clip(np.floor((9.0 + np.ceil(np.log2(columns)) - np.ceil(np.log2(rows))) / 2.0), 4.0, 9.0)
+    wide = 2.0**power
+    is_whole, is_short = rows == 1.0, columns <= SCAN_BY_BLOCK_COLUMNS
+    blocks = np.where(is_short, rows, rows * wide / SCAN_THREADS)
+    blocks = np.where(is_whole, columns / SCANNED, blocks)
+    steps = np.where(is_whole | is_short, 1.0, np.ceil(columns / (2.0 * wide)))
+    return np.ceil(blocks), SCAN_THREADS, steps
 
 
 def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
@@ -185,9 +223,7 @@ def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, float, Float
 
 
 def _gathered(problems: ReductionProblems) -> tuple[Floats, float, float]:
-    """A warp for up to 512 bytes of a row, read and written."""
-    row_bytes = problems.least_bytes / np.maximum(2.0 * problems.rows, 1.0)
-    return problems.rows * np.ceil(row_bytes / GATHERED_BYTES), WARP, 1.0
+    return problems.rows, WARP, 1.0
 
 
 def _root_norm(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -199,10 +235,16 @@ def _by_block(problems: ReductionProblems) -> tuple[Floats, float, float]:
 
 
 def _reduced_columns(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    """Blocks of columns, which several blocks share along the rows where there are few of them."""
-    wide = np.ceil(problems.rows / COLUMN_BLOCK)
-    shared = np.clip(np.floor(COLUMN_BLOCKS / wide), 1.0, np.maximum(problems.columns / LEAST_SHARED, 1.0))
+    """Blocks of columns, which several blocks share along the rows where these are many (`setReduceConfig`)."""
+    wide, shared = np.ceil(problems.rows / COLUMN_BLOCK), _sharing_blocks(problems)
     return wide * shared, COLUMN_THREADS, np.ceil(problems.columns / (shared * COLUMN_STEP))
+
+
+def _sharing_blocks(problems: ReductionProblems) -> Floats:
+    wide = np.ceil(problems.rows / COLUMN_BLOCK)
+    most = np.maximum(problems.columns / (COLUMN_STEP * LOADS_AT_ONCE), 1.0)
+    shared = np.clip(np.floor(COLUMN_BLOCKS / np.maximum(wide, 1.0)), 1.0, most)
+    return np.where(problems.columns < LEAST_SHARED, 1.0, np.floor(shared))
 
 
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
@@ -213,6 +255,7 @@ def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     return np.ones(rows.shape), threads, np.ceil(rows / threads)
 
 
+_COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
 _TILED: Final = (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS)
 _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.MOMENTS, RowKernel.BATCH_NORM_ROWS_GRADIENT), _channel),
@@ -225,10 +268,8 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
         (RowKernel.FUSED_FORWARD, RowKernel.FUSED_BACKWARD, RowKernel.COMPILED_FORWARD, RowKernel.COMPILED_BACKWARD),
         _fused,
     ),
-    (
-        (RowKernel.REDUCE, RowKernel.COMPILED_REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS),
-        _reduce,
-    ),
+    ((RowKernel.COMPILED_REDUCE,), _reduce),
+    ((RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS), _reduced_rows),
     ((RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), _reduced_columns),
     ((RowKernel.SOFTMAX_GRADIENT,), _softmax_gradient),
     ((RowKernel.GATHER_ROWS,), _gathered),

@@ -85,6 +85,8 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.ROOT_NORM: (20.0, 1500.0, 1300.0),
     RowKernel.MAX_GRADIENT: (300.0, 1000.0, 600.0),
     RowKernel.LAYOUT: (180.0, 1000.0, 600.0),
+    RowKernel.INDEX_ADD: (260.0, 1000.0, 600.0),
+    RowKernel.AVERAGE_LAST: (700.0, 1000.0, 600.0),
 }
 _UNIT_PRIORS: Final[Mapping[RowKernel, float]] = {
     RowKernel.CHANNEL_ELEMENTS: 150.0,
@@ -100,11 +102,11 @@ _UNIT_PRIORS: Final[Mapping[RowKernel, float]] = {
     RowKernel.MOMENTS: 200.0,
 }
 """Instructions of a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`)."""
-_FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM, RowKernel.INTERPOLATE})
+_FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM})
 """Nothing was measured of them alone."""
 _FIXED_CHAINS: Final = _FIXED | {
-    *(RowKernel.REDUCE, RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL),
-    *(RowKernel.PERSISTENT_NORM, RowKernel.PERSISTENT_GRADIENT, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS),
+    *(RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL, RowKernel.INDEX_ADD),
+    *(RowKernel.PERSISTENT_NORM, RowKernel.PERSISTENT_GRADIENT, RowKernel.AVERAGE_LAST),
     *(RowKernel.AVERAGE_GRADIENT, RowKernel.NEAREST, RowKernel.NEAREST_LAST, RowKernel.NEAREST_GRADIENT),
     *(RowKernel.BILINEAR_LAST, RowKernel.BILINEAR_GRADIENT, RowKernel.SCATTER, RowKernel.TABLE_GRADIENT),
     *(RowKernel.SORT_ROWS, RowKernel.SORT_SEGMENTS, RowKernel.TOP_PARTS, RowKernel.MAX_GRADIENT, RowKernel.LAYOUT),
@@ -121,15 +123,15 @@ def _kernel_parameters() -> tuple[Parameter, ...]:
     found: list[Parameter] = []
     for kernel, (instructions, latency, step) in _PRIORS.items():
         name, chain = kernel.name.lower(), 0.0 if kernel in _FIXED_CHAINS else 0.4
-        spread = 0.0 if kernel in _FIXED else 0.2 if kernel in _COUNTED else 0.5
-        steps = 0.0 if kernel in _FIXED_CHAINS else chain
+        spread = 0.0 if kernel in _FIXED else 0.2 if kernel in _COUNTED else 0.8 if kernel in _OWN_STARTS else 0.5
+        steps = 0.0 if kernel in _FIXED_CHAINS else 0.6 if kernel in _OWN_STARTS else chain
         found += [
             Parameter(name=f"{name}_instructions", prior=instructions, spread=spread),
-            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=0.4 if kernel in _OWN_STARTS else chain),
+            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=0.8 if kernel in _OWN_STARTS else chain),
             Parameter(name=f"{name}_step_cycles", prior=step, spread=steps),
         ]
     units = [
-        Parameter(name=f"{kernel.name.lower()}_unit_instructions", prior=prior, spread=0.6)
+        Parameter(name=f"{kernel.name.lower()}_unit_instructions", prior=prior, spread=1.0)
         for kernel, prior in _UNIT_PRIORS.items()
     ]
     return (*found, *units)
@@ -164,11 +166,11 @@ REREAD: Final[Mapping[RowKernel, float]] = {
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
 _REREAD: Final = np.array([REREAD.get(kernel, 0.0) for kernel in RowKernel])
 HELD_BYTES: Final[Mapping[RowKernel, float]] = {
-    RowKernel.BATCH_NORM: 2.0 * 98e3,
-    RowKernel.BATCH_NORM_BACKWARD: 3.0 * 49e3,
+    RowKernel.BATCH_NORM: 2.0 * 98 * 1024.0,
+    RowKernel.BATCH_NORM_BACKWARD: 3.0 * 49 * 1024.0,
     RowKernel.SOFTMAX_GRADIENT: 3.0 * 32e3,
 }
-"""What a row may move for its block to keep it: channels of cuDNN's `singleread` kernels (98 kB forward and not 196, 49
+"""What a row may move for its block to keep it: channels of cuDNN's `singleread` kernels (98 KiB forward and not 196, 49
 backward and not 98), rows of softmax gradients in shared memory (8,192 columns)."""
 _HELD_BYTES: Final = np.array([HELD_BYTES.get(kernel, 0.0) for kernel in RowKernel])
 _MANY_BLOCKS: Final = np.isin(list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN))

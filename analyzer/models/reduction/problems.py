@@ -68,7 +68,7 @@ _GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
     **dict.fromkeys(
         (RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), 2
     ),
-    **dict.fromkeys((RowKernel.AVERAGE_GRADIENT, RowKernel.MAX_GRADIENT), 3),
+    **dict.fromkeys((RowKernel.AVERAGE_LAST, RowKernel.AVERAGE_GRADIENT, RowKernel.MAX_GRADIENT), 3),
     RowKernel.SOFTMAX_GRADIENT: 6,
     **dict.fromkeys(
         (
@@ -80,7 +80,7 @@ _GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
         ),
         7,
     ),
-    **dict.fromkeys((RowKernel.GATHER_ROWS, RowKernel.SCATTER, RowKernel.TABLE_GRADIENT), 8),
+    **dict.fromkeys((RowKernel.GATHER_ROWS, RowKernel.SCATTER, RowKernel.INDEX_ADD, RowKernel.TABLE_GRADIENT), 8),
     **dict.fromkeys((RowKernel.SORT_ROWS, RowKernel.SORT_SEGMENTS, RowKernel.TOP_ROWS, RowKernel.TOP_PARTS), 9),
 }
 _GROUPS: Final = np.array([_GROUP_OF_KERNEL[kernel] for kernel in RowKernel], dtype=np.int64)
@@ -134,4 +134,4 @@ def least_work(problems: ReductionProblems) -> WorkTable:
 
 
 def _is_by_window(kernel: Codes) -> Codes:
-    return np.asarray(np.isin(kernel, (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL)))
+    return np.asarray(np.isin(kernel, (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.AVERAGE_LAST)))
