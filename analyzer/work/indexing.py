@@ -28,7 +28,8 @@ def gather(signature: Signature, *, indices: int) -> Work:
     """One element per index."""
     source, index = tensor_at(signature, 0), tensor_at(signature, indices)
     work = _gather_work(source, (index,), index.element_count)
-    rows = index.shape[0] if len(index.shape) == 2 and index.strides == (1, 0) else 0
+    is_whole = len(index.shape) == 2 and index.strides == (1, 0)
+    rows = index.shape[0] if is_whole and bytes_of(index.shape[1], source.dtype) <= GATHERED_ROW_BYTES else 0
     return _by_rows(work, rows, index.element_count // max(rows, 1)) if rows else work
 
 
@@ -178,6 +179,8 @@ def select_ranked(signature: Signature, *, takes_all: bool) -> Work:
     return replace(work, dims=dims)
 
 
+GATHERED_ROW_BYTES: Final = 512
+"""Of rows that gather copies whole where its index is one column, expanded; 2 KiB were not."""
 HELD_COLUMNS: Final = (128, 1024, 4096)
 """What a block of torch's sort holds of a row, which is filled up to it (`sortKeyValueInplace` in Sort.cu)."""
 MANY_COLUMNS: Final = 1024

@@ -57,10 +57,9 @@ SCANNED: Final = 3840.0
 RUN_LOOKUPS: Final = 15.0
 """Of a table's gradient: what a run of equal keys takes, in lookups."""
 GRADIENT_ROWS: Final = 32.0
-GRADIENT_STEP: Final = 0.3
 LONGEST_GRADIENT: Final = 65536.0
-"""Rows that a block takes at a time for the gradients of weight and bias, a step of that over one of the walk, and rows
-from which on blocks share them (`LaunchGammaBetaBackwardCUDAKernel`)."""
+"""Rows that a block takes at a time for the gradients of weight and bias, and rows from which on blocks share them
+(`LaunchGammaBetaBackwardCUDAKernel`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,10 +77,13 @@ class RowWalk:
 
 
 def walk_of(problems: ReductionProblems) -> RowWalk:
-    """Return blocks, threads and steps by the rule of each kernel; kernels without one run a thread per element."""
+    """Return blocks, threads and steps by the rule of each kernel.
+
+    Kernels without one run a thread per element; where no block waits for long, they count as one wave.
+    """
     kernel = problems.kernel
     parts = [np.full(kernel.shape, POOL_THREADS), np.ones(kernel.shape)]
-    blocks, (threads, steps) = problems.elements / POOL_THREADS, parts
+    blocks, (threads, steps) = np.where(np.isin(kernel, _BY_ELEMENT), problems.elements / POOL_THREADS, 1.0), parts
     for kernels, rule in _RULES:
         chosen = np.isin(kernel, kernels)
         if chosen.any():
@@ -96,10 +98,9 @@ def walk_of(problems: ReductionProblems) -> RowWalk:
     return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0), last_steps=last, units=units)
 
 
-_BY_ROW: Final = (
-    *(RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS),
-    *(RowKernel.SORT_ROWS, RowKernel.TOP_PARTS),
-)
+_BY_ELEMENT: Final = (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.STREAM)
+_ROW_WISE: Final = (RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS)
+_BY_ROW: Final = (*_ROW_WISE, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS)
 """Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
 
 
@@ -166,9 +167,12 @@ def _last_steps(problems: ReductionProblems) -> Floats:
     sharing = _sharing_blocks(problems)
     is_shared = np.isin(problems.kernel, _COLUMN_WISE) & (sharing > 1.0)
     found = np.where(is_shared, COUNTER_STEPS + np.ceil(sharing / COLUMN_HEIGHT), found)
+    by_row = _row_sharing_blocks(problems)
+    is_split = np.isin(problems.kernel, _ROW_WISE) & (by_row > 1.0) & (problems.columns >= WHOLE_BLOCK_COLUMNS)
+    found = np.where(is_split, COUNTER_STEPS + np.ceil(by_row / CHANNEL_THREADS), found)
     walked = np.where(problems.rows < LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
     has_parameters = (problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0)
-    return np.where(has_parameters, GRADIENT_STEP * walked / GRADIENT_ROWS, found)
+    return np.where(has_parameters, walked / GRADIENT_ROWS, found)
 
 
 def _whole(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -193,11 +197,14 @@ def _reduce(problems: ReductionProblems) -> tuple[Floats, float, float]:
 def _reduced_rows(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     """A warp for each of sixteen rows; longer rows take a block, few long ones several."""
     rows, columns = problems.rows, problems.columns
-    is_long = columns >= WHOLE_BLOCK_COLUMNS
-    most = np.maximum(columns / (ROWS_OF_BLOCK * CHANNEL_THREADS), 1.0)
-    shared = np.clip(CHANNEL_THREADS / np.maximum(rows, 1.0), 1.0, most)
+    is_long, shared = columns >= WHOLE_BLOCK_COLUMNS, _row_sharing_blocks(problems)
     taken = VECTOR * np.where(is_long, CHANNEL_THREADS * shared, WARP)
     return np.ceil(rows * np.where(is_long, shared, 1.0 / ROWS_OF_BLOCK)), CHANNEL_THREADS, np.ceil(columns / taken)
+
+
+def _row_sharing_blocks(problems: ReductionProblems) -> Floats:
+    most = np.maximum(problems.columns / (ROWS_OF_BLOCK * CHANNEL_THREADS), 1.0)
+    return np.clip(CHANNEL_THREADS / np.maximum(problems.rows, 1.0), 1.0, most)
 
 
 def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -269,7 +276,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
         _fused,
     ),
     ((RowKernel.COMPILED_REDUCE,), _reduce),
-    ((RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS), _reduced_rows),
+    (_ROW_WISE, _reduced_rows),
     ((RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), _reduced_columns),
     ((RowKernel.SOFTMAX_GRADIENT,), _softmax_gradient),
     ((RowKernel.GATHER_ROWS,), _gathered),

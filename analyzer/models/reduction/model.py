@@ -150,7 +150,7 @@ PARAMETERS: Final = (
     *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
     *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
     *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
-    *parameters(block_cycles=(157.0, 0.15)),
+    *parameters(block_cycles=(157.0, 0.15), parameter_step_cycles=(250.0, 0.4)),
     *_kernel_parameters(),
 )
 REREAD: Final[Mapping[RowKernel, float]] = {
@@ -218,7 +218,8 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     latency = _single(_by_name("latency_cycles", shared)[kernel])
     step = _by_name("step_cycles", shared)[kernel]
     chain, hot = _single(step * walk.steps), min(shared["hot_step_ratio"], 1.0)
-    latency = latency + _single(step * walk.last_steps)
+    last = np.where(kernel == RowKernel.ROW_BACKWARD, shared["parameter_step_cycles"], step)
+    latency = latency + _single(last * walk.last_steps)
     sms = _single(np.asarray(fleet.sm_count))
     resident = np.floor(_single(fleet.threads_per_sm) / _single(walk.threads))
     waves = _single(walk.blocks) / (np.clip(resident, 1.0, MAX_BLOCKS_PER_SM) * sms)
