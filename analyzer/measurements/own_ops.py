@@ -18,6 +18,8 @@ TABLE: Final = "own/ops.parquet"
 COLUMNS: Final = ("gpu", "family", "op", "dims", "dtype", "layout", "direction", "operands", "latency_us", "kernels")
 SCARCE_SHARE: Final = 0.7
 """Of its shapes train: a kernel has a few dozen of them, not thousands."""
+FIRST_DRAWN: Final = 0.01
+"""Training takes rows of least share first: all of these, before a table of tens of thousands fills a GPU's part."""
 
 
 def read_own(data: Path, family: str, keep: Callable[[Mapping[str, Any]], bool] | None = None) -> MeasurementTable:
@@ -49,7 +51,7 @@ def own_share(table: MeasurementTable, trained: float) -> Floats:
     share = shape_share(codes) if len(codes) else np.empty(0)
     return np.where(
         share < SCARCE_SHARE,
-        share * (trained / SCARCE_SHARE),
+        FIRST_DRAWN * share * (trained / SCARCE_SHARE),
         trained + (share - SCARCE_SHARE) * ((1.0 - trained) / (1.0 - SCARCE_SHARE)),
     )
 

@@ -1,4 +1,9 @@
-"""Vector ops measured alone: `ops/vector.parquet` and `ops/vector_more.parquet` as problems of the vector model."""
+"""Vector ops measured alone: `ops/vector.parquet` and `ops/vector_more.parquet` as problems of the vector model.
+
+Medians of a profiler (`profiler_median`) are whole microseconds, cut off, of kernels that the profilers of their time
+showed half a microsecond longer: H100's shortest were 1.5 to 1.6 us in traces with nanoseconds then, and are 1.1 us in
+torch 2.11. The two make up for each other.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +16,7 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...specs.gpu import Catalog
 from ..models.vector.problems import VectorKernel, VectorProblems
+from .own_works import load_own
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/vector.parquet"
@@ -46,8 +52,6 @@ HOST_RATIO: Final[Mapping[str, float]] = {
     "softmax": 1.3,
 }
 """Floor of an op's event times over the floor of add, mul, div and tanh: median of five hosts, alike within 3 %."""
-CUT_OFF: Final = "profiler_median"
-"""Timing of values that are medians of whole microseconds."""
 HIDDEN_BYTES: Final = 1e6
 """Kernels that move less take 7 us at most on each GPU that events were read on (P4): under the floor of its host."""
 FLOOR_BOUND_NS: Final = 60e3
@@ -59,8 +63,9 @@ BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[VectorProblems]]:
-    """Return all rows that are not suspect, a table each."""
-    return [_load(data, name, catalog) for name in (TABLE, MORE) if name == TABLE or (data / name).exists()]
+    """Return all rows that are not suspect, a table each, and own measurements of single calls."""
+    found = [_load(data, name, catalog) for name in (TABLE, MORE) if name == TABLE or (data / name).exists()]
+    return [*found, *load_own(data, "vector", TRAINED_SHARE, catalog)]
 
 
 def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProblems]:
@@ -70,7 +75,7 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
     op, dtype = table["op"].astype(str), table["dtype"].astype(str)
     codes = np.unique(op, return_inverse=True)[1]
     family = _family(op, table["source"].astype(str))
-    table["latency_us"] = table["latency_us"].astype(np.float64) + _cut_off_us(table)
+    table["latency_us"] = table["latency_us"].astype(np.float64)
     is_event = table["timing"].astype(str) == "event_min5"
     # Shares that make families alike in number among the shapes that are drawn first.
     share = shape_share(codes, table["rows"], table["cols"])
@@ -82,16 +87,6 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
         return samples
     floors = _host_floors(samples.problems, op, samples.gpu, samples.measured_ns)
     return replace(samples, problems=replace(samples.problems, host_floor_ns=floors))
-
-
-def _cut_off_us(table: MeasurementTable) -> Floats:
-    """Return what a profiler's whole microseconds lack on average, in each kernel.
-
-    Kineto wrote `ns / 1000` in integers ("No rounding!", libkineto's ITraceActivity.h), so that 1 us stands for 1 to 2:
-    H100's shortest kernels, 1.5-1.6 us in traces with nanoseconds, are 1 us there.
-    """
-    is_cut = table["timing"].astype(str) == CUT_OFF
-    return np.where(is_cut, 0.5 * _lookup(LAUNCHES, table["op"].astype(str), 1.0), 0.0)
 
 
 def _host_floors(problems: VectorProblems, op: TableColumn, gpu: TableColumn, measured_ns: Floats) -> Floats:
@@ -148,6 +143,7 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
         index_operations=np.zeros(len(op)),
         sector_bytes=np.zeros(len(op)),
+        scattered=np.zeros(len(op)),
         before_bytes=np.zeros(len(op)),
         before_sector_bytes=np.zeros(len(op)),
         is_stand_in=np.zeros(len(op)),

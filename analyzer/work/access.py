@@ -18,6 +18,9 @@ BLOCK_ELEMENTS: Final = 512
 DIVISION_OPERATIONS: Final = 5
 """Of a division by a size known at launch and its remainder (IntegerDivider.cuh): multiply-high, which counts twice,
 add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
+WIDENING_OPERATIONS: Final = 24.0
+"""Of a kernel that is unrolled, not vectorised, since it converts what it loads to something wider
+(`unrolled_elementwise_kernel` with `LoadWithCast`). Read off H100's casts."""
 TRUE_DIVISION_OPERATIONS: Final = 15
 """Of a division by a size that the kernel reads, as concatenation does (`CatArrIndexToOffset` in Shape.cu): some twenty
 instructions, conversions and a reciprocal at a quarter of the rate among them. Chosen with networks in sight that
@@ -32,6 +35,8 @@ class Access:
     """Integer operations per element of the result by which operands are found; 0: they lie as the result does."""
     sector_bytes: float = 0.0
     """What caches move of sectors beyond the elements that were asked for."""
+    scattered: int = 0
+    """Operands of which neighbours of the result are no neighbours: a load takes a sector for each lane of a warp."""
     before_bytes: float = 0.0
     """What another kernel of the op moved before it: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: float = 0.0
@@ -43,7 +48,7 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
 
     >>> across = TensorSpec("float32", (64, 32), (1, 64))
     >>> access_of((across,), TensorSpec("float32", (64, 32), (32, 1)))
-    Access(operations=14, sector_bytes=0.0, before_bytes=0.0, before_sector_bytes=0.0)
+    Access(operations=14, sector_bytes=0.0, scattered=1, before_bytes=0.0, before_sector_bytes=0.0)
     """
     if result is None or result.element_count < 2 or not _has_strides(result):
         return None
@@ -57,15 +62,21 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     inner = range(len(sizes) - 1)
     count = 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
     if count == 1 and all(step[0] == 1 for step in steps):
-        return None
+        return Access(operations=WIDENING_OPERATIONS) if _widens(operands, result) else None
     operations = count * (DIVISION_OPERATIONS + len(steps))
     sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
-    return Access(operations=operations, sector_bytes=sectors)
+    return Access(operations=operations, sector_bytes=sectors, scattered=sum(step[0] > 1 for step in steps))
 
 
-def joined_access(rank: int) -> Access:
-    """Return how a concatenation of tensors of so many dims reaches its elements."""
-    return Access(operations=float(max(rank - 1, 0) * TRUE_DIVISION_OPERATIONS))
+def _widens(operands: Sequence[TensorSpec], result: TensorSpec) -> bool:
+    """Say whether some operand is narrower than the result: those kernels load element by element."""
+    widths = [DTYPE_BYTES.get(item.dtype, 4) for item in operands]
+    return bool(widths) and min(widths) < DTYPE_BYTES.get(result.dtype, 4)
+
+
+def joined_access(rank: int, element_bytes: float) -> Access:
+    """Return how a concatenation of tensors of so many dims reaches its elements, sixteen bytes at a time."""
+    return Access(operations=max(rank - 1, 0) * TRUE_DIVISION_OPERATIONS * min(element_bytes / 4.0, 1.0))
 
 
 def contiguous_copy(tensor: TensorSpec) -> Access | None:

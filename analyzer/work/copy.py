@@ -99,7 +99,7 @@ def join(signature: Signature) -> Work:
     tensors = tensor_list_at(signature, 0)
     dtype, result = promote(tensors), result_at(signature)
     count = sum(tensor.element_count for tensor in tensors) if result is None else result.element_count
-    access = joined_access(max(len(tensor.shape) for tensor in tensors))
+    access = joined_access(max(len(tensor.shape) for tensor in tensors), bytes_of(1, dtype))
     return _work(total_bytes(tensors), bytes_of(count, dtype), dtype, access=access)
 
 
@@ -235,7 +235,7 @@ for _formula, _names in _TABLE.items():
     register(*(f"aten::{_name}" for _name in _names), family=Family.COPY)(_formula)
 
 
-_DROPOUT_FLOPS, _DROPOUT_BACKWARD_FLOPS = 3, 2
+_DROPOUT_FLOPS, _DROPOUT_BACKWARD_FLOPS = 20, 2
 """Compare, mask and scale; mask and scale."""
 
 

@@ -87,7 +87,7 @@ _BACKWARD_FLOPS: Final = {
 }
 """Backward forms: gradient first, then the input or output of the forward."""
 
-_GELU_FLOPS: Final = {"none": 5, "tanh": 9}
+_GELU_FLOPS: Final = {"none": 9, "tanh": 9}
 _GELU_BACKWARD_FLOPS: Final = {"none": 11, "tanh": 18}
 
 

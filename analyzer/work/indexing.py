@@ -30,7 +30,9 @@ def gather(signature: Signature, *, indices: int) -> Work:
     work = _gather_work(source, (index,), index.element_count)
     is_whole = len(index.shape) == 2 and index.strides == (1, 0)
     rows = index.shape[0] if is_whole and bytes_of(index.shape[1], source.dtype) <= GATHERED_ROW_BYTES else 0
-    return _by_rows(work, rows, index.element_count // max(rows, 1)) if rows else work
+    if rows:
+        return _by_rows(work, rows, index.element_count // max(rows, 1))
+    return _by_element(work, index.element_count, RowKernel.SCATTER)
 
 
 @register("aten::index_select", family=Family.INDEXING)

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from . import walks
-from .access import contiguous_copy
+from .access import Access, contiguous_copy
 from .arguments import (
     LackingArgumentError,
     argument_at,
@@ -222,10 +222,10 @@ def softmax_backward(
     inputs = (grad, output, *tensors_at(signature, *extra))
     work = _softmax_work(signature, _SOFTMAX_BACKWARD_FLOPS, output, inputs, dim)
     rows = work.dims
-    if not isinstance(rows, RowDims) or rows.columns <= WARP_COLUMNS:
-        return work
     # Softmax's own gradient is multiplied by the output before, log-softmax's is not.
     product = total_bytes((grad, output)) + grad.size_bytes if is_multiplied else 0.0
+    if not isinstance(rows, RowDims) or rows.columns <= WARP_COLUMNS:
+        return replace(work, access=Access(before_bytes=product)) if is_multiplied else work
     moves = replace(
         rows,
         kernel=RowKernel.SOFTMAX_GRADIENT,

@@ -81,7 +81,12 @@ _ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
         "hidden": (),
     },
     # No network: on GPUs left out it made errors larger.
-    "vector": {"sources": (NEUSIGHT, AICONFIGURATOR, VIDUR, LLMSERVINGSIM), "rows_per_gpu": 1000, "hidden": ()},
+    "vector": {
+        "sources": (NEUSIGHT, AICONFIGURATOR, VIDUR, LLMSERVINGSIM),
+        "rows_per_gpu": 1500,
+        "points": 15000.0,
+        "hidden": (),
+    },
     # The network sees half of the shapes: without it MI100's, MI250X's and V100's left-out gradients are a third worse.
     "convolution": {
         "sources": (NEUSIGHT, MIOPEN, DEEPBENCH, TINYNAS, KERNELBENCH, XWANG233),

@@ -139,7 +139,12 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         threads=threads,
         start_cycles=np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_start_cycles"], 0.0),
         latency_cycles=latency,
-        instructions=work + shared["index_instructions"] * problems.index_operations * problems.elements,
+        instructions=work
+        + (
+            shared["index_instructions"] * problems.index_operations
+            + shared["scattered_instructions"] * problems.scattered
+        )
+        * problems.elements,
         flops=np.where(is_by_row, 0.0, problems.flops),
         row_steps=np.where(is_again, np.inf, passed),
         rereads=np.where(is_warp, 0.0, _REREADS[kind]),

@@ -25,8 +25,10 @@ from ..frame.parameters import Parameter, Values, parameters
 from .launch import launch_of
 from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
 
-HBM, PASCAL, GDDR, OTHER_VENDOR = range(4)
-CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD")
+HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
+CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD", "Hopper")
+HOPPERS: Final = 9.0
+"""Compute capability."""
 MAX_BLOCKS_PER_SM: Final = 32
 SCHEDULED_LANES: Final = 128.0
 """Four schedulers of 32 lanes."""
@@ -41,7 +43,8 @@ _IS_QUANTIZE: Final = np.isin(list(VectorKernel), (VectorKernel.QUANTIZE, Vector
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return what sets GPUs apart in arithmetic and caches; what memories differ in are parameters of their own."""
-    classes = np.where(is_before_volta(fleet), PASCAL, np.where(fleet.has_hbm, HBM, GDDR))
+    with_hbm = np.where(np.floor(fleet.capability) == HOPPERS, HOPPER, HBM)
+    classes = np.where(is_before_volta(fleet), PASCAL, np.where(fleet.has_hbm, with_hbm, GDDR))
     return np.where(is_nvidia(fleet), classes, OTHER_VENDOR).astype(np.int64)
 
 
@@ -85,17 +88,18 @@ _DRAM: Final = tuple(
 """Correction costs copies more than reads: cards with it move 75-82 % of the datasheet, without it 92-97 %."""
 PARAMETERS: Final = (
     *_DRAM,
-    *parameters(early_hbm_ratio=(0.82, 0.06), amd_dram_ratio=(0.87, 0.05), l2_bytes_per_cycle_per_sm=(16.0, 0.3, 0.1)),
+    *parameters(early_hbm_ratio=(0.82, 0.06), amd_dram_ratio=(0.87, 0.05), l2_bytes_per_cycle_per_sm=(24.0, 0.3, 0.5)),
     *parameters(l2_over_dram_ratio=(1.8, 0.1), whole_l2_ratio=(1.0, 0.08), halved_l2_ratio=(0.8, 0.08)),
-    *parameters(first_level_ratio=(0.9, 0.12), row_step_us=(4.0, 0.3), floor_us=(0.45, 0.05)),
-    *parameters(floor_cycles=(1550.0, 0.05), amd_floor_us=(0.8, 0.1), quantize_floor_us=(0.2, 0.7)),
-    *parameters(fp32_share=(0.22, 0.1), flop_instructions=(1.5, 0.15, 0.1), index_instructions=(2.0, 0.0)),
+    *parameters(first_level_ratio=(0.9, 0.12), row_step_us=(4.0, 0.3), floor_us=(0.3, 0.1)),
+    *parameters(floor_cycles=(1550.0, 0.1, 1.0), amd_floor_us=(0.8, 0.1), quantize_floor_us=(0.8, 0.4)),
+    *parameters(fp32_share=(0.22, 0.1), flop_instructions=(1.5, 0.15, 0.1), index_instructions=(2.0, 0.3)),
+    *parameters(scattered_instructions=(100.0, 0.4)),
     *parameters(amd_flop_ratio=(2.5, 0.2), row_norm_start_cycles=(4000.0, 0.5)),
     *parameters(row_norm_row_instructions=(40000.0, 0.5), ragged_row_instructions=(30000.0, 1.0)),
     *parameters(warp_softmax_latency_cycles=(1500.0, 0.7), warp_softmax_step_cycles=(30.0, 0.7)),
     *parameters(warp_softmax_instructions=(30.0, 0.5), softmax_tail_ratio=(1.5, 0.4)),
     *parameters(quantize_dynamic_launches=(5.0, 0.5), host_floor_us=(29.0, 0.0), amd_host_floor_us=(15.0, 0.0)),
-    *parameters(host_overlap=(0.57, 0.2)),
+    *parameters(host_overlap=(0.57, 0.2), hot_latency_ratio=(0.5, 0.2)),
     *_kind_parameters(),
 )
 """Chosen with a chip in sight, beside what functions say of theirs: the floors of small kernels (the shortest in traces
@@ -132,14 +136,16 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     issue_us = _single(launch.instructions) + _single(launch.flops) * _single(_flop_instructions(fleet, values))
     issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
-    wave_us = (_single(launch.start_cycles) + waves * _single(launch.latency_cycles)) * _single(cycle_us)
+    hot = min(shared["hot_latency_ratio"], 1.0)
+    wait = _single(launch.latency_cycles) * (hot + (1.0 - hot) * cold)
+    wave_us = (_single(launch.start_cycles) + waves * wait) * _single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     before = _single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + _single(problems.before_sector_bytes)) * cached)
     own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
-    floor_us = _single(fleet.launch_ratio * (launch_us + shared["floor_cycles"] * cycle_us)) + _single(own_us)
+    floor_us = _single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + _single(own_us)
     floor_us = (_single(launch.launches) + (before > 0)) * floor_us
     time_ns = (_single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return Estimate(time_ns=_event(problems, time_ns, fleet, shared), features=np.empty((*time_ns.shape, 0)))

@@ -72,6 +72,8 @@ class VectorProblems:
     """Integer operations per element, by which operands are found that do not lie as the result does."""
     sector_bytes: Floats
     """What caches move of whole sectors beyond the elements that were asked for."""
+    scattered: Floats
+    """Operands whose elements a warp finds in as many sectors."""
     before_bytes: Floats
     """What another kernel of the op moved before: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: Floats
@@ -146,6 +148,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
         host_ratio=np.ones(len(works)),
         index_operations=np.array([item.operations for item in accesses], dtype=np.float64),
         sector_bytes=np.array([item.sector_bytes for item in accesses], dtype=np.float64),
+        scattered=np.array([item.scattered for item in accesses], dtype=np.float64),
         before_bytes=np.array([item.before_bytes for item in accesses], dtype=np.float64),
         before_sector_bytes=np.array([item.before_sector_bytes for item in accesses], dtype=np.float64),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
