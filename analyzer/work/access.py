@@ -7,6 +7,7 @@ result are no neighbours of an operand, a warp's load takes a sector per element
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from ...formats.trace.signature import DTYPE_BYTES, TensorSpec
@@ -21,7 +22,10 @@ add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
 WIDENING_OPERATIONS: Final = 24.0
 """Of a kernel that is unrolled, not vectorised, since it converts what it loads to something wider
 (`unrolled_elementwise_kernel` with `LoadWithCast`). Read off H100's casts."""
-TRUE_DIVISION_OPERATIONS: Final = 15
+VECTOR_BYTES: Final = 16
+JOINED_OPERATIONS: Final = 8.0
+"""Of a concatenation whose parts are whole vectors (`CatArrayBatchedCopy_vectorized`). Read off H100's, of two parts."""
+TRUE_DIVISION_OPERATIONS: Final = 12
 """Of a division by a size that the kernel reads, as concatenation does (`CatArrIndexToOffset` in Shape.cu): some twenty
 instructions, conversions and a reciprocal at a quarter of the rate among them. Chosen with networks in sight that
 concatenate on RTX 3090."""
@@ -63,7 +67,7 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
     count = 1 + sum(any(step[at + 1] != step[at] * sizes[at] for step in steps) for at in inner)
     if count == 1 and all(step[0] == 1 for step in steps):
         return Access(operations=WIDENING_OPERATIONS) if _widens(operands, result) else None
-    operations = count * (DIVISION_OPERATIONS + len(steps))
+    operations = count * (DIVISION_OPERATIONS + len(steps)) + _widens(operands, result) * WIDENING_OPERATIONS
     sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
     return Access(operations=operations, sector_bytes=sectors, scattered=sum(step[0] > 1 for step in steps))
 
@@ -74,9 +78,22 @@ def _widens(operands: Sequence[TensorSpec], result: TensorSpec) -> bool:
     return bool(widths) and min(widths) < DTYPE_BYTES.get(result.dtype, 4)
 
 
-def joined_access(rank: int, element_bytes: float) -> Access:
-    """Return how a concatenation of tensors of so many dims reaches its elements, sixteen bytes at a time."""
-    return Access(operations=max(rank - 1, 0) * TRUE_DIVISION_OPERATIONS * min(element_bytes / 4.0, 1.0))
+def joined_access(tensors: Sequence[TensorSpec], dim: int, element_bytes: float) -> Access:
+    """Return how a concatenation along a dim reaches its elements: sixteen bytes at a time where all parts allow it."""
+    is_plain = all(_is_contiguous(item) for item in tensors)
+    parts = [prod(item.shape[dim:]) * element_bytes for item in tensors if item.shape and dim < len(item.shape)]
+    if is_plain and all(part % VECTOR_BYTES == 0 for part in parts):
+        return Access(operations=JOINED_OPERATIONS * min(element_bytes / 4.0, 1.0))
+    return Access(operations=max((len(item.shape) for item in tensors), default=1) * TRUE_DIVISION_OPERATIONS)
+
+
+def _is_contiguous(tensor: TensorSpec) -> bool:
+    step = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides or ()), strict=False):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return True
 
 
 def contiguous_copy(tensor: TensorSpec) -> Access | None:

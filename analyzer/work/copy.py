@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
+from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .access import Access, access_of, joined_access
@@ -25,6 +26,10 @@ from .arguments import (
 from .registry import Formula, names, register
 from .traffic import INDEX_DTYPE, bytes_of, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
+
+
+ROLL_OPERATIONS: Final = 44.0
+"""Integer operations of an element that is rolled: 64-bit divisions. Read off a Swin transformer's recording."""
 
 
 def created_tensor(
@@ -64,6 +69,12 @@ def clone(signature: Signature, *, dtype: int | None = None) -> Work:
     return _work(tensor_bytes(x), written, x.dtype, access=access_of((x,), result))
 
 
+def roll(signature: Signature) -> Work:
+    """Shift elements along dims, a place at a time: `roll_cuda_kernel` divides for each."""
+    work = clone(signature)
+    return replace(work, access=Access(operations=ROLL_OPERATIONS))
+
+
 def fill(signature: Signature) -> Work:
     """Overwrite a tensor with one value."""
     x = result_at(signature) or tensor_at(signature, 0)
@@ -99,7 +110,10 @@ def join(signature: Signature) -> Work:
     tensors = tensor_list_at(signature, 0)
     dtype, result = promote(tensors), result_at(signature)
     count = sum(tensor.element_count for tensor in tensors) if result is None else result.element_count
-    access = joined_access(max(len(tensor.shape) for tensor in tensors), bytes_of(1, dtype))
+    given = argument_at(signature, 1)
+    rank = max(len(tensor.shape) for tensor in tensors)
+    dim = given % rank if isinstance(given, int) and not isinstance(given, bool) and rank else 0
+    access = joined_access(tensors, dim, bytes_of(1, dtype))
     return _work(total_bytes(tensors), bytes_of(count, dtype), dtype, access=access)
 
 
@@ -199,7 +213,7 @@ def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0, a
 
 
 _CLONES = names(
-    "clone roll flip fliplr flipud rot90 tril triu pixel_shuffle pixel_unshuffle channel_shuffle "
+    "clone flip fliplr flipud rot90 tril triu pixel_shuffle pixel_unshuffle channel_shuffle "
     "native_channel_shuffle lift_fresh_copy view_copy _reshape_copy permute_copy transpose_copy t_copy alias_copy "
     "detach_copy squeeze_copy unsqueeze_copy _neg_view_copy expand_copy as_strided_copy slice_copy select_copy "
     "diagonal_copy unfold_copy narrow_copy "
@@ -213,6 +227,7 @@ _INTO_ZEROS = names("slice_backward select_backward unfold_backward diagonal_bac
 _TABLE: dict[Formula, Sequence[str]] = {
     clone: _CLONES,
     partial(clone, dtype=1): ["_to_copy"],
+    roll: ["roll"],
     fill: ["fill", "zero"],
     partial(create, like=False, dtype=1): ["zeros", "ones"],
     partial(create, like=False, dtype=2): ["full"],

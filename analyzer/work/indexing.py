@@ -29,7 +29,7 @@ def gather(signature: Signature, *, indices: int) -> Work:
     source, index = tensor_at(signature, 0), tensor_at(signature, indices)
     work = _gather_work(source, (index,), index.element_count)
     is_whole = len(index.shape) == 2 and index.strides == (1, 0)
-    rows = index.shape[0] if is_whole and bytes_of(index.shape[1], source.dtype) <= GATHERED_ROW_BYTES else 0
+    rows = index.shape[0] if is_whole and bytes_of(index.shape[1], source.dtype) % GATHERED_BYTES == 0 else 0
     if rows:
         return _by_rows(work, rows, index.element_count // max(rows, 1))
     return _by_element(work, index.element_count, RowKernel.SCATTER)
@@ -40,7 +40,10 @@ def index_select(signature: Signature) -> Work:
     """Whole slices along a dim."""
     source, index = tensor_at(signature, 0), tensor_at(signature, 2)
     count, rows = _selected_count(signature, source, index), index.element_count
-    return _by_rows(_gather_work(source, (index,), count), rows, count // max(rows, 1))
+    work, columns = _gather_work(source, (index,), count), count // max(rows, 1)
+    if bytes_of(columns, source.dtype) % GATHERED_BYTES:
+        return _by_element(work, count, RowKernel.SCATTER)
+    return _by_rows(work, rows, columns)
 
 
 @register("aten::index", "aten::_unsafe_index", "aten::masked_select", family=Family.INDEXING)
@@ -181,8 +184,8 @@ def select_ranked(signature: Signature, *, takes_all: bool) -> Work:
     return replace(work, dims=dims)
 
 
-GATHERED_ROW_BYTES: Final = 512
-"""Of rows that gather copies whole where its index is one column, expanded; 2 KiB were not."""
+GATHERED_BYTES: Final = 16
+"""What rows must be whole multiples of for gather to copy them whole, where its index is one column, expanded."""
 HELD_COLUMNS: Final = (128, 1024, 4096)
 """What a block of torch's sort holds of a row, which is filled up to it (`sortKeyValueInplace` in Sort.cu)."""
 MANY_COLUMNS: Final = 1024

@@ -113,15 +113,18 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
     """Return the innermost ops with a formula, and ops without one that enclose none and are inside none.
 
     A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution);
-    so does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not.
+    so does a lookup in embedding tables, which a CPU parts into scans, copies and gathers and a GPU does not, and an op
+    of `WHOLE`.
     """
     parents, count = trace.ops.parent, row_count(trace.ops)
     has_work, is_whole, is_view = _flags(trace, op_rows, lookup)
+    launches = has_work & np.isin(trace.ops.name, np.flatnonzero([name in WHOLE for name in trace.strings]))
     own = np.asarray(parents)[op_rows]
     if not (own >= 0).any():
         return np.asarray(op_rows[has_work[op_rows] | ~is_view[op_rows]], dtype=np.int64)
     rows, above = op_rows.tolist(), own.tolist()
     works, whole, view = has_work.tolist(), is_whole.tolist(), is_view.tolist()
+    alone = (is_whole | launches).tolist()
     has_child, works_below, whole_below, inside = ([False] * count for _ in range(4))
     for row, parent in zip(reversed(rows), reversed(above), strict=True):
         if parent >= 0:
@@ -130,7 +133,7 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
             whole_below[parent] |= whole_below[row] or whole[row]
 
     def explains(row: int) -> bool:
-        return works[row] and not (whole_below[row] if whole[row] else works_below[row])
+        return works[row] and not (whole_below[row] if alone[row] else works_below[row])
 
     chosen = []
     for row, parent in zip(rows, above, strict=True):
@@ -166,6 +169,20 @@ def _is_whole(work: Work) -> bool:
     return work.is_matrix or isinstance(work.dims, EmbeddingDims) or looks_up
 
 
+WHOLE: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("native_batch_norm", "native_batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
+        *("miopen_batch_norm", "miopen_batch_norm_backward", "native_group_norm", "native_group_norm_backward"),
+        *("native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"),
+        *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+        *("nll_loss_backward", "nll_loss2d_backward", "nll_loss_forward", "nll_loss2d_forward"),
+        *("sum", "mean", "max_pool2d_with_indices_backward", "upsample_bilinear2d_backward"),
+        *("embedding_dense_backward", "embedding", "topk", "sort"),
+    )
+)
+"""Ops that launch kernels of their own, and call others for a part of their work: a copy, a fill, a product. Their
+formulas hold all of it."""
 _COALESCE: Final = "aten::_coalesce"
 _SHAPES: Final = "shapes"
 """What `meta.capture` says where values were not there to be counted."""

@@ -33,6 +33,8 @@ def reduce(
     rows = results[0].element_count if results else count
     if kernel is not None and _keeps_innermost(signature, x, dim):
         kernel = RowKernel.REDUCE_COLUMNS if kernel is RowKernel.REDUCE else RowKernel.SELECT_COLUMNS
+    elif kernel is RowKernel.REDUCE and _is_in_pieces(signature, x, dim):
+        kernel = RowKernel.REDUCE_PIECES
     return replace(work, dims=RowDims(rows=rows, columns=x.element_count // max(rows, 1), kernel=kernel))
 
 
@@ -101,6 +103,16 @@ def _keeps_innermost(signature: Signature, x: TensorSpec, dim: int) -> bool:
         return bool(dims) and x.shape[-1] > 1 and len(x.shape) - 1 not in dims
     steps = [(abs(step), at) for at, (step, size) in enumerate(zip(x.strides, x.shape, strict=True)) if size > 1]
     return bool(steps) and min(steps)[1] not in dims
+
+
+def _is_in_pieces(signature: Signature, x: TensorSpec, dim: int) -> bool:
+    """Say whether dims that are kept lie between dims that are reduced."""
+    dims = dims_at(signature, dim, len(x.shape)) if x.shape else None
+    if not dims or x.strides is None or len(x.strides) != len(x.shape):
+        return False
+    order = sorted((abs(step), at) for at, (step, size) in enumerate(zip(x.strides, x.shape, strict=True)) if size > 1)
+    kept = [at not in dims for _, at in order]
+    return any(kept) and not all(kept[kept.index(True) :])
 
 
 def _kept_count(signature: Signature, x: TensorSpec, dim: int) -> int:

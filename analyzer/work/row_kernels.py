@@ -110,3 +110,8 @@ class RowKernel(IntEnum):
     """A thread per element that divides to find its row: `indexFuncLargeIndex`."""
     AVERAGE_LAST = 48
     """Average pooling with channels last, a thread per result: `avg_pool2d_out_cuda_frame_nhwc`."""
+    REDUCE_PIECES = 49
+    """A reduction whose rows lie in pieces, such as the images of a channel: places are divided for, one element at a
+    time."""
+    TABLE_FEW = 50
+    """A table's gradient of few lookups, which each block goes through in turn: `embedding_backward_feature_kernel`."""

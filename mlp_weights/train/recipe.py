@@ -83,7 +83,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     # No network: on GPUs left out it made errors larger.
     "vector": {
         "sources": (NEUSIGHT, AICONFIGURATOR, VIDUR, LLMSERVINGSIM),
-        "rows_per_gpu": 1500,
+        "rows_per_gpu": 1300,
         "points": 15000.0,
         "hidden": (),
     },

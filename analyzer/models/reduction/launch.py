@@ -99,7 +99,7 @@ def walk_of(problems: ReductionProblems) -> RowWalk:
 
 
 _BY_ELEMENT: Final = (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.STREAM)
-_ROW_WISE: Final = (RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS)
+_ROW_WISE: Final = (RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_PIECES)
 _BY_ROW: Final = (*_ROW_WISE, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS)
 """Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
 
@@ -241,6 +241,10 @@ def _by_block(problems: ReductionProblems) -> tuple[Floats, float, float]:
     return problems.rows, MOST_THREADS, 1.0
 
 
+def _few_lookups(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    return np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows
+
+
 def _reduced_columns(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     """Blocks of columns, which several blocks share along the rows where these are many (`setReduceConfig`)."""
     wide, shared = np.ceil(problems.rows / COLUMN_BLOCK), _sharing_blocks(problems)
@@ -282,6 +286,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.GATHER_ROWS,), _gathered),
     ((RowKernel.ROOT_NORM,), _root_norm),
     ((RowKernel.TOP_ROWS,), _by_block),
+    ((RowKernel.TABLE_FEW,), _few_lookups),
     ((RowKernel.SCAN,), _scan),
     ((RowKernel.PICK,), _pick),
     ((RowKernel.INTERPOLATE,), _interpolate),

@@ -86,6 +86,8 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.MAX_GRADIENT: (300.0, 1000.0, 600.0),
     RowKernel.LAYOUT: (180.0, 1000.0, 600.0),
     RowKernel.INDEX_ADD: (260.0, 1000.0, 600.0),
+    RowKernel.REDUCE_PIECES: (58.0, 4000.0, 600.0),
+    RowKernel.TABLE_FEW: (1.0, 1000.0, 120.0),
     RowKernel.AVERAGE_LAST: (700.0, 1000.0, 600.0),
 }
 _UNIT_PRIORS: Final[Mapping[RowKernel, float]] = {
@@ -150,7 +152,8 @@ PARAMETERS: Final = (
     *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
     *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
     *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
-    *parameters(block_cycles=(157.0, 0.15), parameter_step_cycles=(250.0, 0.4)),
+    *parameters(block_cycles=(157.0, 0.15), parameter_step_cycles=(300.0, 0.15)),
+    *parameters(partial_step_cycles=(450.0, 0.4)),
     *_kernel_parameters(),
 )
 REREAD: Final[Mapping[RowKernel, float]] = {
@@ -180,6 +183,7 @@ _MERGES_SUMS: Final = np.isin(
     list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
 )
 """Threads of a block that merge what each found of its row: of means and variances with a division each time."""
+_IS_COLUMN_WISE: Final = np.isin(list(RowKernel), (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS))
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
 COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
@@ -219,6 +223,7 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     step = _by_name("step_cycles", shared)[kernel]
     chain, hot = _single(step * walk.steps), min(shared["hot_step_ratio"], 1.0)
     last = np.where(kernel == RowKernel.ROW_BACKWARD, shared["parameter_step_cycles"], step)
+    last = np.where(_IS_COLUMN_WISE[kernel], shared["partial_step_cycles"], last)
     latency = latency + _single(last * walk.last_steps)
     sms = _single(np.asarray(fleet.sm_count))
     resident = np.floor(_single(fleet.threads_per_sm) / _single(walk.threads))

@@ -65,6 +65,8 @@ _GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
     RowKernel.POOL_BACKWARD: 5,
     RowKernel.INTERPOLATE: 7,
     RowKernel.ROOT_NORM: 1,
+    RowKernel.REDUCE_PIECES: 2,
+    RowKernel.TABLE_FEW: 8,
     **dict.fromkeys(
         (RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), 2
     ),

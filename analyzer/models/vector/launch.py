@@ -18,6 +18,8 @@ WARP_SOFTMAX_COLUMNS: Final = 1024
 """Up to here a warp holds a row of softmax in registers."""
 SMALL_WARP_COLUMNS: Final = 128
 """Up to here a warp holds two rows."""
+VERY_LONG_ROW: Final = 16384.0
+"""Columns over which a row's softmax takes 1,024 threads (torch 2.11; shorter rows were measured with older ones)."""
 WARP, WIDE_WARP = 32.0, 64.0
 VECTOR_ELEMENTS: Final = 4.0
 """Elements that a thread of the vectorised kernels takes at a time."""
@@ -162,7 +164,7 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     threads = np.where(_IS_TOKEN[kind], np.clip(columns / span, warp, threads), threads)
     threads = np.where(is_norm, NORM_WARPS * warp, threads)
     vector = np.clip(VECTOR_BYTES * problems.elements / np.maximum(problems.read_bytes, 1.0), 1.0, 8.0)
-    threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns / vector, warp)), threads)
+    threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns, vector, warp)), threads)
     steps = np.where(_IS_BY_ROW[kind] > 0, np.ceil(columns / (threads * span)), 1.0)
     vectors = columns / VECTOR_ELEMENTS
     is_ragged = is_norm & (steps > 1.0) & (vectors % warp != 0.0)
@@ -188,14 +190,15 @@ def _is_warp(problems: VectorProblems) -> Mask:
     return np.asarray((problems.kind == VectorKernel.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
 
 
-def _softmax_threads(vectors: Floats, warp: float) -> Floats:
+def _softmax_threads(columns: Floats, vector: Floats, warp: float) -> Floats:
     """Return the block of a softmax over long rows: a power of two under their vector loads, at most 512.
 
     With warps of 64 it is 1,024 always (recorded on MI100).
     """
     if warp > WARP:
-        return np.full(vectors.shape, 1024.0)
-    return np.asarray(np.clip(_next_power(vectors) / 2.0, 128.0, 512.0))
+        return np.full(columns.shape, 1024.0)
+    most = np.where(columns > VERY_LONG_ROW, 1024.0, 512.0)
+    return np.asarray(np.clip(_next_power(columns / vector) / 2.0, 128.0, most))
 
 
 def _next_power(columns: Floats) -> Floats:

@@ -181,6 +181,8 @@ def _kind(work: Work) -> VectorKernel:
 def _elements(work: Work) -> float:
     if isinstance(work.dims, RowDims):
         return float(work.dims.rows) * work.dims.columns
+    if work.access is not None and work.access.operations:
+        return work.written_bytes / DTYPE_BYTES.get(work.dtype, 4)
     return max(work.read_bytes, work.written_bytes) / DTYPE_BYTES.get(work.dtype, 4)
 
 
