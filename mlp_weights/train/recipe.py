@@ -76,14 +76,14 @@ _ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     # network: so few rows per kernel would be learned by heart.
     "reduction": {
         "sources": (CUDNN_FRONTEND, XWANG233, LIGER, "ScalingIntelligence/KernelBench (MIT)"),
-        "rows_per_gpu": 4000,
+        "rows_per_gpu": 3000,
         "points": 12000.0,
         "hidden": (),
     },
     # No network: on GPUs left out it made errors larger.
     "vector": {
         "sources": (NEUSIGHT, AICONFIGURATOR, VIDUR, LLMSERVINGSIM),
-        "rows_per_gpu": 1300,
+        "rows_per_gpu": 850,
         "points": 15000.0,
         "hidden": (),
     },

@@ -193,6 +193,46 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnFamilyRow:
+    """Hold the errors of one family's ops over all our own recordings, predicted from their shapes."""
+
+    family: str
+    networks: int
+    ops: int
+    measured_ns: float
+    predicted_ns: float
+    error: float
+    """Mean of |ln(predicted / measured)| over the ops."""
+    bias: float
+    """Mean of ln(predicted / measured)."""
+    coverage_90: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnNetworkRow:
+    """Hold one of our own recordings: GPU-busy time from shapes, and moved from the other GPU that recorded it."""
+
+    network: str
+    gpu: str
+    split: Split
+    measured_ns: float
+    """Of the kernels that the predicted ops launched."""
+    predicted_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    unknown_ns: float
+    """Of kernels whose op has no formula, or lacks its arguments."""
+    moved_ns: float | None
+    """GPU-busy time, from the recording on the other GPU; None where there is none."""
+    iteration_ns: float
+    """Measured by the clock, without a profiler."""
+    moved_iteration_ns: float | None
+    joules: float | None
+    """Of an iteration, by the board's meter."""
+    moved_joules: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRow:
     """Hold the prediction of one GPU's trace from another GPU's trace of the same workload."""
 
@@ -222,5 +262,7 @@ class Score:
     """Their baselines are named for how lookups are spread otherwise."""
     decisions: tuple[DecisionRow, ...] = ()
     traces: tuple[TraceRow, ...] = ()
+    own_families: tuple[OwnFamilyRow, ...] = ()
+    own_networks: tuple[OwnNetworkRow, ...] = ()
     notes: tuple[str, ...] = ()
     """What was left out, and why."""

@@ -26,6 +26,7 @@ from .distributed.recommenders import score_recommenders
 from .distributed.scoring import score_iterations
 from .end_to_end import score_networks
 from .ledger import forecast_entries, join_entries, network_entries, pooled_rows, score_rows, throughput_entries
+from .own_networks import score_own
 from .report import Score, ScoreRow, Split, TraceRow, WorstRow
 from .rows import PredictedSamples, codes_of, predict_samples
 from .throughput import score_throughput
@@ -61,6 +62,7 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     traces, trace_notes = score_traces(data / TRACES, weights)
     iterations, iteration_notes = score_iterations(data, weights)
     recommenders, recommender_notes = score_recommenders(data, weights)
+    own_families, own_networks = score_own(data, weights)
     return Score(
         weights=weights.description,
         left_out="" if weights.left_out is None else str(weights.left_out),
@@ -76,6 +78,8 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
         recommenders=recommenders,
         decisions=(*score_decisions(networks), *plan_decisions(iterations)),
         traces=traces,
+        own_families=own_families,
+        own_networks=own_networks,
         notes=(*notes, *throughput_notes, *trace_notes, *iteration_notes, *recommender_notes),
     )
 

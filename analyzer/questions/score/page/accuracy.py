@@ -17,7 +17,7 @@ from ..end_to_end import NETWORKS, OP_SUM
 from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, Score, ScoreRow, Size, ThroughputRow
 from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..throughput import THROUGHPUT
-from . import iterations
+from . import iterations, own
 from .page import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
 
 WORST_GROUPS: Final = 15
@@ -62,6 +62,7 @@ def _block(section: str | Sheet) -> Passage | Sheet:
 
 def _sections(score: Score) -> Iterator[str | Sheet]:
     yield _section("head")
+    yield from _own_lines(score)
     yield "## All ops together"
     everything = [row for row in score.rows if row.table == EVERYTHING]
     yield error_sheet("", everything)
@@ -95,6 +96,16 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
     yield _section("unmodelled")
     yield from (f"- {note}" for note in score.notes)
     yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
+
+
+def _own_lines(score: Score) -> Iterator[str | Sheet]:
+    if not score.own_networks:
+        return
+    yield "## Real iterations first"
+    yield from _paragraphs("own")
+    yield from own.summary(score.own_networks)
+    yield own.family_sheet(score.own_families)
+    yield own.recording_sheet(score.own_networks)
 
 
 def _section(name: str, **values: object) -> str:

@@ -29,6 +29,7 @@ from ..report import (
     WorstRow,
 )
 from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
+from . import own
 from .iterations import iteration_sheet, recommender_sheet, worst_iteration_sheet, worst_model_sheet
 
 BASELINE_TITLES: Final = {
@@ -59,6 +60,8 @@ def describe_score(score: Score) -> Page:
     tables = dict.fromkeys(row.table for row in score.rows)
     sheets = [error_sheet(_title(table), [row for row in score.rows if row.table == table]) for table in tables]
     more = (
+        own.family_sheet(score.own_families),
+        own.recording_sheet(score.own_networks),
         network_sheet(score.networks),
         worst_model_sheet(score.throughput),
         *((iteration_sheet(score.iterations), worst_iteration_sheet(score.iterations)) if score.iterations else ()),
@@ -237,6 +240,7 @@ def _notes(score: Score) -> Iterator[str]:
             "Fitted roofline: one efficiency per family and dtype from the other chips. Bandwidth ratio and anchored "
             "(wavecast) are given the nearest other chip's measurement of the same problem, where there is one."
         )
+    yield from own.summary(score.own_networks)
     yield from score.notes
 
 

@@ -17,6 +17,8 @@ from ..report import (
     DecisionRow,
     IterationScore,
     NetworkRow,
+    OwnFamilyRow,
+    OwnNetworkRow,
     Score,
     ScoreRow,
     Size,
@@ -33,7 +35,18 @@ BASELINES: Final = (
 PLAIN: Final = tuple(item.name for item in fields(ScoreRow) if not item.name.startswith("baseline"))
 DIGITS: Final = 5
 """Significant digits of ratios and times: what more would claim measurements do not hold."""
-RecordT = TypeVar("RecordT", ScoreRow, WorstRow, NetworkRow, ThroughputRow, IterationScore, DecisionRow, TraceRow)
+RecordT = TypeVar(
+    "RecordT",
+    ScoreRow,
+    WorstRow,
+    NetworkRow,
+    ThroughputRow,
+    IterationScore,
+    DecisionRow,
+    TraceRow,
+    OwnFamilyRow,
+    OwnNetworkRow,
+)
 
 
 def draw_score_json(score: Score) -> str:
@@ -61,6 +74,8 @@ def read_score_json(document: Mapping[str, Any]) -> Score:
             recommenders=_records(IterationScore, document.get("recommenders", [])),
             decisions=_records(DecisionRow, document["decisions"]),
             traces=_records(TraceRow, document["traces"]),
+            own_families=_records(OwnFamilyRow, document.get("own_families", [])),
+            own_networks=_records(OwnNetworkRow, document.get("own_networks", [])),
             notes=tuple(document["notes"]),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -91,7 +106,9 @@ def _typed(name: str, value: Any) -> Any:
 
 
 _TYPES: Final = {"split": Split, "size": Size}
-_OPTIONAL: Final = frozenset({"low_ns", "high_ns", "kendall_tau", "source"})
+_OPTIONAL: Final = frozenset(
+    {"low_ns", "high_ns", "kendall_tau", "source", "moved_ns", "moved_iteration_ns", "joules", "moved_joules"}
+)
 """Fields that may be None; elsewhere null is NaN."""
 
 
