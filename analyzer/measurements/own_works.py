@@ -65,9 +65,34 @@ def load_own(data: Path, model: str, trained: float, catalog: Catalog | None = N
 
 
 def family_of_row(row: Mapping[str, Any]) -> str:
-    """Return what the score groups a row by."""
-    gradient = ", gradient" if row["direction"] == "backward" else ""
-    return f"{row['op']}{gradient} ({'cold' if row['operands'] == 'dram' else 'reused'})"
+    """Return what the score groups a row by; elementwise ops by where their operands lay.
+
+    >>> family_of_row({"op": "layer_norm", "direction": "backward", "operands": "dram"})
+    'layer and RMS norm'
+    """
+    group = GROUPS.get(row["op"])
+    if group is not None:
+        return group
+    return "elementwise, cold" if row["operands"] == "dram" else "elementwise, in L2"
+
+
+_GROUPS: Final[Mapping[str, str]] = {
+    "batch norm": "batch_norm batch_norm_eval",
+    "layer and RMS norm": "layer_norm rms_norm",
+    "group norm": "group_norm",
+    "copies and casts": "clone cast cat2 layout_copy transpose_copy row_bias pad1",
+    "pooling and resampling": "avg_pool2 max_pool3s2 global_avg upsample2 bilinear2",
+    "softmax": "softmax log_softmax",
+    "reductions": "sum_last sum_first sum_all mean_last max_last amax_first argmax_last norm_last var_last",
+    "scans": "cumsum_last",
+    "embedding": "embedding",
+    "dense gradient of an embedding": "embedding_dense",
+    "index ops": "gather index_select index_add scatter_add",
+    "sort": "sort",
+    "topk": "topk",
+}
+GROUPS: Final[Mapping[str, str]] = {op: name for name, ops in _GROUPS.items() for op in ops.split()}
+"""By op of the table; others are elementwise."""
 
 
 @lru_cache(maxsize=2)

@@ -50,6 +50,7 @@ def problem(
         host_ratio=np.array([1.0]),
         index_operations=np.array([operations]),
         sector_bytes=np.array([sectors]),
+        scattered=np.zeros(1),
         before_bytes=np.array([before]),
         before_sector_bytes=np.zeros(1),
         is_stand_in=np.array([0.0]),

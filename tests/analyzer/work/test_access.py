@@ -105,14 +105,23 @@ def test_a_layer_norm_makes_its_input_contiguous_before() -> None:
     assert found("aten::native_layer_norm", (plain, *arguments[1:]), plain).access is None
 
 
-def test_joining_divides_by_every_size_but_one() -> None:
-    flat, deep = (
-        found("aten::cat", ((laid(*shape), laid(*shape)), 0), laid(2 * shape[0], *shape[1:])).access
-        for shape in ((8, 64), (8, 4, 4, 4))
+def test_parts_of_whole_vectors_are_joined_sixteen_bytes_at_a_time() -> None:
+    whole, torn, cut = (
+        found("aten::cat", ((part, part), 1), laid(8, 2 * part.shape[1])).access
+        for part in (laid(8, 64), laid(8, 63), laid(8, 64, order=(1, 0)))
     )
-    assert flat is not None
-    assert deep is not None
-    assert deep.operations == 3 * flat.operations
+    assert whole is not None
+    assert torn is not None
+    assert cut is not None
+    assert whole.operations < torn.operations == cut.operations
+
+
+def test_what_is_widened_is_loaded_one_by_one() -> None:
+    half, full = laid(8, 64, dtype="float16"), laid(8, 64, dtype="float32")
+    widening, narrowing = access_of((half,), full), access_of((full,), half)
+    assert widening is not None
+    assert widening.operations > 0
+    assert narrowing is None
 
 
 @given(

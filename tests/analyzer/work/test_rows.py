@@ -60,10 +60,8 @@ def test_recorded_results_tell_the_rows_of_a_reduction() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("aten::native_batch_norm", (*BATCH, False, 0.1, 1e-5)),
-        ("aten::upsample_nearest2d", (tensor(2, 3, 8, 8), (16, 16))),
-        ("aten::upsample_bilinear2d", (TensorSpec("float32", (2, 3, 8, 8), (192, 1, 24, 3)), (16, 16), False)),
-        ("aten::embedding_dense_backward", (tensor(7, 64), tensor(7, dtype="int64"), 100, -1, False)),
+        ("aten::grid_sampler_2d", (tensor(2, 3, 8, 8), tensor(2, 4, 4, 2), 0, 0, False)),
+        ("aten::masked_scatter", (tensor(7, 64), tensor(7, 64, dtype="bool"), tensor(7, 64))),
     ],
 )
 def test_others_have_only_their_totals(name: str, arguments: tuple[Argument, ...]) -> None:
@@ -75,6 +73,7 @@ def test_others_have_only_their_totals(name: str, arguments: tuple[Argument, ...
 LAST = TensorSpec("float32", (8, 16, 7, 7), (784, 1, 112, 16))
 FIRST = TensorSpec("float32", (8, 16, 7, 7), (784, 49, 7, 1))
 HALF = TensorSpec("float16", (8, 16, 7, 7), (784, 1, 112, 16))
+BRAIN, LAST_BRAIN = (TensorSpec("bfloat16", item.shape, item.strides) for item in (FIRST, LAST))
 BYTES = 8 * 16 * 49 * 4.0
 PER_CHANNEL = [tensor(16)] * 4
 SAVED = [tensor(16)] * 5
@@ -84,7 +83,10 @@ SAVED = [tensor(16)] * 5
     ("name", "arguments", "kernel", "run", "walked", "streamed"),
     [
         ("aten::native_batch_norm", (FIRST, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.BATCH_NORM, 49, 2, 0),
-        ("aten::native_batch_norm", (LAST, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 1, 2),
+        ("aten::native_batch_norm", (LAST, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.PERSISTENT_NORM, 1, 2, 0),
+        ("aten::native_batch_norm", (BRAIN, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.MOMENTS, 49, 0.5, 1),
+        ("aten::native_batch_norm", (LAST_BRAIN, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 0.5, 1),
+        ("aten::native_batch_norm", (FIRST, *PER_CHANNEL, False, 0.1, 1e-5), RowKernel.CHANNEL_ELEMENTS, 49, 2, 0),
         (
             "aten::native_batch_norm_backward",
             (FIRST, FIRST, *SAVED, True, 1e-5, MASK),
@@ -93,9 +95,24 @@ SAVED = [tensor(16)] * 5
             3,
             0,
         ),
-        ("aten::native_batch_norm_backward", (LAST, LAST, *SAVED, True, 1e-5, MASK), RowKernel.COLUMN_SUMS, 1, 2, 3),
-        ("aten::native_batch_norm", (HALF, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.STREAM, 1, 0, 1.5),
-        ("aten::native_batch_norm_backward", (HALF, HALF, *SAVED, True, 1e-5, MASK), RowKernel.STREAM, 1, 0, 2.5),
+        ("aten::native_batch_norm_backward", (LAST, LAST, *SAVED, True, 1e-5, MASK), RowKernel.PERSISTENT_GRADIENT, 1, 3, 0),
+        (
+            "aten::native_batch_norm_backward",
+            (BRAIN, BRAIN, *SAVED, True, 1e-5, MASK),
+            RowKernel.BATCH_NORM_ROWS_GRADIENT,
+            49,
+            1.5,
+            0,
+        ),
+        (
+            "aten::native_batch_norm_backward",
+            (LAST_BRAIN, LAST_BRAIN, *SAVED, True, 1e-5, MASK),
+            RowKernel.COLUMN_SUMS,
+            1,
+            1,
+            1.5,
+        ),
+        ("aten::native_batch_norm", (HALF, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.PERSISTENT_NORM, 1, 1, 0),
         ("aten::batch_norm_stats", (LAST, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 0, 0),
         ("aten::batch_norm_backward_reduce", (FIRST, FIRST, *PER_CHANNEL), RowKernel.CHANNEL_SUMS, 49, 0, 0),
         ("aten::group_norm", (FIRST, 4, None, None), RowKernel.MOMENTS, 0, 1, 2),
@@ -104,7 +121,7 @@ SAVED = [tensor(16)] * 5
 def test_a_batch_norm_names_the_kernel_of_its_layout(
     name: str, arguments: tuple[Argument, ...], kernel: RowKernel, run: int, walked: float, streamed: float
 ) -> None:
-    """Channels last, several blocks share a channel; else one block walks over it, whatever the batch."""
+    """By layout and dtype: cuDNN's kernels know no bfloat16, of which torch runs its own."""
     work = work_of(name, Signature(arguments))
     assert work is not None
     assert isinstance(work.dims, RowDims)
@@ -124,6 +141,30 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 0), RowKernel.STREAM),
         ("aten::nll_loss_forward", (tensor(40, 9), tensor(40, dtype="int64"), None, 1, -100), RowKernel.PICK),
         ("aten::median", (tensor(4, 9), 1), None),
+        ("aten::sum", (tensor(4, 9), (1,), False), RowKernel.REDUCE),
+        ("aten::sum", (tensor(4, 9), (0,), False), RowKernel.REDUCE_COLUMNS),
+        ("aten::sum", (FIRST, (0, 2, 3), False), RowKernel.REDUCE_PIECES),
+        ("aten::argmax", (tensor(4, 9), 1, False), RowKernel.SELECT_ROWS),
+        ("aten::amax", (tensor(4, 9), (0,), False), RowKernel.SELECT_COLUMNS),
+        ("aten::var", (tensor(4, 9), (1,), 1, False), RowKernel.MOMENT_ROWS),
+        ("aten::_fused_rms_norm", (tensor(4, 9), (9,), tensor(9), 1e-5), RowKernel.ROOT_NORM),
+        ("aten::_log_softmax_backward_data", (tensor(4, 2000), tensor(4, 2000), 1, 6), RowKernel.SOFTMAX_GRADIENT),
+        ("aten::sort", (tensor(4, 200), -1, False), RowKernel.SORT_ROWS),
+        ("aten::sort", (tensor(4, 20000), -1, False), RowKernel.SORT_SEGMENTS),
+        ("aten::topk", (tensor(4, 200), 5), RowKernel.TOP_ROWS),
+        ("aten::topk", (tensor(4, 20000), 5), RowKernel.TOP_PARTS),
+        ("aten::index_add_", (tensor(9, 8), 0, tensor(40, dtype="int64"), tensor(40, 8)), RowKernel.INDEX_ADD),
+        ("aten::index_select", (tensor(9, 8), 0, tensor(40, dtype="int64")), RowKernel.GATHER_ROWS),
+        ("aten::index_select", (tensor(9, 7), 0, tensor(40, dtype="int64")), RowKernel.SCATTER),
+        ("aten::embedding_dense_backward", (tensor(7, 64), tensor(7, dtype="int64"), 100, -1, False), RowKernel.TABLE_FEW),
+        (
+            "aten::embedding_dense_backward",
+            (tensor(7000, 64), tensor(7000, dtype="int64"), 100, -1, False),
+            RowKernel.TABLE_GRADIENT,
+        ),
+        ("aten::upsample_nearest2d", (tensor(2, 3, 8, 8), (16, 16)), RowKernel.NEAREST),
+        ("aten::upsample_bilinear2d", (LAST, (16, 16), False), RowKernel.BILINEAR_LAST),
+        ("aten::avg_pool2d", (LAST, (2, 2)), RowKernel.AVERAGE_LAST),
         ("aten::upsample_bilinear2d", (tensor(2, 3, 8, 8), (16, 16), False), RowKernel.INTERPOLATE),
         ("aten::upsample_bicubic2d", (LAST, (16, 16), False), RowKernel.INTERPOLATE),
     ],

@@ -43,6 +43,7 @@ TABLE_TITLES: Final = {
     "ops/mamba2.parquet": "Mamba-2",
     "ops/vector_more.parquet": "Elementwise ops, more sources",
     "ops/matmul_more.parquet": "Matrix products, more sources",
+    "own/ops.parquet": "Our own measurements of single ops on an H100 and an H200",
     "models/neusight_ops.parquet": "Ops of networks, beside the predictions of others",
     "models/neusight_e2e.parquet": "Whole networks",
     THROUGHPUT: "Image models from their shapes alone",

@@ -1,0 +1,108 @@
+"""Own measurements of single calls: what was called, which model they teach, which shapes they are drawn by."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from wavecast.analyzer.measurements.own_calls import calls_of, tensor
+from wavecast.analyzer.measurements.own_ops import own_share, read_own
+from wavecast.analyzer.measurements.own_works import load_own, read_works
+from wavecast.analyzer.work.registry import work_of
+
+pyarrow = pytest.importorskip("pyarrow")
+TRAINED = 0.25
+
+
+def row(op: str, dims: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "gpu": "H100 SXM5 80GB",
+        "family": "vector",
+        "op": op,
+        "dims": orjson.dumps(dims).decode(),
+        "dtype": "bf16",
+        "layout": None,
+        "direction": "forward",
+        "operands": "dram",
+        "latency_us": 10.0,
+        "kernels": ["a_kernel"],
+        **more,
+    }
+
+
+ROWS = [
+    row("relu", {"n": 4096}),
+    row("relu", {"n": 4096}, operands="reused", latency_us=5.0),
+    row("sort", {"rows": 8, "cols": 512}),
+    row("masked_fill", {"rows": 8, "cols": 512}),
+    row("unheard_of", {"n": 1}),
+    row("batch_norm", {"batch": 2, "channels": 8, "size": 7}, family="norm", layout="NHWC"),
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    from pyarrow import Table, parquet
+
+    (tmp_path / "own").mkdir()
+    parquet.write_table(Table.from_pylist(ROWS), tmp_path / "own" / "ops.parquet")
+    return tmp_path
+
+
+def test_rows_are_read_by_family(data: Path) -> None:
+    assert len(read_own(data, "vector")["op"]) == 5
+    assert read_own(data, "norm")["dims"][0]["channels"] == 8
+    assert len(read_own(data / "nowhere", "vector")["op"]) == 0
+
+
+def test_a_row_of_several_calls_trains_no_model(data: Path) -> None:
+    works = {item.row["op"]: len(item.works) for item in read_works(data, TRAINED)}
+    assert works == {"relu": 1, "sort": 1, "masked_fill": 3, "batch_norm": 1}
+    vector, reduction = (load_own(data, name, TRAINED)[0] for name in ("vector", "reduction"))
+    assert vector.measured_ns.tolist() == [10e3, 5e3]
+    assert reduction.family.tolist() == ["sort", "batch norm"]
+
+
+def test_operands_that_were_just_used_lie_in_the_cache(data: Path) -> None:
+    (samples,) = load_own(data, "vector", TRAINED)
+    assert samples.problems.moved_since_bytes.tolist() == [np.inf, 0.0]
+
+
+def test_a_shape_is_drawn_alike_whatever_its_operands(data: Path) -> None:
+    table = read_own(data, "vector")
+    shares = own_share(table, TRAINED)
+    assert shares[0] == shares[1]
+    assert len(set(shares.tolist())) == 4
+
+
+def test_channels_last_lie_next_to_each_other() -> None:
+    assert tensor("float32", 2, 8, 7, 7, is_last=True).strides == (392, 1, 56, 8)
+    ((name, signature),) = calls_of({**ROWS[5], "dims": {"batch": 2, "channels": 8, "size": 7}}) or ()
+    assert name == "aten::native_batch_norm"
+    assert signature.arguments[0] == tensor("bfloat16", 2, 8, 7, 7, is_last=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "direction", "dims"),
+    [
+        ("add", "forward", {"n": 64}),
+        ("cast", "forward", {"n": 64}),
+        ("dropout", "backward", {"n": 64}),
+        ("layout_copy", "forward", {"batch": 2, "channels": 8, "size": 7}),
+        ("cat2", "forward", {"rows": 8, "cols": 64}),
+        ("max_pool3s2", "backward", {"batch": 2, "channels": 8, "size": 7}),
+        ("bilinear2", "backward", {"batch": 2, "channels": 8, "size": 7}),
+        ("pad1", "forward", {"batch": 2, "channels": 8, "size": 7}),
+        ("topk", "forward", {"rows": 8, "cols": 64, "k": 2}),
+        ("cross_entropy", "backward", {"rows": 8, "cols": 64}),
+        ("embedding_dense", "backward", {"rows": 8, "dim": 64, "count": 5, "alpha": 0}),
+        ("scatter_add", "forward", {"rows": 8, "cols": 64, "count": 5}),
+        ("group_norm", "backward", {"batch": 2, "channels": 8, "size": 7, "groups": 2}),
+        ("rms_norm", "backward", {"rows": 8, "cols": 64}),
+    ],
+)
+def test_a_formula_knows_every_call(op: str, direction: str, dims: dict[str, Any]) -> None:
+    found = calls_of({"op": op, "direction": direction, "dims": dims, "dtype": "bf16", "layout": "NCHW"})
+    assert found
+    assert all(work_of(name, signature) is not None for name, signature in found)
