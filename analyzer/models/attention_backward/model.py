@@ -53,7 +53,7 @@ PARAMETERS: Final = (
     *gpu_physics.DRAM_PARAMETERS,
     *gpu_physics.LAUNCH_PARAMETERS,
     *parameters(older_instructions_ratio=(0.55, 0.2), efficient_ratio=(0.5, 0.3), efficient_fp32_ratio=(1.0, 0.3)),
-    *parameters(widest_ratio=(0.75, 0.2)),
+    *parameters(widest_ratio=(0.75, 0.2), emulated_scores_ratio=(1.5, 0.2)),
     # Not fitted, nobody measured them.
     *parameters(triton_ratio=(0.85, 0.0), amd_triton_ratio=(0.36, 0.0), ck_ratio=(0.65, 0.0)),
 )
@@ -65,7 +65,8 @@ H100), FlashAttention-2 on Hopper `older_instructions_ratio`; on Blackwell its i
 multiprocessor and clock than on Hopper. On Ampere FlashAttention-2's backward reaches 196 of 312 TFLOP/s (Dao,
 "FlashAttention-2", arXiv 2307.08691, section 4), what this formula gives there within 5 %: taken as equal. Of the
 memory-efficient kernels Hopper's rows tell; `efficient_fp32_ratio`: FP32 of three products over a third of theirs.
-`widest_ratio`: head dims above 192 on Hopper. Triton, CK: the prefill model's ratios of forward passes, since nobody
+`widest_ratio`: head dims above 192 on Hopper. `emulated_scores_ratio`: the prefill model's
+`emulated_exponentials_ratio`. Triton, CK: the prefill model's ratios of forward passes, since nobody
 states their backward's."""
 HOPPER_FLOPS_PER_CLOCK: Final = 4096.0
 """In half precision, of a multiprocessor."""
@@ -120,7 +121,8 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     per_cycle = peak * np.minimum(efficiency, 1.0) / (fleet.sm_count * fleet.clock_hz)
     fp8 = np.where(has_tensor_memory(fleet), v["fp8_scores_per_cycle"], v["older_fp8_scores_per_cycle"])
     fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
-    scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * np.where(is_wide, v["wide_ratio"], 1.0))
+    emulated = np.where(has_tensor_memory(fleet), v["emulated_scores_ratio"], 1.0)
+    scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * emulated * np.where(is_wide, v["wide_ratio"], 1.0))
     row = BLOCK * (pair_flops(_padded(p, fleet)) / per_cycle + 1.0 / scores)
     efficient = p.kernel == AttentionKernel.EFFICIENT
     per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)

@@ -53,7 +53,12 @@ PARAMETERS: Final = (
     *L2_PARAMETERS,
     *parameters(step_us=(3.5, 0.3), gradient_step_ratio=(1.6, 0.2), kernel_chain_ratio=(1.0, 0.5)),
     *parameters(matrix_chain_ratio=(0.5, 0.5), layer_us=(8.0, 0.4), gradient_layer_us=(20.0, 0.4)),
-    *parameters(gradient_depth_exponent=(0.7, 0.3), kernel_math_ratio=(0.4, 0.3), unaligned_ratio=(2.5, 0.3)),
+    *parameters(
+        gradient_depth_exponent=(1.0, 0.2),
+        kernel_math_ratio=(0.4, 0.3),
+        kernel_matrix_efficiency=(0.35, 0.3),
+        unaligned_ratio=(2.5, 0.3),
+    ),
     *parameters(tf32_slowness=(1.5, 0.3)),
     # No measurement here covers what follows: priors, not fitted.
     *parameters(sequential_share=(0.5, 0.0), barrier_us=(3.0, 0.0), persistent_efficiency=(0.3, 0.0)),
@@ -111,8 +116,8 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     wait_us = np.where(is_kernel_timed, kernels_us, host_us)
     depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
     whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
-    own_chain = v["chain_cycles"] * np.where(is_kernel_timed, v["kernel_chain_ratio"], 1.0)
-    own_chain = own_chain * np.where(kind.is_matrix, v["matrix_chain_ratio"], 1.0)
+    shorter = v["kernel_chain_ratio"] * np.where(kind.is_matrix, v["matrix_chain_ratio"], 1.0)
+    own_chain = v["chain_cycles"] * np.where(is_kernel_timed, shorter, 1.0)
     chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * own_chain) * cycles
     across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
     rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
@@ -121,10 +126,10 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     exact = v["exact_rounds_share"]
     rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
     rounds = np.maximum(rounds, alone)
-    efficiency = np.where(kind.is_matrix, v["matrix_efficiency"], v["math_efficiency"])
+    matrix = np.where(is_kernel_timed, v["kernel_matrix_efficiency"], v["matrix_efficiency"])
+    vector = v["math_efficiency"] * np.where(is_kernel_timed, v["kernel_math_ratio"], 1.0)
+    efficiency = np.where(kind.is_matrix, matrix, vector)
     efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
-    is_simt = is_kernel_timed & ~kind.is_matrix
-    efficiency = efficiency * np.where(is_simt, v["kernel_math_ratio"], 1.0)
     slower = np.where(kind.is_unaligned, v["unaligned_ratio"], 1.0)
     wide = np.where(kind.is_matrix & (p.element_bytes > HALF_BYTES), v["tf32_slowness"], 1.0)
     efficiency = efficiency / (slower * wide)
