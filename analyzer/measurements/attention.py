@@ -10,6 +10,7 @@ from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from .attention_backward import TABLE as FORWARD
 from .attention_backward import load_forward
+from .own_attention import load_own_attention
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
@@ -31,10 +32,14 @@ OWN_SOURCE: Final = "wavecast/"
 
 
 def load_prefill(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
-    """Return the trusted rows of causal prefill and encoders, and cuDNN's forward passes where their table is."""
+    """Return the trusted rows of causal prefill and encoders, cuDNN's forward passes where their table is, and our own
+    of torch's calls.
+    """
     table = _table(data)
-    own = _samples(pick(table, table["phase"] != DECODE), "attention_prefill", catalog)
-    return [own, load_forward(data, catalog)] if (data / FORWARD).exists() else [own]
+    found = [_samples(pick(table, table["phase"] != DECODE), "attention_prefill", catalog)]
+    if (data / FORWARD).exists():
+        found.append(load_forward(data, catalog))
+    return [*found, *load_own_attention(data, "attention_prefill", catalog)]
 
 
 def load_decode(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:

@@ -14,6 +14,7 @@ from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.attention_backward.problems import BackwardProblems
 from ..models.frame.problems import P, problem_columns
+from .own_attention import load_own_attention
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
@@ -45,9 +46,10 @@ COLD_COPIES: Final = 1e3
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[BackwardProblems]]:
-    """Return the backward rows."""
+    """Return the backward rows, and our own of torch's calls."""
     table = _table(data, "backward")
-    return [_samples(table, _problems(table), "attention_backward", catalog)]
+    own = load_own_attention(data, "attention_backward", catalog)
+    return [_samples(table, _problems(table), "attention_backward", catalog), *own]
 
 
 def load_forward(data: Path, catalog: Catalog | None = None) -> Samples[AttentionProblems]:

@@ -91,6 +91,7 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
                 quantized=np.zeros(count, dtype=np.int64),
                 copies=np.ones(count),
                 distinct=np.ones(count),
+                layout=np.zeros(count, dtype=np.int64),
             ),
             catalog,
             family="latent attention, absorbed products",

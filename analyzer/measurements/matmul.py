@@ -11,6 +11,7 @@ from ...arrays import Floats
 from ...specs.gpu import Catalog
 from ..models.frame.problems import rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
+from .own_products import load_own_products
 from .samples import Samples, TableColumn, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
@@ -61,17 +62,19 @@ TUNED_QUANTIZED: Final = tuple(name for name, item in TUNED_FORMATS.items() if i
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
-    """Return the rows of bf16 and fp16."""
+    """Return the rows of bf16 and fp16, and our own of torch's calls, with TF32."""
     names = [name for name, item in FORMATS.items() if item.kind == MatmulKernel.PLAIN]
-    return [_samples(data, "matmul", names, catalog), *load_more_samples(data, catalog)]
+    own = load_own_products(data, catalog)
+    return [_samples(data, "matmul", names, catalog), *load_more_samples(data, catalog), *own]
 
 
 def load_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
-    """Return the rows of bf16, and those of the second table that today's libraries computed.
+    """Return the rows of bf16, those of the second table that today's libraries computed, and our own.
 
     The first table's fp16 rows are of an older library, 9 % slower on H100 at the same shapes.
     """
-    return [_samples(data, "matmul", ["bf16"]), *(_trained(item) for item in load_more_samples(data))]
+    more = [_trained(item) for item in load_more_samples(data)]
+    return [_samples(data, "matmul", ["bf16"]), *more, *load_own_products(data)]
 
 
 def _trained(samples: Samples[MatmulProblems]) -> Samples[MatmulProblems]:
@@ -194,4 +197,5 @@ def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] 
         quantized=np.array(is_wrapped, dtype=np.int64)[index],
         copies=np.full(len(m), COLD_COPIES),
         distinct=np.ones(len(m)),
+        layout=np.zeros(len(m), dtype=np.int64),
     )

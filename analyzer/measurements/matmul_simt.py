@@ -10,6 +10,7 @@ from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES
 from ..models.matmul_simt.problems import MatmulSimtProblems
+from .own_products import load_own_fp32
 from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
@@ -26,9 +27,10 @@ that saw its operands transposed, so that k is not contiguous. A family of their
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulSimtProblems]]:
-    """Return all fp32 rows that are not suspect."""
+    """Return all fp32 rows that are not suspect, and our own of torch's calls."""
     table = read_table(data / TABLE, COLUMNS)
-    return [_samples(pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool)), catalog)]
+    table = pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
+    return [_samples(table, catalog), *load_own_fp32(data, catalog)]
 
 
 def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples[MatmulSimtProblems]:

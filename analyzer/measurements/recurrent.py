@@ -2,7 +2,8 @@
 
 A host's clock over a hundred calls, cuDNN's standard algorithm, one layer, one direction. The inputs' product is
 skipped there (`CUDNN_SKIP_INPUT`). Pascal's rows are cuDNN 6's, V100's cuDNN 7.6's. P100's fp16 rows hold one time for
-the backward, which DeepBench's program of that time took of the data gradient alone.
+the backward, which DeepBench's program of that time took of the data gradient alone. Our own rows, of cuDNN 9, are
+kernel times.
 """
 
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 from ...specs.gpu import Catalog, Rate
 from ..models.recurrent.problems import RecurrentProblems, problems_of_dims
 from ..work.work import Direction, RecurrentDims
+from .own_ops import own_rows, own_share, read_own
 from .samples import Samples, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
@@ -29,6 +31,8 @@ DIRECTIONS: Final = {
 }
 RATES: Final = {"fp32": Rate.MATRIX_FP32, "tf32": Rate.MATRIX_TF32, "fp16": Rate.MATRIX_FP16, "bf16": Rate.MATRIX_BF16}
 COLUMNS: Final = ("gpu", "op", "direction", *SIZES, "bidirectional", "input_product", "dtype", "timing", "latency_us")
+TRAINED_SHARE: Final = 0.6
+"""Shapes below train: as in the model's recipe."""
 HOST_TIMING: Final = "host_mean"
 """What the names of a host's timings begin with."""
 
@@ -70,5 +74,36 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Rec
             catalog,
             family=[f"recurrent {name}" for name in table["op"].tolist()],
             share=shape_share(gates, walk, *(table[name] for name in SIZES)),
+        ),
+        *load_own(data, catalog),
+    ]
+
+
+def load_own(data: Path, catalog: Catalog | None = None) -> list[Samples[RecurrentProblems]]:
+    """Return our own rows of torch's layers, none where there is no table: the sums of their kernels' times."""
+    table = read_own(data, "recurrent", lambda row: row["op"] in GATES and row["dtype"] in RATES)
+    if not len(table["gpu"]):
+        return []
+    dims = [
+        RecurrentDims(
+            gates=GATES[row["op"]],
+            layers=row["dims"]["layers"],
+            directions=1 + bool(row["dims"]["bidirectional"]),
+            steps=row["dims"]["steps"],
+            batch=row["dims"]["batch"],
+            input_size=row["dims"]["input"],
+            hidden_size=row["dims"]["hidden"],
+            direction=Direction.FORWARD if row["direction"] == "forward" else Direction.BOTH_GRADIENTS,
+        )
+        for row in own_rows(table)
+    ]
+    return [
+        samples_of(
+            table,
+            "recurrent",
+            problems_of_dims(dims, [RATES[name] for name in table["dtype"].tolist()]),
+            catalog,
+            family=[f"recurrent {name}, own" for name in table["op"].tolist()],
+            share=own_share(table, TRAINED_SHARE),
         )
     ]

@@ -185,6 +185,7 @@ def _product(
         n=b.shape[-1],
         k=a.shape[-1],
         is_k_contiguous=_is_k_contiguous(a, b),
+        is_m_contiguous=None if a.strides is None else a.strides[-1] != 1 and a.strides[-2] == 1,
         distinct_ratio=(distinct_count(a) + distinct_count(b)) / max(1, a.element_count + b.element_count),
     )
     return _work(2 * products * dims.k * _numbers(a), (a, b, *extras), written, a.dtype, dims=dims)

@@ -64,6 +64,8 @@ class MatmulDims:
     k: int
     is_k_contiguous: bool | None = None
     """Whether k is contiguous in both operands, as in x @ weightᵀ; None where strides were not recorded."""
+    is_m_contiguous: bool | None = None
+    """Whether m is contiguous in the left operand, as in a weights' gradient; None where strides were not recorded."""
     distinct_ratio: float = 1.0
     """Of the operands' elements, those in places of their own: less where a batch shares an operand (stride 0)."""
 

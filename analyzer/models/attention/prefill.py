@@ -16,7 +16,7 @@ kernels of their own beside the attention, which write the cache (TensorRT-LLM a
 stream tensors that are partly in L2.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -67,6 +67,11 @@ SCORE_BYTES: Final = 4.0
 PyTorch computes them in FP32 whatever the inputs are (since 2.5)."""
 NARROW_DIM: Final = 64.0
 
+TOLD_HERE: Final = {"older_instructions_ratio": 0.15, "efficient_ratio": 0.2}
+"""Spreads of what torch's forward passes on Hopper tell of kernels, which no table of decoding does."""
+TORCH_KERNELS: Final = (AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
+COARSE_DIM: Final = 64.0
+"""Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 PARAMETERS: Final = (
     *parameters(floor_us=(3.0, 0.3), flash_floor_us=(3.0, 0.3), floor_kcycles=(6.0, 0.3)),
     *parameters(matrix_efficiency=(0.75, 0.2, 0.1), register_flash_efficiency=(0.92, 0.04)),
@@ -82,7 +87,9 @@ PARAMETERS: Final = (
     *parameters(gddr_resident_ratio=(1.0, 0.2), hbm_resident_sharpness=(3.0, 0.5), gddr_resident_sharpness=(15.0, 0.3)),
     *parameters(extra_passes=(2.0, 0.4), paged_extra_passes=(1.0, 0.4), encoder_extra_ratio=(0.5, 0.4)),
     *parameters(extra_l2_ratio=(2.0, 0.4), sharpness=(3.0, 0.3)),
-    *KERNEL_PARAMETERS,
+    *parameters(torch_fix_ratio=(0.5, 0.4), efficient_fp32_ratio=(1.5, 0.2)),
+    *parameters(efficient_narrow_ratio=(0.75, 0.2)),
+    *(replace(item, spread=TOLD_HERE.get(item.name, item.spread)) for item in KERNEL_PARAMETERS),
 )
 """`register_flash_efficiency`: FlashAttention-2 on an RTX 5090, whose matrix units have half the rate, makes 187 of
 209.5 TFLOP/s at 400 W, cuDNN's 204 (gau-nernst, "Writing Speed-of-Light Flash Attention for 5090 in CUDA C++").
@@ -94,7 +101,9 @@ within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a w
 of 1, as if nothing were known of the one chip that shows it; `emulated_exponentials_ratio`: cuDNN on Blackwell of data
 centres, whose kernels compute a part of the exponentials on the vector units (what FlashAttention-4's authors describe
 for these GPUs), with GB200's rows in sight. `energy_ratio`: of a FLOP over a plain product's; chosen
-with L40S, RTX PRO 6000 and A100 in sight."""
+with L40S, RTX PRO 6000 and A100 in sight. `torch_fix_ratio`: blocks of torch's kernels share a multiprocessor, so that
+one begins while another computes. Of memory-efficient kernels on Hopper, in sight: `efficient_fp32_ratio`, of three
+products over a third of a 16-bit one's rate, and `efficient_narrow_ratio`, of head dims up to 64."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
@@ -185,6 +194,11 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     fed = fed_flops_per_cycle(p, element_bytes, fleet, v)
     efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v, np.isfinite(fed))
     efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
+    efficient = (p.kernel == AttentionKernel.EFFICIENT) & is_async(fleet)
+    fp32 = efficient & (p.arithmetic == ArithmeticFormat.FP32)
+    efficiency = efficiency * np.where(fp32, v["efficient_fp32_ratio"], 1.0)
+    efficiency = efficiency * np.where(efficient & (p.query_dim <= NARROW_DIM), v["efficient_narrow_ratio"], 1.0)
+    is_torch = np.isin(p.kernel, TORCH_KERNELS)
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
     boosted = boosted_flops_per_s(peak, matrix_joule_per_flop(fleet, v, element_bytes), fleet, v)
@@ -197,7 +211,9 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
-        fix_ratio=np.where(widened, v["widened_fix_ratio"], np.where(wide, v["wide_head_fix_ratio"], 1.0)),
+        fix_ratio=np.select(
+            [widened, wide, is_torch], [v["widened_fix_ratio"], v["wide_head_fix_ratio"], v["torch_fix_ratio"]], 1.0
+        ),
     )
 
 
@@ -214,7 +230,10 @@ def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
 def _padded(p: AttentionProblems, fleet: Fleet, dim: Floats) -> Floats:
     power = 2.0 ** np.ceil(np.log2(np.maximum(dim, 64.0)))
     fine = np.ceil(dim / DIM_STEP) * DIM_STEP
-    coarse = np.ceil(dim / (2 * DIM_STEP)) * 2 * DIM_STEP
+    is_coarse = is_async(fleet) & (p.kernel == AttentionKernel.EFFICIENT)
+    is_coarse = is_coarse | (is_hopper(fleet) & (p.kernel == AttentionKernel.CUDNN))
+    step = np.where(is_coarse, COARSE_DIM, 2 * DIM_STEP)
+    coarse = np.ceil(dim / step) * step
     is_fine = ~is_async(fleet) | (is_blackwell(fleet) & (dim % DIM_STEP == 0))
     return np.where(is_trtllm(p), np.where(is_fine, fine, power), coarse)
 

@@ -12,7 +12,8 @@ d, e: head dims of queries and values. Tc' is Tc stretched by the board's power 
 the output times its gradient, clear and convert the queries' gradients, and add up the keys' gradients of a group's
 heads. FP8 kernels spend most of their time on the scores: each is converted, and before Blackwell transposed.
 
-cuDNN's is measured (H200, GB200); the other kernels have priors with their sources below.
+cuDNN's is measured on Hopper and GB200, FlashAttention-2's and the memory-efficient one on Hopper; the other kernels
+have priors with their sources below.
 """
 
 from dataclasses import replace
@@ -23,7 +24,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async
+from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async, is_hopper
 from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_PRODUCT_COUNT, kernel_on
 from ..attention.problems import ArithmeticFormat, operand_bytes, peak_flops_per_s, visible_keys
 from ..frame import gpu_physics
@@ -34,6 +35,9 @@ from .problems import BackwardProblems, pair_flops
 BLOCK: Final = 128.0
 """Keys of a block, and queries that it takes at a time."""
 NARROW_DIM: Final = 128.0
+WIDE_DIM: Final = 192.0
+COARSE_DIM: Final = 64.0
+FINE_DIM: Final = 32.0
 LAUNCH_COUNT: Final = 3.0
 """The sums before, the gradients, the conversion after."""
 FP32_BYTES: Final = 4.0
@@ -48,19 +52,22 @@ PARAMETERS: Final = (
     *gpu_physics.POWER_PARAMETERS,
     *gpu_physics.DRAM_PARAMETERS,
     *gpu_physics.LAUNCH_PARAMETERS,
+    *parameters(older_instructions_ratio=(0.55, 0.2), efficient_ratio=(0.5, 0.3), efficient_fp32_ratio=(1.0, 0.3)),
+    *parameters(widest_ratio=(0.75, 0.2), emulated_scores_ratio=(1.5, 0.2)),
     # Not fitted, nobody measured them.
-    *parameters(older_instructions_ratio=(0.61, 0.0), efficient_ratio=(0.5, 0.0), triton_ratio=(0.85, 0.0)),
-    *parameters(amd_triton_ratio=(0.36, 0.0), ck_ratio=(0.65, 0.0)),
+    *parameters(triton_ratio=(0.85, 0.0), amd_triton_ratio=(0.36, 0.0), ck_ratio=(0.65, 0.0)),
 )
 """With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
 
 Of cuDNN's rate: FlashAttention-3 equal (Shah et al., "FlashAttention-3", arXiv 2407.08608, figure 6: its backward on
-H100), FlashAttention-2 on Hopper `older_instructions_ratio`, the middle of the 1.5 to 1.75 times that FlashAttention-3
-is faster there; on Blackwell its instructions are no faster per multiprocessor and clock than on Hopper. On Ampere
-FlashAttention-2's backward reaches 196 of 312 TFLOP/s (Dao, "FlashAttention-2", arXiv 2307.08691, section 4), what this
-formula gives there within 5 %: taken as equal. Memory-efficient, Triton, CK: the prefill model's ratios of forward
-passes, since nobody states their backward's."""
+H100), FlashAttention-2 on Hopper `older_instructions_ratio`; on Blackwell its instructions are no faster per
+multiprocessor and clock than on Hopper. On Ampere FlashAttention-2's backward reaches 196 of 312 TFLOP/s (Dao,
+"FlashAttention-2", arXiv 2307.08691, section 4), what this formula gives there within 5 %: taken as equal. Of the
+memory-efficient kernels Hopper's rows tell; `efficient_fp32_ratio`: FP32 of three products over a third of theirs.
+`widest_ratio`: head dims above 192 on Hopper. `emulated_scores_ratio`: the prefill model's
+`emulated_exponentials_ratio`. Triton, CK: the prefill model's ratios of forward passes, since nobody
+states their backward's."""
 HOPPER_FLOPS_PER_CLOCK: Final = 4096.0
 """In half precision, of a multiprocessor."""
 
@@ -76,6 +83,15 @@ def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: C
     busy_s = (compute**sharpness + own**sharpness) ** (1.0 / sharpness) + beside
     time_ns = 1e9 * (LAUNCH_COUNT * gpu_physics.launch_s(fleet, v) + busy_s)
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
+
+
+def _padded(p: BackwardProblems, fleet: Fleet) -> BackwardProblems:
+    """Return the problems with head dims as the kernels' tiles have them; cuDNN's of Hopper and memory-efficient ones
+    come for 64 and 128, the others in steps of 32.
+    """
+    is_coarse = ((p.kernel == AttentionKernel.CUDNN) & is_hopper(fleet)) | (p.kernel == AttentionKernel.EFFICIENT)
+    step = np.where(operand_bytes(p) > 1, np.where(is_coarse, COARSE_DIM, FINE_DIM), 1.0)
+    return replace(p, query_dim=np.ceil(p.query_dim / step) * step, value_dim=np.ceil(p.value_dim / step) * step)
 
 
 def _rows(p: BackwardProblems) -> tuple[Floats, Floats]:
@@ -100,19 +116,21 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     peak = peak_flops_per_s(p, fleet)
     efficiency = v["matrix_efficiency"]
     is_wide = (p.query_dim > NARROW_DIM) & ~is_fp8
-    efficiency = efficiency * np.where(is_wide, v["wide_ratio"], 1.0)
+    widest = is_hopper(fleet) & (p.query_dim > WIDE_DIM)
+    efficiency = efficiency * np.where(is_wide, v["wide_ratio"], 1.0) * np.where(widest, v["widest_ratio"], 1.0)
     per_cycle = peak * np.minimum(efficiency, 1.0) / (fleet.sm_count * fleet.clock_hz)
     fp8 = np.where(has_tensor_memory(fleet), v["fp8_scores_per_cycle"], v["older_fp8_scores_per_cycle"])
     fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
-    scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * np.where(is_wide, v["wide_ratio"], 1.0))
-    row = BLOCK * (pair_flops(p) / per_cycle + 1.0 / scores)
+    emulated = np.where(has_tensor_memory(fleet), v["emulated_scores_ratio"], 1.0)
+    scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * emulated * np.where(is_wide, v["wide_ratio"], 1.0))
+    row = BLOCK * (pair_flops(_padded(p, fleet)) / per_cycle + 1.0 / scores)
     efficient = p.kernel == AttentionKernel.EFFICIENT
     per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
     older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
     is_older = is_async(fleet) & np.isin(p.kernel, OWN_INSTRUCTIONS)
     ratio = np.where(is_older, older, 1.0) * np.where(efficient, v["efficient_ratio"], 1.0)
     wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
-    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
+    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT / v["efficient_fp32_ratio"], 1.0)
     ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
     amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
     row = row / np.asarray(np.where(is_amd(fleet), amd, ratio))

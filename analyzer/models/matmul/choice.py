@@ -12,6 +12,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask, Rows, Singles
 from ..frame.parameters import Values
+from .feed import ALIGNED_BYTES, aligned_bytes, split_us
 from .limits import L1_BYTES_PER_CLOCK, REDUCTION_BYTES_PER_CLOCK, Machine, cache_traffic, tile_cycles, traffic_of
 from .menus import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 from .problems import MatmulProblems
@@ -28,6 +29,8 @@ NEVER: Final = 1e4
 """Factor on the blocks of a tile out of proportion to its problem."""
 ONE: Final = _single(1.0)
 NONE: Final = _single(0.0)
+LEAST_UNALIGNED_SIDE: Final = 64.0
+"""Libraries have no smaller tiles for operands off 16-byte boundaries, but for batches of the smallest."""
 LEAST_PARTS: Final = 2.0
 BELOW: Final = np.float32(0.9999)
 """On a bound, so that rounding does not lift it over the score."""
@@ -90,10 +93,12 @@ def _taken(columns: Columns, pairs: Rows, shape: tuple[int, ...]) -> Columns:
 def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> Sequence[Columns]:
     """Return each tile whole."""
     period_ms = 1e3 / machine.clock_hz
-    found = []
+    found, is_unaligned = [], aligned_bytes(p) < ALIGNED_BYTES
     for (height, width), resident in zip(TILES.tolist(), RESIDENT.tolist(), strict=True):
         is_wasted = ((height > WASTED_SIDE) & (p.m <= height / 2.0)) | ((width > WASTED_SIDE) & (p.n <= width / 2.0))
         is_wasted |= _is_skinny(p.m, height) | _is_skinny(p.n, width)
+        if min(height, width) < LEAST_UNALIGNED_SIDE:
+            is_wasted |= is_unaligned
         cycles, step, epilogue = tile_cycles(p, height, width, machine, values)
         columns = {
             "blocks": np.where(is_wasted, NEVER, 1.0) * np.ceil(p.m / height) * np.ceil(p.n / width) * p.batch,
@@ -147,7 +152,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz * 1e-3,
         "dram_rate": machine.bandwidth_bytes_per_s * 1e-3,
         "sm_dram_rate": values["sm_bytes_per_clock"] * machine.clock_hz * 1e-3,
-        "split_ms": values["split_us"] * 1e-3,
+        "split_ms": split_us(p, machine.is_async, values) * 1e-3,
         "reduction_ms": values["reduction"]
         * (4e3 * p.batch * p.m * p.n)
         / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz),

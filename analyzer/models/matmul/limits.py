@@ -21,6 +21,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
+from .feed import driven_out, epilogue_ratio, load_cycles, split_us, step_ratio, wide_ratio
 from .menus import MatmulLaunch
 from .problems import MatmulProblems
 
@@ -33,11 +34,6 @@ FULL_TILE: Final = 16384.0
 """Area of a 128 x 128 tile, to which the epilogue's cycles refer."""
 LARGEST_WARP_SIDE: Final = 128.0
 """Beyond this side a larger tile reuses operands no better within its shared memory."""
-ALIGNED_BYTES: Final = 16.0
-UNALIGNED_FLOPS_PER_CLOCK: Final = 2048.0
-"""That ordinary loads of 2-byte operands feed, beside the arithmetic, where rows do not start at multiples of 16 bytes:
-half the rate on A100, a third on H100, four fifths on GeForce. An assumption: no measured product is such, but those of
-timm's MLP mixers on RTX 3090 were looked at."""
 SQUARE_TRAFFIC: Final = 2.0 / 3.0
 """Tiles of 256 x 256 fetch 256 + 256 rows of operands where two of 128 x 256 take 128 + 256 each: one of two
 multiprocessors together (data-centre Blackwell), or of one compute unit (AMD since CDNA3, by its kernels' names)."""
@@ -137,7 +133,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
         write_s=traffic.written_bytes / dram_rate,
         read_s=read / dram_rate + (1.0 - hit) * values["ramp_us"] * 1e-6,
         cache_s=(asked * cache_traffic(machine, values) + operands + traffic.out_bytes) / cache_rate,
-        split_s=np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0),
+        split_s=np.where(launch.split > 1.0, split_us(p, machine.is_async, values) * 1e-6 + reduction, 0.0),
         dram_bytes=read + traffic.written_bytes,
         hit=hit,
         rounds=rounds,
@@ -177,12 +173,13 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     out = p.batch * p.m * p.n * p.out_bytes
     hit = cache_hit(p.copies * operands + out, machine, values)
     out_hit = cache_hit((operands + out) * values["out_pressure"], machine, values)
+    read = (1.0 - hit) * operands
     full = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
     return Traffic(
         operand_bytes=operands,
         out_bytes=out,
         operand_hit=hit,
-        read_bytes=(1.0 - hit) * operands,
+        read_bytes=read + driven_out(p, read, machine.l2_bytes, values),
         written_bytes=(1.0 - out_hit) * out,
         spilled=(1.0 - hit) * full / (1.0 + full),
     )
@@ -229,19 +226,15 @@ def tile_cycles(
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
     rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
-    multiply = 2.0 * area / rate + area * element * _unaligned(p) / UNALIGNED_FLOPS_PER_CLOCK
+    multiply = 2.0 * area / rate * wide_ratio(p, machine.is_async, values) + load_cycles(p, height, width, values)
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
     multiply, read = multiply * multiply, read * read
     step = element / STEP_BYTES * (values["step_ns"] * 1e-9 * machine.clock_hz)
-    epilogue = values["epilogue_cycles"] * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
+    step = step * step_ratio(p, machine.is_async, values)
+    epilogue = values["epilogue_cycles"] * epilogue_ratio(p, values)
+    epilogue = epilogue * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
     return np.sqrt(np.sqrt(multiply * multiply + read * read)), step, epilogue * (area / FULL_TILE)
-
-
-def _unaligned(p: MatmulProblems) -> Floats | float:
-    """Return 1 where rows do not start at multiples of 16 bytes, else 0; one number where all do."""
-    aligned = (p.k * p.left_bytes % ALIGNED_BYTES == 0) & (p.n * p.right_bytes % ALIGNED_BYTES == 0)
-    return 0.0 if aligned.all() else np.where(aligned, 0.0, 1.0)
 
 
 def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:

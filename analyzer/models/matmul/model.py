@@ -17,6 +17,7 @@ from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETER
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
 from .choice import choose_launch
+from .feed import ALIGNED_BYTES, FEED_PARAMETERS, TF32_BYTES, aligned_bytes
 from .limits import Machine, ResourceTimes, limits_of, machine_of, slow_down, unthrottled_s
 from .menus import MatmulLaunch, RuledTiles, launch_of
 from .problems import MatmulProblems
@@ -28,6 +29,7 @@ PARAMETERS: Final = (
     *parameters(sm_bytes_per_clock=(60.0, 0.3), ramp_us=(1.0, 0.4), cluster_traffic=(0.5, 0.1), l2_share=(1.05, 0.1)),
     *parameters(half_l2_share=(0.5, 0.15), out_pressure=(1.0, 0.2), reread=(1.0, 0.1), reread_l2_share=(0.5, 0.3)),
     *parameters(sharpness=(3.4, 0.1, 0.12), split_us=(2.7, 0.3), reduction=(2.5, 0.4, 0.4), early_launch_us=(0.5, 0.2)),
+    *FEED_PARAMETERS,
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
     *POWER_PARAMETERS,
@@ -110,7 +112,18 @@ def simulate_on(
 
 def compact(problems: MatmulProblems) -> MatmulProblems:
     """Return the problems with columns of one value shortened to one element, which broadcasts."""
-    formats = ("left_bytes", "right_bytes", "out_bytes", "rate", "kind", "quantized", "copies", "batch", "distinct")
+    formats = (
+        "left_bytes",
+        "right_bytes",
+        "out_bytes",
+        "rate",
+        "kind",
+        "quantized",
+        "copies",
+        "batch",
+        "distinct",
+        "layout",
+    )
     same = {name: column[:1] for name in formats if _is_constant(column := getattr(problems, name))}
     return replace(problems, **same)
 
@@ -143,6 +156,12 @@ def _features(
     return np.stack(np.broadcast_arrays(*columns), axis=-1)
 
 
+def group(problems: MatmulProblems) -> Codes:
+    """Return 1 for products whose errors are larger: off 16-byte boundaries, or of 4-byte operands."""
+    is_odd = (aligned_bytes(problems) < ALIGNED_BYTES) | (problems.left_bytes == TF32_BYTES)
+    return np.asarray(is_odd, dtype=np.int64)
+
+
 MODEL: Final = Model(
     name="matmul",
     parameters=PARAMETERS,
@@ -151,4 +170,6 @@ MODEL: Final = Model(
     simulate=simulate,
     feature_names=FEATURES,
     size_names=SIZES,
+    group_names=("aligned 16-bit", "others"),
+    group=group,
 )

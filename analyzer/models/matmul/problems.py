@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from math import inf
 from typing import Final
 
@@ -43,6 +43,15 @@ class MatmulKernel(IntEnum):
     INT8 = 5
 
 
+class Layout(IntFlag):
+    """Say which operands do not lie along k in memory; 0: both do, as in a linear layer's product."""
+
+    LEFT_ACROSS = 1
+    """Along m instead."""
+    RIGHT_ACROSS = 2
+    """Along n instead."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MatmulProblems:
     """Hold products of [m,k] by [k,n], `batch` times, as columns."""
@@ -65,6 +74,8 @@ class MatmulProblems:
     """Working sets of this size between two uses of the same one; 1: the same operands again and again."""
     distinct: Floats
     """Share of the operands' bytes in places of their own: less than 1 where a batch shares an operand."""
+    layout: Codes
+    """`Layout`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +128,15 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         quantized=np.zeros(len(works), dtype=np.int64),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
         distinct=np.array([item.distinct_ratio for item in dims]),
+        layout=np.array([layout_of(item) for item in dims], dtype=np.int64),
     )
+
+
+def layout_of(dims: MatmulDims) -> Layout:
+    """Return how a product's operands lie; along k where strides were not recorded."""
+    if dims.is_k_contiguous is not False:
+        return Layout(0)
+    return Layout.RIGHT_ACROSS | (Layout.LEFT_ACROSS if dims.is_m_contiguous else Layout(0))
 
 
 _LEAST_ADDEND_BYTES: Final = 1.9

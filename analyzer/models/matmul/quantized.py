@@ -13,14 +13,17 @@ from ....specs.fleet import Fleet
 from ....specs.generations import quantized_kernels
 from ....specs.product_kernels import QuantizedKernels
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, parameters, prior_values
+from .feed import FEED_PARAMETERS
 from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of
 from .menus import RuledTiles, ruled_tiles
 from .model import CLASSES, FEATURES, PARAMETERS, SIZES, compact, gpu_class, simulate_on
 from .problems import MatmulKernel, MatmulProblems
 
-UNUSED: Final = frozenset({"format_exponent", "cluster_traffic"})
-"""Parameters of plain products in whose place each kind here has its own."""
+UNFITTED: Final = prior_values(FEED_PARAMETERS, 1)
+"""What unaligned rows and TF32 cost: priors, since no row here is such."""
+UNUSED: Final = frozenset({"format_exponent", "cluster_traffic", *UNFITTED})
+"""Parameters of plain products in whose place each kind here has its own, or the prior."""
 QUANTIZED_PARAMETERS: Final = (
     *(item for item in PARAMETERS if item.name not in UNUSED),
     *parameters(cluster_traffic=(0.7, 0.1), strip_l2_share=(1.0, 0.3), fp4_step_ratio=(2.5, 0.4)),
@@ -81,6 +84,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     pair = np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0)
     product_values = {
         **values,
+        **UNFITTED,
         "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
         "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
         "reread": values["reread"] * ruled.reread,

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta, is_nvidia, sgemm_kernels
+from ....specs.generations import is_async, is_before_volta, is_nvidia, sgemm_kernels
 from ....specs.product_kernels import SgemmKernels
 from ..frame.gpu_physics import event_time_ns
 from ..frame.model import Estimate, Model
@@ -45,18 +45,23 @@ PARAMETERS: Final = (
     *parameters(l2_share=(0.8, 0.3, 0.3), translation_mib=(14.0, 0.5, 0.5)),
     *parameters(translation_bytes_per_clock=(4.0, 0.5, 0.3), picojoule_per_flop=(20.0, 0.1)),
     *parameters(operand_energy=(22.0, 0.15), throttle_exponent=(0.9, 0.1), throttle_us=(600.0, 0.3)),
-    *parameters(launch_us=(1.5, 0.5), split_us=(6.0, 0.5), host_floor_us=(33.0, 0.5), host_overlap=(0.83, 0.15)),
+    *parameters(skinny_us=(3.0, 0.3), skinny_instructions=(20.0, 0.3), skinny_row_instructions=(4.0, 0.4)),
+    *parameters(skinny_bandwidth=(0.85, 0.1)),
+    *parameters(launch_us=(1.5, 0.5), split_us=(6.0, 0.5, 0.5), host_floor_us=(33.0, 0.5), host_overlap=(0.83, 0.15)),
 )
 """`other_instructions` 1 follows from counting, before any fit. That 128 lanes wait for issue slots and that writes are
 not hidden was chosen with H100's rows in sight, `gddr_strided_ratio` with P4's. `matrix_load` is what MI100's kernels
 take per word of their operands: MI100 left out is not blind to it. `throttle_exponent` is that of gpu_physics.py, from
 A100's and L40's power curves."""
-CLASSES: Final = ("before Volta", "Volta and later", "AMD")
+SKINNY_ROWS: Final = 16.0
+LANES: Final = 128.0
+CLASSES: Final = ("before Volta", "Volta and later", "AMD", "Hopper and later")
 
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return the class of each GPU; what is not NVIDIA counts as AMD."""
-    return np.where(is_nvidia(fleet), np.where(is_before_volta(fleet), 0, 1), 2).astype(np.int64)
+    nvidia = np.where(is_before_volta(fleet), 0, np.where(is_async(fleet), 3, 1))
+    return np.where(is_nvidia(fleet), nvidia, 2).astype(np.int64)
 
 
 def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
@@ -65,11 +70,28 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
     tile = choose_tile(problems, fleet, pairs) if choice is None else choice
     launch = launch_of(pairs, tile)
     run = run_of(pairs, launch)
+    seconds = np.minimum(run.kernel_s, _skinny_s(problems, fleet, values))
     return Estimate(
-        time_ns=_with_host(problems, values, np.asarray(run.kernel_s * 1e9, dtype=np.float64)),
+        time_ns=_with_host(problems, values, np.asarray(seconds * 1e9, dtype=np.float64)),
         features=_features(problems, launch, run, fleet),
         choice=tile,
     )
+
+
+def _skinny_s(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Floats:
+    """Return what kernels without tiles take, which read a matrix once for a few vectors; infinite where none is.
+
+    cuBLAS has them for few rows along k (`gemvx`, `gemv2T`, `gemmSN_TN`, `sgemm_largek`): DRAM against instructions per
+    element of the matrix and per vector, alone and for each other.
+    """
+    rows = np.minimum(p.m, p.n)
+    elements = p.batch * np.maximum(p.m, p.n) * p.k
+    per_element = values["skinny_instructions"] + values["skinny_row_instructions"] * rows
+    issued_s = elements * per_element / (LANES * fleet.sm_count * fleet.clock_hz)
+    read_s = elements * p.element_bytes / (fleet.bandwidth_bytes_per_s * values["skinny_bandwidth"])
+    seconds = values["skinny_us"] * 1e-6 + np.sqrt(issued_s * issued_s + read_s * read_s)
+    exists = (rows <= SKINNY_ROWS) & ((p.contiguous > 0) | (rows <= 1.0)) & is_nvidia(fleet)
+    return np.asarray(np.where(exists, seconds, np.inf))
 
 
 def _with_host(p: MatmulSimtProblems, values: Values, kernel_ns: Floats) -> Floats:

@@ -12,6 +12,12 @@ size for the data gradient, where blocks share it out (`gradient_exponent`). rea
 again, from DRAM or L2. math: rounds of 64-wide tiles. gates: their operands' traffic. A weight gradient multiplies all
 steps at once, and clears, reads and writes the weights beside (`weight_passes`).
 
+Of kernels' own times the launches leave a product's and the gates' shortest times, `step_us`, of all layers and
+directions one by one, since their kernels are added up; and what a layer has beside its steps (`layer_us`). Measured so
+were cuDNN 9's kernels of Hopper: the data gradient's product has as few blocks as the state is wide, each as long as
+all gates are deep (`gradient_depth_exponent`); FP32 and TF32 reach less of their units than half precision does, and
+half precision little where the state's rows do not start at whole 16 bytes.
+
 Before Volta the measurements are cuDNN 6's, whose products come in three kinds: up to 16 sequences in kernels that read
 the weights once per eight, up to 32 (in half precision any number) in kernels that crawl along k, and others.
 
@@ -45,15 +51,25 @@ PARAMETERS: Final = (
     *parameters(call_us=(60.0, 0.5), early_us=(15.0, 0.4)),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
+    *parameters(step_us=(3.5, 0.3), gradient_step_ratio=(1.6, 0.2), kernel_chain_ratio=(1.0, 0.5)),
+    *parameters(matrix_chain_ratio=(0.5, 0.5), layer_us=(8.0, 0.4), gradient_layer_us=(20.0, 0.4)),
+    *parameters(
+        gradient_depth_exponent=(1.0, 0.2),
+        kernel_math_ratio=(0.4, 0.3),
+        kernel_matrix_efficiency=(0.35, 0.3),
+        unaligned_ratio=(2.5, 0.3),
+    ),
+    *parameters(tf32_slowness=(1.5, 0.3)),
     # No measurement here covers what follows: priors, not fitted.
-    *parameters(sequential_share=(0.5, 0.0), launch_us=(3.0, 0.0), barrier_us=(3.0, 0.0)),
-    *parameters(persistent_efficiency=(0.3, 0.0)),
+    *parameters(sequential_share=(0.5, 0.0), barrier_us=(3.0, 0.0), persistent_efficiency=(0.3, 0.0)),
 )
 """Three chips are few: the kinds of kernel, their limits in sequences, and the priors of `weight_passes`, `early_us`,
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while
 reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a
 grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2."""
 TILE: Final = 64.0
+ALIGNED_BYTES: Final = 16.0
+HALF_BYTES: Final = 2.0
 TILE_ROWS: Final = 16.0
 """Sequences that the narrowest product computes together."""
 VECTOR_ROWS: Final = 4.0
@@ -81,7 +97,9 @@ class _Kind:
     is_slow: Mask
     is_vector: Mask
     is_matrix: Mask
-    """On matrix units, in half precision."""
+    """On matrix units."""
+    is_unaligned: Mask
+    """There, with rows that do not start at whole 16 bytes."""
 
 
 def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
@@ -89,24 +107,39 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     p, v = problems, values
     kind, peak = _kind(p, fleet), _peak(p, fleet)
     together = p.layers * p.directions
-    chains = 1.0 + (together - 1.0) * v["sequential_share"]
+    is_kernel_timed = p.is_host_timed == 0
+    chains = np.where(is_kernel_timed, together, 1.0 + (together - 1.0) * v["sequential_share"])
     early_us = np.where(p.is_host_timed > 0, v["early_us"] * np.minimum(1.0, EARLY_STEPS / p.steps), 0.0)
-    wait_us = v["wait_us"] * fleet.launch_ratio + np.where(kind.is_vector, 0.0, v["tile_us"] + early_us)
     is_backward, cycles = p.is_backward > 0, 1.0 / fleet.clock_hz
+    host_us = v["wait_us"] * fleet.launch_ratio + np.where(kind.is_vector, 0.0, v["tile_us"] + early_us)
+    kernels_us = v["step_us"] * fleet.launch_ratio * np.where(is_backward, v["gradient_step_ratio"], 1.0)
+    wait_us = np.where(is_kernel_timed, kernels_us, host_us)
     depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
     whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
-    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * v["chain_cycles"]) * cycles
+    shorter = v["kernel_chain_ratio"] * np.where(kind.is_matrix, v["matrix_chain_ratio"], 1.0)
+    own_chain = v["chain_cycles"] * np.where(is_kernel_timed, shorter, 1.0)
+    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * own_chain) * cycles
     across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
     rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
+    # The data gradient's products are as deep as all gates, but as narrow as the state: few blocks, of long ways.
+    alone = np.where(is_kernel_timed & is_backward, p.gates ** v["gradient_depth_exponent"], 1.0)
     exact = v["exact_rounds_share"]
     rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
-    efficiency = np.where(kind.is_matrix, v["matrix_efficiency"], v["math_efficiency"])
+    rounds = np.maximum(rounds, alone)
+    matrix = np.where(is_kernel_timed, v["kernel_matrix_efficiency"], v["matrix_efficiency"])
+    vector = v["math_efficiency"] * np.where(is_kernel_timed, v["kernel_math_ratio"], 1.0)
+    efficiency = np.where(kind.is_matrix, matrix, vector)
     efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
+    slower = np.where(kind.is_unaligned, v["unaligned_ratio"], 1.0)
+    wide = np.where(kind.is_matrix & (p.element_bytes > HALF_BYTES), v["tf32_slowness"], 1.0)
+    efficiency = efficiency / (slower * wide)
     tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
     rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
     narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
     product = _norm(
-        chain, _read_s(p, fleet, v, kind), np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
+        chain * slower * wide,
+        _read_s(p, fleet, v, kind) * slower,
+        np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled)),
     )
     gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
     step_s = wait_us * 1e-6 * chains + together * np.asarray(
@@ -114,7 +147,8 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     )
     held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
     step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
-    call_us = np.where(p.is_host_timed > 0, v["call_us"], p.layers * v["launch_us"] * fleet.launch_ratio)
+    layer_us = np.where(is_backward, v["gradient_layer_us"], v["layer_us"])
+    call_us = np.where(is_kernel_timed, together * layer_us * fleet.launch_ratio, v["call_us"])
     time_ns = 1e9 * (_large_s(p, fleet, v, kind, peak) + p.walks * p.steps * step_s) + 1e3 * call_us
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
 
@@ -126,7 +160,8 @@ def _kind(p: RecurrentProblems, fleet: Fleet) -> _Kind:
         is_narrow=is_old & (p.batch <= NARROW_ROWS) & ~is_vector,
         is_slow=is_old & (p.batch > NARROW_ROWS) & ((p.batch <= SLOW_ROWS) | is_half),
         is_vector=is_vector,
-        is_matrix=is_half & ~is_old,
+        is_unaligned=is_half & ~is_old & ~is_vector & (p.hidden_size * p.element_bytes % ALIGNED_BYTES > 0),
+        is_matrix=(is_half | (p.rate == RATES.index(Rate.MATRIX_TF32))) & ~is_old,
     )
 
 

@@ -174,7 +174,7 @@ def _problem(dims: Dims) -> Dims:
         case AttentionDims():
             return replace(dims, kernel=AttentionKernel.FLASH2, is_chosen_by_torch=True, prefers_cudnn=False)
         case MatmulDims():
-            return replace(dims, is_k_contiguous=None)
+            return replace(dims, is_k_contiguous=None, is_m_contiguous=None)
         case RowDims():
             return RowDims(rows=dims.rows, columns=dims.columns)
     return dims

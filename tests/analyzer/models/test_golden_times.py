@@ -111,6 +111,7 @@ def products(names: tuple[str, ...]) -> MatmulProblems:
         quantized=np.array([int(kind.is_quantized) for kind in kinds]),
         copies=turns(6.0, 1.0, of=5),
         distinct=np.ones(COUNT),
+        layout=np.zeros(COUNT, dtype=np.int64),
     )
 
 

@@ -50,6 +50,7 @@ def products(*sizes: tuple[int, int, int, int], dtype: str = "bf16") -> MatmulPr
         quantized=np.full(count, int(kind.is_quantized)),
         copies=np.full(count, 6.0),
         distinct=np.ones(count),
+        layout=np.zeros(count, dtype=np.int64),
     )
 
 

@@ -30,6 +30,7 @@ def product(dtype: str, m: float, n: float, k: float) -> MatmulProblems:
         rate=rate_codes([form.rate]),
         kind=np.array([int(form.kind)]),
         quantized=np.ones(1, dtype=np.int64),
+        layout=np.zeros(1, dtype=np.int64),
     )
 
 

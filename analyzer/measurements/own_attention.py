@@ -1,0 +1,92 @@
+"""Fused attention as torch calls it, measured alone: rows of `own/ops.parquet` for the models of attention."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...specs.attention_kernels import AttentionKernel
+from ...specs.gpu import Catalog
+from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
+from ..models.attention_backward.problems import BackwardProblems
+from ..models.frame.problems import problem_columns
+from .own_ops import own_rows, own_share, read_own
+from .samples import MeasurementTable, Samples, samples_of
+
+KERNELS: Final[Mapping[str, AttentionKernel]] = {
+    "default": AttentionKernel.CUDNN,
+    "cudnn": AttentionKernel.CUDNN,
+    "flash": AttentionKernel.FLASH2,
+    "efficient": AttentionKernel.EFFICIENT,
+}
+"""By op. `default` is torch 2.11's choice on Hopper; `math` is many kernels of which each has its own model."""
+FORMATS: Final[Mapping[str, ArithmeticFormat]] = {
+    "bf16": ArithmeticFormat.BF16,
+    "fp16": ArithmeticFormat.FP16,
+    "fp32": ArithmeticFormat.FP32,
+}
+BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0}
+COLD_COPIES: Final = 1e3
+"""L2 is overwritten between calls."""
+TRAINED_SHARES: Final[Mapping[str, float]] = {
+    "attention_backward": 0.6,
+    "attention_prefill": 0.25,
+    "attention_decode": 0.25,
+}
+"""By model: shapes below train, as in its recipe."""
+
+
+def load_own_attention(data: Path, model: str, catalog: Catalog | None = None) -> list[Samples[Any]]:
+    """Return the rows that a model of attention predicts, none where there is no table."""
+
+    def is_wanted(row: Mapping[str, Any]) -> bool:
+        is_backward, is_decode = row["direction"] != "forward", row["dims"]["seq_q"] == 1
+        wanted = "attention_backward" if is_backward else "attention_decode" if is_decode else "attention_prefill"
+        return row["op"] in KERNELS and row["dtype"] in FORMATS and wanted == model
+
+    table = read_own(data, "attention", is_wanted)
+    if not len(table["gpu"]):
+        return []
+    columns = problem_columns(_problems(table))
+    kind = BackwardProblems if model == "attention_backward" else AttentionProblems
+    return [
+        samples_of(
+            table,
+            model,
+            kind(**{item.name: columns[item.name] for item in fields(kind)}),
+            catalog,
+            family=[f"attention {row['direction']}, own ({row['op']})" for row in own_rows(table)],
+            share=own_share(table, TRAINED_SHARES[model]),
+        )
+    ]
+
+
+def _problems(table: MeasurementTable) -> BackwardProblems:
+    rows, count = own_rows(table), len(table["gpu"])
+    sizes = {
+        name: np.array([float(row["dims"][name]) for row in rows])
+        for name in ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim")
+    }
+    is_causal = np.array([int(row["dims"]["causal"]) for row in rows])
+    # Torch counts a causal mask's diagonal from the first key: no query sees those beyond the number of queries.
+    seen = np.where(is_causal == 1, np.minimum(sizes["seq_kv"], sizes["seq_q"]), sizes["seq_kv"])
+    return BackwardProblems(
+        batch=sizes["batch"],
+        heads=sizes["heads"],
+        kv_heads=sizes["kv_heads"],
+        queries=sizes["seq_q"],
+        keys=seen,
+        query_dim=sizes["head_dim"],
+        value_dim=sizes["head_dim"],
+        window=np.zeros(count),
+        is_causal=is_causal,
+        kernel=np.array([int(KERNELS[row["op"]]) for row in rows]),
+        dispatch=np.full(count, int(Dispatch.FIXED)),
+        arithmetic=np.array([int(FORMATS[row["dtype"]]) for row in rows]),
+        kv_bytes=np.array([BYTES[row["dtype"]] for row in rows]),
+        copies=np.where(table["operands"].astype(str) == "dram", COLD_COPIES, 1.0),
+        is_deterministic=np.zeros(count, dtype=np.int64),
+        is_block_scaled=np.zeros(count, dtype=np.int64),
+    )

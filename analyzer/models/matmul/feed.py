@@ -1,0 +1,97 @@
+"""What it costs that a product's operands do not lie as matrix units take them: across k, or off 16-byte boundaries.
+
+Copies into shared memory without registers move 4, 8 or 16 bytes; Hopper's copy engine takes rows that start at whole
+16 bytes alone. Other rows go through kernels of older instructions, element by element where they start at 2 bytes
+(cuBLAS on Hopper: `cutlass_80_tensorop_..._align2`, `cutlass_75_tensorop_..._align1`). Hopper's matrix instructions
+take operands of 4 bytes along k alone: others are turned round on their way.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats, Mask
+from ..frame.parameters import Values, parameters
+from .problems import Layout, MatmulProblems
+
+ALIGNED_BYTES: Final = 16.0
+COPIED_BYTES: Final = 4.0
+"""The least that is copied into shared memory past the registers."""
+TF32_BYTES: Final = 4.0
+VECTOR_ROWS: Final = 2.0
+FULL_SIDES_RATIO: Final = 64.0
+"""Area over the sum of the sides of a tile of 128 x 128, to which `unaligned_flops_per_clock` refers."""
+FLUSHED_COPIES: Final = 100.0
+"""From so many working sets on it was no program that used the cache in between, but a benchmark that wrote all of it
+over."""
+
+FEED_PARAMETERS: Final = (
+    *parameters(unaligned_flops_per_clock=(2048.0, 0.2), element_load_ratio=(2.2, 0.3)),
+    *parameters(element_across_ratio=(0.7, 0.3), tf32_split_us=(6.0, 0.3)),
+    *parameters(unaligned_epilogue_ratio=(2.0, 0.4), tf32_ratio=(1.05, 0.05), tf32_step_ratio=(1.5, 0.3)),
+    *parameters(tf32_across_ratio=(1.15, 0.1), tf32_twice_across_ratio=(1.9, 0.0), flushed_share=(0.5, 0.5)),
+)
+"""`unaligned_flops_per_clock`: what loads of 4 bytes feed, beside the arithmetic: half the rate on A100, a third on
+H100, four fifths on GeForce. `tf32_twice_across_ratio` is not fitted: no measured product is such, but convolutions'
+weight gradients, whose operands lie so, reach 225 TFLOP/s on Hopper where the other directions reach 430.
+`element_across_ratio`: where some operand does not lie along k, cuBLAS's kernels for 2-byte rows have larger tiles.
+`tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
+`flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
+
+
+def aligned_bytes(p: MatmulProblems) -> Floats:
+    """Return the bytes, 16 at most, at whose multiples the rows of both operands and of the result start.
+
+    Products with a vector or two run kernels of their own, which load any row as it comes.
+    """
+    is_vector = np.minimum(p.m, p.n) <= VECTOR_ROWS
+    left = np.where(p.layout & Layout.LEFT_ACROSS, p.m, p.k) * p.left_bytes
+    right = np.where(p.layout & Layout.RIGHT_ACROSS, p.n, p.k) * p.right_bytes
+    found: Floats = np.full(1, ALIGNED_BYTES)
+    for step in (8.0, 4.0, 2.0):
+        is_finer = (left % (2.0 * step) != 0) | (right % (2.0 * step) != 0) | (p.n * p.out_bytes % (2.0 * step) != 0)
+        found = np.where(is_finer & ~is_vector, step, found)
+    return found
+
+
+def load_cycles(p: MatmulProblems, height: Floats | float, width: Floats | float, values: Values) -> Floats | float:
+    """Return cycles per k that a tile's loads take beside the arithmetic; 0 where all rows are aligned.
+
+    Both its sides are loaded for each k, so that smaller tiles load more per product. One number where no row is
+    unaligned.
+    """
+    start = aligned_bytes(p)
+    if (start == ALIGNED_BYTES).all():
+        return 0.0
+    element = 0.5 * (p.left_bytes + p.right_bytes)
+    turned = np.where(p.layout > 0, values["element_across_ratio"], 1.0)
+    narrow = np.where(start < COPIED_BYTES, values["element_load_ratio"] * turned, 1.0)
+    per_row = FULL_SIDES_RATIO * element / values["unaligned_flops_per_clock"]
+    return np.where(start < ALIGNED_BYTES, narrow * per_row * (height + width), 0.0)
+
+
+def epilogue_ratio(p: MatmulProblems, values: Values) -> Floats:
+    """Return what an epilogue takes over one that writes rows of whole 16 bytes."""
+    return np.where(p.n * p.out_bytes % ALIGNED_BYTES == 0, 1.0, values["unaligned_epilogue_ratio"])
+
+
+def wide_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
+    """Return what the arithmetic of 4-byte operands takes over their unit's rate, by how they lie."""
+    across = np.where(p.layout > 0, values["tf32_across_ratio"], 1.0)
+    across = np.where(p.layout == Layout.LEFT_ACROSS | Layout.RIGHT_ACROSS, values["tf32_twice_across_ratio"], across)
+    return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_ratio"] * across, 1.0)
+
+
+def split_us(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
+    """Return what a split along k costs beside its traffic."""
+    return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_split_us"], values["split_us"])
+
+
+def step_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
+    """Return what a step of the main loop takes over one of 2-byte operands: cuBLAS has older kernels for TF32."""
+    return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_step_ratio"], 1.0)
+
+
+def driven_out(p: MatmulProblems, read_bytes: Floats, l2_bytes: Floats, values: Values) -> Floats:
+    """Return the written lines that reads drive out of a cache that a benchmark wrote over."""
+    return np.where(p.copies >= FLUSHED_COPIES, values["flushed_share"] * np.minimum(read_bytes, l2_bytes), 0.0)
