@@ -12,8 +12,10 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
+from ...work.work import Direction
 from ..frame.parameters import Values, parameters
 from ..frame.problems import RATES, peak_flops_per_s
+from .nvidia import runs_library_depthwise
 from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
 from .products import Product, best_tile, filled, product_of
 
@@ -35,7 +37,9 @@ CLUSTERED_PARAMETERS: Final = (
     # fp32 on vector units.
     *parameters(async_vector_efficiency=(0.55, 0.2), async_vector_data_ratio=(0.9, 0.2)),
     *parameters(async_vector_weights_ratio=(0.7, 0.3), async_winograd_saving=(2.2, 0.3), async_winograd_us=(10.0, 0.4)),
-    *parameters(async_vector_group_ratio=(0.25, 0.4)),
+    *parameters(async_vector_group_ratio=(0.35, 0.4), async_planar_ratio=(0.6, 0.3), async_winograd_passes=(4.0, 0.4)),
+    # Groups that run one after the other, and those whose channels are copied apart by a slow kernel.
+    *parameters(async_loop_us=(5.0, 0.4), async_ragged_ratio=(0.15, 0.4), async_tf32_group_ratio=(0.4, 0.3)),
     # Depthwise, in instructions per element: PyTorch's kernels, then cuDNN's.
     *parameters(async_own_cycles=(143.0, 0.3), async_own_tap_cycles=(19.2, 0.3), async_own_data_cycles=(347.0, 0.3)),
     *parameters(async_own_data_tap_cycles=(20.9, 0.3), async_own_weights_cycles=(178.0, 0.3)),
@@ -43,7 +47,7 @@ CLUSTERED_PARAMETERS: Final = (
     *parameters(async_library_tap_cycles=(5.9, 0.3), async_library_data_cycles=(23.0, 0.3)),
     *parameters(async_library_data_tap_cycles=(9.4, 0.3), async_library_weights_cycles=(52.0, 0.3)),
     *parameters(async_library_weights_tap_cycles=(6.0, 0.3), async_depthwise_us=(2.7, 0.3)),
-    *parameters(async_depthwise_ratio=(0.7, 0.15)),
+    *parameters(async_depthwise_ratio=(0.7, 0.15), async_direct_tap_cycles=(200.0, 0.4)),
 )
 TILES: Final = (
     *((64.0, 32.0), (64.0, 64.0), (64.0, 128.0), (128.0, 64.0), (128.0, 128.0)),
@@ -61,7 +65,9 @@ LEAST_SPLIT_K: Final = 256.0
 PARTIAL_BYTES: Final = 8.0
 BUSY_BLOCKS: Final = 2.0
 """Per multiprocessor of PyTorch's depthwise weight gradients, which run one block for each weight."""
-LANES: Final = 128.0
+LANES, WARP = 128.0, 32.0
+DIRECT_TAPS: Final = 49.0
+"""Of filters whose weight gradients of four bytes cuDNN leaves to a direct kernel in NHWC."""
 HALF_BYTES, VOLUME = 2.0, 3.0
 NEVER_NS: Final = 1e30
 DRAM_HIT_STEEPNESS: Final = 3.0
@@ -102,6 +108,8 @@ def clustered_time(
     is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)
     if is_depthwise.any():
         time_ns = np.where(is_depthwise, _depthwise(setting), time_ns)
+    if (problems.groups > 1).any():
+        time_ns = time_ns + np.where(is_depthwise, 0.0, _apart(setting))
     cold_us = np.where(problems.timing == ConvolutionTiming.COLD, values["async_cold_us"], 0.0)
     copied = 2.0 * problems.element_bytes * problems.copied_elements
     copy_ns = copied / (values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
@@ -124,9 +132,13 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     matrix = matrix * np.where(problems.spatial == VOLUME, values["async_volume_ratio"], 1.0)
     matrix = matrix * np.where(is_first, values["async_first_ratio"], 1.0)
     matrix = matrix * np.where(problems.groups > 1, values["async_group_ratio"], 1.0)
+    is_weak = (problems.groups > 1) & is_tf32 & product.is_weights
+    matrix = matrix * np.where(is_weak, values["async_tf32_group_ratio"], 1.0)
     vector = _by_direction(product, values["async_vector_data_ratio"], values["async_vector_weights_ratio"])
     vector = vector * values["async_vector_efficiency"]
     vector = vector * np.where(problems.groups > 1, values["async_vector_group_ratio"], 1.0)
+    is_planar = product.is_weights & (problems.is_channels_last == 0) & (problems.tiles == 0)
+    vector = vector * np.where(is_planar, values["async_planar_ratio"], 1.0)
     efficiency = np.where(is_single, vector, matrix)
     full = (product.moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
     missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, full / (1.0 + full))
@@ -191,16 +203,32 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     return best_tile(timed, TILES, choice)
 
 
+def _apart(setting: _Setting) -> Floats:
+    """Return what groups cost that no kernel takes side by side: fp32's, and channels of no power of two."""
+    problems, values = setting.problems, setting.values
+    is_ragged = np.log2(problems.c_in) % 1.0 > 0
+    is_forward = problems.direction == Direction.FORWARD
+    loop_us = problems.groups * values["async_loop_us"]
+    x, y, _ = tensor_elements(problems)
+    rate = values["async_ragged_ratio"] * setting.fleet.bandwidth_bytes_per_s
+    copied_ns = 2.0 * problems.element_bytes * (x + y) / rate * 1e9
+    ragged_ns = np.where(is_forward, 0.0, 1e3 * loop_us) + np.where(problems.is_channels_last > 0, copied_ns, 0.0)
+    apart_ns = np.where(setting.is_single, 1e3 * loop_us, np.where(is_ragged, ragged_ns, 0.0))
+    return np.where(problems.groups > 1, apart_ns, 0.0)
+
+
 def _layouts(setting: _Setting) -> Floats:
     """Return the kernels that change x, y and the weights between NCHW and NHWC, or fill up a first layer's channels.
 
-    fp32 kernels take NCHW, the others NHWC. A block changes 32 pixels by 32 channels of one image, filled or not.
+    fp32 kernels take NCHW (weight gradients by Winograd's algorithm too, others what there is), the others NHWC. A block changes 32 pixels by 32 channels of one image, filled or not.
     """
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     x, y, weights = tensor_elements(problems)
     channels_in, channels_out = problems.c_in * problems.groups, problems.c_out * problems.groups
     kept = problems.timing == ConvolutionTiming.TENSORRT
-    is_changed = np.where(setting.is_single, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
+    is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
+    is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
+    is_changed = is_changed & ~(setting.is_single & ~is_planar)
     tensors = (
         (x, problems.batch, problems.input_pixels, channels_in, is_changed | setting.is_first),
         (y, problems.batch, problems.output_pixels, channels_out, is_changed),
@@ -235,16 +263,16 @@ def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
     flops = 2.0 * product.m * product.n * product.k * product.groups / values["async_winograd_saving"]
     rate = setting.flops_per_cycle * setting.fleet.sm_count * setting.fleet.clock_hz
     return np.asarray(
-        np.sqrt((flops / rate * 1e9) ** 2 + (3.0 * setting.dram_ns) ** 2) + 1e3 * values["async_winograd_us"] + layout_ns
+        np.sqrt((flops / rate * 1e9) ** 2 + (values["async_winograd_passes"] * setting.dram_ns) ** 2)
+        + 1e3 * values["async_winograd_us"]
+        + layout_ns
     )
 
 
 def _depthwise(setting: _Setting) -> Floats:
     """Return kernels whose threads make an element each: PyTorch's in NCHW, cuDNN's in NHWC and some of fp16."""
     problems, fleet, values, product = setting.problems, setting.fleet, setting.values, setting.product
-    is_half = problems.rate == RATES.index(Rate.MATRIX_FP16)
-    is_usual = is_half & np.isin(problems.taps, (9.0, 25.0)) & (problems.stride <= 1) & (problems.is_dilated == 0)
-    is_library = (problems.is_channels_last > 0) | is_usual
+    is_library = runs_library_depthwise(problems)
     pixels = np.where(product.is_data, problems.input_pixels, problems.output_pixels)
     made = problems.batch * pixels * problems.groups * np.where(product.is_data, problems.c_in, problems.c_out)
 
@@ -257,9 +285,14 @@ def _depthwise(setting: _Setting) -> Floats:
         first = np.where(is_forward, values[f"{kind}_cycles"], first)
         return np.asarray(first + np.where(is_forward, values[f"{kind}_tap_cycles"], tap) * problems.taps)
 
+    # A warp of PyTorch's weight gradients walks over an image of one channel for one weight.
+    walked = (np.ceil(pixels / WARP) + 1.0) * WARP / pixels
+    made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
     busy = np.minimum(problems.groups * problems.taps / (BUSY_BLOCKS * fleet.sm_count), 1.0)
     busy = np.where(product.is_weights & ~is_library, busy, 1.0)
     per_element = np.where(is_library, cycles("async_library"), cycles("async_own"))
+    is_direct = is_library & product.is_weights & (problems.element_bytes >= 4.0) & (problems.taps >= DIRECT_TAPS)
+    per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)
     compute_ns = made * per_element / (LANES * fleet.sm_count * fleet.clock_hz * busy) * 1e9
     dram_ns = setting.dram_ns * values["async_dram_ratio"] / values["async_depthwise_ratio"]
     extra_us = np.where(product.is_weights & is_library, 3.0, 0.0)
