@@ -45,7 +45,7 @@ LEAST_HOST_TIMED_US: Final = 200.0
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[ConvolutionProblems]]:
-    """Return all rows of the first table that are not suspect, and the drawn ones of the second and our own where they exist."""
+    """Return the first table's rows that are not suspect, and where they exist drawn ones of the second and our own."""
     found = [_load_forward(data, catalog)]
     if (data / GENERAL_TABLE).exists():
         found.append(_load_general(data, catalog))

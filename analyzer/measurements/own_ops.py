@@ -42,8 +42,7 @@ def own_share(table: MeasurementTable, trained: float) -> Floats:
     """Return each row's share by its op, direction and sizes alone, so that `SCARCE_SHARE` of the shapes lie under the
     share that a model trains on: both dtypes, layouts and states of the operands of a shape are drawn alike."""
     texts = [
-        orjson.dumps([row["op"], row["direction"], row["dims"]], option=orjson.OPT_SORT_KEYS)
-        for row in own_rows(table)
+        orjson.dumps([row["op"], row["direction"], row["dims"]], option=orjson.OPT_SORT_KEYS) for row in own_rows(table)
     ]
     codes = np.array([_code_of(text) for text in texts], dtype=np.int64)
     share = shape_share(codes) if len(codes) else np.empty(0)

@@ -29,6 +29,7 @@ DGXC = "NVIDIA/dgxc-benchmarking 35a9aec (Apache-2.0)"
 LIGER = "linkedin/Liger-Kernel ead96b6 (BSD-2-Clause)"
 PIPEWEAVE = "zksainx/pipeweave 55e0317 (Apache-2.0)"
 VIDUR = "microsoft/vidur 7d47513 (MIT, Microsoft Corporation)"
+OWN = "own measurements of an H100 and an H200 (torch 2.11, cuDNN 9.19)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +85,11 @@ _ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vector": {"sources": (NEUSIGHT, AICONFIGURATOR, VIDUR, LLMSERVINGSIM), "rows_per_gpu": 1000, "hidden": ()},
     # The network sees half of the shapes: without it MI100's, MI250X's and V100's left-out gradients are a third worse.
     "convolution": {
-        "sources": (NEUSIGHT, MIOPEN, DEEPBENCH, TINYNAS, KERNELBENCH, XWANG233),
+        "sources": (NEUSIGHT, MIOPEN, DEEPBENCH, TINYNAS, KERNELBENCH, XWANG233, OWN),
         "shape_share": 0.5,
-        "rows_per_gpu": 450,
+        "rows_per_gpu": 180,
         "noise": 0.12,
-        "network_rows_per_gpu": 4000,
+        "network_rows_per_gpu": 1500,
         "hidden": (32, 32),
         "limit": 1.2,
     },

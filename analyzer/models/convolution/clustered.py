@@ -21,17 +21,17 @@ from .products import Product, best_tile, filled, product_of
 
 CLUSTERED_PARAMETERS: Final = (
     # The kernel on matrix units.
-    *parameters(async_efficiency=(1.4, 0.15), async_data_ratio=(1.0, 0.1), async_weights_ratio=(1.0, 0.15)),
+    *parameters(async_efficiency=(1.0, 0.1), async_data_ratio=(1.0, 0.1), async_weights_ratio=(1.0, 0.15)),
     *parameters(async_tf32_ratio=(0.86, 0.15), async_tf32_weights_ratio=(0.43, 0.2), async_chain_cycles=(174.0, 0.3)),
     *parameters(async_epilogue_cycles=(12.4, 0.5), async_start_cycles=(2500.0, 0.4), async_rounding=(0.74, 0.2)),
-    *parameters(async_sharpness=(1.9, 0.15), async_dram_ratio=(0.95, 0.1), async_feed_bytes=(50.0, 0.2)),
-    *parameters(async_chunk_waste=(1.04, 0.2), async_stride_waste=(0.24, 0.4), async_launch_us=(2.5, 0.3)),
+    *parameters(async_sharpness=(1.9, 0.15), async_dram_ratio=(0.95, 0.1), async_feed_bytes=(60.0, 0.2)),
+    *parameters(async_chunk_waste=(0.6, 0.2), async_stride_waste=(0.24, 0.4), async_launch_us=(4.5, 0.3)),
     *parameters(async_reduction_ratio=(0.59, 0.3), async_split_us=(3.9, 0.3), async_cold_us=(1.5, 0.4)),
-    *parameters(async_hot_ratio=(0.8, 0.3), async_dilated_ratio=(0.6, 0.3), async_volume_ratio=(0.8, 0.3)),
-    *parameters(async_first_ratio=(0.35, 0.3), async_group_ratio=(0.7, 0.3)),
+    *parameters(async_hot_ratio=(0.8, 0.3), async_dilated_ratio=(0.8, 0.3), async_volume_ratio=(0.8, 0.3)),
+    *parameters(async_first_ratio=(0.35, 0.3), async_group_ratio=(1.0, 0.3)),
     # Single pixels: cuBLAS's products.
     *parameters(async_product_ratio=(0.95, 0.15), async_product_launch_us=(1.5, 0.3), async_odd_cost=(2.6, 0.2)),
-    *parameters(async_even_cost=(1.5, 0.2), async_sum_cost=(1.38, 0.2)),
+    *parameters(async_even_cost=(2.0, 0.2), async_sum_cost=(1.38, 0.2)),
     # Changes of layout.
     *parameters(async_layout_us=(1.6, 0.2), async_layout_cycles=(427.0, 0.2), async_layout_ratio=(0.9, 0.1)),
     # fp32 on vector units.
@@ -39,7 +39,7 @@ CLUSTERED_PARAMETERS: Final = (
     *parameters(async_vector_weights_ratio=(0.7, 0.3), async_winograd_saving=(2.2, 0.3), async_winograd_us=(10.0, 0.4)),
     *parameters(async_vector_group_ratio=(0.35, 0.4), async_planar_ratio=(0.6, 0.3), async_winograd_passes=(4.0, 0.4)),
     # Groups that run one after the other, and those whose channels are copied apart by a slow kernel.
-    *parameters(async_loop_us=(5.0, 0.4), async_ragged_ratio=(0.15, 0.4), async_tf32_group_ratio=(0.4, 0.3)),
+    *parameters(async_loop_us=(5.0, 0.4), async_ragged_ratio=(0.1, 0.4), async_tf32_group_ratio=(0.4, 0.3)),
     # Depthwise, in instructions per element: PyTorch's kernels, then cuDNN's.
     *parameters(async_own_cycles=(143.0, 0.3), async_own_tap_cycles=(19.2, 0.3), async_own_data_cycles=(347.0, 0.3)),
     *parameters(async_own_data_tap_cycles=(20.9, 0.3), async_own_weights_cycles=(178.0, 0.3)),
@@ -54,7 +54,7 @@ TILES: Final = (
     *((64.0, 256.0), (256.0, 64.0), (128.0, 256.0), (256.0, 128.0)),
 )
 CHUNK_BYTES: Final = 128.0
-"""Of channels that one trip of the main loop sums at one position; `K_BYTES` of any product."""
+"""Of channels that one trip of the main loop sums at one position."""
 FIRST_BYTES: Final = 64.0
 """The same of a first layer's few channels, which CUTLASS's kernels take."""
 FEW_CHANNELS: Final = 4.0
@@ -220,7 +220,8 @@ def _apart(setting: _Setting) -> Floats:
 def _layouts(setting: _Setting) -> Floats:
     """Return the kernels that change x, y and the weights between NCHW and NHWC, or fill up a first layer's channels.
 
-    fp32 kernels take NCHW (weight gradients by Winograd's algorithm too, others what there is), the others NHWC. A block changes 32 pixels by 32 channels of one image, filled or not.
+    fp32 kernels take NCHW, but for weight gradients by other algorithms than Winograd's; the others NHWC. A block
+    changes 32 pixels by 32 channels of one image, filled or not.
     """
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     x, y, weights = tensor_elements(problems)
@@ -254,7 +255,9 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     is_whole, is_odd = row_bytes % LOAD_BYTES == 0, problems.output_pixels % 2 > 0
     summed_ns = np.where(product.is_weights, plain_ns * values["async_sum_cost"], plain_ns)
     loaded_ns = plain_ns * np.where(is_odd, values["async_odd_cost"], values["async_even_cost"])
-    return np.where(problems.is_channels_last > 0, plain_ns, np.where(is_whole, summed_ns, np.minimum(loaded_ns, changed_ns)))
+    return np.where(
+        problems.is_channels_last > 0, plain_ns, np.where(is_whole, summed_ns, np.minimum(loaded_ns, changed_ns))
+    )
 
 
 def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Times of cuDNN's algorithms before Hopper: implicit products on vector and matrix units, two Winograd forms, direct kernels."""
+"""Times of cuDNN's algorithms before Hopper: implicit products on both units, two Winograd forms, direct kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
