@@ -281,7 +281,7 @@ class _Part:
     """Hold the rows of one class of GPU; `at` are their places among those of a fit."""
 
     at: npt.NDArray[np.int64]
-    problems: Problems
+    problems: Any
     fleet: Fleet
     classes: Codes
 
