@@ -24,6 +24,7 @@ from ...arrays import Floats, Mask
 from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, least_work, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
+from .own_convolution import load_own
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
@@ -44,11 +45,11 @@ LEAST_HOST_TIMED_US: Final = 200.0
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[ConvolutionProblems]]:
-    """Return all rows of the first table that are not suspect, and the drawn ones of the second where it exists."""
+    """Return the first table's rows that are not suspect, and where they exist drawn ones of the second and our own."""
     found = [_load_forward(data, catalog)]
     if (data / GENERAL_TABLE).exists():
         found.append(_load_general(data, catalog))
-    return found
+    return found + load_own(data, catalog)
 
 
 def _load_forward(data: Path, catalog: Catalog | None) -> Samples[ConvolutionProblems]:

@@ -90,11 +90,11 @@ _ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     # The network sees half of the shapes: without it MI100's, MI250X's and V100's left-out gradients are a third worse.
     "convolution": {
-        "sources": (NEUSIGHT, MIOPEN, DEEPBENCH, TINYNAS, KERNELBENCH, XWANG233),
+        "sources": (NEUSIGHT, MIOPEN, DEEPBENCH, TINYNAS, KERNELBENCH, XWANG233, OWN),
         "shape_share": 0.5,
-        "rows_per_gpu": 450,
+        "rows_per_gpu": 180,
         "noise": 0.12,
-        "network_rows_per_gpu": 4000,
+        "network_rows_per_gpu": 1500,
         "hidden": (32, 32),
         "limit": 1.2,
     },

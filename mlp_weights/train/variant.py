@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.parameters import prior_scale, resolve, theta_size
 from ...analyzer.models.frame.problems import P, Problems, join_problems, take_problems
 from ...arrays import Codes, Floats, Mask
-from ...specs.fleet import build_fleet, take_gpus
+from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
 from .recipe import Recipe
 
@@ -217,6 +218,8 @@ def train_network(
 
 STEP = 1e-3
 """Finite-difference step, in natural-log units."""
+LARGE_STEP = 0.5
+"""In natural-log units, by which a parameter that matters to a class of GPU changes some time of it."""
 CONVERGED = 3e-3
 """Largest change of a parameter, in natural-log units, after which no candidate is chosen anew."""
 
@@ -231,49 +234,94 @@ def fit_parameters(
     """
     from scipy.optimize import least_squares
 
-    model, noise, fleet = recipe.model, recipe.noise, take_gpus(build_fleet(pool.gpus), pool.gpu[rows])
+    model, noise = recipe.model, recipe.noise
     weight = np.minimum(balanced_weight(pool.chip[rows], recipe.points), 1.0)
-    classes = model.gpu_class(fleet)
     scale = prior_scale(model.parameters, len(model.class_names))
     free = np.flatnonzero(scale > 0)
     theta = start.copy()
     root, target = np.sqrt(weight), np.log(pool.measured_ns[rows])
+    parts = _parts_of(model, problems, pool, rows)
+    touched: Mask | None = None
 
-    def log_time(vector: Floats, choice: Codes | None) -> tuple[Floats, Codes | None]:
+    def log_time(vector: Floats, part: _Part, choice: Codes | None) -> tuple[Floats, Codes | None]:
         theta[free] = vector
-        resolved = resolve(model.parameters, theta, len(model.class_names), classes)
-        estimate = model.simulate(problems, fleet, resolved, choice)
+        resolved = resolve(model.parameters, theta, len(model.class_names), part.classes)
+        estimate = model.simulate(part.problems, part.fleet, resolved, choice)
         return np.log(estimate.time_ns), estimate.choice
 
     for _ in range(rounds):
         start_vector = theta[free].copy()
-        choice = log_time(start_vector, None)[1]
+        choices = [log_time(start_vector, part, None)[1] for part in parts]
 
-        def residuals(vector: Floats, choice: Codes | None = choice) -> Floats:
-            misfit = (log_time(vector, choice)[0] - target) / noise
+        def misfit(vector: Floats, place: int, choices: Sequence[Codes | None] = choices) -> Floats:
+            part = parts[place]
+            ratio = (log_time(vector, part, choices[place])[0] - target[part.at]) / noise
             # Their squares are the soft-L1 loss 2 (sqrt(1 + r^2) - 1).
-            softened = np.sign(misfit) * np.sqrt(2 * (np.sqrt(1 + misfit**2) - 1))
-            return np.concatenate([softened * root, vector / scale[free]])
+            softened = np.sign(ratio) * np.sqrt(2 * (np.sqrt(1 + ratio**2) - 1))
+            return np.asarray(softened * root[part.at])
 
-        solution = least_squares(residuals, start_vector, jac=_jacobian(residuals), x_scale=scale[free], max_nfev=6)
+        def residuals(vector: Floats, misfit: Callable[[Floats, int], Floats] = misfit) -> Floats:
+            found = np.empty(len(rows))
+            for place, part in enumerate(parts):
+                found[part.at] = misfit(vector, place)
+            return np.concatenate([found, vector / scale[free]])
+
+        if touched is None:
+            touched = _touched(misfit, start_vector, len(parts))
+        jacobian = partial(_jacobian, misfit, parts, touched, 1.0 / scale[free])
+        solution = least_squares(residuals, start_vector, jac=jacobian, x_scale=scale[free], max_nfev=6)
         theta[free] = solution.x
         if np.abs(solution.x - start_vector).max() < CONVERGED:
             break
     return theta
 
 
-def _jacobian(residuals: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-    """Differentiate by finite differences of a fixed size, which parameters in log units allow."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """Hold the rows of one class of GPU; `at` are their places among those of a fit."""
 
-    def jacobian(vector: Floats) -> Floats:
-        here = residuals(vector)
-        columns = np.empty((len(here), len(vector)))
+    at: npt.NDArray[np.int64]
+    problems: Any
+    fleet: Fleet
+    classes: Codes
+
+
+def _parts_of(model: Model[Any], problems: Problems, pool: Pool, rows: npt.NDArray[np.int64]) -> list[_Part]:
+    fleet = take_gpus(build_fleet(pool.gpus), pool.gpu[rows])
+    classes = model.gpu_class(fleet)
+    places = [np.flatnonzero(classes == code) for code in np.unique(classes)]
+    return [
+        _Part(at=at, problems=take_problems(problems, at), fleet=take_gpus(fleet, at), classes=classes[at])
+        for at in places
+    ]
+
+
+def _touched(misfit: Callable[[Floats, int], Floats], vector: Floats, parts: int) -> Mask:
+    """Say which parameters move the times of which classes at all, [parameters, classes]: a class's own kernels have
+    parameters of their own, and most of a fit's time would go into differences that are 0."""
+    found = np.zeros((len(vector), parts), dtype=bool)
+    for place in range(parts):
+        here = misfit(vector, place)
         for row in range(len(vector)):
             moved = vector.copy()
-            moved[row] += STEP
-            columns[:, row] = (residuals(moved) - here) / STEP
-        return columns
+            moved[row] += LARGE_STEP
+            found[row, place] = bool((misfit(moved, place) != here).any())
+    return found
 
+
+def _jacobian(
+    misfit: Callable[[Floats, int], Floats], parts: Sequence[_Part], touched: Mask, ridge: Floats, vector: Floats
+) -> Floats:
+    """Differentiate by finite differences of a fixed size, which parameters in log units allow."""
+    count = sum(len(part.at) for part in parts)
+    jacobian = np.zeros((count + len(vector), len(vector)))
+    for place, part in enumerate(parts):
+        here = misfit(vector, place)
+        for row in np.flatnonzero(touched[:, place]):
+            moved = vector.copy()
+            moved[row] += STEP
+            jacobian[part.at, row] = (misfit(moved, place) - here) / STEP
+    jacobian[count + np.arange(len(vector)), np.arange(len(vector))] = ridge
     return jacobian
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet, take_gpus
-from ....specs.generations import is_amd, is_before_volta
+from ....specs.generations import is_amd, is_async, is_before_volta
 from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS, event_time_ns
@@ -15,16 +15,18 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values, parameters
 from ..frame.problems import RATES, take_problems
 from .amd import amd_time
+from .clustered import CLUSTERED_PARAMETERS, clustered_time
 from .nvidia import HALF_BYTES, VOLUME, nvidia_time
 from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind
 
-CLASS_NAMES: Final = ("before Volta", "Volta and later", "AMD")
-EARLY_CLASS, LATE_CLASS, AMD_CLASS = range(3)
+CLASS_NAMES: Final = ("before Volta", "Volta and later", "AMD", "asynchronous")
+EARLY_CLASS, LATE_CLASS, AMD_CLASS, ASYNC_CLASS = range(4)
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return whose kernels run: cuDNN's for Maxwell, those for Volta, or MIOpen's."""
+    """Return whose kernels run: cuDNN's for Maxwell, those for Volta, MIOpen's, or cuDNN's for Hopper."""
     late = np.where(is_before_volta(fleet), EARLY_CLASS, LATE_CLASS)
+    late = np.where(is_async(fleet), ASYNC_CLASS, late)
     return np.where(is_amd(fleet), AMD_CLASS, late).astype(np.int64)
 
 
@@ -53,8 +55,7 @@ PARAMETERS: Final = (
     *parameters(matrix_sharpness=(3.0, 0.3), conversion_ratio=(0.8, 0.2), tensorrt_ratio=(1.1, 0.2)),
     # Of fp32 kernels beside TF32 ones: the prior was set after reading L40S's and A100's errors.
     Parameter(name="fallback_cost", prior=1.15, spread=0.03),
-    # Of a TF32 kernel written for Ampere on later units: the prior was set after reading H100's errors.
-    Parameter(name="synchronous_ratio", prior=0.65, spread=0.1),
+    *CLUSTERED_PARAMETERS,
     # Instructions of a direct kernel's thread: priors from three depthwise rows of H100; its gradients have no data.
     *parameters(direct_output_cycles=(80.0, 0.4), direct_tap_cycles=(20.0, 0.4), tensorrt_direct_ratio=(0.4, 0.6)),
     *parameters(direct_dram_ratio=(0.55, 0.3)),
@@ -114,7 +115,8 @@ def correction_sizes(problems: ConvolutionProblems, library: Codes) -> Floats:
     16, with 29 to 52), but V100's int8 (31, with half of it 28). Nor of half precision before Volta: vector units run
     other kernels there than the matrix units' of which the correction speaks, and P100 alone was measured, whose data
     gradients of stride 2 take many times what fp32 takes. Nor of TF32, which runs on matrix units and would be
-    corrected by what fp32 shows on vector units.
+    corrected by what fp32 shows on vector units. Nor of Hopper and later, whose kernels are others: on H100 the
+    correction of what older GPUs show mended little, and told bf16 from fp16 where these take the same time.
     """
     is_of_amd = library == AMD_CLASS
     columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
@@ -130,6 +132,7 @@ def correction_sizes(problems: ConvolutionProblems, library: Codes) -> Floats:
     is_apart = is_apart | (problems.rate == RATES.index(Rate.MATRIX_TF32))
     is_apart = is_apart | (problems.timing == ConvolutionTiming.TENSORRT)
     is_apart = is_apart | ((problems.element_bytes == HALF_BYTES) & (library == EARLY_CLASS))
+    is_apart = is_apart | (library == ASYNC_CLASS)
     sizes[np.broadcast_to(is_apart & ~is_of_amd, shape)] = np.nan
     return sizes
 
@@ -165,7 +168,9 @@ def _pass_time(
     is_paired = problems.batch.ndim == 1
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
     time_ns, tile = np.empty(shape), np.zeros(shape, dtype=np.int64)
-    for mask, timed in ((~is_of_amd, nvidia_time), (is_of_amd, amd_time)):
+    is_clustered = is_async(fleet)
+    libraries = ((~is_of_amd & ~is_clustered, nvidia_time), (is_clustered, clustered_time), (is_of_amd, amd_time))
+    for mask, timed in libraries:
         at = np.flatnonzero(mask)
         if len(at):
             part = take_problems(problems, at) if is_paired else problems

@@ -1,4 +1,4 @@
-"""Times of cuDNN's algorithms: implicit products on vector and matrix units, two Winograd forms, direct kernels."""
+"""Times of cuDNN's algorithms before Hopper: implicit products on both units, two Winograd forms, direct kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tf32, is_async, is_before_volta
+from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
 from ...work.work import Direction
 from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
@@ -202,8 +202,6 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
     efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
     efficiency = efficiency * np.where(problems.spatial == VOLUME, VOLUME_EFFICIENCY, 1.0)
-    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
-    efficiency = efficiency * np.where(is_tf32 & is_async(fleet), values["synchronous_ratio"], 1.0)
 
     add_rate = dram_bytes_per_s(fleet, values) * values["matrix_reduction_ratio"]
     scarce = np.minimum(SCARCE_L2_BYTES * fleet.sm_count / fleet.l2_cache_bytes, 1.0)

@@ -37,6 +37,8 @@ class ConvolutionTiming(IntEnum):
     """What frameworks call, hundreds of times in a row by the host's clock."""
     MIOPEN = 4
     """MIOpen's solvers as it compares them: one call, the sum of its kernels."""
+    COLD = 5
+    """What frameworks call, by its kernels alone, after other data filled L2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,90 @@
+"""Our own measurements of convolutions as torch runs them, as problems of the convolution model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...specs.gpu import Catalog, Rate
+from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, problems_of_dims
+from ..work.work import ConvolutionDims, Direction
+from .own_ops import own_rows, own_share, read_own
+from .samples import Samples, samples_of
+
+TRAINED_SHARE: Final = 0.5
+"""Shapes below train: as in the model's recipe."""
+RATES: Final = {
+    "fp32": Rate.MATRIX_FP32,
+    "tf32": Rate.MATRIX_TF32,
+    "bf16": Rate.MATRIX_BF16,
+    "fp16": Rate.MATRIX_FP16,
+}
+DIRECTIONS: Final = {
+    "forward": Direction.FORWARD,
+    "backward_data": Direction.INPUT_GRADIENT,
+    "backward_weights": Direction.WEIGHT_GRADIENT,
+}
+FEW_CHANNELS: Final = 4
+
+
+def load_own(data: Path, catalog: Catalog | None = None) -> list[Samples[ConvolutionProblems]]:
+    """Return our own rows, none where there is no table: calls after other data filled L2, and calls repeated."""
+    table = read_own(data, "conv", lambda row: row["dtype"] in RATES and row["direction"] in DIRECTIONS)
+    rows = own_rows(table)
+    if not rows:
+        return []
+    problems = problems_of_dims([_dims(row) for row in rows], [RATES[row["dtype"]] for row in rows])
+    is_cold = np.array([row["operands"] == "dram" for row in rows])
+    timing = np.where(is_cold, int(ConvolutionTiming.COLD), int(ConvolutionTiming.KERNELS))
+    return [
+        samples_of(
+            table,
+            "convolution",
+            replace(problems, timing=timing),
+            catalog,
+            family=[_family(row) for row in rows],
+            dtype=table["dtype"],
+            share=own_share(table, TRAINED_SHARE),
+        )
+    ]
+
+
+def _dims(row: Mapping[str, Any]) -> ConvolutionDims:
+    sizes = row["dims"]
+    kernel, stride, padding, dilation = (sizes[name] for name in ("kernel", "stride", "padding", "dilation"))
+    reach, is_transposed = dilation * (kernel - 1), row["op"] == "conv_transpose"
+    if is_transposed:
+        made = (sizes["size"] - 1) * stride - 2 * padding + reach + 1
+    else:
+        made = (sizes["size"] + 2 * padding - reach - 1) // stride + 1
+    axes = sizes["spatial"]
+    return ConvolutionDims(
+        batch=sizes["batch"],
+        c_in=sizes["c_in"],
+        c_out=sizes["c_out"],
+        groups=sizes["groups"],
+        input_size=(sizes["size"],) * axes,
+        output_size=(made,) * axes,
+        kernel_size=(kernel,) * axes,
+        stride=(stride,) * axes,
+        dilation=(dilation,) * axes,
+        is_transposed=is_transposed,
+        is_channels_last=row["layout"] == "NHWC",
+        direction=DIRECTIONS[row["direction"]],
+    )
+
+
+def _family(row: Mapping[str, Any]) -> str:
+    """Return the group of the score."""
+    sizes = row["dims"]
+    if row["op"] == "conv_transpose":
+        return "transposed convolution, own"
+    if sizes["groups"] > 1:
+        return f"{'depthwise' if sizes['groups'] == sizes['c_in'] else 'grouped'} convolution, own"
+    if sizes["spatial"] == 3:
+        return "convolution, 3-D, own"
+    if sizes["dilation"] > 1:
+        return "dilated convolution, own"
+    return "convolution of few channels, own" if sizes["c_in"] <= FEW_CHANNELS else "convolution, own"

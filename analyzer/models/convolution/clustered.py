@@ -1,0 +1,302 @@
+"""Times of cuDNN 9 on multiprocessors that are fed asynchronously (Hopper and later).
+
+A kernel of persistent blocks between changes of layout, single pixels as cuBLAS's products, one-thread kernels for
+depthwise; forms and priors were chosen with own rows of H100 and H200 in sight, and no other chip's were there.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats, Mask
+from ....specs.fleet import Fleet
+from ....specs.gpu import Rate
+from ...work.work import Direction
+from ..frame.parameters import Values, parameters
+from ..frame.problems import RATES, peak_flops_per_s
+from .nvidia import runs_library_depthwise
+from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
+from .products import Product, best_tile, filled, product_of
+
+CLUSTERED_PARAMETERS: Final = (
+    # The kernel on matrix units.
+    *parameters(async_efficiency=(1.0, 0.1), async_data_ratio=(1.0, 0.1), async_weights_ratio=(1.0, 0.15)),
+    *parameters(async_tf32_ratio=(0.86, 0.15), async_tf32_weights_ratio=(0.43, 0.2), async_chain_cycles=(174.0, 0.3)),
+    *parameters(async_epilogue_cycles=(12.4, 0.5), async_start_cycles=(2500.0, 0.4), async_rounding=(0.74, 0.2)),
+    *parameters(async_sharpness=(1.9, 0.15), async_dram_ratio=(0.95, 0.1), async_feed_bytes=(60.0, 0.2)),
+    *parameters(async_chunk_waste=(0.6, 0.2), async_stride_waste=(0.24, 0.4), async_launch_us=(4.5, 0.3)),
+    *parameters(async_reduction_ratio=(0.59, 0.3), async_split_us=(3.9, 0.3), async_cold_us=(1.5, 0.4)),
+    *parameters(async_hot_ratio=(0.8, 0.3), async_dilated_ratio=(0.8, 0.3), async_volume_ratio=(0.8, 0.3)),
+    *parameters(async_first_ratio=(0.35, 0.3), async_group_ratio=(1.0, 0.3)),
+    # Single pixels: cuBLAS's products.
+    *parameters(async_product_ratio=(0.95, 0.15), async_product_launch_us=(1.5, 0.3), async_odd_cost=(2.6, 0.2)),
+    *parameters(async_even_cost=(2.0, 0.2), async_sum_cost=(1.38, 0.2)),
+    # Changes of layout.
+    *parameters(async_layout_us=(1.6, 0.2), async_layout_cycles=(427.0, 0.2), async_layout_ratio=(0.9, 0.1)),
+    # fp32 on vector units.
+    *parameters(async_vector_efficiency=(0.55, 0.2), async_vector_data_ratio=(0.9, 0.2)),
+    *parameters(async_vector_weights_ratio=(0.7, 0.3), async_winograd_saving=(2.2, 0.3), async_winograd_us=(10.0, 0.4)),
+    *parameters(async_vector_group_ratio=(0.35, 0.4), async_planar_ratio=(0.6, 0.3), async_winograd_passes=(4.0, 0.4)),
+    # Groups that run one after the other, and those whose channels are copied apart by a slow kernel.
+    *parameters(async_loop_us=(5.0, 0.4), async_ragged_ratio=(0.1, 0.4), async_tf32_group_ratio=(0.4, 0.3)),
+    # Depthwise, in instructions per element: PyTorch's kernels, then cuDNN's.
+    *parameters(async_own_cycles=(143.0, 0.3), async_own_tap_cycles=(19.2, 0.3), async_own_data_cycles=(347.0, 0.3)),
+    *parameters(async_own_data_tap_cycles=(20.9, 0.3), async_own_weights_cycles=(178.0, 0.3)),
+    *parameters(async_own_weights_tap_cycles=(58.2, 0.3), async_library_cycles=(30.0, 0.3)),
+    *parameters(async_library_tap_cycles=(5.9, 0.3), async_library_data_cycles=(23.0, 0.3)),
+    *parameters(async_library_data_tap_cycles=(9.4, 0.3), async_library_weights_cycles=(52.0, 0.3)),
+    *parameters(async_library_weights_tap_cycles=(6.0, 0.3), async_depthwise_us=(2.7, 0.3)),
+    *parameters(async_depthwise_ratio=(0.7, 0.15), async_direct_tap_cycles=(200.0, 0.4)),
+)
+TILES: Final = (
+    *((64.0, 32.0), (64.0, 64.0), (64.0, 128.0), (128.0, 64.0), (128.0, 128.0)),
+    *((64.0, 256.0), (256.0, 64.0), (128.0, 256.0), (256.0, 128.0)),
+)
+CHUNK_BYTES: Final = 128.0
+"""Of channels that one trip of the main loop sums at one position."""
+FIRST_BYTES: Final = 64.0
+"""The same of a first layer's few channels, which CUTLASS's kernels take."""
+FEW_CHANNELS: Final = 4.0
+LOAD_BYTES: Final = 16.0
+LAYOUT_SIDE: Final = 32.0
+"""Pixels, and channels, of one block that changes the layout."""
+LEAST_SPLIT_K: Final = 256.0
+PARTIAL_BYTES: Final = 8.0
+BUSY_BLOCKS: Final = 2.0
+"""Per multiprocessor of PyTorch's depthwise weight gradients, which run one block for each weight."""
+LANES, WARP = 128.0, 32.0
+DIRECT_TAPS: Final = 49.0
+"""Of filters whose weight gradients of four bytes cuDNN leaves to a direct kernel in NHWC."""
+HALF_BYTES, VOLUME = 2.0, 3.0
+NEVER_NS: Final = 1e30
+DRAM_HIT_STEEPNESS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Setting:
+    """Hold what the kernels share; arrays broadcast."""
+
+    problems: ConvolutionProblems
+    fleet: Fleet
+    values: Values
+    product: Product
+    is_single: Mask
+    """On vector units."""
+    is_first: Mask
+    flops_per_cycle: Floats
+    """Per multiprocessor, with every ratio but that of single pixels."""
+    dram_ns: Floats
+    """Of operands and result once, in what of it L2 does not hold."""
+
+
+def clustered_time(
+    problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None
+) -> tuple[Floats, Codes]:
+    """Return the time of one pass, ns, and the tiles chosen."""
+    setting = _setting_of(problems, fleet, values)
+    main_ns, tile = _main(setting, choice)
+    layout_ns = _layouts(setting)
+    is_plain = (problems.taps <= 1) & (problems.stride <= 1) & (problems.groups <= 1)
+    time_ns = main_ns + layout_ns + 1e3 * values["async_launch_us"]
+    if is_plain.any():
+        time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
+    if problems.tiles.any():
+        winograd_ns = _winograd(setting, layout_ns)
+        is_taken = setting.is_single & setting.product.is_weights & (problems.tiles > 0)
+        time_ns = np.where(is_taken, np.minimum(time_ns, winograd_ns), time_ns)
+    is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)
+    if is_depthwise.any():
+        time_ns = np.where(is_depthwise, _depthwise(setting), time_ns)
+    if (problems.groups > 1).any():
+        time_ns = time_ns + np.where(is_depthwise, 0.0, _apart(setting))
+    cold_us = np.where(problems.timing == ConvolutionTiming.COLD, values["async_cold_us"], 0.0)
+    copied = 2.0 * problems.element_bytes * problems.copied_elements
+    copy_ns = copied / (values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
+    copy_ns = np.where(copied > 0, copy_ns + 1e3 * values["async_layout_us"], 0.0)
+    return time_ns + 1e3 * cold_us + copy_ns, tile
+
+
+def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> _Setting:
+    bytes_of = problems.element_bytes
+    is_single = (bytes_of >= 4.0) & (problems.rate != RATES.index(Rate.MATRIX_TF32))
+    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
+    product = product_of(problems, values["async_stride_waste"])
+    is_first = (problems.c_in <= FEW_CHANNELS) & (problems.groups <= 1) & ~is_single
+    peak = np.where(is_single, fleet.flops_per_s[Rate.FP32] * 4.0 / bytes_of, peak_flops_per_s(problems.rate, fleet))
+    clock = np.where(is_single, fleet.clock_hz, fleet.matrix_clock_hz)
+    tf32 = np.where(product.is_weights, values["async_tf32_weights_ratio"], values["async_tf32_ratio"])
+    matrix = _by_direction(product, values["async_data_ratio"], values["async_weights_ratio"])
+    matrix = values["async_efficiency"] * np.where(is_tf32, tf32 * np.where(product.is_weights, 1.0, matrix), matrix)
+    matrix = matrix * np.where(problems.is_dilated > 0, values["async_dilated_ratio"], 1.0)
+    matrix = matrix * np.where(problems.spatial == VOLUME, values["async_volume_ratio"], 1.0)
+    matrix = matrix * np.where(is_first, values["async_first_ratio"], 1.0)
+    matrix = matrix * np.where(problems.groups > 1, values["async_group_ratio"], 1.0)
+    is_weak = (problems.groups > 1) & is_tf32 & product.is_weights
+    matrix = matrix * np.where(is_weak, values["async_tf32_group_ratio"], 1.0)
+    vector = _by_direction(product, values["async_vector_data_ratio"], values["async_vector_weights_ratio"])
+    vector = vector * values["async_vector_efficiency"]
+    vector = vector * np.where(problems.groups > 1, values["async_vector_group_ratio"], 1.0)
+    is_planar = product.is_weights & (problems.is_channels_last == 0) & (problems.tiles == 0)
+    vector = vector * np.where(is_planar, values["async_planar_ratio"], 1.0)
+    efficiency = np.where(is_single, vector, matrix)
+    full = (product.moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
+    missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, full / (1.0 + full))
+    rate = values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s
+    return _Setting(
+        problems=problems,
+        fleet=fleet,
+        values=values,
+        product=product,
+        is_single=np.asarray(is_single),
+        is_first=np.asarray(is_first),
+        flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
+        dram_ns=product.moved_bytes * missed / rate * 1e9,
+    )
+
+
+def _by_direction(product: Product, data: Floats, weights: Floats) -> Floats:
+    return np.where(product.is_weights, weights, np.where(product.is_data, data, 1.0))
+
+
+def _summed(setting: _Setting) -> Floats:
+    """Return the sums of one result: channels by chunks at every position, pixels of weight gradients."""
+    problems, product = setting.problems, setting.product
+    chunk = np.where(setting.is_first, FIRST_BYTES, CHUNK_BYTES) / problems.element_bytes
+    chunk = np.where(setting.is_single, 8.0, chunk)
+    source = np.maximum(product.source_channels, 1.0)
+    waste = (filled(source, chunk) / source) ** setting.values["async_chunk_waste"]
+    return np.asarray(np.where(product.is_weights, product.k, product.k * waste))
+
+
+def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
+    """Return the kernel in its best tile, without its launch: waves of persistent blocks, which split a weight
+    gradient's sums where they are too few for the GPU."""
+    product, values, fleet = setting.product, setting.values, setting.fleet
+    k, bytes_of = _summed(setting), setting.problems.element_bytes
+    write_ns = PARTIAL_BYTES * product.m * product.n * product.groups
+    write_ns = write_ns / (values["async_reduction_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
+    p = values["async_sharpness"]
+
+    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
+        whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups
+        trip = np.maximum(
+            2.0 * rows * columns * CHUNK_BYTES / bytes_of / setting.flops_per_cycle, values["async_chain_cycles"]
+        )
+        cycles_per_k = trip * bytes_of / CHUNK_BYTES
+        chain_ns = k * cycles_per_k / fleet.clock_hz * 1e9
+        most = np.minimum(k / LEAST_SPLIT_K, np.sqrt(chain_ns / write_ns))
+        parts = np.floor(np.maximum(np.minimum(fleet.sm_count / whole, most), 1.0))
+        parts = np.where(product.is_weights, parts, 1.0)
+        waves = whole * parts / fleet.sm_count
+        rounds = waves + values["async_rounding"] * (np.ceil(waves) - waves)
+        epilogue = values["async_epilogue_cycles"] * rows * columns / 128.0
+        math_ns = rounds * (k / parts * cycles_per_k + epilogue) + values["async_start_cycles"]
+        math_ns = math_ns / fleet.clock_hz * 1e9
+        fed = values["async_feed_bytes"] * fleet.l2_ratio * fleet.sm_count * fleet.clock_hz
+        feed_ns = whole * k * (rows + columns) * bytes_of / fed * 1e9
+        longest = np.maximum(np.maximum(math_ns, feed_ns), setting.dram_ns)
+        parted = (math_ns / longest) ** p + (feed_ns / longest) ** p + (setting.dram_ns / longest) ** p
+        added = np.where(parts > 1.0, parts * write_ns + 1e3 * values["async_split_us"], 0.0)
+        return np.asarray(longest * parted ** (1.0 / p) + added)
+
+    return best_tile(timed, TILES, choice)
+
+
+def _apart(setting: _Setting) -> Floats:
+    """Return what groups cost that no kernel takes side by side: fp32's, and channels of no power of two."""
+    problems, values = setting.problems, setting.values
+    is_ragged = np.log2(problems.c_in) % 1.0 > 0
+    is_forward = problems.direction == Direction.FORWARD
+    loop_us = problems.groups * values["async_loop_us"]
+    x, y, _ = tensor_elements(problems)
+    rate = values["async_ragged_ratio"] * setting.fleet.bandwidth_bytes_per_s
+    copied_ns = 2.0 * problems.element_bytes * (x + y) / rate * 1e9
+    ragged_ns = np.where(is_forward, 0.0, 1e3 * loop_us) + np.where(problems.is_channels_last > 0, copied_ns, 0.0)
+    apart_ns = np.where(setting.is_single, 1e3 * loop_us, np.where(is_ragged, ragged_ns, 0.0))
+    return np.where(problems.groups > 1, apart_ns, 0.0)
+
+
+def _layouts(setting: _Setting) -> Floats:
+    """Return the kernels that change x, y and the weights between NCHW and NHWC, or fill up a first layer's channels.
+
+    fp32 kernels take NCHW, but for weight gradients by other algorithms than Winograd's; the others NHWC. A block
+    changes 32 pixels by 32 channels of one image, filled or not.
+    """
+    problems, fleet, values = setting.problems, setting.fleet, setting.values
+    x, y, weights = tensor_elements(problems)
+    channels_in, channels_out = problems.c_in * problems.groups, problems.c_out * problems.groups
+    kept = problems.timing == ConvolutionTiming.TENSORRT
+    is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
+    is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
+    is_changed = is_changed & ~(setting.is_single & ~is_planar)
+    tensors = (
+        (x, problems.batch, problems.input_pixels, channels_in, is_changed | setting.is_first),
+        (y, problems.batch, problems.output_pixels, channels_out, is_changed),
+        (weights, channels_out, problems.taps, problems.c_in, is_changed & (problems.taps > 1)),
+    )
+    time_ns: Floats = np.zeros(())
+    for elements, images, pixels, channels, is_needed in tensors:
+        blocks = images * np.ceil(pixels / LAYOUT_SIDE) * np.ceil(channels / LAYOUT_SIDE)
+        blocks_ns = blocks * values["async_layout_cycles"] / (fleet.sm_count * fleet.clock_hz) * 1e9
+        rate = values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s
+        dram_ns = 2.0 * problems.element_bytes * elements / rate * 1e9
+        longest = np.cbrt(blocks_ns**3 + dram_ns**3)
+        time_ns = time_ns + np.where(is_needed, longest + 1e3 * values["async_layout_us"], 0.0)
+    return time_ns
+
+
+def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Floats:
+    """Return products of single pixels: cuBLAS's in NHWC; in NCHW one per image where its rows are whole loads, else
+    one by elements or pairs of them, or the changed layout, whichever takes less."""
+    problems, values, product = setting.problems, setting.values, setting.product
+    plain_ns = main_ns / values["async_product_ratio"] + 1e3 * values["async_product_launch_us"]
+    row_bytes = problems.output_pixels * problems.element_bytes
+    is_whole, is_odd = row_bytes % LOAD_BYTES == 0, problems.output_pixels % 2 > 0
+    summed_ns = np.where(product.is_weights, plain_ns * values["async_sum_cost"], plain_ns)
+    loaded_ns = plain_ns * np.where(is_odd, values["async_odd_cost"], values["async_even_cost"])
+    return np.where(
+        problems.is_channels_last > 0, plain_ns, np.where(is_whole, summed_ns, np.minimum(loaded_ns, changed_ns))
+    )
+
+
+def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
+    """Return fp32's weight gradients of 3x3 by Winograd's algorithm in separate steps."""
+    product, values = setting.product, setting.values
+    flops = 2.0 * product.m * product.n * product.k * product.groups / values["async_winograd_saving"]
+    rate = setting.flops_per_cycle * setting.fleet.sm_count * setting.fleet.clock_hz
+    return np.asarray(
+        np.sqrt((flops / rate * 1e9) ** 2 + (values["async_winograd_passes"] * setting.dram_ns) ** 2)
+        + 1e3 * values["async_winograd_us"]
+        + layout_ns
+    )
+
+
+def _depthwise(setting: _Setting) -> Floats:
+    """Return kernels whose threads make an element each: PyTorch's in NCHW, cuDNN's in NHWC and some of fp16."""
+    problems, fleet, values, product = setting.problems, setting.fleet, setting.values, setting.product
+    is_library = runs_library_depthwise(problems)
+    pixels = np.where(product.is_data, problems.input_pixels, problems.output_pixels)
+    made = problems.batch * pixels * problems.groups * np.where(product.is_data, problems.c_in, problems.c_out)
+
+    def cycles(kind: str) -> Floats:
+        first, tap = (
+            _by_direction(product, values[f"{kind}_data{name}"], values[f"{kind}_weights{name}"])
+            for name in ("_cycles", "_tap_cycles")
+        )
+        is_forward = ~product.is_data & ~product.is_weights
+        first = np.where(is_forward, values[f"{kind}_cycles"], first)
+        return np.asarray(first + np.where(is_forward, values[f"{kind}_tap_cycles"], tap) * problems.taps)
+
+    # A warp of PyTorch's weight gradients walks over an image of one channel for one weight.
+    walked = (np.ceil(pixels / WARP) + 1.0) * WARP / pixels
+    made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
+    busy = np.minimum(problems.groups * problems.taps / (BUSY_BLOCKS * fleet.sm_count), 1.0)
+    busy = np.where(product.is_weights & ~is_library, busy, 1.0)
+    per_element = np.where(is_library, cycles("async_library"), cycles("async_own"))
+    is_direct = is_library & product.is_weights & (problems.element_bytes >= 4.0) & (problems.taps >= DIRECT_TAPS)
+    per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)
+    compute_ns = made * per_element / (LANES * fleet.sm_count * fleet.clock_hz * busy) * 1e9
+    dram_ns = setting.dram_ns * values["async_dram_ratio"] / values["async_depthwise_ratio"]
+    extra_us = np.where(product.is_weights & is_library, 3.0, 0.0)
+    return np.asarray(np.sqrt(compute_ns**2 + dram_ns**2) + 1e3 * (values["async_depthwise_us"] + extra_us))
