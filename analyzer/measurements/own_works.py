@@ -15,7 +15,7 @@ from ..work.registry import work_of
 from ..work.work import Work
 from .own_calls import calls_of
 from .own_ops import TABLE, own_rows, own_share, read_own
-from .samples import MeasurementTable, Samples, gpus_of, pick, shape_share
+from .samples import Samples, gpus_of
 
 FAMILIES: Final = ("vector", "norm")
 """Of the table, whose rows are calls that formulas know."""

@@ -24,7 +24,7 @@ WIDENING_OPERATIONS: Final = 24.0
 (`unrolled_elementwise_kernel` with `LoadWithCast`). Read off H100's casts."""
 VECTOR_BYTES: Final = 16
 JOINED_OPERATIONS: Final = 8.0
-"""Of a concatenation whose parts are whole vectors (`CatArrayBatchedCopy_vectorized`). Read off H100's, of two parts."""
+"""Of a concatenation whose parts are whole vectors (`CatArrayBatchedCopy_vectorized`). Read off H100's of two."""
 TRUE_DIVISION_OPERATIONS: Final = 12
 """Of a division by a size that the kernel reads, as concatenation does (`CatArrIndexToOffset` in Shape.cu): some twenty
 instructions, conversions and a reciprocal at a quarter of the rate among them. Chosen with networks in sight that

@@ -41,9 +41,7 @@ def embedding_dense_backward(signature: Signature) -> Work:
     written, count = bytes_of(rows * _last(grad), grad.dtype), indices.element_count
     work = _work(grad.element_count, total_bytes((grad, indices)), written, grad.dtype)
     if count <= FEW_LOOKUPS:
-        dims = RowDims(
-            rows=count, columns=_last(grad), kernel=RowKernel.TABLE_FEW, streamed_bytes=written, launches=2
-        )
+        dims = RowDims(rows=count, columns=_last(grad), kernel=RowKernel.TABLE_FEW, streamed_bytes=written, launches=2)
     else:
         # As many different rows as evenly spread lookups find.
         different = max(round(rows * -expm1(-count / max(rows, 1))), 1)

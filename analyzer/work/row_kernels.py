@@ -89,7 +89,7 @@ class RowKernel(IntEnum):
     SCATTER = 37
     """A thread per element that is added where an index says: index_add, scatter_add."""
     TABLE_GRADIENT = 38
-    """A table's dense gradient: keys and places are sorted, then runs of equal keys are added up; some thirty kernels."""
+    """A table's dense gradient: keys and places are sorted, runs of equal keys added up; some thirty kernels."""
     SORT_ROWS = 39
     """A block sorts a row in shared memory: `radixSortKVInPlace`. Its columns count filled up, in bytes of the key."""
     SORT_SEGMENTS = 40

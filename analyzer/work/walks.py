@@ -69,9 +69,7 @@ def batch_norm_gradients(work: Work, x: TensorSpec) -> Work:
         return by_channel(work, x, kernel, moves=once)
     if not is_last:
         return by_channel(work, x, RowKernel.BATCH_NORM_ROWS_GRADIENT, moves=once)
-    moves = Moves(
-        walked_bytes=2.0 * size, streamed_bytes=3.0 * size, streaming=RowKernel.COLUMN_ELEMENTS, launches=3
-    )
+    moves = Moves(walked_bytes=2.0 * size, streamed_bytes=3.0 * size, streaming=RowKernel.COLUMN_ELEMENTS, launches=3)
     return by_channel(work, x, RowKernel.COLUMN_SUMS, moves=moves)
 
 

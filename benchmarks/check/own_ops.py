@@ -50,9 +50,7 @@ def main(data: Path) -> None:
             )
 
 
-def _groups(
-    data: Path, weights: Weights, *, all_shapes: bool
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _groups(data: Path, weights: Weights, *, all_shapes: bool) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
     for samples in load_tables(data):
         if samples.table != TABLE:

@@ -46,8 +46,8 @@ COLUMN_HEIGHT: Final = 4.0
 COLUMN_STEP: Final = 16.0
 COLUMN_BLOCKS: Final = 2112.0
 LEAST_SHARED: Final = 1024.0
-"""Of a kernel that reduces columns (Reduce.cuh): columns and threads of a block, its rows of threads, rows that it takes
-in a step, blocks that fill a GPU of 132 multiprocessors, and rows from which on blocks share columns."""
+"""Of a kernel that reduces columns (Reduce.cuh): columns and threads of a block, its rows of threads, rows that it
+takes in a step, blocks that fill a GPU of 132 multiprocessors, and rows from which on blocks share columns."""
 ROWS_OF_BLOCK: Final = 16.0
 WHOLE_BLOCK_COLUMNS: Final = 8192.0
 """Rows that a block of 512 threads reduces, a warp each, and columns from which on it takes one."""

@@ -173,8 +173,8 @@ HELD_BYTES: Final[Mapping[RowKernel, float]] = {
     RowKernel.BATCH_NORM_BACKWARD: 3.0 * 49 * 1024.0,
     RowKernel.SOFTMAX_GRADIENT: 3.0 * 32e3,
 }
-"""What a row may move for its block to keep it: channels of cuDNN's `singleread` kernels (98 KiB forward and not 196, 49
-backward and not 98), rows of softmax gradients in shared memory (8,192 columns)."""
+"""What a row may move for its block to keep it: channels of cuDNN's `singleread` kernels (98 KiB forward and not 196,
+49 backward and not 98), rows of softmax gradients in shared memory (8,192 columns)."""
 _HELD_BYTES: Final = np.array([HELD_BYTES.get(kernel, 0.0) for kernel in RowKernel])
 _MANY_BLOCKS: Final = np.isin(list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN))
 """Kernels of so many short blocks that starting them may take longest."""

@@ -136,4 +136,6 @@ def least_work(problems: ReductionProblems) -> WorkTable:
 
 
 def _is_by_window(kernel: Codes) -> Codes:
-    return np.asarray(np.isin(kernel, (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.AVERAGE_LAST)))
+    return np.asarray(
+        np.isin(kernel, (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.AVERAGE_LAST))
+    )

@@ -152,9 +152,7 @@ def _network_row(
     if peer is not None:
         source = load_trace(data / TRACES / peer["trace"])
         try:
-            report = analyze_trace(
-                source, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu)
-            )
+            report = analyze_trace(source, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu))
         except InputError:
             report = None
         if report is not None:

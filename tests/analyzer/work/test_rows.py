@@ -95,7 +95,14 @@ SAVED = [tensor(16)] * 5
             3,
             0,
         ),
-        ("aten::native_batch_norm_backward", (LAST, LAST, *SAVED, True, 1e-5, MASK), RowKernel.PERSISTENT_GRADIENT, 1, 3, 0),
+        (
+            "aten::native_batch_norm_backward",
+            (LAST, LAST, *SAVED, True, 1e-5, MASK),
+            RowKernel.PERSISTENT_GRADIENT,
+            1,
+            3,
+            0,
+        ),
         (
             "aten::native_batch_norm_backward",
             (BRAIN, BRAIN, *SAVED, True, 1e-5, MASK),
@@ -156,7 +163,11 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::index_add_", (tensor(9, 8), 0, tensor(40, dtype="int64"), tensor(40, 8)), RowKernel.INDEX_ADD),
         ("aten::index_select", (tensor(9, 8), 0, tensor(40, dtype="int64")), RowKernel.GATHER_ROWS),
         ("aten::index_select", (tensor(9, 7), 0, tensor(40, dtype="int64")), RowKernel.SCATTER),
-        ("aten::embedding_dense_backward", (tensor(7, 64), tensor(7, dtype="int64"), 100, -1, False), RowKernel.TABLE_FEW),
+        (
+            "aten::embedding_dense_backward",
+            (tensor(7, 64), tensor(7, dtype="int64"), 100, -1, False),
+            RowKernel.TABLE_FEW,
+        ),
         (
             "aten::embedding_dense_backward",
             (tensor(7000, 64), tensor(7000, dtype="int64"), 100, -1, False),

@@ -29,7 +29,7 @@ def family_sheet(rows: Sequence[OwnFamilyRow]) -> Sheet:
 
 
 def recording_sheet(rows: Sequence[OwnNetworkRow]) -> Sheet:
-    """Return each recording: GPU-busy time from shapes, and busy time, iteration and joules moved from the other GPU."""
+    """Return each recording: busy time from shapes; busy time, iteration and joules moved from the other GPU."""
     columns = (
         text_column("network", map(_name, rows), min_width=24),
         text_column("GPU", (clean_text(row.gpu) for row in rows)),

@@ -176,8 +176,8 @@ def _lines(rows: Sequence[ScoreRow]) -> Iterator[ErrorLine]:
         pooled = {split: sizes for (gpu, split), sizes in by_gpu.items() if gpu == EVERYTHING}
         for split in sorted({split for _, split in by_gpu}, reverse=True):
             yield ErrorLine(name=name, is_group=True, by_size=heads.get(split) or pooled.get(split, {}))
-            for (gpu, own), sizes in by_gpu.items():
-                if own is split and gpu not in (MEAN, EVERYTHING):
+            for (gpu, kind), sizes in by_gpu.items():
+                if kind is split and gpu not in (MEAN, EVERYTHING):
                     yield ErrorLine(name=gpu, is_group=False, by_size=sizes)
 
 
