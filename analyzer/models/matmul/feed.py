@@ -54,25 +54,28 @@ def aligned_bytes(p: MatmulProblems) -> Floats:
     return found
 
 
-def load_cycles(p: MatmulProblems, height: Floats | float, width: Floats | float, values: Values) -> Floats | float:
+def load_cycles(
+    p: MatmulProblems, height: Floats | float, width: Floats | float, is_nvidia: Mask, values: Values
+) -> Floats | float:
     """Return cycles per k that a tile's loads take beside the arithmetic; 0 where all rows are aligned.
 
-    Both its sides are loaded for each k, so that smaller tiles load more per product. One number where no row is
-    unaligned.
+    Both its sides are loaded for each k, so that smaller tiles load more per product. On AMD, whose loads of any width
+    go through registers, narrow ones cost as much as others. One number where no row is unaligned.
     """
     start = aligned_bytes(p)
     if (start == ALIGNED_BYTES).all():
         return 0.0
     element = 0.5 * (p.left_bytes + p.right_bytes)
     turned = np.where(p.layout > 0, values["element_across_ratio"], 1.0)
-    narrow = np.where(start < COPIED_BYTES, values["element_load_ratio"] * turned, 1.0)
+    narrow = np.where((start < COPIED_BYTES) & is_nvidia, values["element_load_ratio"] * turned, 1.0)
     per_row = FULL_SIDES_RATIO * element / values["unaligned_flops_per_clock"]
     return np.where(start < ALIGNED_BYTES, narrow * per_row * (height + width), 0.0)
 
 
-def epilogue_ratio(p: MatmulProblems, values: Values) -> Floats:
+def epilogue_ratio(p: MatmulProblems, is_nvidia: Mask, values: Values) -> Floats:
     """Return what an epilogue takes over one that writes rows of whole 16 bytes."""
-    return np.where(p.n * p.out_bytes % ALIGNED_BYTES == 0, 1.0, values["unaligned_epilogue_ratio"])
+    is_whole = (p.n * p.out_bytes % ALIGNED_BYTES == 0) | ~is_nvidia
+    return np.where(is_whole, 1.0, values["unaligned_epilogue_ratio"])
 
 
 def wide_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:

@@ -72,8 +72,8 @@ PERSISTENT = RecurrentDims(gates=4, layers=1, directions=1, steps=100, batch=64,
 @pytest.mark.parametrize("name", ["Tesla V100 SXM2 16GB", "A100 SXM4 80GB", "H100 SXM5 80GB"])
 def test_a_layer_that_fits_registers_runs_persistently(name: str) -> None:
     larger = replace(PERSISTENT, hidden_size=1152)
-    assert 2 * on(name, PERSISTENT) < on(name, larger)
-    assert 2 * on(name, PERSISTENT) < on(name, PERSISTENT, Rate.MATRIX_BF16)
+    assert 1.5 * on(name, PERSISTENT) < on(name, larger)
+    assert 1.5 * on(name, PERSISTENT) < on(name, PERSISTENT, Rate.MATRIX_BF16)
 
 
 @pytest.mark.parametrize("name", ["Tesla T4", "GeForce RTX 3090", "Tesla P100 PCIe 16GB", "Instinct MI210"])

@@ -1,0 +1,80 @@
+"""How operands lie in memory, and what that costs a product."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
+from wavecast.analyzer.models.matmul.feed import aligned_bytes
+from wavecast.analyzer.models.matmul.model import MODEL
+from wavecast.analyzer.models.matmul.problems import FORMATS, Layout, MatmulProblems, layout_of
+from wavecast.analyzer.work.work import MatmulDims
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import build_fleet
+from wavecast.specs.match import find_gpu
+
+ALONG = Layout(0)
+TURNED = Layout.LEFT_ACROSS | Layout.RIGHT_ACROSS
+
+
+def product(m: int, n: int, k: int, dtype: str = "bf16", layout: Layout = ALONG) -> MatmulProblems:
+    form = FORMATS[dtype]
+    sizes = {"batch": 1, "m": m, "n": n, "k": k, "copies": 1, "out_bytes": form.left_bytes, "distinct": 1}
+    return MatmulProblems(
+        **{name: np.array([float(value)]) for name, value in sizes.items()},
+        left_bytes=np.array([float(form.left_bytes)]),
+        right_bytes=np.array([float(form.right_bytes)]),
+        rate=rate_codes([form.rate]),
+        kind=np.array([int(form.kind)]),
+        quantized=np.zeros(1, dtype=np.int64),
+        layout=np.array([int(layout)]),
+    )
+
+
+def time_us(problems: MatmulProblems, gpu: str = "h100 sxm") -> float:
+    fleet = build_fleet([find_gpu(load_catalog(), gpu)])
+    classes = len(MODEL.class_names)
+    values = resolve(MODEL.parameters, np.zeros(theta_size(MODEL.parameters, classes)), classes, MODEL.gpu_class(fleet))
+    return float(MODEL.simulate(as_columns(problems), fleet, values, None).time_ns[0, 0]) / 1e3
+
+
+@pytest.mark.parametrize(
+    ("problems", "found"),
+    [
+        (product(512, 4096, 1024), 16),
+        (product(512, 50257, 1024), 2),
+        (product(512, 30522, 1024), 4),
+        (product(512, 1024, 1028), 8),
+        (product(50257, 768, 1024, layout=TURNED), 2),
+        (product(50257, 768, 1024), 16),
+        (product(512, 50257, 1024, "tf32"), 4),
+        (product(1, 50257, 1024), 16),
+    ],
+    ids=["whole", "odd n", "even n", "8 bytes", "m along memory", "m across", "4 bytes", "a vector"],
+)
+def test_rows_start_where_the_contiguous_side_says(problems: MatmulProblems, found: int) -> None:
+    assert aligned_bytes(problems) == found
+
+
+def test_rows_off_16_bytes_take_several_times_as_long_on_nvidia() -> None:
+    odd, whole = product(4096, 50257, 768), product(4096, 50256, 768)
+    even = product(4096, 50258, 768)
+    assert time_us(odd) > 1.5 * time_us(even) > 2.0 * time_us(whole)
+    assert time_us(odd, "mi300x") < 2.5 * time_us(whole, "mi300x")
+
+
+def test_tf32_wants_its_operands_along_k_on_hopper_alone() -> None:
+    along = product(8192, 4096, 4096, "tf32")
+    across, twice = (replace(along, layout=np.array([int(item)])) for item in (Layout.RIGHT_ACROSS, TURNED))
+    assert time_us(along) < time_us(across) < time_us(twice)
+    assert time_us(along, "a100 sxm4 80gb") == time_us(twice, "a100 sxm4 80gb")
+
+
+def test_strides_say_the_layout() -> None:
+    assert layout_of(MatmulDims(m=4, n=5, k=6)) == ALONG
+    assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=True, is_m_contiguous=False)) == ALONG
+    assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=False)) == Layout.RIGHT_ACROSS
+    assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=True)) == TURNED
