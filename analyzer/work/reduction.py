@@ -100,7 +100,7 @@ def _keeps_innermost(signature: Signature, x: TensorSpec, dim: int) -> bool:
     """Say whether neighbours in memory are kept apart: then each thread adds up columns, not blocks rows."""
     dims = dims_at(signature, dim, len(x.shape)) if x.shape else None
     if not dims or x.strides is None or len(x.strides) != len(x.shape):
-        return bool(dims) and x.shape[-1] > 1 and len(x.shape) - 1 not in dims
+        return dims is not None and bool(dims) and x.shape[-1] > 1 and len(x.shape) - 1 not in dims
     steps = [(abs(step), at) for at, (step, size) in enumerate(zip(x.strides, x.shape, strict=True)) if size > 1]
     return bool(steps) and min(steps)[1] not in dims
 
