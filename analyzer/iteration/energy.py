@@ -30,7 +30,7 @@ def draw_power(result: Analysis, constants: PowerConstants = FITTED) -> tuple[Po
     """Return what an iteration draws on each GPU.
 
     >>> [round(item.joule(5e6), 1) for item in draw_power(result)]
-    [2.0, 2.0]
+    [2.1, 2.0]
     """
     return workload_power(result.run.workload, result.run.prediction, result.library, constants)
 
@@ -41,7 +41,7 @@ def workload_power(
     """Return what one GPU draws that runs a workload, on each type.
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
-    [1.4, 2.3]
+    [1.5, 2.5]
     """
     power = board_power_of(prediction, library, constants)
     joules = kernel_joules(workload, prediction, power)

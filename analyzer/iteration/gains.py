@@ -205,7 +205,7 @@ def try_alternatives(result: Analysis, column: int) -> tuple[Alternative, ...]:
     Empty where nothing applies and for graphs that take too long.
 
     >>> [(item.change, item.speedup > 1) for item in try_alternatives(result, 0)][:2]
-    [('as it is', False), ('pointwise ops merged', True)]
+    [('as it is', False), ('a batch of 8', True)]
     """
     if len(result.graph.nodes.row) > MOST_NODES:
         return ()

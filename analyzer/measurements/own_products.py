@@ -9,19 +9,19 @@ import numpy as np
 
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES, rate_codes
-from ..models.matmul.problems import FORMATS, Layout, MatmulKernel, MatmulProblems
+from ..models.matmul.problems import FORMATS, OperandLayout, MatmulKernel, MatmulProblems
 from ..models.matmul_simt.problems import MatmulSimtProblems
 from .own_ops import own_rows, own_share, read_own
 from .samples import MeasurementTable, Samples, TableColumn, samples_of
 
-LAYOUTS: Final[Mapping[str, Layout]] = {
-    "nt": Layout(0),
-    "linear": Layout(0),
-    "nn": Layout.RIGHT_ACROSS,
-    "tn": Layout.LEFT_ACROSS | Layout.RIGHT_ACROSS,
-    "bmm": Layout.RIGHT_ACROSS,
-    "bmm_nt": Layout(0),
-    "fp8": Layout(0),
+LAYOUTS: Final[Mapping[str, OperandLayout]] = {
+    "nt": OperandLayout(0),
+    "linear": OperandLayout(0),
+    "nn": OperandLayout.RIGHT_ACROSS,
+    "tn": OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS,
+    "bmm": OperandLayout.RIGHT_ACROSS,
+    "bmm_nt": OperandLayout(0),
+    "fp8": OperandLayout(0),
 }
 """By op. Rows of others are another model's (`grouped`), or of scales that no format here has (`fp8_row`)."""
 BATCHED: Final = frozenset({"bmm", "bmm_nt"})

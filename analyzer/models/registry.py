@@ -163,7 +163,11 @@ def load_model(row: OpModel) -> Model[Any]:
 
 
 def problems_of(row: OpModel, works: Sequence[Work], rates: Sequence[Rate]) -> Problems:
-    """Return works that a model covers as its problems."""
+    """Return works that a model covers as its problems.
+
+    >>> problem_count(problems_of(OP_MODELS["matmul"], [workload.works[1]], [Rate.MATRIX_FP16]))
+    1
+    """
     problems: Problems = _problems_module(row).problems_of(works, rates)
     return problems
 
@@ -199,7 +203,7 @@ def assign_models(
 
     >>> assigned = assign_models(workload.works, workload.work.rate, library.fitted)
     >>> [(found.model, len(found.rows)) for found in assigned]
-    [('vector', 7), ('matmul', 5), ('attention_prefill', 1)]
+    [('vector', 5), ('reduction', 2), ('matmul', 5), ('attention_prefill', 1)]
     """
     works = [None if work is None else with_distinct(with_indices(work, indices), indices) for work in works]
     rows_of: dict[str, list[int]] = {}

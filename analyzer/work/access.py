@@ -52,7 +52,7 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
 
     >>> across = TensorSpec("float32", (64, 32), (1, 64))
     >>> access_of((across,), TensorSpec("float32", (64, 32), (32, 1)))
-    Access(operations=14, sector_bytes=0.0, scattered=1, before_bytes=0.0, before_sector_bytes=0.0)
+    Access(operations=14.0, sector_bytes=0.0, scattered=1, before_bytes=0.0, before_sector_bytes=0.0)
     """
     if result is None or result.element_count < 2 or not _has_strides(result):
         return None

@@ -63,9 +63,8 @@ class MatmulDims:
     n: int
     k: int
     is_k_contiguous: bool | None = None
-    """Whether k is contiguous in both operands, as in x @ weightᵀ; None where strides were not recorded."""
     is_m_contiguous: bool | None = None
-    """Whether m is contiguous in the left operand, as in a weights' gradient; None where strides were not recorded."""
+    """Whether k is contiguous in both operands (x @ weightᵀ), m in the left one (a weights' gradient); None: unknown."""
     distinct_ratio: float = 1.0
     """Of the operands' elements, those in places of their own: less where a batch shares an operand (stride 0)."""
 
@@ -127,8 +126,7 @@ class RowDims:
     rows: int
     columns: int
     kernel: RowKernel | None = None
-    """Which kernel walks over them; None: one that is bound by bytes as elementwise kernels are, or that the family
-    tells (layer norm of short rows, softmax, gathers)."""
+    """Which kernel walks over them; None: bytes alone bind it, or its family tells (layer norm, softmax)."""
     run: int = 0
     """Contiguous elements of a row that lies in pieces, such as an image of a channel; 0: it lies in one."""
     walked_bytes: float = 0.0
@@ -142,7 +140,7 @@ class RowDims:
     table_rows: int = 0
     """Rows of the table from which these are gathered; 0: of none."""
     is_by_list: bool = False
-    """A thread or a warp walks over each of many short lists: it waits for memory more than it moves."""
+    """A thread or a warp walks over each of many short lists, and waits for memory more than it moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

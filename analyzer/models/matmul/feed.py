@@ -12,7 +12,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ..frame.parameters import Values, parameters
-from .problems import Layout, MatmulProblems
+from .problems import OperandLayout, MatmulProblems
 
 ALIGNED_BYTES: Final = 16.0
 COPIED_BYTES: Final = 4.0
@@ -45,8 +45,8 @@ def aligned_bytes(p: MatmulProblems) -> Floats:
     Products with a vector or two run kernels of their own, which load any row as it comes.
     """
     is_vector = np.minimum(p.m, p.n) <= VECTOR_ROWS
-    left = np.where(p.layout & Layout.LEFT_ACROSS, p.m, p.k) * p.left_bytes
-    right = np.where(p.layout & Layout.RIGHT_ACROSS, p.n, p.k) * p.right_bytes
+    left = np.where(p.layout & OperandLayout.LEFT_ACROSS, p.m, p.k) * p.left_bytes
+    right = np.where(p.layout & OperandLayout.RIGHT_ACROSS, p.n, p.k) * p.right_bytes
     found: Floats = np.full(1, ALIGNED_BYTES)
     for step in (8.0, 4.0, 2.0):
         is_finer = (left % (2.0 * step) != 0) | (right % (2.0 * step) != 0) | (p.n * p.out_bytes % (2.0 * step) != 0)
@@ -81,7 +81,7 @@ def epilogue_ratio(p: MatmulProblems, is_nvidia: Mask, values: Values) -> Floats
 def wide_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     """Return what the arithmetic of 4-byte operands takes over their unit's rate, by how they lie."""
     across = np.where(p.layout > 0, values["tf32_across_ratio"], 1.0)
-    across = np.where(p.layout == Layout.LEFT_ACROSS | Layout.RIGHT_ACROSS, values["tf32_twice_across_ratio"], across)
+    across = np.where(p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS, values["tf32_twice_across_ratio"], across)
     return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_ratio"] * across, 1.0)
 
 

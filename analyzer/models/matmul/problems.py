@@ -43,7 +43,7 @@ class MatmulKernel(IntEnum):
     INT8 = 5
 
 
-class Layout(IntFlag):
+class OperandLayout(IntFlag):
     """Say which operands do not lie along k in memory; 0: both do, as in a linear layer's product."""
 
     LEFT_ACROSS = 1
@@ -75,7 +75,7 @@ class MatmulProblems:
     distinct: Floats
     """Share of the operands' bytes in places of their own: less than 1 where a batch shares an operand."""
     layout: Codes
-    """`Layout`."""
+    """`OperandLayout`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +132,11 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     )
 
 
-def layout_of(dims: MatmulDims) -> Layout:
+def layout_of(dims: MatmulDims) -> OperandLayout:
     """Return how a product's operands lie; along k where strides were not recorded."""
     if dims.is_k_contiguous is not False:
-        return Layout(0)
-    return Layout.RIGHT_ACROSS | (Layout.LEFT_ACROSS if dims.is_m_contiguous else Layout(0))
+        return OperandLayout(0)
+    return OperandLayout.RIGHT_ACROSS | (OperandLayout.LEFT_ACROSS if dims.is_m_contiguous else OperandLayout(0))
 
 
 _LEAST_ADDEND_BYTES: Final = 1.9

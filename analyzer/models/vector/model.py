@@ -18,7 +18,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta, is_nvidia, is_since_volta
+from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_since_volta
 from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s, event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values, parameters
@@ -27,8 +27,6 @@ from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_k
 
 HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
 CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD", "Hopper")
-HOPPERS: Final = 9.0
-"""Compute capability."""
 MAX_BLOCKS_PER_SM: Final = 32
 SCHEDULED_LANES: Final = 128.0
 """Four schedulers of 32 lanes."""
@@ -43,7 +41,7 @@ _IS_QUANTIZE: Final = np.isin(list(VectorKernel), (VectorKernel.QUANTIZE, Vector
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return what sets GPUs apart in arithmetic and caches; what memories differ in are parameters of their own."""
-    with_hbm = np.where(np.floor(fleet.capability) == HOPPERS, HOPPER, HBM)
+    with_hbm = np.where(is_hopper(fleet), HOPPER, HBM)
     classes = np.where(is_before_volta(fleet), PASCAL, np.where(fleet.has_hbm, with_hbm, GDDR))
     return np.where(is_nvidia(fleet), classes, OTHER_VENDOR).astype(np.int64)
 

@@ -16,6 +16,7 @@ from ...replay.forecast import kernel_rows
 from ...work import Family, Work
 from ...work.arguments import LackingArgumentError
 from ...work.traffic import broadcast_shape
+from ...work.row_kernels import RowKernel
 from ...work.work import RowDims
 from ..calls import operands_of
 from .inductor_ops import BATCH_NORMS
@@ -25,6 +26,7 @@ _MOST_NESTED: Final = 64
 _LONGEST_ROW: Final = 1024
 """Elements of a row that inductor keeps in registers (its `should_use_persistent_reduction`), so that it reads once."""
 _BATCH_NORMS: Final = frozenset(f"aten::{name}" for name in BATCH_NORMS)
+_FIXED_STATISTICS: Final = frozenset({RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS})
 ROW_OPS: Final = frozenset(
     f"aten::{name}" for name in ("native_layer_norm", "_fused_rms_norm", "rms_norm", "_softmax", "_log_softmax")
 )
@@ -70,7 +72,8 @@ def is_pointwise(name: str, work: Work | None) -> bool:
     """Say whether each result element needs one of each operand; batch norm with fixed statistics is such."""
     if work is None:
         return False
-    return work.family is Family.ELEMENTWISE or (name in _BATCH_NORMS and work.dims is None)
+    is_fixed = isinstance(work.dims, RowDims) and work.dims.kernel in _FIXED_STATISTICS
+    return work.family is Family.ELEMENTWISE or (name in _BATCH_NORMS and (work.dims is None or is_fixed))
 
 
 def _is_row_op(name: str, work: Work | None) -> bool:

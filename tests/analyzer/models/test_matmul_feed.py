@@ -10,17 +10,17 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
 from wavecast.analyzer.models.matmul.feed import aligned_bytes
 from wavecast.analyzer.models.matmul.model import MODEL
-from wavecast.analyzer.models.matmul.problems import FORMATS, Layout, MatmulProblems, layout_of
+from wavecast.analyzer.models.matmul.problems import FORMATS, OperandLayout, MatmulProblems, layout_of
 from wavecast.analyzer.work.work import MatmulDims
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.match import find_gpu
 
-ALONG = Layout(0)
-TURNED = Layout.LEFT_ACROSS | Layout.RIGHT_ACROSS
+ALONG = OperandLayout(0)
+TURNED = OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS
 
 
-def product(m: int, n: int, k: int, dtype: str = "bf16", layout: Layout = ALONG) -> MatmulProblems:
+def product(m: int, n: int, k: int, dtype: str = "bf16", layout: OperandLayout = ALONG) -> MatmulProblems:
     form = FORMATS[dtype]
     sizes = {"batch": 1, "m": m, "n": n, "k": k, "copies": 1, "out_bytes": form.left_bytes, "distinct": 1}
     return MatmulProblems(
@@ -68,7 +68,7 @@ def test_rows_off_16_bytes_take_several_times_as_long_on_nvidia() -> None:
 
 def test_tf32_wants_its_operands_along_k_on_hopper_alone() -> None:
     along = product(8192, 4096, 4096, "tf32")
-    across, twice = (replace(along, layout=np.array([int(item)])) for item in (Layout.RIGHT_ACROSS, TURNED))
+    across, twice = (replace(along, layout=np.array([int(item)])) for item in (OperandLayout.RIGHT_ACROSS, TURNED))
     assert time_us(along) < time_us(across) < time_us(twice)
     assert time_us(along, "a100 sxm4 80gb") == time_us(twice, "a100 sxm4 80gb")
 
@@ -76,5 +76,5 @@ def test_tf32_wants_its_operands_along_k_on_hopper_alone() -> None:
 def test_strides_say_the_layout() -> None:
     assert layout_of(MatmulDims(m=4, n=5, k=6)) == ALONG
     assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=True, is_m_contiguous=False)) == ALONG
-    assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=False)) == Layout.RIGHT_ACROSS
+    assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=False)) == OperandLayout.RIGHT_ACROSS
     assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=True)) == TURNED
