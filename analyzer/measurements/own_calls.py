@@ -54,16 +54,6 @@ def _cast(dims: Mapping[str, Any], dtype: str, _is_last: bool) -> tuple[Call, ..
     return _call("copy_", (y, x, False), y)
 
 
-def _clone(dims: Mapping[str, Any], dtype: str, _is_last: bool) -> tuple[Call, ...]:
-    x = tensor(dtype, dims["n"])
-    return _call("copy_", (x, x, False), x)
-
-
-def _zero(dims: Mapping[str, Any], dtype: str, _is_last: bool) -> tuple[Call, ...]:
-    x = tensor(dtype, dims["n"])
-    return _call("zero_", (x,), x)
-
-
 def _dropout(dims: Mapping[str, Any], dtype: str, _is_last: bool) -> tuple[Call, ...]:
     x, mask = tensor(dtype, dims["n"]), tensor("bool", dims["n"])
     return _call("native_dropout", (x, 0.1, True), x, mask)
@@ -331,8 +321,8 @@ _FORWARD: Final[Mapping[str, Build]] = {
     "mul_scalar": _plain("mul", 1, 2.0),
     "isnan": _plain("isnan", 1, result="bool"),
     "cast": _cast,
-    "clone": _clone,
-    "zero": _zero,
+    "clone": _plain("copy_", 2, False),
+    "zero": _plain("zero_", 1),
     "dropout": _dropout,
     "row_bias": _row_bias,
     "transpose_copy": _transpose,

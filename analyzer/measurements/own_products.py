@@ -9,7 +9,7 @@ import numpy as np
 
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES, rate_codes
-from ..models.matmul.problems import FORMATS, OperandLayout, MatmulKernel, MatmulProblems
+from ..models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, OperandLayout
 from ..models.matmul_simt.problems import MatmulSimtProblems
 from .own_ops import own_rows, own_share, read_own
 from .samples import MeasurementTable, Samples, TableColumn, samples_of

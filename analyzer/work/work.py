@@ -64,7 +64,7 @@ class MatmulDims:
     k: int
     is_k_contiguous: bool | None = None
     is_m_contiguous: bool | None = None
-    """Whether k is contiguous in both operands (x @ weightᵀ), m in the left one (a weights' gradient); None: unknown."""
+    """Whether k is contiguous in both operands (x @ weightᵀ), m in the left one (a weights' gradient); None: unsaid."""
     distinct_ratio: float = 1.0
     """Of the operands' elements, those in places of their own: less where a batch shares an operand (stride 0)."""
 
@@ -133,14 +133,12 @@ class RowDims:
     """What this kernel moves; 0: what the op must."""
     streamed_bytes: float = 0.0
     """What elementwise kernels of the same op move before and after it, second readings and temporaries included."""
-    streaming: RowKernel | None = None
-    """Which kernel moves `streamed_bytes`; None: one that bytes alone bind."""
+    streaming: RowKernel | None = None  # which kernel moves these; None: one that bytes alone bind
     launches: int = 1
     """Kernels of the op in all."""
     table_rows: int = 0
     """Rows of the table from which these are gathered; 0: of none."""
-    is_by_list: bool = False
-    """A thread or a warp walks over each of many short lists, and waits for memory more than it moves."""
+    is_by_list: bool = False  # a thread or a warp walks over each of many short lists, and waits for memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

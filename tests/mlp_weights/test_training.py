@@ -289,7 +289,8 @@ def test_tables_of_several_directories_are_joined(data_dir: Path, tmp_path: Path
     once = load_pool("recurrent", (data_dir, tmp_path))
     (tmp_path / "ops" / "recurrent.parquet").write_bytes((data_dir / "ops" / "recurrent.parquet").read_bytes())
     load_pool.cache_clear()
-    assert len(load_pool("recurrent", (data_dir, tmp_path)).measured_ns) == 2 * len(once.measured_ns)
+    twice, own = load_pool("recurrent", (data_dir, tmp_path)), np.isin(once.chips, ["GH100"])[once.chip]
+    assert len(twice.measured_ns) == len(once.measured_ns) + int((~own).sum())
 
 
 def test_a_directory_without_the_table_is_one_clear_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ..frame.parameters import Values, parameters
-from .problems import OperandLayout, MatmulProblems
+from .problems import MatmulProblems, OperandLayout
 
 ALIGNED_BYTES: Final = 16.0
 COPIED_BYTES: Final = 4.0
@@ -81,7 +81,9 @@ def epilogue_ratio(p: MatmulProblems, is_nvidia: Mask, values: Values) -> Floats
 def wide_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     """Return what the arithmetic of 4-byte operands takes over their unit's rate, by how they lie."""
     across = np.where(p.layout > 0, values["tf32_across_ratio"], 1.0)
-    across = np.where(p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS, values["tf32_twice_across_ratio"], across)
+    across = np.where(
+        p.layout == OperandLayout.LEFT_ACROSS | OperandLayout.RIGHT_ACROSS, values["tf32_twice_across_ratio"], across
+    )
     return np.where(is_async & (p.left_bytes == TF32_BYTES), values["tf32_ratio"] * across, 1.0)
 
 

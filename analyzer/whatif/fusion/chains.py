@@ -15,8 +15,8 @@ from ...prediction.workload import GpuWorkload
 from ...replay.forecast import kernel_rows
 from ...work import Family, Work
 from ...work.arguments import LackingArgumentError
-from ...work.traffic import broadcast_shape
 from ...work.row_kernels import RowKernel
+from ...work.traffic import broadcast_shape
 from ...work.work import RowDims
 from ..calls import operands_of
 from .inductor_ops import BATCH_NORMS

@@ -10,7 +10,7 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
 from wavecast.analyzer.models.matmul.feed import aligned_bytes
 from wavecast.analyzer.models.matmul.model import MODEL
-from wavecast.analyzer.models.matmul.problems import FORMATS, OperandLayout, MatmulProblems, layout_of
+from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of
 from wavecast.analyzer.work.work import MatmulDims
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
@@ -76,5 +76,7 @@ def test_tf32_wants_its_operands_along_k_on_hopper_alone() -> None:
 def test_strides_say_the_layout() -> None:
     assert layout_of(MatmulDims(m=4, n=5, k=6)) == ALONG
     assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=True, is_m_contiguous=False)) == ALONG
-    assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=False)) == OperandLayout.RIGHT_ACROSS
+    assert (
+        layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=False)) == OperandLayout.RIGHT_ACROSS
+    )
     assert layout_of(MatmulDims(m=4, n=5, k=6, is_k_contiguous=False, is_m_contiguous=True)) == TURNED
