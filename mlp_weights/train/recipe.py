@@ -92,9 +92,9 @@ _ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     "convolution": {
         "sources": (NEUSIGHT, MIOPEN, DEEPBENCH, TINYNAS, KERNELBENCH, XWANG233, OWN),
         "shape_share": 0.5,
-        "rows_per_gpu": 180,
+        "rows_per_gpu": 450,
         "noise": 0.12,
-        "network_rows_per_gpu": 1500,
+        "network_rows_per_gpu": 4000,
         "hidden": (32, 32),
         "limit": 1.2,
     },

@@ -219,7 +219,7 @@ def train_network(
 STEP = 1e-3
 """Finite-difference step, in natural-log units."""
 LARGE_STEP = 0.5
-"""In natural-log units, by which a parameter that matters to a class of GPU changes some time of it."""
+"""In natural-log units, up or down, by which a parameter that matters to a class of GPU changes some time of it."""
 CONVERGED = 3e-3
 """Largest change of a parameter, in natural-log units, after which no candidate is chosen anew."""
 
@@ -303,9 +303,10 @@ def _touched(misfit: Callable[[Floats, int], Floats], vector: Floats, parts: int
     for place in range(parts):
         here = misfit(vector, place)
         for row in range(len(vector)):
-            moved = vector.copy()
-            moved[row] += LARGE_STEP
-            found[row, place] = bool((misfit(moved, place) != here).any())
+            for step in (LARGE_STEP, -LARGE_STEP):
+                moved = vector.copy()
+                moved[row] += step
+                found[row, place] |= bool((misfit(moved, place) != here).any())
     return found
 
 
