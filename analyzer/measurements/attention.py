@@ -89,6 +89,7 @@ def _problems(table: dict[str, TableColumn]) -> AttentionProblems:
         value_dim=column("head_dim"),
         window=column("window"),
         is_causal=(table["phase"] == "context").astype(np.int64),
+        has_dropout=np.zeros(len(kernel), dtype=np.int64),
         kernel=kernel,
         dispatch=np.where(kernel == AttentionKernel.FLASH2, Dispatch.FLASH_FIRST, Dispatch.FIXED).astype(np.int64),
         arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16).astype(np.int64),

@@ -98,6 +98,7 @@ def _problems(table: MeasurementTable) -> BackwardProblems:
         value_dim=column("head_dim_v"),
         window=column("window"),
         is_causal=(table["mask"] != NO_MASK).astype(np.int64),
+        has_dropout=np.zeros(len(dtype), dtype=np.int64),
         kernel=np.array([BACKENDS[name] for name in table["backend"].tolist()], dtype=np.int64),
         dispatch=np.full(len(dtype), int(Dispatch.FIXED)),
         arithmetic=arithmetic,

@@ -19,7 +19,9 @@ from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, Assignment, assign_models
 from ..work import Work, work_of
+from ..work.row_kernels import RowKernel
 from ..work.table import WorkTable
+from ..work.work import RowDims
 from .fx_graph import FxNode, OpCall, calls_of
 from .samples import Samples, TableColumn, gpus_of, read_table
 from .table_columns import MAX_SIZE
@@ -190,7 +192,7 @@ def _measured(data: Path) -> Iterator[MeasuredNode]:
     seen = set()
     for key, network in read_nodes(data / NODES).items():
         for node, call in _single_calls(network):
-            row, work = row_of[*key, node.name], work_of(call.op, call.signature)
+            row, work = row_of[*key, node.name], _of_older_torch(work_of(call.op, call.signature))
             time_ns = float(table["measured_fw_ms"][row]) * NS_PER_MS
             identity = (key[0], call)
             if work is None or time_ns <= 0 or table["suspect"][row] or identity in seen:
@@ -204,6 +206,13 @@ def _measured(data: Path) -> Iterator[MeasuredNode]:
                 time_ns=time_ns,
                 peers_ns={peer: value if value > 0 else np.nan for peer, value in peers.items()},
             )
+
+
+def _of_older_torch(work: Work | None) -> Work | None:
+    """Return a lookup as torch 2.1 ran it, which measured these rows: by the kernel that gathers element by element."""
+    if work is None or not isinstance(work.dims, RowDims) or work.dims.kernel is not RowKernel.GATHER_ROWS:
+        return work
+    return replace(work, dims=replace(work.dims, kernel=None))
 
 
 def _single_calls(network: FxNetwork) -> Iterator[tuple[FxNode, OpCall]]:

@@ -82,6 +82,7 @@ def _problems(table: MeasurementTable) -> BackwardProblems:
         value_dim=sizes["head_dim"],
         window=np.zeros(count),
         is_causal=is_causal,
+        has_dropout=np.zeros(count, dtype=np.int64),
         kernel=np.array([int(KERNELS[row["op"]]) for row in rows]),
         dispatch=np.full(count, int(Dispatch.FIXED)),
         arithmetic=np.array([int(FORMATS[row["dtype"]]) for row in rows]),

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from ...arrays import Floats
+from ...errors import InputError
 from .samples import MeasurementTable, pick, read_table, shape_share
 
 TABLE: Final = "own/ops.parquet"
@@ -29,10 +30,20 @@ def read_own(data: Path, family: str, keep: Callable[[Mapping[str, Any]], bool] 
         return MeasurementTable(path, {name: np.empty(0, dtype=object) for name in COLUMNS})
     table = read_table(path, COLUMNS, may_lack=("layout", "dtype"))
     table = pick(table, table["family"] == family)
-    table["dims"] = np.array([orjson.loads(text) for text in table["dims"].tolist()], dtype=object)
+    table["dims"] = np.array([_dims_of(text, path) for text in table["dims"].tolist()], dtype=object)
     if keep is None:
         return table
     return pick(table, np.array([keep(row) for row in own_rows(table)], dtype=bool))
+
+
+def _dims_of(text: str, path: Path) -> Mapping[str, Any]:
+    try:
+        dims = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        dims = None
+    if not isinstance(dims, dict):
+        raise InputError(f"{path}: dims {text[:60]!r} is no JSON object")
+    return dims
 
 
 def own_rows(table: MeasurementTable) -> list[Mapping[str, Any]]:

@@ -34,7 +34,7 @@ def _module(model: OpModel) -> Any:
 MEASURED: Final = tuple(model for model in OP_MODELS.values() if model.is_measured)
 TABLES: Final = tuple(dict.fromkeys([*map(table_of, MEASURED), NODES]))
 """What is read as samples of op models: their own tables, and ops of whole networks."""
-MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/throughput.parquet")
+MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/throughput.parquet", "own/iterations.parquet")
 TRACES: Final = "traces"
 
 

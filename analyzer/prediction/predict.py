@@ -21,6 +21,7 @@ from ..recorded.waiting import waiting_by_row
 from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
+from .family_error import family_half_widths
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Method, Prediction
 from .ratio_widths import cache_gap, may_be_cached, width_of
@@ -251,7 +252,7 @@ def predict_shapes(
         weight=workload.count.astype(np.float64),
         method=np.repeat(method[:, None], len(fleet.gpus), axis=1),
         reason=tuple(_SHAPE_METHODS[item][1] for item in case.tolist()),
-        half_width=modelled.half_width,
+        half_width=np.hypot(modelled.half_width, family_half_widths(workload.family, time, targets, library)),
         shared_half_width=shared_half_widths(kind, targets),
         bounds=bounds,
         bound_share=workload.has_work.astype(np.float64),

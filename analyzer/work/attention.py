@@ -48,6 +48,8 @@ class _Layout:
     """The position of the causal flag (or of the kind of mask, 0 for none)."""
     window: int | None = None
     """The position of the number of earlier keys that a query sees, negative or None for all."""
+    dropout: int | None = None
+    """The position of the part of the scores that is dropped."""
     deterministic: int | None = None
     """Backward: the position of the flag that asks for gradients in a fixed order. PyTorch's ops have none: its global
     setting is not recorded."""
@@ -60,46 +62,71 @@ class _Layout:
 _EFFICIENT, _CUDNN, _MATH = AttentionKernel.EFFICIENT, AttentionKernel.CUDNN, AttentionKernel.MATH
 _FLASH3 = AttentionKernel.FLASH3
 _LAYOUTS: dict[str, _Layout] = {
-    "aten::scaled_dot_product_attention": _Layout(bias=3, causal=5),
+    "aten::scaled_dot_product_attention": _Layout(bias=3, dropout=4, causal=5),
     "aten::_scaled_dot_product_attention_math": _Layout(bias=3, causal=5, kernel=_MATH),
-    "aten::_scaled_dot_product_flash_attention": _Layout(log_sum_exp=True, causal=4),
+    "aten::_scaled_dot_product_flash_attention": _Layout(log_sum_exp=True, dropout=3, causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu": _Layout(bias=5, log_sum_exp=True, causal=4),
-    "aten::_scaled_dot_product_efficient_attention": _Layout(bias=3, log_sum_exp=4, causal=6, kernel=_EFFICIENT),
-    "aten::_scaled_dot_product_cudnn_attention": _Layout(bias=3, log_sum_exp=4, causal=6, kernel=_CUDNN),
+    "aten::_scaled_dot_product_efficient_attention": _Layout(
+        bias=3, log_sum_exp=4, dropout=5, causal=6, kernel=_EFFICIENT
+    ),
+    "aten::_scaled_dot_product_cudnn_attention": _Layout(bias=3, log_sum_exp=4, dropout=5, causal=6, kernel=_CUDNN),
     "aten::_scaled_dot_product_fused_attention_overrideable": _Layout(bias=3, log_sum_exp=True, causal=5),
-    "aten::_cudnn_attention_forward": _Layout(bias=3, log_sum_exp=8, causal=10, kernel=_CUDNN),
+    "aten::_cudnn_attention_forward": _Layout(bias=3, log_sum_exp=8, dropout=9, causal=10, kernel=_CUDNN),
     "aten::_flash_attention_forward": _Layout(
-        is_heads_first=False, log_sum_exp=True, sequence_offsets=3, causal=8, window=11
+        is_heads_first=False, log_sum_exp=True, sequence_offsets=3, dropout=7, causal=8, window=11
     ),
     "aten::_efficient_attention_forward": _Layout(
-        bias=3, is_heads_first=False, log_sum_exp=10, sequence_offsets=4, causal=9, window=13, kernel=_EFFICIENT
+        bias=3,
+        is_heads_first=False,
+        log_sum_exp=10,
+        sequence_offsets=4,
+        dropout=8,
+        causal=9,
+        window=13,
+        kernel=_EFFICIENT,
     ),
     "flash_attn::_flash_attn_forward": _Layout(
-        is_heads_first=False, log_sum_exp=True, causal=5, window=6, is_torch=False
+        is_heads_first=False, log_sum_exp=True, dropout=3, causal=5, window=6, is_torch=False
     ),
-    "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, causal=5, is_torch=False),
+    "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, dropout=3, causal=5, is_torch=False),
 }
 _backward = partial(_Layout, query=1, grad=0)
 _LAYOUTS |= {
-    "aten::_scaled_dot_product_flash_attention_backward": _backward(saved=(4, 5), causal=11),
+    "aten::_scaled_dot_product_flash_attention_backward": _backward(saved=(4, 5), dropout=10, causal=11),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _backward(saved=(4, 5), bias=8, causal=7),
     "aten::_scaled_dot_product_efficient_attention_backward": _backward(
-        bias=4, saved=(5, 6), causal=11, kernel=_EFFICIENT
+        bias=4, saved=(5, 6), dropout=9, causal=11, kernel=_EFFICIENT
     ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _backward(saved=(4, 5), bias=8, causal=14, kernel=_CUDNN),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _backward(
+        saved=(4, 5), bias=8, dropout=13, causal=14, kernel=_CUDNN
+    ),
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": _backward(bias=4, saved=(6, 7), causal=13),
-    "aten::_cudnn_attention_backward": _backward(saved=(4, 5), bias=8, causal=14, kernel=_CUDNN),
+    "aten::_cudnn_attention_backward": _backward(saved=(4, 5), bias=8, dropout=13, causal=14, kernel=_CUDNN),
     "aten::_flash_attention_backward": _backward(
-        saved=(4, 5), is_heads_first=False, sequence_offsets=6, causal=11, window=15
+        saved=(4, 5), is_heads_first=False, sequence_offsets=6, dropout=10, causal=11, window=15
     ),
     "aten::_efficient_attention_backward": _backward(
-        bias=4, saved=(5, 10), is_heads_first=False, sequence_offsets=6, causal=14, window=18, kernel=_EFFICIENT
+        bias=4,
+        saved=(5, 10),
+        is_heads_first=False,
+        sequence_offsets=6,
+        dropout=11,
+        causal=14,
+        window=18,
+        kernel=_EFFICIENT,
     ),
     "flash_attn::_flash_attn_backward": _backward(
-        saved=(4, 5), is_heads_first=False, causal=11, window=12, deterministic=16, is_torch=False
+        saved=(4, 5), is_heads_first=False, dropout=9, causal=11, window=12, deterministic=16, is_torch=False
     ),
     "flash_attn::_flash_attn_varlen_backward": _backward(
-        saved=(4, 5), is_heads_first=False, sequence_offsets=9, causal=15, window=16, deterministic=20, is_torch=False
+        saved=(4, 5),
+        is_heads_first=False,
+        sequence_offsets=9,
+        dropout=13,
+        causal=15,
+        window=16,
+        deterministic=20,
+        is_torch=False,
     ),
     "flash_attn_3::bwd": _backward(
         saved=(4, 5),
@@ -192,6 +219,7 @@ def _dims(
     batch, heads, kv_heads, queries, keys = _sizes(signature, layout, query, key)
     window = None if layout.window is None else argument_at(signature, layout.window)
     causal = None if layout.causal is None else argument_at(signature, layout.causal)
+    dropped = None if layout.dropout is None else argument_at(signature, layout.dropout)
     return AttentionDims(
         batch=batch,
         heads=heads,
@@ -203,6 +231,7 @@ def _dims(
         is_causal=isinstance(causal, bool | int) and bool(causal),
         window=window + 1 if isinstance(window, int) and window > 0 else 0,
         has_mask=has_mask,
+        has_dropout=isinstance(dropped, int | float) and dropped > 0,
         direction=Direction.FORWARD if layout.grad is None else Direction.BOTH_GRADIENTS,
         is_deterministic=layout.deterministic is not None and argument_at(signature, layout.deterministic) is True,
         kernel=layout.kernel,

@@ -21,6 +21,7 @@ from .arguments import (
 from .registry import register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .walks import by_element
 from .work import Family, RowDims, Work, build_work
 
 
@@ -32,7 +33,7 @@ def gather(signature: Signature, *, indices: int) -> Work:
     rows = index.shape[0] if is_whole and bytes_of(index.shape[1], source.dtype) % GATHERED_BYTES == 0 else 0
     if rows:
         return _by_rows(work, rows, index.element_count // max(rows, 1))
-    return _by_element(work, index.element_count, RowKernel.SCATTER)
+    return by_element(work, index.element_count, RowKernel.SCATTER)
 
 
 @register("aten::index_select", family=Family.INDEXING)
@@ -42,7 +43,7 @@ def index_select(signature: Signature) -> Work:
     count, rows = _selected_count(signature, source, index), index.element_count
     work, columns = _gather_work(source, (index,), count), count // max(rows, 1)
     if bytes_of(columns, source.dtype) % GATHERED_BYTES:
-        return _by_element(work, count, RowKernel.SCATTER)
+        return by_element(work, count, RowKernel.SCATTER)
     return _by_rows(work, rows, columns)
 
 
@@ -76,7 +77,7 @@ def scatter(signature: Signature, *, is_adding: bool) -> Work:
     source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensors_at(signature, 3)
     placed = bytes_of(min(index_.element_count, source.element_count), source.dtype)
     work = _work(index_.element_count, total_bytes((index_, *values)) + placed, placed, source.dtype)
-    return _by_element(work, index_.element_count, RowKernel.SCATTER) if is_adding else work
+    return by_element(work, index_.element_count, RowKernel.SCATTER) if is_adding else work
 
 
 def index_add(signature: Signature, *, is_adding: bool) -> Work:
@@ -84,7 +85,7 @@ def index_add(signature: Signature, *, is_adding: bool) -> Work:
     source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensor_at(signature, 3)
     placed = bytes_of(min(values.element_count, source.element_count), source.dtype)
     work = _work(values.element_count, total_bytes((index_, values)) + placed, placed, source.dtype)
-    return _by_element(work, values.element_count, RowKernel.INDEX_ADD) if is_adding else work
+    return by_element(work, values.element_count, RowKernel.INDEX_ADD) if is_adding else work
 
 
 @register("aten::index_fill", family=Family.INDEXING)
@@ -108,7 +109,7 @@ def index_select_backward(signature: Signature) -> Work:
     grad, index_ = tensor_at(signature, 0), tensor_at(signature, 3)
     written = bytes_of(prod(sizes_at(signature, 1)), grad.dtype)
     work = _work(grad.element_count, total_bytes((grad, index_)), written, grad.dtype)
-    return _by_element(work, grad.element_count, RowKernel.INDEX_ADD, zeroed_bytes=written)
+    return by_element(work, grad.element_count, RowKernel.INDEX_ADD, zeroed_bytes=written)
 
 
 @register("aten::nonzero", family=Family.INDEXING)
@@ -199,18 +200,6 @@ def _key_bytes(x: TensorSpec) -> int:
 def _by_rows(work: Work, rows: int, columns: int) -> Work:
     """Return a gather of whole rows."""
     return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.GATHER_ROWS))
-
-
-def _by_element(work: Work, count: int, kernel: RowKernel, zeroed_bytes: float = 0.0) -> Work:
-    """Return additions where an index says, a thread for each element."""
-    dims = RowDims(
-        rows=count,
-        columns=1,
-        kernel=kernel,
-        streamed_bytes=zeroed_bytes,
-        launches=1 + (zeroed_bytes > 0),
-    )
-    return replace(work, dims=dims)
 
 
 @register("aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive", family=Family.SORT)

@@ -10,7 +10,7 @@ from .arguments import LackingArgumentError, argument_at, flags_at, result_at, s
 from .registry import Formula, names, register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .walks import run_of
+from .walks import by_element, run_of
 from .work import Family, RowDims, Work, build_work
 
 # Per result element: weights times neighbours, summed. Nearest copies.
@@ -52,8 +52,8 @@ def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Wo
     saved = () if indices is None else tensors_at(signature, indices)
     work = _work(grad.element_count * window, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
     if indices is None:
-        return _by_gradient(work, x.element_count, RowKernel.AVERAGE_GRADIENT)
-    return _by_gradient(work, x.element_count, RowKernel.MAX_GRADIENT, zeroed_bytes=x.size_bytes)
+        return by_element(work, x.element_count, RowKernel.AVERAGE_GRADIENT)
+    return by_element(work, x.element_count, RowKernel.MAX_GRADIENT, zeroed_bytes=x.size_bytes)
 
 
 def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work:
@@ -75,7 +75,7 @@ def adaptive_pool_backward(signature: Signature, *, has_indices: bool) -> Work:
     saved = tensors_at(signature, 2) if has_indices else ()
     count = grad.element_count if has_indices else x.element_count
     work = _work(count, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
-    return _by_gradient(work, x.element_count, RowKernel.POOL_BACKWARD)
+    return by_element(work, x.element_count, RowKernel.POOL_BACKWARD)
 
 
 def upsample(signature: Signature, *, flops: int, is_last_aware: bool = False) -> Work:
@@ -113,11 +113,11 @@ def upsample_backward(signature: Signature, *, flops: int) -> Work:
     written = bytes_of(prod(sizes_at(signature, 2)), grad.dtype)
     work = _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), written, grad.dtype)
     if flops == 0:
-        return _by_gradient(work, grad.element_count, RowKernel.NEAREST_GRADIENT)
+        return by_element(work, grad.element_count, RowKernel.NEAREST_GRADIENT)
     # More results of one element are more additions in one place, one after another.
     enlarged = grad.size_bytes / max(written, 1.0)
     waiting = max(enlarged / DOUBLED, 1.0) ** CONTENTION
-    return _by_gradient(work, round(grad.element_count * waiting), RowKernel.BILINEAR_GRADIENT, zeroed_bytes=written)
+    return by_element(work, round(grad.element_count * waiting), RowKernel.BILINEAR_GRADIENT, zeroed_bytes=written)
 
 
 def grid_sample(signature: Signature, *, flops: int) -> Work:
@@ -207,18 +207,6 @@ def _per_dim(signature: Signature, position: int, rank: int, default: tuple[int,
 def _by_window(work: Work, count: int, window: int) -> Work:
     """Return the work with a thread per result."""
     return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.POOL))
-
-
-def _by_gradient(work: Work, count: int, kernel: RowKernel, zeroed_bytes: float = 0.0) -> Work:
-    """Return the work with so many threads, an element of a gradient each, which some kernels find zeroed."""
-    dims = RowDims(
-        rows=count,
-        columns=1,
-        kernel=kernel,
-        streamed_bytes=zeroed_bytes,
-        launches=1 + (zeroed_bytes > 0),
-    )
-    return replace(work, dims=dims)
 
 
 _work = partial(build_work, Family.POOLING)

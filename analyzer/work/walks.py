@@ -42,6 +42,12 @@ def by_channel(
     return by_row(work, x, channel_count(x), chosen, moves, run=run)
 
 
+def by_element(work: Work, count: int, kernel: RowKernel, zeroed_bytes: float = 0.0) -> Work:
+    """Return the work with so many threads, an element each, which add to what another kernel may have zeroed."""
+    moves = Moves(streamed_bytes=zeroed_bytes, launches=1 + (zeroed_bytes > 0))
+    return replace(work, dims=RowDims(rows=count, columns=1, kernel=kernel, **asdict(moves)))
+
+
 def batch_norm(work: Work, x: TensorSpec) -> Work:
     """Return the work of a training batch norm as PyTorch chooses its kernels: cuDNN's, which know no bfloat16.
 

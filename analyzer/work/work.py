@@ -84,6 +84,8 @@ class AttentionDims:
     window: int = 0
     """Keys that a query sees at most; 0: all."""
     has_mask: bool = False
+    has_dropout: bool = False
+    """Some of the scores are dropped at random."""
     direction: Direction = Direction.FORWARD
     is_deterministic: bool = False
     """Backward: gradients are added up in the same order each time."""

@@ -51,7 +51,15 @@ from .kernels import (
     speed_ratio,
 )
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
-from .problems import SIZES, ArithmeticFormat, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of
+from .problems import (
+    SIZES,
+    ArithmeticFormat,
+    AttentionProblems,
+    dropout_ratio,
+    operand_bytes,
+    peak_flops_per_s,
+    sizes_of,
+)
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
 ASYNC_KEY_BLOCK: Final = 128.0
@@ -70,6 +78,9 @@ NARROW_DIM: Final = 64.0
 TOLD_HERE: Final = {"older_instructions_ratio": 0.15, "efficient_ratio": 0.2}
 """Spreads of what torch's forward passes on Hopper tell of kernels, which no table of decoding does."""
 TORCH_KERNELS: Final = (AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
+DROPOUT_RATIO: Final = {AttentionKernel.CUDNN: 2.4, AttentionKernel.EFFICIENT: 1.35, AttentionKernel.FLASH2: 1.35}
+"""What a kernel that drops scores takes over one that does not: it draws a number for each. No table has any; read
+off recordings of BERT and GPT-2 on Hopper; flash attention's is taken as the memory-efficient one's."""
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 PARAMETERS: Final = (
@@ -201,13 +212,16 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     is_torch = np.isin(p.kernel, TORCH_KERNELS)
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
+    drops = dropout_ratio(p, DROPOUT_RATIO)
     boosted = boosted_flops_per_s(peak, matrix_joule_per_flop(fleet, v, element_bytes), fleet, v)
     return _Unit(
-        flops_per_cycle=boosted * efficiency / (fleet.sm_count * fleet.clock_hz),
-        fed_flops_per_cycle=fed,
+        flops_per_cycle=boosted * efficiency / (drops * fleet.sm_count * fleet.clock_hz),
+        fed_flops_per_cycle=fed / drops,
         peak_flops_per_s=peak,
         dim=_padded_dim(p, fleet),
-        exponentials_per_cycle=v["exponentials_per_cycle"] * np.where(emulates, v["emulated_exponentials_ratio"], 1.0),
+        exponentials_per_cycle=v["exponentials_per_cycle"]
+        * np.where(emulates, v["emulated_exponentials_ratio"], 1.0)
+        / drops,
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
         element_bytes=element_bytes,
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),

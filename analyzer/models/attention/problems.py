@@ -1,6 +1,6 @@
 """Problems of the attention models: sizes, formats, and whose kernel runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -63,6 +63,8 @@ class AttentionProblems:
     """Keys that a query sees at most; 0: all."""
     is_causal: Codes
     """1: a query sees no key after its own place, aligned at the end."""
+    has_dropout: Codes
+    """1: some of the scores are dropped at random."""
     kernel: Codes
     """`AttentionKernel`."""
     dispatch: Codes
@@ -101,6 +103,12 @@ def operand_bytes(problems: AttentionProblems) -> Floats:
 def visible_keys(problems: AttentionProblems) -> Floats:
     """Return the keys that the last query sees."""
     return np.where(problems.window > 0, np.minimum(problems.keys, problems.window), problems.keys)
+
+
+def dropout_ratio(problems: AttentionProblems, ratios: Mapping[AttentionKernel, float]) -> Floats:
+    """Return what arithmetic takes over that without dropout, by kernel; 1 where no scores are dropped."""
+    by_kernel = np.array([ratios.get(kernel, 1.0) for kernel in AttentionKernel])
+    return np.where(problems.has_dropout > 0, by_kernel[problems.kernel], 1.0)
 
 
 def seen_pairs(problems: AttentionProblems) -> Floats:

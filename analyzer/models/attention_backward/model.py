@@ -26,7 +26,7 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async, is_hopper
 from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_PRODUCT_COUNT, kernel_on
-from ..attention.problems import ArithmeticFormat, operand_bytes, peak_flops_per_s, visible_keys
+from ..attention.problems import ArithmeticFormat, dropout_ratio, operand_bytes, peak_flops_per_s, visible_keys
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, parameters
@@ -35,6 +35,8 @@ from .problems import BackwardProblems, pair_flops
 BLOCK: Final = 128.0
 """Keys of a block, and queries that it takes at a time."""
 NARROW_DIM: Final = 128.0
+DROPOUT_RATIO: Final = {AttentionKernel.CUDNN: 1.25, AttentionKernel.EFFICIENT: 1.15, AttentionKernel.FLASH2: 1.15}
+"""As in the prefill model, from the same recordings."""
 WIDE_DIM: Final = 192.0
 COARSE_DIM: Final = 64.0
 FINE_DIM: Final = 32.0
@@ -133,7 +135,7 @@ def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
     ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT / v["efficient_fp32_ratio"], 1.0)
     ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
     amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
-    row = row / np.asarray(np.where(is_amd(fleet), amd, ratio))
+    row = row / np.asarray(np.where(is_amd(fleet), amd, ratio)) * dropout_ratio(p, DROPOUT_RATIO)
     ordered = (p.is_deterministic == 1) & ~is_fp8 & (p.query_dim <= NARROW_DIM)
     row = row * np.where(ordered, v["deterministic_ratio"], 1.0)
     rows, longest = _rows(p)

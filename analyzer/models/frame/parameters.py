@@ -24,6 +24,8 @@ class Parameter:
     """Standard deviation of the prior, in natural-log units; 0 fixes the parameter."""
     class_spread: float = 0.0
     """Standard deviation of a class's offset from the shared value; 0: the same for every class."""
+    only: int | None = None
+    """The one class that has an offset; None: all have."""
 
 
 def parameters(**rows: tuple[float, ...]) -> tuple[Parameter, ...]:
@@ -39,13 +41,19 @@ def parameters(**rows: tuple[float, ...]) -> tuple[Parameter, ...]:
 
 
 def theta_size(parameters: Sequence[Parameter], class_count: int) -> int:
-    """Return the number of elements of the fitted vector: one per parameter, then one per class where it varies."""
-    return len(parameters) + class_count * sum(item.class_spread > 0 for item in parameters)
+    """Return the number of elements of the fitted vector: one per parameter, then one per class that has an offset."""
+    return len(parameters) + sum(_offset_count(item, class_count) for item in parameters)
+
+
+def _offset_count(item: Parameter, class_count: int) -> int:
+    if item.class_spread == 0:
+        return 0
+    return class_count if item.only is None else 1
 
 
 def prior_scale(parameters: Sequence[Parameter], class_count: int) -> Floats:
     """Return the prior's standard deviation of every element of theta; 0 for fixed ones."""
-    offsets = [item.class_spread for item in parameters if item.class_spread > 0 for _ in range(class_count)]
+    offsets = [item.class_spread for item in parameters for _ in range(_offset_count(item, class_count))]
     return np.array([item.spread for item in parameters] + offsets, dtype=np.float64)
 
 
@@ -62,11 +70,12 @@ def resolve(
     values: dict[str, Floats] = {}
     for row, item in enumerate(parameters):
         shared = np.log(item.prior) + theta[row]
-        if item.class_spread > 0:
-            values[item.name] = np.exp(shared + theta[position : position + class_count])[gpu_class]
-            position += class_count
-        else:
-            values[item.name] = np.full(gpu_class.shape, np.exp(shared))
+        offsets, count = np.zeros(class_count), _offset_count(item, class_count)
+        if count:
+            at = slice(None) if item.only is None else slice(item.only, item.only + 1)
+            offsets[at] = theta[position : position + count]
+        values[item.name] = np.exp(shared + offsets)[gpu_class]
+        position += count
     return values
 
 

@@ -30,7 +30,7 @@ NEVER: Final = 1e4
 ONE: Final = _single(1.0)
 NONE: Final = _single(0.0)
 LEAST_UNALIGNED_SIDE: Final = 64.0
-"""NVIDIA's libraries have no smaller tiles for operands off 16-byte boundaries, but for batches of the smallest."""
+"""Hopper's library has no smaller tiles for operands off 16-byte boundaries, but for batches of the smallest."""
 LEAST_PARTS: Final = 2.0
 BELOW: Final = np.float32(0.9999)
 """On a bound, so that rounding does not lift it over the score."""
@@ -98,7 +98,7 @@ def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> Sequence[Colu
         is_wasted = ((height > WASTED_SIDE) & (p.m <= height / 2.0)) | ((width > WASTED_SIDE) & (p.n <= width / 2.0))
         is_wasted |= _is_skinny(p.m, height) | _is_skinny(p.n, width)
         if min(height, width) < LEAST_UNALIGNED_SIDE and is_unaligned.any():
-            is_wasted = is_wasted | (is_unaligned & machine.is_nvidia)
+            is_wasted = is_wasted | (is_unaligned & machine.is_async)
         cycles, step, epilogue = tile_cycles(p, height, width, machine, values)
         columns = {
             "blocks": np.where(is_wasted, NEVER, 1.0) * np.ceil(p.m / height) * np.ceil(p.n / width) * p.batch,

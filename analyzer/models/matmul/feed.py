@@ -21,6 +21,9 @@ TF32_BYTES: Final = 4.0
 VECTOR_ROWS: Final = 2.0
 FULL_SIDES_RATIO: Final = 64.0
 """Area over the sum of the sides of a tile of 128 x 128, to which `unaligned_flops_per_clock` refers."""
+REGISTER_FLOPS_PER_CLOCK: Final = 2048.0
+"""That ordinary loads of 2-byte operands feed before Hopper, beside the arithmetic: half the rate on A100, four fifths
+on GeForce. An assumption: no product measured there is such, but timm's MLP mixers on RTX 3090 were looked at."""
 FLUSHED_COPIES: Final = 100.0
 """From so many working sets on it was no program that used the cache in between, but a benchmark that wrote all of it
 over."""
@@ -31,9 +34,9 @@ FEED_PARAMETERS: Final = (
     *parameters(unaligned_epilogue_ratio=(2.0, 0.4), tf32_ratio=(1.05, 0.05), tf32_step_ratio=(1.5, 0.3)),
     *parameters(tf32_across_ratio=(1.15, 0.1), tf32_twice_across_ratio=(1.9, 0.0), flushed_share=(0.5, 0.5)),
 )
-"""`unaligned_flops_per_clock`: what loads of 4 bytes feed, beside the arithmetic: half the rate on A100, a third on
-H100, four fifths on GeForce. `tf32_twice_across_ratio` is not fitted: no measured product is such, but convolutions'
-weight gradients, whose operands lie so, reach 225 TFLOP/s on Hopper where the other directions reach 430.
+"""`unaligned_flops_per_clock`: what loads of 4 bytes feed on Hopper, beside the arithmetic: a third of its rate.
+`tf32_twice_across_ratio` is not fitted: no measured product is such, but convolutions' weight gradients, whose operands
+lie so, reach 225 TFLOP/s on Hopper where the other directions reach 430.
 `element_across_ratio`: where some operand does not lie along k, cuBLAS's kernels for 2-byte rows have larger tiles.
 `tf32_split_us`: parts of a product are added up by a kernel of its own (`cublasLt::splitKreduce_kernel`).
 `flushed_share`: of a cache full of written lines, what reads must first drive out to DRAM."""
@@ -55,26 +58,28 @@ def aligned_bytes(p: MatmulProblems) -> Floats:
 
 
 def load_cycles(
-    p: MatmulProblems, height: Floats | float, width: Floats | float, is_nvidia: Mask, values: Values
+    p: MatmulProblems, height: Floats | float, width: Floats | float, is_async: Mask, values: Values
 ) -> Floats | float:
     """Return cycles per k that a tile's loads take beside the arithmetic; 0 where all rows are aligned.
 
-    Both its sides are loaded for each k, so that smaller tiles load more per product. On AMD, whose loads of any width
-    go through registers, narrow ones cost as much as others. One number where no row is unaligned.
+    On Hopper and later both its sides are loaded for each k, so that smaller tiles load more per product. Elsewhere
+    loads of any width go through registers, and cost per product. One number where no row is unaligned.
     """
     start = aligned_bytes(p)
     if (start == ALIGNED_BYTES).all():
         return 0.0
     element = 0.5 * (p.left_bytes + p.right_bytes)
     turned = np.where(p.layout > 0, values["element_across_ratio"], 1.0)
-    narrow = np.where((start < COPIED_BYTES) & is_nvidia, values["element_load_ratio"] * turned, 1.0)
+    narrow = np.where(start < COPIED_BYTES, values["element_load_ratio"] * turned, 1.0)
     per_row = FULL_SIDES_RATIO * element / values["unaligned_flops_per_clock"]
-    return np.where(start < ALIGNED_BYTES, narrow * per_row * (height + width), 0.0)
+    through_registers = element * height * width / REGISTER_FLOPS_PER_CLOCK
+    cycles = np.where(is_async, narrow * per_row * (height + width), through_registers)
+    return np.where(start < ALIGNED_BYTES, cycles, 0.0)
 
 
-def epilogue_ratio(p: MatmulProblems, is_nvidia: Mask, values: Values) -> Floats:
+def epilogue_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
     """Return what an epilogue takes over one that writes rows of whole 16 bytes."""
-    is_whole = (p.n * p.out_bytes % ALIGNED_BYTES == 0) | ~is_nvidia
+    is_whole = (p.n * p.out_bytes % ALIGNED_BYTES == 0) | ~is_async
     return np.where(is_whole, 1.0, values["unaligned_epilogue_ratio"])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_square_tiles, has_tensor_memory, is_async, is_nvidia
+from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     PowerLimits,
@@ -63,7 +63,6 @@ class Machine:
     has_tensor_memory: Mask
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
     has_square_tiles: Mask
-    is_nvidia: Mask
     is_large: Mask
     """A second-level cache in two halves beside HBM."""
 
@@ -109,7 +108,6 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         is_async=is_async(fleet),
         has_tensor_memory=has_tensor_memory(fleet),
         has_square_tiles=has_square_tiles(fleet),
-        is_nvidia=is_nvidia(fleet),
         is_large=fleet.has_hbm,
     )
 
@@ -229,14 +227,14 @@ def tile_cycles(
     element = 0.5 * (p.left_bytes + p.right_bytes)
     rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
     multiply = 2.0 * area / rate * wide_ratio(p, machine.is_async, values) + load_cycles(
-        p, height, width, machine.is_nvidia, values
+        p, height, width, machine.is_async, values
     )
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
     multiply, read = multiply * multiply, read * read
     step = element / STEP_BYTES * (values["step_ns"] * 1e-9 * machine.clock_hz)
     step = step * step_ratio(p, machine.is_async, values)
-    epilogue = values["epilogue_cycles"] * epilogue_ratio(p, machine.is_nvidia, values)
+    epilogue = values["epilogue_cycles"] * epilogue_ratio(p, machine.is_async, values)
     epilogue = epilogue * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
     return np.sqrt(np.sqrt(multiply * multiply + read * read)), step, epilogue * (area / FULL_TILE)
 

@@ -54,8 +54,9 @@ WHOLE_BLOCK_COLUMNS: Final = 8192.0
 SCAN_BY_BLOCK_COLUMNS: Final = 128.0
 SCANNED: Final = 3840.0
 """Up to so many columns a block of 512 threads scans one row; and what a block of a scan over one long row takes."""
-RUN_LOOKUPS: Final = 15.0
-"""Of a table's gradient: what a run of equal keys takes, in lookups."""
+LOOKUPS_PER_THREAD, STARTS_OF_RUN = 10.0, 4.0
+"""Of a table's gradient: lookups of one row that a thread adds up (`NROWS_PER_THREAD` in EmbeddingBackwardKernel.cu),
+and loads in turn that tell it which these are."""
 GRADIENT_ROWS: Final = 32.0
 LONGEST_GRADIENT: Final = 65536.0
 """Rows that a block takes at a time for the gradients of weight and bias, and rows from which on blocks share them
@@ -92,8 +93,6 @@ def walk_of(problems: ReductionProblems) -> RowWalk:
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
     units = np.where(np.isin(kernel, _BY_ROW), problems.rows, blocks * threads)
-    lookups = problems.flops / np.maximum(problems.columns, 1.0)
-    units = np.where(kernel == RowKernel.TABLE_GRADIENT, lookups + RUN_LOOKUPS * problems.rows, units)
     last = _last_steps(problems)
     return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0), last_steps=last, units=units)
 
@@ -241,6 +240,15 @@ def _by_block(problems: ReductionProblems) -> tuple[Floats, float, float]:
     return problems.rows, MOST_THREADS, 1.0
 
 
+def _table_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """A thread per column and part of a row's lookups, then one per column and row, which adds up its parts."""
+    lookups, rows = problems.flops / np.maximum(problems.columns, 1.0), np.maximum(problems.rows, 1.0)
+    wide = np.ceil(problems.columns / WARP) * WARP
+    threads, parts = np.minimum(wide, MOST_THREADS), rows + lookups / LOOKUPS_PER_THREAD
+    steps = STARTS_OF_RUN + np.minimum(lookups / rows, LOOKUPS_PER_THREAD)
+    return np.ceil((parts + rows) * wide / threads), threads, steps
+
+
 def _few_lookups(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     return np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows
 
@@ -287,6 +295,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.ROOT_NORM,), _root_norm),
     ((RowKernel.TOP_ROWS,), _by_block),
     ((RowKernel.TABLE_FEW,), _few_lookups),
+    ((RowKernel.TABLE_GRADIENT,), _table_gradient),
     ((RowKernel.SCAN,), _scan),
     ((RowKernel.PICK,), _pick),
     ((RowKernel.INTERPOLATE,), _interpolate),

@@ -16,15 +16,17 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask, Singles
 from ....specs.fleet import Fleet
-from ....specs.generations import is_nvidia, is_since_volta
+from ....specs.generations import is_async, is_nvidia, is_since_volta
 from ...work.row_kernels import RowKernel
 from ..frame import gpu_physics
+from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values, parameters
 from .launch import RowWalk, streamed_threads, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
 
-CLASS_NAMES: Final = ("NVIDIA", "AMD")
+NVIDIA, OTHER_VENDOR, HOPPER = range(3)
+CLASS_NAMES: Final = ("NVIDIA", "AMD", "Hopper and later")
 MAX_BLOCKS_PER_SM: Final = 32
 SCHEDULED_LANES: Final = 128.0
 """Four schedulers of 32 lanes."""
@@ -77,7 +79,7 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.BILINEAR_GRADIENT: (450.0, 1000.0, 600.0),
     RowKernel.GATHER_ROWS: (1.0, 1000.0, 600.0),
     RowKernel.SCATTER: (200.0, 1000.0, 600.0),
-    RowKernel.TABLE_GRADIENT: (20.0, 1000.0, 600.0),
+    RowKernel.TABLE_GRADIENT: (20.0, 60000.0, 600.0),
     RowKernel.SORT_ROWS: (260.0, 20000.0, 600.0),
     RowKernel.SORT_SEGMENTS: (600.0, 4000.0, 600.0),
     RowKernel.TOP_ROWS: (1.0, 2000.0, 17000.0),
@@ -91,26 +93,30 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.AVERAGE_LAST: (700.0, 1000.0, 600.0),
 }
 _UNIT_PRIORS: Final[Mapping[RowKernel, float]] = {
-    RowKernel.CHANNEL_ELEMENTS: 150.0,
-    RowKernel.COLUMN_ELEMENTS: 40.0,
+    RowKernel.CHANNEL_ELEMENTS: 80.0,
+    RowKernel.COLUMN_ELEMENTS: 7.0,
     RowKernel.REDUCE: 4000.0,
     RowKernel.SELECT_ROWS: 8000.0,
     RowKernel.MOMENT_ROWS: 8000.0,
     RowKernel.ROOT_NORM: 150.0,
     RowKernel.SORT_ROWS: 25000.0,
     RowKernel.TOP_PARTS: 20000.0,
-    RowKernel.TABLE_GRADIENT: 4000.0,
     RowKernel.SCAN: 100.0,
-    RowKernel.MOMENTS: 200.0,
+    RowKernel.MOMENTS: 25.0,
 }
 """Instructions of a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`)."""
+OWN_SPREAD: Final = 0.8
+"""Of a kernel's cycles and instructions, natural log: torch 2.11 on Hopper beside other GPUs, which ran older versions.
+"""
+_WHOLE: Final = frozenset({RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD})
+"""Hopper's own rows agree with their priors, which so hold elsewhere; of A100 and L40S there is one row each."""
 _FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM})
 """Nothing was measured of them alone."""
 _FIXED_CHAINS: Final = _FIXED | {
     *(RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL, RowKernel.INDEX_ADD),
     *(RowKernel.PERSISTENT_NORM, RowKernel.PERSISTENT_GRADIENT, RowKernel.AVERAGE_LAST),
     *(RowKernel.AVERAGE_GRADIENT, RowKernel.NEAREST, RowKernel.NEAREST_LAST, RowKernel.NEAREST_GRADIENT),
-    *(RowKernel.BILINEAR_LAST, RowKernel.BILINEAR_GRADIENT, RowKernel.SCATTER, RowKernel.TABLE_GRADIENT),
+    *(RowKernel.BILINEAR_LAST, RowKernel.BILINEAR_GRADIENT, RowKernel.SCATTER),
     *(RowKernel.SORT_ROWS, RowKernel.SORT_SEGMENTS, RowKernel.TOP_PARTS, RowKernel.MAX_GRADIENT, RowKernel.LAYOUT),
 }
 """Their blocks are many and short: the chain never counts."""
@@ -121,21 +127,22 @@ _COUNTED: Final = frozenset({RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS})
 sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 
 
+def _apart(kernel: RowKernel, part: str, prior: float, spread: float) -> Parameter:
+    """Return a parameter that Hopper has its own of; the same for all where nothing is fitted."""
+    name, apart = f"{kernel.name.lower()}_{part}", OWN_SPREAD if spread > 0 else 0.0
+    return Parameter(name=name, prior=prior, spread=spread, class_spread=apart, only=HOPPER)
+
+
 def _kernel_parameters() -> tuple[Parameter, ...]:
     found: list[Parameter] = []
     for kernel, (instructions, latency, step) in _PRIORS.items():
-        name, chain = kernel.name.lower(), 0.0 if kernel in _FIXED_CHAINS else 0.4
+        chain = 0.0 if kernel in _FIXED_CHAINS else 0.15 if kernel in _WHOLE else 0.4
         spread = 0.0 if kernel in _FIXED else 0.2 if kernel in _COUNTED else 0.8 if kernel in _OWN_STARTS else 0.5
         steps = 0.0 if kernel in _FIXED_CHAINS else 0.6 if kernel in _OWN_STARTS else chain
-        found += [
-            Parameter(name=f"{name}_instructions", prior=instructions, spread=spread),
-            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=0.8 if kernel in _OWN_STARTS else chain),
-            Parameter(name=f"{name}_step_cycles", prior=step, spread=steps),
-        ]
-    units = [
-        Parameter(name=f"{kernel.name.lower()}_unit_instructions", prior=prior, spread=1.0)
-        for kernel, prior in _UNIT_PRIORS.items()
-    ]
+        rows = {"instructions": (instructions, spread), "step_cycles": (step, steps)}
+        rows["latency_cycles"] = (latency, 0.8 if kernel in _OWN_STARTS else chain)
+        found += [_apart(kernel, part, *row) for part, row in rows.items()]
+    units = [_apart(kernel, "unit_instructions", prior, 0.6) for kernel, prior in _UNIT_PRIORS.items()]
     return (*found, *units)
 
 
@@ -147,13 +154,15 @@ _DRAM: Final = tuple(
 PARAMETERS: Final = (
     *_DRAM,
     *gpu_physics.L2_PARAMETERS,
-    *gpu_physics.LAUNCH_PARAMETERS,
-    *parameters(amd_dram_ratio=(0.87, 0.05), fp32_share=(0.3, 0.2), rounding=(0.6, 0.3), hot_step_ratio=(0.5, 0.2)),
+    *(replace(item, class_spread=OWN_SPREAD, only=HOPPER) for item in gpu_physics.LAUNCH_PARAMETERS),
+    *parameters(amd_dram_ratio=(0.87, 0.05), fp32_share=(0.3, 0.2), rounding=(0.6, 0.3)),
+    *parameters(hot_step_ratio=(0.5, 0.2)),
     *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
     *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
     *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
-    *parameters(block_cycles=(157.0, 0.15), parameter_step_cycles=(300.0, 0.15)),
+    *parameters(parameter_step_cycles=(300.0, 0.15)),
     *parameters(partial_step_cycles=(450.0, 0.4)),
+    *parameters(block_cycles=(157.0, 0.15)),
     *_kernel_parameters(),
 )
 REREAD: Final[Mapping[RowKernel, float]] = {
@@ -194,8 +203,12 @@ _IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return the vendor; what else differs are parameters of the shared physics."""
-    return np.where(is_nvidia(fleet), 0, 1).astype(np.int64)
+    """Return the vendor; Hopper and what followed it in data centres, where today's kernels were measured, apart.
+
+    What else differs are parameters of the shared physics.
+    """
+    of_nvidia = np.where(is_async(fleet), HOPPER, NVIDIA)
+    return np.where(is_nvidia(fleet), of_nvidia, OTHER_VENDOR).astype(np.int64)
 
 
 def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
@@ -203,11 +216,17 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
 
     Pairs of problem and GPU are computed in milliseconds and float32, whose range holds their cubes.
     """
+    del choice
+    time_ns = time_by_class(_class_time, problems, fleet, values, gpu_class(fleet))
+    return Estimate(time_ns=time_ns, features=np.empty((*time_ns.shape, 0)))
+
+
+def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Floats:
+    """Return times on GPUs of one class."""
     # A row kernel walks over its rows in steps, each of which waits for the one before: on few or long rows that chain
     # decides, not bandwidth. Bytes that L2 still holds come from there (`cold` is the share that does not); what a
     # second walk reads again misses only as far as the first has pushed it out (`late`). DRAM, L2, issue slots and the
     # chain are joined by a cube norm; a stream over the whole tensor, where the op has one, follows by itself.
-    del choice
     shared = {name: float(value.flat[0]) for name, value in values.items()}
     kernel, walk = problems.kernel, walk_of(problems)
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
@@ -222,14 +241,18 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     latency = _single(_by_name("latency_cycles", shared)[kernel])
     step = _by_name("step_cycles", shared)[kernel]
     chain, hot = _single(step * walk.steps), min(shared["hot_step_ratio"], 1.0)
-    last = np.where(kernel == RowKernel.ROW_BACKWARD, shared["parameter_step_cycles"], step)
-    last = np.where(_IS_COLUMN_WISE[kernel], shared["partial_step_cycles"], last)
-    latency = latency + _single(last * walk.last_steps)
+    last = np.where(_IS_COLUMN_WISE[kernel], shared["partial_step_cycles"], step)
+    # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
+    is_apart = kernel == RowKernel.ROW_BACKWARD
+    latency = latency + _single(np.where(is_apart, 0.0, last * walk.last_steps))
+    apart_cycles = _single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
     sms = _single(np.asarray(fleet.sm_count))
     resident = np.floor(_single(fleet.threads_per_sm) / _single(walk.threads))
     waves = _single(walk.blocks) / (np.clip(resident, 1.0, MAX_BLOCKS_PER_SM) * sms)
     waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
-    chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * latency) * cycle_ms
+    # A table's gradient starts with kernels that sort its keys, once.
+    between = np.where(kernel == RowKernel.TABLE_GRADIENT, np.float32(0.0), latency)
+    chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * between) * cycle_ms
     again = walked * _single(np.where(_is_held(problems), 0.0, _REREAD[kernel]))
     late = _single(walk.steps) * _single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
     dram_ms = (walked * cold + again * _cold(np.minimum(late, own))) * dram
@@ -241,9 +264,10 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
     lanes = cycle_ms / (sms * _single(_issue_width(fleet, shared["fp32_share"])))
     stream_ms = _single(_streamed_instructions(problems, shared)) * lanes
-    busy_ms = busy_ms + _joined(streamed * _cold(streamed * kept + own) * dram, streamed * cached, stream_ms)
+    stream_dram_ms = streamed * _cold(streamed * kept + own) * dram
+    busy_ms = busy_ms + _joined(stream_dram_ms, streamed * cached, stream_ms, apart_cycles * cycle_ms)
     time_ns = 1e6 * busy_ms.astype(np.float64) + problems.launches * (1e9 * gpu_physics.launch_s(fleet, values))
-    return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
+    return _event(problems, time_ns, shared)
 
 
 def _instructions(problems: ReductionProblems, walk: RowWalk, shared: Mapping[str, float]) -> Floats:

@@ -57,32 +57,37 @@ class OwnOps:
 
 def score_own(data: Path, weights: Weights) -> tuple[tuple[OwnFamilyRow, ...], tuple[OwnNetworkRow, ...]]:
     """Return the errors by family over all recordings, and those of each network; nothing without the table."""
-    path = data / TABLE
-    if not path.exists():
-        return (), ()
-    table = read_table(path, COLUMNS, may_lack=("joules",))
-    rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-    rows = [row for row in rows if not row["compiled"]]
     by_family: dict[str, list[tuple[Floats, Floats, Floats]]] = defaultdict(list)
-    networks = []
-    for row, peer in _with_peers(rows):
-        trace, gpu = load_trace(data / TRACES / row["trace"]), find_gpu(load_catalog(), row["gpu"])
-        ops = ops_of(trace, gpu, weights.library_for(gpu))
+    networks, by_workload = [], defaultdict(list)
+    for row in _rows_of(data):
+        by_workload[row["workload"]].append(row)
+    for row, _, ops in recorded_ops(data, weights):
         codes = np.array(ops.family, dtype=object)
         for family in dict.fromkeys(ops.family):
             mine = codes == family
             by_family[family].append((ops.measured_ns[mine], ops.predicted_ns[mine], ops.half_width[mine]))
+        peer = next((other for other in by_workload[row["workload"]] if other["gpu"] != row["gpu"]), None)
         networks.append(_network_row(data, row, peer, ops, weights))
     return tuple(_family_rows(by_family)), tuple(networks)
 
 
-def _with_peers(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
-    """Yield each row with that of the same network on another GPU, where there is one."""
-    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        groups[row["workload"]].append(row)
-    for row in rows:
-        yield row, next((other for other in groups[row["workload"]] if other["gpu"] != row["gpu"]), None)
+def recorded_ops(data: Path, weights: Weights) -> Iterator[tuple[Mapping[str, Any], Gpu, OwnOps]]:
+    """Yield the row of each recording that holds no compiled code, its GPU, and its ops as these weights predict them.
+
+    Nothing without the table.
+    """
+    for row in _rows_of(data):
+        trace, gpu = load_trace(data / TRACES / row["trace"]), find_gpu(load_catalog(), row["gpu"])
+        yield row, gpu, ops_of(trace, gpu, weights.library_for(gpu))
+
+
+def _rows_of(data: Path) -> list[Mapping[str, Any]]:
+    path = data / TABLE
+    if not path.exists():
+        return []
+    table = read_table(path, COLUMNS, may_lack=("joules",))
+    rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+    return [row for row in rows if not row["compiled"]]
 
 
 def ops_of(trace: Trace, gpu: Gpu, library: Library) -> OwnOps:

@@ -9,7 +9,12 @@ import pytest
 from wavecast.analyzer.measurements.own_calls import calls_of, tensor
 from wavecast.analyzer.measurements.own_ops import own_share, read_own
 from wavecast.analyzer.measurements.own_works import load_own, read_works
+from wavecast.analyzer.measurements.readers import check_directory
+from wavecast.analyzer.models.library import Library
+from wavecast.analyzer.questions.score.own_networks import score_own
+from wavecast.analyzer.questions.score.weights import choose_weights
 from wavecast.analyzer.work.registry import work_of
+from wavecast.errors import InputError
 
 pyarrow = pytest.importorskip("pyarrow")
 TRAINED = 0.25
@@ -54,6 +59,27 @@ def test_rows_are_read_by_family(data: Path) -> None:
     assert len(read_own(data, "vector")["op"]) == 5
     assert read_own(data, "norm")["dims"][0]["channels"] == 8
     assert len(read_own(data / "nowhere", "vector")["op"]) == 0
+
+
+@pytest.mark.parametrize("dims", ["{", "[1]", "4"])
+def test_dims_that_are_no_object_are_named(tmp_path: Path, dims: str) -> None:
+    from pyarrow import Table, parquet
+
+    (tmp_path / "own").mkdir()
+    parquet.write_table(Table.from_pylist([{**ROWS[0], "dims": dims}]), tmp_path / "own" / "ops.parquet")
+    with pytest.raises(InputError, match=r"ops.parquet: dims .* is no JSON object"):
+        read_own(tmp_path, "vector")
+
+
+def test_recordings_that_are_named_and_missing_are_said(tmp_path: Path) -> None:
+    from pyarrow import Table, parquet
+
+    (tmp_path / "own").mkdir()
+    named = {"gpu": "H100 SXM5 80GB", "workload": "a", "compiled": False, "ms": 1.0, "joules": None, "trace": "a.json"}
+    parquet.write_table(Table.from_pylist([named]), tmp_path / "own" / "iterations.parquet")
+    check_directory(tmp_path)
+    with pytest.raises(InputError, match=r"a\.json: no such file"):
+        score_own(tmp_path, choose_weights(load=lambda _: Library(fitted={})))
 
 
 def test_a_row_of_several_calls_trains_no_model(data: Path) -> None:

@@ -40,7 +40,7 @@ def problems(**columns: Any) -> AttentionProblems:
     """Return problems of one column each, scalars repeated; a causal prefill of 1,024 tokens unless said otherwise."""
     defaults = {
         **{"batch": 4.0, "heads": 32.0, "kv_heads": 8.0, "queries": 1024.0, "keys": 1024.0},
-        **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1},
+        **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1, "has_dropout": 0},
         **{
             "kernel": int(AttentionKernel.FLASH2),
             "arithmetic": int(ArithmeticFormat.BF16),
@@ -100,6 +100,15 @@ def test_prefill_stays_above_its_bound(kernel: AttentionKernel, queries: float, 
     given_problems = problems(kernel=int(kernel), queries=queries, keys=queries, is_causal=causal)
     bounds = bound_ops(least_work(given_problems), FLEET)
     assert (run(PREFILL, given_problems, FLEET).time_ns >= bounds.lower_ns).all()
+
+
+@pytest.mark.parametrize("kernel", [AttentionKernel.CUDNN, AttentionKernel.FLASH2, AttentionKernel.EFFICIENT])
+def test_dropping_scores_takes_longer(kernel: AttentionKernel) -> None:
+    fleet = build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")])
+    plain, dropping = (
+        times(PREFILL, fleet, kernel=int(kernel), queries=4096.0, has_dropout=item)[0] for item in (0, 1)
+    )
+    assert 1.15 * plain < dropping < 2.5 * plain
 
 
 @pytest.mark.parametrize("kernel", [AttentionKernel.FLASH2, AttentionKernel.EFFICIENT])

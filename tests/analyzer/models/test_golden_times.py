@@ -142,6 +142,7 @@ def attentions(*, is_decode: bool, dims: tuple[float, ...] = (64.0, 128.0, 192.0
         value_dim=np.minimum(turns(*dims, of=3), 128.0),
         window=turns(0.0, 0.0, 0.0, 700.0),
         is_causal=turns(1, 0, 1),
+        has_dropout=turns(0, 0, 1, of=3),
         kernel=turns(0, 1, 2, 2),
         arithmetic=turns(0, 3, 1, 0, 2, of=2),
         kv_bytes=turns(2.0, 1.0, 2.0, of=2),

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.measurements.gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
+from wavecast.analyzer.models.frame.classes import time_by_class
 from wavecast.analyzer.models.frame.correction import Network, correct
 from wavecast.analyzer.models.frame.gpu_physics import event_time_ns
 from wavecast.analyzer.models.frame.intervals import (
+    GPU_CLASSES,
     IntervalTable,
     distances,
     gpu_class,
@@ -22,7 +24,7 @@ from wavecast.analyzer.models.frame.intervals import (
 )
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import Parameter, Values, prior_scale, resolve, theta_size
-from wavecast.analyzer.models.frame.problems import take_problems
+from wavecast.analyzer.models.frame.problems import as_columns, take_problems
 from wavecast.analyzer.models.library import Fitted, corrected_ns, predict_fitted, simulate
 from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog
@@ -72,6 +74,33 @@ def fitted(network: Network | None = None) -> Fitted:
         foreign_half_width=np.array([0.3]),
         trained_chips=frozenset({"GH100"}),
     )
+
+
+def test_one_class_may_have_an_offset_alone() -> None:
+    parameters = (Parameter(name="a", prior=2.0, spread=0.0, class_spread=0.5, only=1), PARAMETERS[1])
+    assert theta_size(parameters, 3) == 2 + 1 + 3
+    assert prior_scale(parameters, 3).tolist() == [0.0, 0.5, 0.5, 0.1, 0.1, 0.1]
+    values = resolve(parameters, np.array([0.0, 0.0, 1.0, 0.0, 0.0, 2.0]), 3, np.arange(3))
+    assert values["a"].tolist() == pytest.approx([2.0, 2.0 * np.e, 2.0])
+    assert values["b"].tolist() == pytest.approx([3.0, 3.0, 3.0 * np.e**2])
+
+
+def test_classes_are_simulated_apart() -> None:
+    fleet = build_fleet(load_catalog().gpus)
+    classes, problems = gpu_class(fleet), Moves(moved_bytes=np.array([1e6, 1e9]))
+    values = {"efficiency": np.linspace(0.5, 0.9, len(GPU_CLASSES))[classes]}
+
+    def timed(part: Moves, gpus: Fleet, known: Values) -> Floats:
+        assert len(set(known["efficiency"].tolist())) == 1
+        return simulate_moves(part, gpus, known, None).time_ns
+
+    apart = time_by_class(timed, as_columns(problems), fleet, values, classes)
+    np.testing.assert_array_equal(apart, simulate_moves(as_columns(problems), fleet, values, None).time_ns)
+    pair = np.array([3, len(fleet.gpus) - 1])
+    paired = time_by_class(
+        timed, problems, take_gpus(fleet, pair), {"efficiency": values["efficiency"][pair]}, classes[pair]
+    )
+    np.testing.assert_array_equal(paired, apart[[0, 1], pair])
 
 
 def test_theta_of_zeros_gives_the_priors() -> None:

@@ -55,6 +55,15 @@ KERNELS = {
     "attention_math": AttentionKernel.MATH,
     "attn_3": AttentionKernel.FLASH3,
 }
+UNDROPPED = frozenset(
+    {
+        "aten::_scaled_dot_product_attention_math",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+        "aten::_scaled_dot_product_fused_attention_overrideable",
+    }
+)
+"""Ops of which it does not matter, or whose kernel nobody knows."""
 GRAD_FIRST, GRAD_LAST = spec(*QUERY), heads_last(QUERY)
 STATISTICS = TensorSpec("float32", (2, 4, 10))
 BACKWARD: dict[str, tuple[Argument, ...]] = {
@@ -173,3 +182,11 @@ def test_the_recorded_kernel_decides_over_the_op() -> None:
     assert isinstance(found, AttentionDims)
     assert (found.kernel, found.prefers_cudnn) == (AttentionKernel.FLASH3, True)
     assert with_kernel(work, "", None) == work
+
+
+@pytest.mark.parametrize("name", sorted({*FORWARD, *BACKWARD} - UNDROPPED))
+def test_dropped_scores_are_told(name: str) -> None:
+    arguments = (FORWARD | BACKWARD)[name]
+    dropping = tuple(0.1 if isinstance(item, float) and item == 0.0 else item for item in arguments)
+    assert not dims_of(name, *arguments).has_dropout
+    assert dims_of(name, *dropping).has_dropout is (0.1 in dropping)

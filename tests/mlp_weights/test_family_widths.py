@@ -1,0 +1,46 @@
+"""What our own recordings teach of the errors of ops in real networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.prediction.family_error import CONSTANTS, LONG_NS, OTHER, family_half_widths
+from wavecast.analyzer.work import Family
+from wavecast.formats.files.constants import read_constants
+from wavecast.mlp_weights.train.family_widths import FamilyErrors, half_width_of, widths_of
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
+
+
+def test_the_width_holds_nine_of_ten() -> None:
+    random, width = np.random.default_rng(1), 0.1
+    errors = random.normal(0.0, 0.4, 5000)
+    found = half_width_of(errors**2 - width**2)
+    assert found == pytest.approx(np.sqrt((1.645 * 0.4) ** 2 - width**2), rel=0.05)
+    assert np.mean(np.abs(errors) <= np.hypot(found, width)) == pytest.approx(0.9, abs=0.01)
+    assert half_width_of(np.full(100, -0.2)) == half_width_of(np.zeros(0)) == 0.0
+
+
+def test_a_family_of_few_ops_takes_what_all_show() -> None:
+    many, few = np.linspace(-0.1, 0.4, 100), np.full(3, 4.0)
+    parts = {"matmul": [FamilyErrors(network="a", excess=many)], "sort": [FamilyErrors(network="a", excess=few)]}
+    assert widths_of(parts) == {"matmul": half_width_of(many), OTHER: half_width_of(np.concatenate([many, few]))}
+
+
+def test_only_weights_that_saw_the_chip_speak_for_it() -> None:
+    known, families = read_constants(CONSTANTS), [Family.SOFTMAX, Family.EXPERTS, None]
+    gpus = [find_gpu(load_catalog(), name) for name in ("h100 sxm", "a100 sxm4 80gb")]
+    library, blind = load_library(), load_library(frozenset({"GH100"}))
+    assert set(known["chips"]) == {"GH100"}
+    for size, time_ns in (("short", 0.9 * LONG_NS), ("long", LONG_NS)):
+        seen, unseen = (
+            [known[kind][size].get(name, known[kind][size][OTHER]) for name in ("softmax", "experts", OTHER)]
+            for kind in ("seen", "unseen")
+        )
+        times = np.full((3, 2), time_ns)
+        assert family_half_widths(families, times, gpus, library).T.tolist() == [seen, unseen]
+        assert family_half_widths(families, times, gpus, blind).T.tolist() == [unseen, unseen]
+        assert family_half_widths(families, times, gpus, replace(library, fitted={})).T.tolist() == [unseen, unseen]
