@@ -24,6 +24,6 @@ def time_by_class(
     times = np.empty(np.broadcast_shapes(shape, classes.shape))
     for code in codes:
         at = np.flatnonzero(classes == code)
-        part = take_problems(problems, at) if len(shape) == 1 else problems
+        part = take_problems(problems, at) if shape == classes.shape else problems
         times[..., at] = timed(part, take_gpus(fleet, at), {name: value[at] for name, value in values.items()})
     return times
