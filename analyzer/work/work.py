@@ -85,7 +85,6 @@ class AttentionDims:
     """Keys that a query sees at most; 0: all."""
     has_mask: bool = False
     has_dropout: bool = False
-    """Some of the scores are dropped at random."""
     direction: Direction = Direction.FORWARD
     is_deterministic: bool = False
     """Backward: gradients are added up in the same order each time."""
@@ -220,8 +219,7 @@ class StateSpaceDims:
     groups: int = 1
     """Heads of keys and queries, each shared by heads / groups heads."""
     is_update: bool = False
-    """Whether the state before is read and overwritten token by token, as in decoding; else the tokens are treated in
-    chunks of some length, the state passed on between them."""
+    """Whether the state is read and overwritten token by token, as in decoding; else chunks of tokens pass it on."""
     state_bytes: float = 4.0
     """Per element of the state."""
     is_fused: bool = False

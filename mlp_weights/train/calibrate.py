@@ -150,13 +150,13 @@ def weighted_quantile(values: Floats, weight: Floats, level: float) -> float:
 
 
 def least_held_width(groups: Mapping[str, Sequence[Any]], widths: Floats) -> float:
-    """Return the least of `widths` that holds 90 %, groups counting alike, widened for one that is not among them.
+    """Return the least of `widths` that holds 90 %, both with groups counting alike and with items counting alike,
+    widened for a group that is not among them.
 
     Items say with `is_held` whether a shared half-width holds them.
     """
-    held = [
-        np.mean([np.mean([item.is_held(width) for item in items]) for items in groups.values()]) for width in widths
-    ]
+    found = [[[item.is_held(width) for item in items] for items in groups.values()] for width in widths]
+    held = [min(np.mean([np.mean(part) for part in parts]), np.mean(np.concatenate(parts))) for parts in found]
     least = widths[min(int(np.searchsorted(np.maximum.accumulate(held), COVERAGE)), len(widths) - 1)]
     return float(least * np.sqrt(1.0 + 1.0 / len(groups)))
 

@@ -7,11 +7,11 @@ predicts them with each GPU's chip left out, and the torchvision networks of 201
 needs torchvision beside torch; kept in FOLDER where one is given, about a minute), which nothing else reads.
 
 A prediction's end lies at hypot(families, shared) from it; the families' part is what its interval has without the
-shared one. The shared half-width of a kind is the least that holds 90 % of its networks, chips counting alike, times
-sqrt(1 + 1 / n) for n chips: a chip that is not among them is as far from their mean as one of them, and the mean is not
-known better. `without` holds it for each chip that networks were measured on, from the others; a kind that one chip
-alone measured takes there what the same precision and mode show eagerly (compiled: with `COMPILED_HALF_WIDTH` beside),
-else all kinds together (`gpu_half_width`).
+shared one. The shared half-width of a kind is the least that holds 90 % of its networks, whether chips count alike or
+networks do, times sqrt(1 + 1 / n) for n chips: a chip that is not among them is as far from their mean as one of them,
+and the mean is not known better. `without` holds it for each chip that networks were measured on, from the others; a
+kind that one chip alone measured takes there what the same precision and mode show eagerly (compiled: with
+`COMPILED_HALF_WIDTH` beside), else all kinds together (`gpu_half_width`).
 
 `bias` is the mean of log(measured / predicted), `spread` that of its root mean square about it, `held` the share inside
 the intervals that these half-widths give where the chip is not among those they come from.

@@ -197,7 +197,7 @@ def test_experts_are_reached_as_the_recipe_says() -> None:
     assert isinstance(shown, RowForecast)
     assert isinstance(less, RowForecast)
     assert less.shares[PlanPart.EXPERT] < shown.shares[PlanPart.EXPERT]
-    assert less.step_ns <= shown.step_ns  # a host that cannot keep up waits for neither
+    assert less.step_ns <= shown.step_ns * (1 + 1e-12)  # a host that cannot keep up waits for neither
     assert shown.plan.endswith("dispatch=deepep")
 
 
