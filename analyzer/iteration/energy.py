@@ -41,7 +41,7 @@ def workload_power(
     """Return what one GPU draws that runs a workload, on each type.
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
-    [1.5, 2.5]
+    [1.5, 2.2]
     """
     power = board_power_of(prediction, library, constants)
     joules = kernel_joules(workload, prediction, power)

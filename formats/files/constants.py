@@ -29,7 +29,7 @@ def read_constants(name: str, folder: Path = FOLDER) -> Mapping[str, Any]:
     Raises InputError where it is missing, broken or not the file that the manifest describes.
 
     >>> round(read_constants("network_widths")["gpu_half_width"], 1)
-    0.1
+    0.2
     """
     path = folder / f"{name}.json"
     try:
