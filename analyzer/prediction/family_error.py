@@ -5,7 +5,7 @@ mlp_weights/train/family_widths.py learns it from our own recordings, for GPUs w
 saw and for others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from ...arrays import Floats
 from ...formats.files.constants import read_constants
 from ...specs.gpu import Gpu, chip_of
-from ..models.library import Library
 from ..work import Family
 
 CONSTANTS: Final = "family_widths"
@@ -24,18 +23,18 @@ LONG_NS: Final = 10e3
 
 
 def family_half_widths(
-    families: Sequence[Family | None], time_ns: Floats, gpus: Sequence[Gpu], library: Library
+    families: Sequence[Family | None], time_ns: Floats, gpus: Sequence[Gpu], trained: Set[str]
 ) -> Floats:
     """Return the 90 % half-width, natural log, of an op's error beside its model's own, by family and time [n, m].
 
+    `trained` holds the chips that the models which predicted the ops have seen.
+
     >>> time_ns = np.array([[5e3, 5e4]])
-    >>> family_half_widths([Family.SOFTMAX], time_ns, [h100, a100], library).shape
+    >>> family_half_widths([Family.SOFTMAX], time_ns, [h100, a100], {"GH100"}).shape
     (1, 2)
     """
     known: Mapping[str, Any] = read_constants(CONSTANTS)
-    trained = {chip for fitted in library.fitted.values() for chip in fitted.trained_chips}
-    is_seen = np.array([chip_of(gpu) in trained.intersection(known["chips"]) for gpu in gpus], dtype=bool)
-
+    is_seen = np.array([chip_of(gpu) in trained and chip_of(gpu) in known["chips"] for gpu in gpus], dtype=bool)
     names = [family.value if family else OTHER for family in families]
 
     def column(widths: Mapping[str, float]) -> Floats:

@@ -242,6 +242,7 @@ def predict_shapes(
     fleet = build_fleet(targets, nodes)
     assignments = assign_rows(as_asked(workload, attention), library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
+    trained = {chip for found in assignments for chip in library.trained_chips(found.model)}
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]
     time = np.where(covered, np.maximum(modelled.time_ns, bounds.lower_ns), np.where(known, bounds.roofline_ns, 0.0))
     case = np.where(modelled.is_covered, 2, workload.has_work.astype(np.int64))
@@ -252,7 +253,7 @@ def predict_shapes(
         weight=workload.count.astype(np.float64),
         method=np.repeat(method[:, None], len(fleet.gpus), axis=1),
         reason=tuple(_SHAPE_METHODS[item][1] for item in case.tolist()),
-        half_width=np.hypot(modelled.half_width, family_half_widths(workload.family, time, targets, library)),
+        half_width=np.hypot(modelled.half_width, family_half_widths(workload.family, time, targets, trained)),
         shared_half_width=shared_half_widths(kind, targets),
         bounds=bounds,
         bound_share=workload.has_work.astype(np.float64),
