@@ -17,18 +17,25 @@ from .samples import MeasurementTable, pick, read_table, shape_share
 
 TABLE: Final = "own/ops.parquet"
 COLUMNS: Final = ("gpu", "family", "op", "dims", "dtype", "layout", "direction", "operands", "latency_us", "kernels")
+BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
+"""Of an element, by the dtypes that tables name."""
 SCARCE_SHARE: Final = 0.7
 """Of its shapes train: a kernel has a few dozen of them, not thousands."""
 FIRST_DRAWN: Final = 0.01
 """Training takes rows of least share first: all of these, before a table of tens of thousands fills a GPU's part."""
 
 
-def read_own(data: Path, family: str, keep: Callable[[Mapping[str, Any]], bool] | None = None) -> MeasurementTable:
+def read_own(
+    data: Path,
+    family: str,
+    keep: Callable[[Mapping[str, Any]], bool] | None = None,
+    columns: tuple[str, ...] = COLUMNS,
+) -> MeasurementTable:
     """Return the rows of one family for which `keep` holds, their `dims` as mappings; none where there is no table."""
     path = data / TABLE
     if not path.exists():
-        return MeasurementTable(path, {name: np.empty(0, dtype=object) for name in COLUMNS})
-    table = read_table(path, COLUMNS, may_lack=("layout", "dtype"))
+        return MeasurementTable(path, {name: np.empty(0, dtype=object) for name in columns})
+    table = read_table(path, columns, may_lack=("layout", "dtype"))
     table = pick(table, table["family"] == family)
     table["dims"] = np.array([_dims_of(text, path) for text in table["dims"].tolist()], dtype=object)
     if keep is None:

@@ -16,6 +16,8 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...specs.gpu import Catalog
 from ..models.vector.problems import VectorKernel, VectorProblems
+from .own_lists import load_lists
+from .own_ops import BYTES
 from .own_works import load_own
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
 
@@ -59,13 +61,12 @@ FLOOR_BOUND_NS: Final = 60e3
 TRAINED_SHARE: Final = 0.25
 """Shapes below this share train: scaling shares within the part keeps what is trained and what is scored."""
 GATHER: Final = "embedding_vocab_parallel"
-BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[VectorProblems]]:
     """Return all rows that are not suspect, a table each, and own measurements of single calls."""
     found = [_load(data, name, catalog) for name in (TABLE, MORE) if name == TABLE or (data / name).exists()]
-    return [*found, *load_own(data, "vector", TRAINED_SHARE, catalog)]
+    return [*found, *load_own(data, "vector", TRAINED_SHARE, catalog), *load_lists(data, TRAINED_SHARE, catalog)]
 
 
 def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProblems]:
@@ -144,6 +145,7 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         index_operations=np.zeros(len(op)),
         sector_bytes=np.zeros(len(op)),
         scattered=np.zeros(len(op)),
+        in_turn=np.ones(len(op)),
         before_bytes=np.zeros(len(op)),
         before_sector_bytes=np.zeros(len(op)),
         is_stand_in=np.zeros(len(op)),

@@ -7,25 +7,32 @@ result are no neighbours of an operand, a warp's load takes a sector per element
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from ...formats.trace.signature import DTYPE_BYTES, TensorSpec
 
 SECTOR_BYTES: Final = 32.0
 """What a cache moves at least (CUDA C Programming Guide, compute capability 5.x and later)."""
+LINE_BYTES: Final = 128
+"""Of the first level: 32 banks of a word."""
+LINES_PER_CYCLE: Final = 4
+WORD_BYTES: Final = 4
+IN_TURN, WORDS_IN_TURN = 4, 2
+"""Elements of a thread of the kernel without vectors, narrower than a word and others (`launch_legacy_kernel` in
+CUDALoops.cuh); as a store may change what the next load reads, they come one after another."""
 BLOCK_ELEMENTS: Final = 512
 """Results of a block of the kernel without vectors, four of each of 128 threads; its first level keeps sectors."""
 DIVISION_OPERATIONS: Final = 5
 """Of a division by a size known at launch and its remainder (IntegerDivider.cuh): multiply-high, which counts twice,
 add, shift, multiply-subtract. Each operand's offset is a multiply-add more."""
-WIDENING_OPERATIONS: Final = 24.0
+WIDENING_OPERATIONS: Final = 48.0
 """Of a kernel that is unrolled, not vectorised, since it converts what it loads to something wider
 (`unrolled_elementwise_kernel` with `LoadWithCast`). Read off H100's casts."""
 VECTOR_BYTES: Final = 16
-JOINED_OPERATIONS: Final = 8.0
+JOINED_OPERATIONS: Final = 16.0
 """Of a concatenation whose parts are whole vectors (`CatArrayBatchedCopy_vectorized`). Read off H100's of two."""
-TRUE_DIVISION_OPERATIONS: Final = 12
+TRUE_DIVISION_OPERATIONS: Final = 24
 """Of a division by a size that the kernel reads, as concatenation does (`CatArrIndexToOffset` in Shape.cu): some twenty
 instructions, conversions and a reciprocal at a quarter of the rate among them. Chosen with networks in sight that
 concatenate on RTX 3090."""
@@ -39,8 +46,11 @@ class Access:
     """Integer operations per element of the result by which operands are found; 0: they lie as the result does."""
     sector_bytes: float = 0.0
     """What caches move of sectors beyond the elements that were asked for."""
-    scattered: int = 0
-    """Operands of which neighbours of the result are no neighbours: a load takes a sector for each lane of a warp."""
+    scattered: float = 0.0
+    """Cycles of a warp's loads, over its lanes, where neighbours of the result are no neighbours of operands: 1 for an
+    operand of which a lane comes after another."""
+    in_turn: int = 1
+    """Elements that a thread takes one after another, each load after the last store."""
     before_bytes: float = 0.0
     """What another kernel of the op moved before it: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: float = 0.0
@@ -52,7 +62,7 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
 
     >>> across = TensorSpec("float32", (64, 32), (1, 64))
     >>> access_of((across,), TensorSpec("float32", (64, 32), (32, 1)))
-    Access(operations=14.0, sector_bytes=0.0, scattered=1, before_bytes=0.0, before_sector_bytes=0.0)
+    Access(operations=14.0, sector_bytes=0.0, scattered=1.0, in_turn=2, before_bytes=0.0, before_sector_bytes=0.0)
     """
     if result is None or result.element_count < 2 or not _has_strides(result):
         return None
@@ -69,7 +79,25 @@ def access_of(tensors: Sequence[TensorSpec], result: TensorSpec | None) -> Acces
         return Access(operations=WIDENING_OPERATIONS) if _widens(operands, result) else None
     operations = count * (DIVISION_OPERATIONS + len(steps)) + _widens(operands, result) * WIDENING_OPERATIONS
     sectors = sum(_sector_bytes(item, sizes, step) for item, step in zip(operands, steps[1:], strict=True))
-    return Access(operations=operations, sector_bytes=sectors, scattered=sum(step[0] > 1 for step in steps))
+    return Access(
+        operations=operations,
+        sector_bytes=sectors,
+        scattered=sum(_turns(item, step[0]) for item, step in zip((result, *operands), steps, strict=True)),
+        in_turn=IN_TURN if DTYPE_BYTES.get(result.dtype, 4) < WORD_BYTES else WORDS_IN_TURN,
+    )
+
+
+def _turns(tensor: TensorSpec, step: int) -> float:
+    """Return the cycles of a warp's load over its lanes, where those lie `step` elements apart; 0: they are neighbours.
+
+    Words that share a bank come one after another, and four lines are looked up in a cycle: strides of whole lines take
+    a cycle per lane (H100's transposes and changes of layout), odd ones a quarter of their lines (Swin's, 49 apart).
+    """
+    if step <= 1:
+        return 0.0
+    apart = step * DTYPE_BYTES.get(tensor.dtype, 4)
+    lines = min(apart / LINE_BYTES, 1.0)
+    return max(min(gcd(apart, LINE_BYTES) / LINE_BYTES, lines), lines / LINES_PER_CYCLE)
 
 
 def _widens(operands: Sequence[TensorSpec], result: TensorSpec) -> bool:

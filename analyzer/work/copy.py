@@ -27,7 +27,7 @@ from .registry import Formula, names, register
 from .traffic import INDEX_DTYPE, bytes_of, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
 
-ROLL_OPERATIONS: Final = 44.0
+ROLL_OPERATIONS: Final = 88.0
 """Integer operations of an element that is rolled: 64-bit divisions. Read off a Swin transformer's recording."""
 
 

@@ -13,6 +13,8 @@ from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
 
+VECTOR_BYTES: Final = 16
+"""Rows of other sizes are gathered element by element, not by a warp each (`index_select_out_cuda_impl`)."""
 FEW_LOOKUPS: Final = 3072
 """Up to which one kernel adds without a sort (`embedding_dense_backward_cuda` in Embedding.cu)."""
 _MAXIMUM: Final = 2
@@ -29,7 +31,7 @@ def embedding(signature: Signature) -> Work:
         rows=indices.element_count,
         columns=table.shape[1],
         table_rows=table.shape[0],
-        kernel=RowKernel.GATHER_ROWS,
+        kernel=None if bytes_of(table.shape[1], table.dtype) % VECTOR_BYTES else RowKernel.GATHER_ROWS,
     )
     return replace(work, dims=dims)
 

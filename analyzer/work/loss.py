@@ -39,6 +39,8 @@ _GRADIENTS: Final = {
 }
 """Gradients of elementwise losses: FLOPs per element."""
 _SOFTMAX_FLOPS: Final = 5
+PICK_THREADS, BLOCKS_PER_PART = 1024, 128
+"""Threads of a block that picks the targets of an image, and those blocks' worth of pixels for which there is one."""
 
 
 def loss(signature: Signature, *, flops: int, reduction: int) -> Work:
@@ -91,9 +93,22 @@ def nll_loss(signature: Signature) -> Work:
         written_bytes=written,
         dtype=x.dtype,
     )
-    is_one_block = len(x.shape) <= 2 and written < picked
-    kernel = RowKernel.PICK if is_one_block else RowKernel.REDUCE
-    return replace(work, dims=RowDims(rows=count, columns=1, kernel=kernel))
+    if written >= picked:
+        return replace(work, dims=RowDims(rows=count, columns=1, kernel=RowKernel.REDUCE))
+    rows, threads = _picked(x, count)
+    return replace(work, dims=RowDims(rows=rows, columns=threads, kernel=RowKernel.PICK))
+
+
+def _picked(x: TensorSpec, count: int) -> tuple[int, int]:
+    """Return the rows that a block picks from, and its threads where known.
+
+    One block takes all rows of a matrix. Images take one each, larger ones more (`nll_loss2d_forward` in
+    NLLLoss2d.cu: 1/128 of the blocks with a thread per pixel).
+    """
+    if len(x.shape) <= 2:
+        return count, 1
+    pixels = prod(x.shape[2:])
+    return -(-pixels // max(-(-pixels // PICK_THREADS) // BLOCKS_PER_PART, 1)), PICK_THREADS
 
 
 @register("aten::nll_loss_backward", "aten::nll_loss2d_backward", family=Family.LOSS)
@@ -102,8 +117,21 @@ def nll_loss_backward(signature: Signature) -> Work:
     grad, x, target = (tensor_at(signature, position) for position in range(3))
     weights = tensors_at(signature, 3)
     inputs = (grad, target, *weights, *tensors_at(signature, 6))
-    work = _work(target.element_count * (1 + len(weights)), inputs, x.size_bytes, x.dtype)
-    return _streamed(work, x.element_count, launches=2)
+    count = target.element_count
+    work = _work(count * (1 + len(weights)), inputs, x.size_bytes, x.dtype)
+    if grad.element_count > 1:
+        return _streamed(work, x.element_count, launches=2)
+    rows, threads = _picked(x, count)
+    picked = float(target.size_bytes + bytes_of(count, x.dtype))
+    dims = RowDims(
+        rows=rows,
+        columns=threads,
+        kernel=RowKernel.PICK,
+        walked_bytes=picked,
+        streamed_bytes=x.size_bytes,
+        launches=2,
+    )
+    return replace(work, dims=dims)
 
 
 @register("aten::cross_entropy_loss", family=Family.LOSS)

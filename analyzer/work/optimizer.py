@@ -115,7 +115,7 @@ def _fused_step(
 
 
 def _launched(work: Work, tensors: tuple[TensorSpec, ...], lists: int, more: int = 0) -> Work:
-    """Return the work with how many kernels take so many lists of tensors like these, and `more`.
+    """Return the work with how many kernels take so many lists of tensors like these, and `more`, in rows of a block.
 
     A launch ends when its arguments hold no more tensors, or at its most blocks, each of which takes one chunk.
     """
@@ -129,7 +129,9 @@ def _launched(work: Work, tensors: tuple[TensorSpec, ...], lists: int, more: int
         if held == most:
             launches, held, blocks = launches + 1, 0, 0
     count = launches + (blocks > 0) + more
-    return replace(work, dims=RowDims(rows=1, columns=max(_element_count(tensors), 1), launches=count))
+    elements, columns = _element_count(tensors), min(max(tensor.element_count for tensor in tensors), CHUNK)
+    rows = max(round(elements / max(columns, 1)), 1)
+    return replace(work, dims=RowDims(rows=rows, columns=max(columns, 1), launches=count))
 
 
 def _lists(signature: Signature, positions: tuple[int, ...]) -> tuple[TensorSpec, ...]:
@@ -164,7 +166,9 @@ def _formulas() -> dict[str, Formula]:
         **{name: partial(foreach, positions=(0, 1), flops=binary[name]) for name in _BINARY},
         **dict.fromkeys(("clamp_min", "clamp_max"), partial(foreach, positions=(0, 1), flops=1)),
         **dict.fromkeys(("add", "sub"), foreach_sum),
-        **dict.fromkeys(("addcmul", "addcdiv", "lerp"), three),
+        **dict.fromkeys(("addcdiv", "lerp"), three),
+        # Every optimizer of torch squares here: both factors are one list, which is read once.
+        "addcmul": partial(foreach, positions=(0, 1), flops=3),
         "norm": partial(foreach_reduce, flops=2),
         "powsum": partial(foreach_reduce, flops=2),
         "max": partial(foreach_reduce, flops=1),

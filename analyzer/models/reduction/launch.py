@@ -40,14 +40,10 @@ REDUCED_PER_BLOCK: Final = 8192.0
 """Elements of a reduction that a block of 512 threads takes at least, sixteen each."""
 PICKED_PER_THREAD: Final = 16.0
 MOST_THREADS: Final = 1024.0
-COLUMN_BLOCK: Final = 128.0
-COLUMN_THREADS: Final = 128.0
-COLUMN_HEIGHT: Final = 4.0
-COLUMN_STEP: Final = 16.0
-COLUMN_BLOCKS: Final = 2112.0
-LEAST_SHARED: Final = 1024.0
-"""Of a kernel that reduces columns (Reduce.cuh): columns and threads of a block, its rows of threads, rows that it
-takes in a step, blocks that fill a GPU of 132 multiprocessors, and rows from which on blocks share columns."""
+COLUMN_RESIDENT: Final = 132.0 * 2048.0
+LEAST_SHARED, MOST_SHARED = 256.0, 16.0
+"""Of a kernel that reduces columns (`setReduceConfig` in Reduce.cuh): threads that fill a GPU of 132 multiprocessors,
+rows of a thread from which on blocks share columns, and those that each keeps."""
 ROWS_OF_BLOCK: Final = 16.0
 WHOLE_BLOCK_COLUMNS: Final = 8192.0
 """Rows that a block of 512 threads reduces, a warp each, and columns from which on it takes one."""
@@ -165,7 +161,7 @@ def _last_steps(problems: ReductionProblems) -> Floats:
     found = np.where(is_tiled, COUNTER_STEPS + np.ceil(tiles / tall), 0.0)
     sharing = _sharing_blocks(problems)
     is_shared = np.isin(problems.kernel, _COLUMN_WISE) & (sharing > 1.0)
-    found = np.where(is_shared, COUNTER_STEPS + np.ceil(sharing / COLUMN_HEIGHT), found)
+    found = np.where(is_shared, COUNTER_STEPS + np.ceil(sharing / _column_block(problems)[1]), found)
     by_row = _row_sharing_blocks(problems)
     is_split = np.isin(problems.kernel, _ROW_WISE) & (by_row > 1.0) & (problems.columns >= WHOLE_BLOCK_COLUMNS)
     found = np.where(is_split, COUNTER_STEPS + np.ceil(by_row / CHANNEL_THREADS), found)
@@ -253,21 +249,31 @@ def _few_lookups(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     return np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows
 
 
-def _reduced_columns(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    """Blocks of columns, which several blocks share along the rows where these are many (`setReduceConfig`)."""
-    wide, shared = np.ceil(problems.rows / COLUMN_BLOCK), _sharing_blocks(problems)
-    return wide * shared, COLUMN_THREADS, np.ceil(problems.columns / (shared * COLUMN_STEP))
+def _reduced_columns(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """Blocks of columns, which several blocks share along the rows where these are many."""
+    wide, tall, threads = _column_block(problems)
+    shared = _sharing_blocks(problems)
+    steps = np.ceil(problems.columns / (shared * tall * LOADS_AT_ONCE))
+    return np.ceil(problems.rows / wide) * shared, threads, steps
+
+
+def _column_block(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """Return a block's columns, its rows of threads, and its threads: fewer where each takes more columns."""
+    each = np.where(problems.rows % VECTOR == 0.0, VECTOR, np.where(problems.rows % 2.0 == 0.0, 2.0, 1.0))
+    threads = CHANNEL_THREADS / each
+    across = np.minimum(_last_power(problems.rows / each), WARP)
+    return across * each, threads / across, threads
 
 
 def _sharing_blocks(problems: ReductionProblems) -> Floats:
-    wide = np.ceil(problems.rows / COLUMN_BLOCK)
-    most = np.maximum(problems.columns / (COLUMN_STEP * LOADS_AT_ONCE), 1.0)
-    shared = np.clip(np.floor(COLUMN_BLOCKS / np.maximum(wide, 1.0)), 1.0, most)
-    return np.where(problems.columns < LEAST_SHARED, 1.0, np.floor(shared))
+    wide, tall, threads = _column_block(problems)
+    fill = np.ceil(COLUMN_RESIDENT / threads / np.ceil(problems.rows / wide))
+    by_thread = problems.columns / tall
+    return np.where(by_thread < LEAST_SHARED, 1.0, np.clip(fill, 1.0, np.ceil(by_thread / MOST_SHARED)))
 
 
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
-    """One block (`nll_loss_threads`)."""
+    """One block (`nll_loss_threads`), or one per image and part of its pixels, of known threads."""
     rows = problems.rows
     usual = np.clip(_last_power(rows / PICKED_PER_THREAD), WARP, MOST_THREADS)
     threads = np.where(problems.columns > 1, problems.columns, usual)

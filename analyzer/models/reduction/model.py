@@ -161,7 +161,7 @@ PARAMETERS: Final = (
     *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
     *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
     *parameters(parameter_step_cycles=(300.0, 0.15)),
-    *parameters(partial_step_cycles=(450.0, 0.4)),
+    *parameters(partial_step_cycles=(500.0, 0.4)),
     *parameters(block_cycles=(157.0, 0.15)),
     *_kernel_parameters(),
 )

@@ -59,6 +59,7 @@ FORMS: Final[Mapping[VectorKernel, Form]] = {
     VectorKernel.QUANTIZE: Form(is_by_row=False),
     VectorKernel.QUANTIZE_DYNAMIC: Form(rereads=1.0, is_by_row=False),
     VectorKernel.GATHER_SHARD: Form(columns_per_thread=1.0, is_by_row=False),
+    VectorKernel.LIST: Form(threads=512.0),
 }
 _REREADS, _THREADS, _SPAN, _IS_BY_ROW = (
     np.array([getattr(FORMS[kind], name) for kind in VectorKernel], dtype=np.float64)
@@ -113,13 +114,15 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     is_by_row, is_again = _IS_BY_ROW[kind] > 0, kind == VectorKernel.QUANTIZE_DYNAMIC
     warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
     narrow = _blocks(problems, is_warp, 32.0, shared["softmax_tail_ratio"])
-    by_count = problems.elements / (narrow.threads * _SPAN[kind])
+    is_in_turn = (kind == VectorKernel.ELEMENTWISE) & (problems.in_turn > 1)
+    by_count = problems.elements / (narrow.threads * np.where(is_in_turn, problems.in_turn, _SPAN[kind]))
     blocks = np.where(is_by_row, problems.rows / np.where(is_warp, warp_rows, 1.0), by_count)
     blocks = np.where(kind == VectorKernel.REDUCTION, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
     first, each, issued = (
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
+    first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * problems.in_turn, each)
     each_row = np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
     ragged_row = shared["ragged_row_instructions"] * problems.rows
     threads, latency, passed = narrow.threads, first + each * narrow.steps, narrow.passed
@@ -147,7 +150,7 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
             + shared["scattered_instructions"] * problems.scattered
         )
         * problems.elements,
-        flops=np.where(is_by_row, 0.0, problems.flops),
+        flops=problems.flops * np.where(kind == VectorKernel.LIST, shared["list_flop_ratio"], ~is_by_row),
         row_steps=np.where(is_again, np.inf, passed),
         rereads=np.where(is_warp, 0.0, _REREADS[kind]),
         first_level_bytes=np.where(

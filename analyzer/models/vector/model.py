@@ -64,6 +64,7 @@ _PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
     VectorKernel.QUANTIZE: (20.0, 1000.0, 100.0),
     VectorKernel.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
     VectorKernel.GATHER_SHARD: (200.0, 2000.0, 500.0),
+    VectorKernel.LIST: (6.0, 1000.0, 1000.0),
 }
 
 
@@ -103,7 +104,8 @@ PARAMETERS: Final = (
     *parameters(host_floor_us=(29.0, 0.0), amd_host_floor_us=(15.0, 0.0), host_overlap=(0.57, 0.2)),
     *parameters(quantize_dynamic_launches=(5.0, 0.5)),
     *_apart(floor_us=(0.45, 0.05), floor_cycles=(1550.0, 0.05), quantize_floor_us=(0.2, 0.7)),
-    *_apart(index_instructions=(2.0, 0.0), scattered_instructions=(20.0, 0.0), hot_latency_ratio=(1.0, 0.0)),
+    *_apart(index_instructions=(1.0, 0.0), scattered_instructions=(128.0, 0.2), hot_latency_ratio=(1.0, 0.0)),
+    *_apart(turn_cycles=(1200.0, 0.3), list_flop_ratio=(2.0, 0.7)),
     *_apart(row_norm_start_cycles=(4000.0, 0.5), row_norm_row_instructions=(40000.0, 0.5)),
     *_apart(ragged_row_instructions=(30000.0, 1.0), warp_softmax_latency_cycles=(1500.0, 0.7)),
     *_apart(warp_softmax_step_cycles=(30.0, 0.7), warp_softmax_instructions=(30.0, 0.5), softmax_tail_ratio=(1.5, 0.4)),
@@ -153,6 +155,9 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     wait = _single(launch.latency_cycles) * (hot + (1.0 - hot) * cold)
     wave_us = (_single(launch.start_cycles) + waves * wait) * _single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
+    # Lists take one wave of few, long blocks: what loads wait for is hidden behind each other by half.
+    in_list = np.hypot(np.maximum(dram_us, l2_us), issue_us + wave_us)
+    busy_us = np.where(problems.kind == VectorKernel.LIST, in_list, busy_us)
     before = _single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + _single(problems.before_sector_bytes)) * cached)

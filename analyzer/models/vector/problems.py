@@ -42,6 +42,8 @@ class VectorKernel(IntEnum):
     """The same after computing the scale: more launches, data read twice."""
     GATHER_SHARD = 11
     """A gather from a table that is split over GPUs, with masks of what others hold."""
+    LIST = 12
+    """PyTorch's loop over lists of tensors: a block walks over 65,536 elements of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,7 +75,9 @@ class VectorProblems:
     sector_bytes: Floats
     """What caches move of whole sectors beyond the elements that were asked for."""
     scattered: Floats
-    """Operands whose elements a warp finds in as many sectors."""
+    """Cycles of a load over the lanes of its warp, of operands whose neighbours are not the result's."""
+    in_turn: Floats
+    """Elements that a thread takes one after another."""
     before_bytes: Floats
     """What another kernel of the op moved before: one that fills the result, or makes the input contiguous."""
     before_sector_bytes: Floats
@@ -88,6 +92,7 @@ KINDS: Final[Mapping[Family, VectorKernel]] = {
     Family.REDUCTION: VectorKernel.REDUCTION,
     Family.EMBEDDING: VectorKernel.GATHER,
     Family.INDEXING: VectorKernel.GATHER,
+    Family.OPTIMIZER: VectorKernel.LIST,
 }
 """Other families, and these where the rows are not known, run as elementwise kernels do."""
 
@@ -98,7 +103,7 @@ LONG_ROW: Final = 16384
 
 UNMEASURED: Final = frozenset({Family.REDUCTION, Family.POOLING, Family.LOSS, Family.RANDOM})
 """Families that no measurement covers, as none covers normalisations over a batch's channels."""
-GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in")
+GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in", "list")
 _GROUP_OF_KIND: Final = {
     VectorKernel.ELEMENTWISE: 0,
     VectorKernel.ROW_NORM: 1,
@@ -106,6 +111,7 @@ _GROUP_OF_KIND: Final = {
     VectorKernel.REDUCTION: 1,
     VectorKernel.GATHER: 3,
     VectorKernel.GATHER_SHARD: 3,
+    VectorKernel.LIST: 7,
 }
 HOST_BOUND: Final = GROUP_NAMES.index("host-bound")
 STAND_IN: Final = GROUP_NAMES.index("stand-in")
@@ -129,17 +135,17 @@ def kernel_kind(problems: VectorProblems) -> Codes:
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
     """Return the problems of works, as kernel times; their arithmetic rates do not matter to them."""
     del rates
-    sizes = [_sizes(work) for work in works]
+    sizes, kinds = [_sizes(work) for work in works], np.array([_kind(work) for work in works], dtype=np.int64)
     launches = np.array([_launches(work) for work in works], dtype=np.float64)
     moved = np.array([work.moved_bytes for work in works], dtype=np.float64)
     accesses = [work.access or _PLAIN for work in works]
     since = np.array([work.moved_since_bytes or 0.0 for work in works], dtype=np.float64)
     return VectorProblems(
-        kind=np.array([_kind(work) for work in works], dtype=np.int64),
+        kind=kinds,
         read_bytes=np.array([work.read_bytes for work in works], dtype=np.float64) / launches,
         written_bytes=np.array([work.written_bytes for work in works], dtype=np.float64) / launches,
         elements=np.array([_elements(work) for work in works], dtype=np.float64) / launches,
-        rows=np.array([rows for rows, _ in sizes], dtype=np.float64),
+        rows=np.array([rows for rows, _ in sizes]) / np.where(kinds == VectorKernel.LIST, launches, 1.0),
         columns=np.array([columns for _, columns in sizes], dtype=np.float64),
         flops=np.array([work.flops for work in works], dtype=np.float64) / launches,
         launches=launches,
@@ -149,6 +155,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
         index_operations=np.array([item.operations for item in accesses], dtype=np.float64),
         sector_bytes=np.array([item.sector_bytes for item in accesses], dtype=np.float64),
         scattered=np.array([item.scattered for item in accesses], dtype=np.float64),
+        in_turn=np.array([item.in_turn for item in accesses], dtype=np.float64),
         before_bytes=np.array([item.before_bytes for item in accesses], dtype=np.float64),
         before_sector_bytes=np.array([item.before_sector_bytes for item in accesses], dtype=np.float64),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),

@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 import pytest
 from wavecast.analyzer.measurements.own_calls import calls_of, tensor
+from wavecast.analyzer.measurements.own_lists import load_lists
 from wavecast.analyzer.measurements.own_ops import own_share, read_own
 from wavecast.analyzer.measurements.own_works import load_own, read_works
 from wavecast.analyzer.measurements.readers import check_directory
@@ -132,3 +133,28 @@ def test_a_formula_knows_every_call(op: str, direction: str, dims: dict[str, Any
     found = calls_of({"op": op, "direction": direction, "dims": dims, "dtype": "bf16", "layout": "NCHW"})
     assert found
     assert all(work_of(name, signature) is not None for name, signature in found)
+
+
+FORM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+SCALED = FORM + "TensorListMetadata<1>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<float, 1, 1, 0>"
+FUSED = FORM + "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4>"
+
+
+def test_kernels_of_optimizer_steps_teach_the_loop_over_lists(tmp_path: Path) -> None:
+    from pyarrow import Table, parquet
+
+    (tmp_path / "own").mkdir()
+    step = {"set": "bert_base", "tensors": 145, "elements": 108495360}
+    more = {"family": "optimizer", "direction": "step", "kernels": [SCALED, SCALED, SCALED, FUSED, "a_copy"]}
+    grids = orjson.dumps([[blocks, 1, 1] for blocks in (320, 320, 150, 320, 9)]).decode()
+    rows = [
+        row("adamw_fused", step, **more, grids=grids, kernel_us=[33.0, 35.0, 21.0, 127.0, 2.0]),
+        row("adamw_fused", {**step, "set": "mlp"}, **more, grids=grids, kernel_us=[33.0, 35.0, 21.0, 127.0, 2.0]),
+    ]
+    parquet.write_table(Table.from_pylist(rows), tmp_path / "own" / "ops.parquet")
+    (samples,) = load_lists(tmp_path, TRAINED)
+    assert samples.measured_ns.tolist() == [21_000.0, 34_000.0, 127_000.0]
+    chunk = 65536 * 2.0
+    assert samples.problems.read_bytes.tolist() == [150 * chunk, 320 * chunk, 4 * 320 * chunk]
+    assert samples.problems.written_bytes.tolist() == [150 * chunk, 320 * chunk, 3 * 320 * chunk]
+    assert load_lists(tmp_path / "nothing", TRAINED) == []

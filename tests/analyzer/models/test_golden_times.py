@@ -178,6 +178,7 @@ def moves() -> VectorProblems:
         index_operations=turns(0.0, 0.0, 18.0),
         sector_bytes=read * turns(0.0, 0.0, 3.0, of=3),
         scattered=turns(0.0, 0.0, 1.0, of=4),
+        in_turn=turns(1.0, 1.0, 4.0),
         before_bytes=read * turns(0.0, 0.0, 0.0, 1.0, of=2),
         before_sector_bytes=np.zeros(COUNT),
         is_stand_in=turns(0.0, 0.0, 1.0),

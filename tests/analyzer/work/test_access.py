@@ -25,6 +25,7 @@ def found(name: str, arguments: tuple[Argument, ...], result: TensorSpec) -> Wor
     return work
 
 
+WIDTHS = ("bfloat16", "float32", "int64")
 FIRST, LAST = laid(64, 96, 56, 56), laid(64, 96, 56, 56, order=(0, 2, 3, 1))
 COUNT = 64 * 96 * 56 * 56
 
@@ -52,6 +53,19 @@ def test_a_transposed_read_takes_whole_sectors() -> None:
     assert access is not None
     assert access.sector_bytes == COUNT * (SECTOR_BYTES - 2.0)
     assert access.operations > 0
+
+
+def test_lanes_that_share_a_bank_take_turns() -> None:
+    """Strides of whole lines have all lanes in one bank; 49 halves apart they lie in 25 lines, four a cycle."""
+    whole, odd = (access_of((laid(8, size, 32, order=(0, 2, 1)),), laid(8, size, 32)) for size in (64, 49))
+    assert whole is not None
+    assert odd is not None
+    assert (whole.scattered, odd.scattered) == (1.0, pytest.approx(49 * 2 / 128 / 4))
+
+
+def test_narrow_elements_are_taken_four_in_turn() -> None:
+    counts = [access_of((laid(64, 96, order=(1, 0), dtype=dtype),), laid(64, 96, dtype=dtype)) for dtype in WIDTHS]
+    assert [item.in_turn for item in counts if item is not None] == [4, 2, 2]
 
 
 def test_a_block_uses_a_sector_again_where_the_other_dim_is_short() -> None:

@@ -146,6 +146,9 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::adaptive_avg_pool2d", (tensor(2, 3, 8, 8), (4, 4)), RowKernel.POOL),
         ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 1), RowKernel.REDUCE),
         ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 0), RowKernel.STREAM),
+        ("aten::nll_loss2d_forward", (tensor(2, 9, 8, 8), tensor(2, 8, 8, dtype="int64"), None, 1), RowKernel.PICK),
+        ("aten::nll_loss_backward", (tensor(), tensor(40, 9), tensor(40, dtype="int64"), None, 1), RowKernel.PICK),
+        ("aten::nll_loss_backward", (tensor(40), tensor(40, 9), tensor(40, dtype="int64"), None, 0), RowKernel.STREAM),
         ("aten::nll_loss_forward", (tensor(40, 9), tensor(40, dtype="int64"), None, 1, -100), RowKernel.PICK),
         ("aten::median", (tensor(4, 9), 1), None),
         ("aten::sum", (tensor(4, 9), (1,), False), RowKernel.REDUCE),
@@ -211,3 +214,23 @@ def test_a_list_of_tensors_takes_as_many_kernels_as_their_arguments_hold(
     assert work is not None
     assert isinstance(work.dims, RowDims)
     assert work.dims.launches == launches
+
+
+def test_large_images_take_more_blocks_of_a_loss() -> None:
+    """512 x 512 pixels are 256 blocks of a thread per pixel, of which two pick, 128 pixels a thread."""
+    found = work_of(
+        "aten::nll_loss2d_forward", Signature((tensor(8, 21, 512, 512), tensor(8, 512, 512, dtype="int64"), None, 1))
+    )
+    assert found is not None
+    assert isinstance(found.dims, RowDims)
+    assert (found.dims.rows, found.dims.columns) == (512 * 512 // 2, 1024)
+
+
+def test_rows_that_are_no_whole_vectors_are_looked_up_by_element() -> None:
+    kernels = []
+    for columns in (10, 12):
+        found = work_of("aten::embedding", Signature((tensor(32, columns), tensor(40, dtype="int64"))))
+        assert found is not None
+        assert isinstance(found.dims, RowDims)
+        kernels.append(found.dims.kernel)
+    assert kernels == [None, RowKernel.GATHER_ROWS]
