@@ -38,6 +38,7 @@ DAY_OF_PRICES = date(2026, 11, 23)
 settings.register_profile(
     "any machine",
     deadline=None,
+    max_examples=100 if os.environ.get("WAVECAST_EXPLORE") else 50,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not os.environ.get("WAVECAST_EXPLORE"),
 )
@@ -113,7 +114,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector walk no more over thousands of collected tests."""
-    gc.collect()
     gc.freeze()
 
 

@@ -6,7 +6,7 @@ import ast
 import doctest
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -47,7 +47,7 @@ FEWEST_ROOMS = 2
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(ROOT))
     structure = import_module("benchmarks.check.structure")
-MODULES = structure.read_modules(ROOT)
+SHOWING = [path for path in structure.find_modules(ROOT) if ">>> " in path.read_text(encoding="utf-8")]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Function:
         return str(structure.room_of(self.module))
 
 
-def find_functions() -> Iterator[Function]:
-    for module in MODULES:
+def find_functions(modules: Iterable[Any]) -> Iterator[Function]:
+    for module in modules:
         for node in module.tree.body:
             inner = node.body if isinstance(node, ast.ClassDef) else [node]
             prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
@@ -74,13 +74,19 @@ def find_functions() -> Iterator[Function]:
                     yield Function(module.name, prefix + found.name, found.lineno, ast.get_docstring(found) or "")
 
 
-FUNCTIONS = tuple(find_functions())
-EXAMPLES = tuple(function for function in FUNCTIONS if ">>> " in function.docstring)
+@pytest.fixture(scope="module")
+def functions() -> tuple[Function, ...]:
+    """All of the package."""
+    return tuple(find_functions(structure.read_modules(ROOT)))
+
+
+def shown(functions: Iterable[Function]) -> list[Function]:
+    return [function for function in functions if ">>> " in function.docstring]
 
 
 def imported_names() -> Iterator[tuple[str, str, str]]:
     """Yield room, name, and the room that imports it, of all that a room imports from another."""
-    for module in MODULES:
+    for module in structure.read_modules(ROOT):
         parts = module.name.split(".") if module.name else []
         package = parts if module.is_package else parts[:-1]
         for node in ast.walk(module.tree):
@@ -202,10 +208,16 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     }
 
 
-@pytest.mark.parametrize("function", EXAMPLES, ids=lambda function: f"{function.module}.{function.name}")
+@pytest.mark.parametrize("path", SHOWING, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_docstring_shows_what_its_call_returns(
-    function: Function, names: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+    path: Path, names: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(ROOT)
+    for function in shown(find_functions([structure.read_module(path, ROOT)])):
+        check_example(function, names)
+
+
+def check_example(function: Function, names: Mapping[str, Any]) -> None:
     if function.room == "tracer":
         pytest.importorskip("torch")
     known = {**names, **vars(import_module(f"wavecast.{function.module}"))}
@@ -215,7 +227,6 @@ def test_a_docstring_shows_what_its_call_returns(
         pytest.importorskip("pyarrow")
     if function.name == "draw_picture":
         pytest.importorskip("vl_convert")
-    monkeypatch.chdir(ROOT)
     said: list[str] = []
     outcome = doctest.DocTestRunner().run(example, out=said.append)
     assert outcome.attempted
@@ -244,23 +255,23 @@ def test_an_example_of_the_apis_page_prints_what_it_shows(
 
 
 def test_the_apis_page_shows_every_function() -> None:
-    shown = {name for block in PAGE_BLOCKS for name in re.findall(r"wavecast\.([a-z_]+)\(", block)}
-    assert shown == {name for name in wavecast.__all__ if name.islower() and not name.startswith("_")}
+    found = {name for block in PAGE_BLOCKS for name in re.findall(r"wavecast\.([a-z_]+)\(", block)}
+    assert found == {name for name in wavecast.__all__ if name.islower() and not name.startswith("_")}
 
 
-def test_what_several_rooms_call_shows_a_call() -> None:
+def test_what_several_rooms_call_shows_a_call(functions: tuple[Function, ...]) -> None:
     callers: dict[tuple[str, str], set[str]] = {}
     for room, name, caller in imported_names():
         callers.setdefault((room, name), set()).add(caller)
     wanted = {key for key, rooms in callers.items() if len(rooms - {""}) >= FEWEST_ROOMS}
     wanted |= {(room, name) for room, handed in FACES.items() for name in handed}
-    wanted &= {(function.room, function.name) for function in FUNCTIONS}
-    assert wanted - {(example.room, example.name) for example in EXAMPLES} == set()
+    wanted &= {(function.room, function.name) for function in functions}
+    assert wanted - {(example.room, example.name) for example in shown(functions)} == set()
 
 
-def test_every_room_of_the_analyzer_shows_a_call() -> None:
-    rooms = {module.room for module in MODULES if module.room.startswith("analyzer.")}
-    assert rooms - {example.room for example in EXAMPLES} == set()
+def test_every_room_of_the_analyzer_shows_a_call(functions: tuple[Function, ...]) -> None:
+    rooms = {module.room for module in structure.read_modules(ROOT) if module.room.startswith("analyzer.")}
+    assert rooms - {example.room for example in shown(functions)} == set()
 
 
 def test_the_page_explains_the_names_of_the_examples(names: Mapping[str, Any]) -> None:

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast
 
-INPUTS = 400
-"""About a minute on two cores."""
+INPUTS = 120
+"""Some seconds; `.ci/full` draws more."""
 FIRST_SEED = 1
 
 ROOT = Path(__file__).parent.parent

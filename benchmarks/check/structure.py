@@ -53,17 +53,24 @@ def main() -> None:
     _print_names(modules)
 
 
+def find_modules(tree: Path) -> list[Path]:
+    """Return the files of the package in a checkout."""
+    return sorted([*tree.glob("*.py"), *(path for folder in FOLDERS for path in (tree / folder).rglob("*.py"))])
+
+
+@cache
 def read_modules(tree: Path) -> list[Module]:
     """Parse every module of the package in a checkout."""
-    paths = [*tree.glob("*.py"), *(path for folder in FOLDERS for path in (tree / folder).rglob("*.py"))]
-    found = []
-    for path in sorted(paths):
-        parts = list(path.relative_to(tree).with_suffix("").parts)
-        is_package = parts[-1] == "__init__"
-        name = ".".join(parts[:-1] if is_package else parts)
-        text = path.read_text(encoding="utf-8")
-        found.append(Module(name, room_of(name), is_package, ast.parse(text), text.count("\n")))
-    return found
+    return [read_module(path, tree) for path in find_modules(tree)]
+
+
+def read_module(path: Path, tree: Path) -> Module:
+    """Parse a module of the package in a checkout."""
+    parts = list(path.relative_to(tree).with_suffix("").parts)
+    is_package = parts[-1] == "__init__"
+    name = ".".join(parts[:-1] if is_package else parts)
+    text = path.read_text(encoding="utf-8")
+    return Module(name, room_of(name), is_package, ast.parse(text), text.count("\n"))
 
 
 def room_of(name: str) -> str:

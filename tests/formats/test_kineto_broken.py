@@ -283,7 +283,7 @@ VALID = document(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     edits=st.lists(
         st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 12), st.binary(max_size=6)), min_size=1, max_size=4
@@ -309,7 +309,7 @@ PLACES = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(place=st.sampled_from(PLACES), value=JSON)
 def test_any_value_anywhere_gives_a_trace_or_a_trace_error(place: Any, value: Any) -> None:
     tree = json.loads(VALID)

@@ -115,12 +115,12 @@ def test_whatever_stands_around_a_path_does_not_save_it(before: str, path: str, 
     ],
 )  # fmt: skip
 def test_a_long_name_takes_no_longer_than_its_length(part: str) -> None:
-    """What is quadratic here would take hours."""
-    long = part * (1_000_000 // len(part))
+    """What is quadratic here would take minutes."""
+    long = part * (100_000 // len(part))
     for name in (long, f"{long}/home/ann", f"/x {long}"):
         begin = time.process_time()
         hide_private(name)
-        assert time.process_time() - begin < 30
+        assert time.process_time() - begin < 3
 
 
 def test_an_import_holds_nothing_private() -> None:

@@ -231,7 +231,7 @@ def paths_of(value: Any, path: str = "") -> list[str]:
     return [found for key, item in items for found in (f"{path}{key}", *paths_of(item, f"{path}{key}."))]
 
 
-MANY = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @MANY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import (
     Catalog,
     Gpu,
@@ -16,7 +15,6 @@ from wavecast.specs.gpu import (
 from wavecast.specs.layout import GROUPS
 
 TOLERANCE = 0.03
-EVERY_GPU = pytest.mark.parametrize("gpu", load_catalog().gpus, ids=lambda gpu: gpu.name)
 
 FP64_SHARE = {
     "6.0": 1 / 2, "6.1": 1 / 32, "7.0": 1 / 2, "7.5": 1 / 32, "8.0": 1 / 2, "8.6": 1 / 64, "8.9": 1 / 64,
@@ -70,46 +68,46 @@ def test_catalog_holds_pascal_to_blackwell_and_cdna(catalog: Catalog) -> None:
     assert {gpu.vendor for gpu in catalog.gpus} == {"NVIDIA", "AMD", "Intel"}
 
 
-@EVERY_GPU
-def test_fp32_rate_is_lanes_times_clock(gpu: Gpu) -> None:
-    expected = gpu.sm_count * gpu.fp32_lanes_per_sm * 2 * gpu.boost_clock_hz
-    assert residual(gpu.peak_flops_per_s[Rate.FP32], expected) <= TOLERANCE or explained(gpu, "vector")
+def test_fp32_rate_is_lanes_times_clock(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        expected = gpu.sm_count * gpu.fp32_lanes_per_sm * 2 * gpu.boost_clock_hz
+        assert residual(gpu.peak_flops_per_s[Rate.FP32], expected) <= TOLERANCE or explained(gpu, "vector")
 
 
-@EVERY_GPU
-def test_fp64_and_fp16_rates_are_the_architectures_share_of_fp32(gpu: Gpu) -> None:
-    fp32 = gpu.peak_flops_per_s[Rate.FP32]
-    for rate, shares in ((Rate.FP64, FP64_SHARE), (Rate.FP16, FP16_SHARE)):
-        value = gpu.peak_flops_per_s.get(rate)
-        if value is not None:
-            assert residual(value, fp32 * shares[gpu.compute_capability]) <= TOLERANCE or explained(gpu, "vector")
+def test_fp64_and_fp16_rates_are_the_architectures_share_of_fp32(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        fp32 = gpu.peak_flops_per_s[Rate.FP32]
+        for rate, shares in ((Rate.FP64, FP64_SHARE), (Rate.FP16, FP16_SHARE)):
+            value = gpu.peak_flops_per_s.get(rate)
+            if value is not None:
+                assert residual(value, fp32 * shares[gpu.compute_capability]) <= TOLERANCE or explained(gpu, "vector")
 
 
-@EVERY_GPU
-def test_matrix_rates_are_multiples_of_flop_per_clock_times_clock(gpu: Gpu) -> None:
-    if gpu.matrix_flops_per_clock_per_sm is None:
-        matrix_rates = {rate for rate in gpu.peak_flops_per_s if is_matrix_rate(rate)}
-        assert matrix_rates <= {Rate.MATRIX_INT8}, "only DP4A goes without matrix units"
-        return
-    unit = gpu.sm_count * gpu.matrix_flops_per_clock_per_sm * (gpu.matrix_clock_hz or gpu.boost_clock_hz)
-    assert Rate.MATRIX_FP16 in gpu.peak_flops_per_s
-    for rate, multiples in MATRIX_MULTIPLES.items():
-        value = gpu.peak_flops_per_s.get(rate)
-        if value is not None:
-            nearest = min(residual(value, unit * multiple) for multiple in multiples)
-            assert nearest <= TOLERANCE or explained(gpu, "matrix"), rate
+def test_matrix_rates_are_multiples_of_flop_per_clock_times_clock(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        if gpu.matrix_flops_per_clock_per_sm is None:
+            matrix_rates = {rate for rate in gpu.peak_flops_per_s if is_matrix_rate(rate)}
+            assert matrix_rates <= {Rate.MATRIX_INT8}, "only DP4A goes without matrix units"
+            continue
+        unit = gpu.sm_count * gpu.matrix_flops_per_clock_per_sm * (gpu.matrix_clock_hz or gpu.boost_clock_hz)
+        assert Rate.MATRIX_FP16 in gpu.peak_flops_per_s
+        for rate, multiples in MATRIX_MULTIPLES.items():
+            value = gpu.peak_flops_per_s.get(rate)
+            if value is not None:
+                nearest = min(residual(value, unit * multiple) for multiple in multiples)
+                assert nearest <= TOLERANCE or explained(gpu, "matrix"), rate
 
 
-@EVERY_GPU
-def test_bandwidth_is_bus_times_pin_rate(gpu: Gpu) -> None:
-    if gpu.memory_bus_bits is None:
-        return
-    low, high = PIN_GBIT_PER_S[gpu.memory_type]
-    implied_gbit_per_s = gpu.memory_bandwidth_bytes_per_s * 8 / gpu.memory_bus_bits / 1e9
-    assert low * 0.99 <= implied_gbit_per_s <= high * 1.01 or explained(gpu, "memory")
-    if gpu.memory_pin_rate_bits_per_s is not None:
-        expected = gpu.memory_bus_bits * gpu.memory_pin_rate_bits_per_s / 8
-        assert residual(gpu.memory_bandwidth_bytes_per_s, expected) <= TOLERANCE or explained(gpu, "memory")
+def test_bandwidth_is_bus_times_pin_rate(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        if gpu.memory_bus_bits is None:
+            continue
+        low, high = PIN_GBIT_PER_S[gpu.memory_type]
+        implied_gbit_per_s = gpu.memory_bandwidth_bytes_per_s * 8 / gpu.memory_bus_bits / 1e9
+        assert low * 0.99 <= implied_gbit_per_s <= high * 1.01 or explained(gpu, "memory")
+        if gpu.memory_pin_rate_bits_per_s is not None:
+            expected = gpu.memory_bus_bits * gpu.memory_pin_rate_bits_per_s / 8
+            assert residual(gpu.memory_bandwidth_bytes_per_s, expected) <= TOLERANCE or explained(gpu, "memory")
 
 
 def test_almost_every_bandwidth_can_be_derived(catalog: Catalog) -> None:
@@ -119,30 +117,30 @@ def test_almost_every_bandwidth_can_be_derived(catalog: Catalog) -> None:
     }  # fmt: skip
 
 
-@EVERY_GPU
-def test_values_are_positive_and_in_si_units(gpu: Gpu) -> None:
-    assert 1e8 < gpu.boost_clock_hz < 4e9
-    assert gpu.base_clock_hz is None or gpu.base_clock_hz <= gpu.boost_clock_hz
-    assert 4 * 2**30 <= gpu.memory_bytes < 2**40
-    assert 1e11 < gpu.memory_bandwidth_bytes_per_s < 2e13
-    assert 2**20 <= gpu.l2_cache_bytes < 2**29
-    assert 1 <= gpu.sm_count < 1000
-    assert 20 <= gpu.tdp_w <= 2000
-    assert 1e9 < gpu.pcie_bandwidth_bytes_per_s < 2e11
-    assert gpu.link_bandwidth_bytes_per_s >= 0
-    assert (gpu.link_name is None) == (gpu.link_bandwidth_bytes_per_s == 0)
-    assert all(1e10 < value < 2e16 for value in gpu.peak_flops_per_s.values())
-    assert gpu.max_threads_per_sm % gpu.warp_size == 0
-    assert gpu.max_shared_memory_per_block_bytes <= gpu.shared_memory_per_sm_bytes
+def test_values_are_positive_and_in_si_units(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        assert 1e8 < gpu.boost_clock_hz < 4e9
+        assert gpu.base_clock_hz is None or gpu.base_clock_hz <= gpu.boost_clock_hz
+        assert 4 * 2**30 <= gpu.memory_bytes < 2**40
+        assert 1e11 < gpu.memory_bandwidth_bytes_per_s < 2e13
+        assert 2**20 <= gpu.l2_cache_bytes < 2**29
+        assert 1 <= gpu.sm_count < 1000
+        assert 20 <= gpu.tdp_w <= 2000
+        assert 1e9 < gpu.pcie_bandwidth_bytes_per_s < 2e11
+        assert gpu.link_bandwidth_bytes_per_s >= 0
+        assert (gpu.link_name is None) == (gpu.link_bandwidth_bytes_per_s == 0)
+        assert all(1e10 < value < 2e16 for value in gpu.peak_flops_per_s.values())
+        assert gpu.max_threads_per_sm % gpu.warp_size == 0
+        assert gpu.max_shared_memory_per_block_bytes <= gpu.shared_memory_per_sm_bytes
 
 
-@EVERY_GPU
-def test_every_group_names_its_source(gpu: Gpu) -> None:
-    assert set(gpu.sources) >= set(GROUPS) - {"matrix"}
-    for group, note in gpu.sources.items():
-        assert note.source, group
-        if note.verified and group in {"clocks", "memory", "l2", "links", "power"}:
-            assert "unsourced" not in note.source, group
+def test_every_group_names_its_source(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        assert set(gpu.sources) >= set(GROUPS) - {"matrix"}
+        for group, note in gpu.sources.items():
+            assert note.source, group
+            if note.verified and group in {"clocks", "memory", "l2", "links", "power"}:
+                assert "unsourced" not in note.source, group
 
 
 def test_a_package_is_the_sum_of_its_dies(catalog: Catalog) -> None:

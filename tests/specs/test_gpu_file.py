@@ -285,7 +285,7 @@ PATHS = [
 ]  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.sampled_from(PATHS), VALUES, st.booleans())
 def test_whatever_stands_in_a_value_it_loads_or_is_refused(load: Load, path: str, value: Any, derived: bool) -> None:
     text = toml_entry(**{path: value})

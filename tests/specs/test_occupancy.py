@@ -172,8 +172,8 @@ def test_agrees_with_every_occupancy_the_profiler_recorded(catalog: Catalog, dat
     kernels = [event["args"] for event in document["traceEvents"] if event.get("cat") == "kernel"]
     assert kernels
     recorded_percent = np.array([kernel["est. achieved occupancy %"] for kernel in kernels])
-    threads = np.array([np.prod(kernel["block"]) for kernel in kernels])
-    grid_blocks = np.array([np.prod(kernel["grid"]) for kernel in kernels])
+    threads = np.array([kernel["block"] for kernel in kernels]).prod(axis=1)
+    grid_blocks = np.array([kernel["grid"] for kernel in kernels]).prod(axis=1)
     registers = np.array([kernel["registers per thread"] for kernel in kernels])
     shared_bytes = np.array([kernel["shared memory"] for kernel in kernels])
     resident = resident_blocks(threads, registers, shared_bytes, [gpu])[:, 0]

@@ -152,7 +152,7 @@ def trees(draw: st.DrawFn) -> Trace:
 
 
 @given(trees())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_whatever_nests_stays_nested_and_nothing_overlaps(trace: Trace) -> None:
     timed = eager(trace)
     ops, calls = timed.ops, timed.calls
@@ -222,7 +222,7 @@ def chunk_by_chunk(sizes: list[int], most_tensors: int) -> int:
 
 
 @given(st.lists(st.integers(0, 65_536 * 700), max_size=150))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_launches_agree_with_a_loop_over_chunks(sizes: list[int]) -> None:
     call = Signature((tensors(*sizes), tensors(*sizes)))
     assert multi_tensor_launches(call, is_in_place=True) == chunk_by_chunk(sizes, 64)

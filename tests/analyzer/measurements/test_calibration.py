@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from wavecast.analyzer.measurements import convolution, matmul, vector
 from wavecast.analyzer.measurements.calibration import calibrate_library
-from wavecast.analyzer.measurements.convolution import load_samples as load_convolution_samples
 from wavecast.analyzer.measurements.gaussian_process import calibrated_ns, fit_calibration
-from wavecast.analyzer.measurements.matmul import load_training_samples
 from wavecast.analyzer.measurements.rates import GpuMeasurements
 from wavecast.analyzer.measurements.trial import FOLDS, learn_rates
-from wavecast.analyzer.measurements.vector import load_samples as load_vector_samples
 from wavecast.analyzer.models.frame.parameters import GpuFactors, scale_gpus
 from wavecast.analyzer.models.frame.problems import as_columns, take_problems
 from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
@@ -28,6 +27,9 @@ from wavecast.specs.match import find_gpu
 
 pytestmark = pytest.mark.data
 
+load_convolution_samples = cache(convolution.load_samples)
+load_training_samples = cache(matmul.load_training_samples)
+load_vector_samples = cache(vector.load_samples)
 MakeTable = Callable[..., Path]
 
 

@@ -41,7 +41,7 @@ signatures = st.builds(
 )
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(name=st.sampled_from(registered_names()), suffix=st.sampled_from(["", "_", ".out"]), signature=signatures)
 def test_any_call_gives_work_or_none(name: str, suffix: str, signature: Signature) -> None:
     work = work_of(name + suffix, signature)
@@ -54,7 +54,7 @@ def test_any_call_gives_work_or_none(name: str, suffix: str, signature: Signatur
 matched = st.integers(1, 6)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(name=st.sampled_from(registered_names()), data=st.data())
 def test_plausible_calls_give_work_or_none(name: str, data: st.DataObject) -> None:
     """Tensors of one rank and size reach deeper into the formulas than arbitrary ones."""
