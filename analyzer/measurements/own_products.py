@@ -24,7 +24,6 @@ LAYOUTS: Final[Mapping[str, OperandLayout]] = {
     "fp8": OperandLayout(0),
 }
 """By op. Rows of others are another model's (`grouped`), or of scales that no format here has (`fp8_row`)."""
-BATCHED: Final = frozenset({"bmm", "bmm_nt"})
 PLAIN: Final = ("bf16", "fp16", "tf32")
 OUT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp8": 2.0}
 COLD_COPIES: Final = 1e3

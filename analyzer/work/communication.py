@@ -53,16 +53,6 @@ class CollectiveDims:
     implementation: Implementation = Implementation.NCCL
 
 
-def ranks_per_domain(ranks: float, run: float, stride: float, domain: float) -> float:
-    """Return how many of a group's ranks stand among `domain` neighbours, such as the GPUs of a node.
-
-    >>> ranks_per_domain(16, 1, 8, domain=8), ranks_per_domain(8, 1, 1, domain=4), ranks_per_domain(64, 2, 8, domain=8)
-    (1, 4, 2)
-    """
-    runs = max(1, int(domain // max(stride, 1))) if ranks > run else 1
-    return int(max(1, min(ranks, runs * min(run, domain))))
-
-
 _KINDS: Final = (
     ("allreduce", CollectiveKind.ALL_REDUCE),
     ("reducescatter", CollectiveKind.REDUCE_SCATTER),

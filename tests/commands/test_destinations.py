@@ -159,11 +159,9 @@ def test_a_recording_on_standard_input_is_not_written_over(recording: bytes, tmp
     ("command", "place"),
     [
         ("wavecast show same.json > /dev/full", "standard output"),
-        ("wavecast catalog --format csv > /dev/full", "standard output"),
         ("wavecast show same.json -o /dev/full", "/dev/full"),
         ("wavecast analyze same.json -o /dev/null --timeline /dev/full", "/dev/full"),
         ("wavecast --help > /dev/full", "standard output"),
-        ("wavecast show --help > /dev/full", "standard output"),
     ],
 )
 def test_no_room_for_the_result_is_a_failure(command: str, place: str, recording: bytes, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_what_holds_no_word_is_refused(catalog: Catalog, typed: str) -> None:
         find_gpus(catalog, typed)
 
 
-@pytest.mark.parametrize("typed", ["a" * 10_000, "4090 " * 5_000, "ti" * 40, "80gb" * 14])
+@pytest.mark.parametrize("typed", ["a" * 2_000, "4090 " * 1_000, "ti" * 40, "80gb" * 14])
 def test_a_long_name_is_refused_at_once(catalog: Catalog, typed: str) -> None:
     with pytest.raises(UnknownGpuError):
         find_gpus(catalog, typed)

@@ -56,7 +56,7 @@ def problems_of_dims(dims: Sequence[CollectiveDims]) -> CollectiveProblems:
 
 
 def neighbours(problems: CollectiveProblems, domain: Floats) -> Floats:
-    """Return how many of each group's ranks stand among `domain` neighbours; see `ranks_per_domain`.
+    """Return how many of each group's ranks stand among `domain` neighbours, such as the GPUs of a node.
 
     >>> dims = CollectiveDims(kind=CollectiveKind.ALL_REDUCE, message_bytes=2e6, ranks=16, run=16)
     >>> neighbours(problems_of_dims([dims]), np.array([8.0]))

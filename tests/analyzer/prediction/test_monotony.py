@@ -24,10 +24,8 @@ SLICE = (
     "ddpm_unet-inference-bf16-b32",
     "dlrm-training-fp32-b2048",
     "gpt2_small-training-bf16-b4",
-    "gpt2_small-inference-fp32-b4",
     "resnet50-training-fp32-b32",
     "seq2seq-inference-fp32-b64",
-    "vit_b16-inference-bf16-b32",
 )
 GPUS = (
     "Tesla P40",

@@ -165,7 +165,7 @@ def test_killed_at_any_time_no_broken_file_is_left(run: Run, tmp_path: Path) -> 
     arguments, chance = (SCRIPTS / "train.py", "--steps", "1000000"), random.Random(0)  # noqa: S311
     first = run("-o", "first.json", *arguments, until="first.json", signal=signal.SIGKILL)
     assert first.appeared_s is not None
-    for number in range(8):
+    for number in range(4):
         sent = signal.SIGINT if number % 2 else signal.SIGKILL
         delay_s = first.appeared_s * chance.uniform(0.5, 1.3)
         done = run("-o", f"{number}.json", *arguments, signal=sent, delay_s=delay_s)

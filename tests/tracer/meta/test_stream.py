@@ -29,7 +29,6 @@ SMALLER = {
     "sample",
     [
         ("dcgan", "training", "fp32"),
-        ("vit_b16", "training", "fp32"),
         ("dlrm", "training", "fp32"),
         ("dlrm", "inference", "bf16"),
         ("gpt2_small", "inference", "fp32"),
