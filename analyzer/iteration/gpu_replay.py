@@ -22,9 +22,6 @@ from ..replay.engine import Timing, measured_timing, on_gpus, replay
 from ..replay.forecast import kernel_rows
 from ..replay.iterations import runs_near
 from ..replay.paths import measured_path, replayed_path
-from ..timeline.build import build_timeline
-from ..timeline.sides import TimelineSide, measured_side, predicted_side
-from ..timeline.slices import Timeline, op_notes
 from .result import Analysis, arrange
 
 if TYPE_CHECKING:
@@ -132,6 +129,8 @@ def lay_out_recording(recorded: RecordedIteration, gpu: Gpu | None) -> Timeline:
     >>> [process.title for process in lay_out_recording(recorded, a100).processes]
     ['recorded']
     """
+    from ..timeline.build import build_timeline
+
     whole, graph = _graph(recorded, gpu)
     return build_timeline(whole.window, [_as_recorded(whole, graph, gpu)])
 
@@ -162,6 +161,9 @@ def _graph(recorded: RecordedIteration, gpu: Gpu | None) -> tuple[RecordedIterat
 
 
 def _as_recorded(recorded: RecordedIteration, graph: Graph, gpu: Gpu | None) -> TimelineSide:
+    from ..timeline.sides import measured_side
+    from ..timeline.slices import op_notes
+
     trace, workload = recorded.trace, measured_workload(recorded.trace, recorded.window)
     name = gpu.name if gpu is not None else next((item.name for item in trace.devices), UNNAMED)
     notes = op_notes(workload, kernel_rows(graph, trace, workload))
