@@ -89,6 +89,7 @@ def main(data: Path) -> None:
                 errors = np.array([run.error(constants[run.group], at_time=at_time) for run in kept])
                 inside = np.array([run.is_inside(constants[run.group], at_time=at_time) for run in kept])
                 _print(f"{title}, {name}, {'watts at the time' if at_time else 'joules'}", errors, inside)
+    check_caps([run for run in runs if run.kind == "public"])
     for name, errors, inside in b200_errors(data):
         _print(f"B200 {name} ops of {LEAST_MS * 1e3:.0f} us and more, watts", errors, inside)
 
@@ -125,6 +126,26 @@ def curve_errors(data: Path, card: str) -> tuple[Floats]:
     fleet = build_fleet([find_gpu(load_catalog(), card)])
     drawn = waiting_w(fleet) + 1e9 * (joule_per_byte(fleet) * moved + vector_joule_per_flop(fleet) * flops)
     return (np.minimum(drawn, limits) / watts - 1.0,)
+
+
+def check_caps(runs: Sequence[Run]) -> None:
+    """Print what caps leave of an iteration's joules and speed, measured and predicted."""
+    free: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        kept = free.get((run.gpu, run.name), run)
+        free[run.gpu, run.name] = max(kept, run, key=lambda item: item.draw.limit_w)
+    rows = []
+    for run in runs:
+        whole = free[run.gpu, run.name]
+        if run.draw.limit_w < whole.draw.limit_w:
+            joules = [item.power(FITTED).joule(item.predicted_ns) for item in (run, whole)]
+            measured = (run.measured_ns / whole.measured_ns, run.measured_j / whole.measured_j)
+            rows.append((*measured, run.predicted_ns / whole.predicted_ns, joules[0] / joules[1]))
+    time, energy, predicted_time, predicted_energy = np.array(rows).T
+    _print("capped over free, time", predicted_time / time - 1.0)
+    _print("capped over free, joules", predicted_energy / energy - 1.0)
+    for what, left in (("measured", energy), ("predicted", predicted_energy)):
+        click.echo(f"a cap saves, {what}: {100 * (1 - left.max()):.0f} to {100 * (1 - left.min()):.0f} % of the joules")
 
 
 def b200_errors(data: Path) -> Iterator[tuple[str, Floats, np.ndarray]]:

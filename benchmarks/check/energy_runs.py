@@ -67,6 +67,8 @@ class Run:
     group: str
     """What is left out together: the network, of public runs the card."""
     gpu: str
+    name: str
+    """The network and its batch."""
     measured_ns: float
     measured_j: float
     predicted_ns: float
@@ -125,6 +127,7 @@ def own_runs(data: Path) -> Iterator[Run]:
             time_ns = meter["ms"] * 1e6
             same = {
                 "group": row["workload"].split("-")[0],
+                "name": row["workload"],
                 "gpu": gpu.name,
                 "measured_ns": time_ns,
                 "measured_j": meter["joules"],
@@ -156,6 +159,7 @@ def public_runs() -> Iterator[Run]:
                 kind="public",
                 group=row["gpu"],
                 gpu=row["gpu"],
+                name=f"{row['network']}, batch {row['batch']}",
                 measured_ns=time_ns,
                 measured_j=float(row["mean_w"]) * time_ns * 1e-9,
                 predicted_ns=found.iteration_ns,
