@@ -3,10 +3,10 @@
     python -m benchmarks.check.energy_check DATA
 
 Reads DATA/ops/clock_power.parquet (board power of an A100 SXM4 40GB and of two L40, one held to 300 W and one to 350
-W, as fused multiply-adds per byte grow), DATA/own (networks recorded on an H100 and an H200 with the board's energy
-counter over a plain loop), DATA/serving/b200_power (ops with sampled power) and `board_power.csv` beside this program:
-average board power of networks on other people's cards. Its columns: `limit_w` the power limit that was set, `mean_w`
-the board's power as NVML had it on average, `iteration_ms` how long an iteration took.
+W, as fused multiply-adds per byte grow), DATA/own (ops back to back, and networks recorded on an H100 and an H200 with
+the board's energy counter over a plain loop), DATA/serving/b200_power (ops with sampled power) and `board_power.csv`
+beside this program: average board power of networks on other people's cards. Its columns: `limit_w` the power limit
+that was set, `mean_w` the board's power as NVML had it on average, `iteration_ms` how long an iteration took.
 
 Source `zeus`: github.com/ml-energy/zeus (Apache-2.0), examples/research_reproducibility/zeus_nsdi23/trace, commits
 43297f6 (V100), 3db0d49 (P100, RTX 6000), 048db45 (A40): ImageNet on ResNet-50, SQuAD on BERT base, in PyTorch of 2021,
@@ -47,7 +47,7 @@ from wavecast.analyzer.models.frame.energy import (
 from wavecast.analyzer.models.library import load_library
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import build_fleet
+from wavecast.specs.fleet import Fleet, build_fleet
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 
@@ -64,6 +64,18 @@ B200_FORMATS: Final = {
 """Unit and bytes of an operand."""
 GPU_BOUND: Final = 0.6
 """Of an iteration that a GPU is busy; below it, it is the host's."""
+SUSTAINED: Final = {
+    "products": {
+        "mm_bf16": (Rate.MATRIX_BF16, 2.0),
+        "mm_fp16": (Rate.MATRIX_FP16, 2.0),
+        "mm_tf32": (Rate.MATRIX_TF32, 4.0),
+        "mm_fp32": (Rate.MATRIX_FP32, 4.0),
+        "mm_fp8": (Rate.MATRIX_FP8, 1.0),
+        "mm_intensity": (Rate.MATRIX_BF16, 2.0),
+    },
+    "streams of random numbers": dict.fromkeys(("sum_read", "gelu", "exp_sin_chain"), (Rate.FP32, 4.0)),
+    "streams of zeros": dict.fromkeys(("copy", "fill"), (Rate.FP32, 4.0)),
+}
 LEAST_MS: Final = 0.1
 """Of B200's ops: shorter ones' power is sampled between others."""
 
@@ -89,6 +101,8 @@ def main(data: Path) -> None:
                 errors = np.array([run.error(constants[run.group], at_time=at_time) for run in kept])
                 inside = np.array([run.is_inside(constants[run.group], at_time=at_time) for run in kept])
                 _print(f"{title}, {name}, {'watts at the time' if at_time else 'joules'}", errors, inside)
+    for name, errors in sustained_errors(data):
+        _print(f"H100 {name}, back to back, watts", errors)
     check_caps([run for run in runs if run.kind == "public"])
     for name, errors, inside in b200_errors(data):
         _print(f"B200 {name} ops of {LEAST_MS * 1e3:.0f} us and more, watts", errors, inside)
@@ -151,25 +165,43 @@ def check_caps(runs: Sequence[Run]) -> None:
 def b200_errors(data: Path) -> Iterator[tuple[str, Floats, np.ndarray]]:
     """Yield for products of each format on a B200: predicted over sampled power less 1, and which are inside."""
     fleet = build_fleet([find_gpu(load_catalog(), "B200")])
-    power = board_power(fleet, load_library().values("matmul", fleet))
-    idle, limit = float(power.idle_w[0]), float(power.idle_w[0] + power.switching_w[0])
     half_width = float(power_half_width(fleet)[0])
     path = next((data / "serving" / "b200_power").glob("gemm__*.parquet"))
     table = {name: np.array(column) for name, column in pq.read_table(path).to_pydict().items()}
     kept = (table["latency"] >= LEAST_MS) & (table["power"] > 0)
     for name, (rate, element_bytes) in B200_FORMATS.items():
         rows = np.flatnonzero(kept & (table["gemm_dtype"] == name))
-        m, n, k, time_s, watts = (table[key][rows].astype(float) for key in ("m", "n", "k", "latency", "power"))
-        time_s, flops, moved = time_s * 1e-3, 2.0 * m * n * k, (m + n) * k * element_bytes + 2.0 * m * n
-        roofline_s = np.maximum(flops / fleet.flops_per_s[rate][0], moved / fleet.bandwidth_bytes_per_s[0])
-        work = switching_joule(flops, moved, np.full(len(rows), rate, dtype=object), fleet, power)[:, 0]
-        work += power.stalled_w[0] * np.maximum(time_s - roofline_s - LAUNCH_NS * 1e-9, 0.0)
-        drawn = [
-            PowerDraw(idle_w=idle, work_j=joule, limit_w=limit, half_width=half_width).joule(1e9 * second) / second
-            for joule, second in zip(work.tolist(), time_s.tolist(), strict=True)
-        ]
-        errors = np.array(drawn) / watts - 1.0
+        m, n, k, time_ms, watts = (table[key][rows].astype(float) for key in ("m", "n", "k", "latency", "power"))
+        moved = (m + n) * k * element_bytes + 2.0 * m * n
+        errors = op_watts(fleet, rate, 2.0 * m * n * k, moved, time_ms * 1e6) / watts - 1.0
         yield name, errors, np.abs(np.log1p(errors)) <= half_width
+
+
+def sustained_errors(data: Path) -> Iterator[tuple[str, Floats]]:
+    """Yield for kinds of ops that ran back to back on an H100: predicted over metered power less 1."""
+    fleet = build_fleet([find_gpu(load_catalog(), "H100 SXM5")])
+    table = {name: np.array(column) for name, column in pq.read_table(data / "own/power.parquet").to_pydict().items()}
+    for kind, names in SUSTAINED.items():
+        errors = []
+        for name, (rate, element_bytes) in names.items():
+            rows = np.flatnonzero(table["name"] == name)
+            m, n, k, moved, time_ms, watts = (
+                np.nan_to_num(table[key][rows].astype(float)) for key in ("m", "n", "k", "bytes", "ms", "watts")
+            )
+            moved = np.where(m > 0, (m * k + k * n + m * n) * element_bytes, moved)
+            errors.append(op_watts(fleet, rate, 2.0 * m * n * k, moved, time_ms * 1e6) / watts - 1.0)
+        yield kind, np.concatenate(errors)
+
+
+def op_watts(fleet: Fleet, rate: Rate, flops: Floats, moved: Floats, time_ns: Floats) -> Floats:
+    """Return the power of ops that run back to back, of so many FLOP and bytes in a time each."""
+    power = board_power(fleet, load_library().values("matmul", fleet))
+    roofline_s = np.maximum(flops / fleet.flops_per_s[rate][0], moved / fleet.bandwidth_bytes_per_s[0])
+    work = switching_joule(flops, moved, np.full(len(flops), rate, dtype=object), fleet, power)[:, 0]
+    work += power.stalled_w[0] * 1e-9 * np.maximum(time_ns - 1e9 * roofline_s - LAUNCH_NS, 0.0)
+    idle, limit = float(power.idle_w[0]), float(power.idle_w[0] + power.switching_w[0])
+    draws = [PowerDraw(idle_w=idle, work_j=joule, limit_w=limit, half_width=0.0) for joule in work.tolist()]
+    return np.array([draw.joule(time) / time * 1e9 for draw, time in zip(draws, time_ns.tolist(), strict=True)])
 
 
 if __name__ == "__main__":
