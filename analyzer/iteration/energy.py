@@ -37,16 +37,20 @@ def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:
 
 
 def workload_power(
-    workload: GpuWorkload, prediction: Prediction, library: Library, constants: PowerConstants = FITTED
+    workload: GpuWorkload,
+    prediction: Prediction,
+    library: Library,
+    constants: PowerConstants = FITTED,
+    count: Floats | None = None,
 ) -> tuple[PowerDraw, ...]:
-    """Return what one GPU draws that runs a workload, on each type.
+    """Return what one GPU draws that runs a workload, on each type; `count`: so often each row instead, [n].
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
     [2.7, 2.8]
     """
     power = board_power_of(prediction, library, constants)
     joules = kernel_joules(workload, prediction, power)
-    count, fleet = workload.count.astype(np.float64), prediction.fleet
+    fleet, count = prediction.fleet, workload.count.astype(np.float64) if count is None else count
     rows, dims = sent_by(workload)
     columns = (
         power.idle_w,
