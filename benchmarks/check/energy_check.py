@@ -19,7 +19,8 @@ generation in float16 by transformers, 128 or 256 tokens after a prompt of ten, 
 its links. What the host takes between tokens is not known: power is predicted for the measured time.
 
 The four `PowerConstants` are fitted to the recordings on their own GPU and to the public runs, with the form chosen in
-sight of all. "Left out": each network's recordings, or each card's runs, by constants from all others.
+sight of all. "Left out": each network's recordings, or each card's runs, by constants from all others. "By the others":
+recordings by constants from other people's cards alone, and these by constants from our recordings alone.
 """
 
 from __future__ import annotations
@@ -95,7 +96,11 @@ def main(data: Path) -> None:
     left_out = {
         name: fit_constants([run for run in runs if run.group != name]) for name in dict.fromkeys(r.group for r in runs)
     }
-    for title, constants in (("shipped", dict.fromkeys(left_out, FITTED)), ("left out", left_out)):
+    halves = [fit_constants([run for run in runs if (run.kind == "public") is told]) for told in (True, False)]
+    click.echo(f"fitted to other people's cards: {_words(halves[0])}\nfitted to our recordings: {_words(halves[1])}")
+    carried = {run.group: halves[run.kind == "public"] for run in runs}
+    ways = {"shipped": dict.fromkeys(left_out, FITTED), "left out": left_out, "by the others": carried}
+    for title, constants in ways.items():
         for name, kept in _groups(runs):
             for at_time in (False, True):
                 errors = np.array([run.error(constants[run.group], at_time=at_time) for run in kept])
