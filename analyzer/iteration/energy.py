@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats
 from ...specs.fleet import Fleet
 from ...specs.generations import is_blackwell, is_nvidia, is_untested
 from ..models.frame.energy import FITTED, PowerConstants
@@ -86,22 +85,9 @@ def power_half_width(fleet: Fleet) -> Floats:
     return np.where(is_metered, HALF_WIDTH, FOREIGN_HALF_WIDTH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OpPower:
-    """Hold what kernels draw on one GPU."""
-
-    idle_w: float
-    switched_j: Floats
-    """What all kernels of each row switch, within what the board's limit lets an iteration switch, [n]."""
-
-    def joule(self, rows: Rows, busy_ns: float) -> float:
-        """Return the energy of rows that keep the GPU busy for so long."""
-        return self.idle_w * 1e-9 * busy_ns + float(self.switched_j[rows].sum())
-
-
-def op_power(result: Analysis, column: int, drawn: PowerDraw, iteration_ns: float) -> OpPower:
-    """Return what the kernels of an analysis draw on one of its GPUs, where an iteration draws so much."""
-    prediction = result.run.prediction.on_gpu(column)
-    joules = kernel_joules(result.run.workload, prediction, board_power_of(prediction, result.library))[:, 0]
+def row_joules(result: Analysis, column: int, drawn: PowerDraw, iteration_ns: float) -> Floats:
+    """Return the joules of each row on one GPU, where an iteration draws so much, [n], what idles included."""
+    prediction, workload = result.run.prediction.on_gpu(column), result.run.workload
+    joules = kernel_joules(workload, prediction, board_power_of(prediction, result.library))[:, 0]
     held = drawn.switched_j(iteration_ns) / drawn.work_j if drawn.work_j > 0 else 1.0
-    return OpPower(idle_w=drawn.idle_w, switched_j=np.asarray(joules * result.run.workload.count * held))
+    return np.asarray(joules * workload.count * held + drawn.idle_w * 1e-9 * prediction.busy_ns(0))

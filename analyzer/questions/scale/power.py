@@ -32,12 +32,10 @@ class PiecePower:
 
 def piece_power(workload: GpuWorkload, prediction: Prediction, library: Library, is_once: Mask) -> PiecePower:
     """Return what a rank draws whose kernels are predicted; `is_once` says which ops run once in an iteration."""
-    known = np.flatnonzero(workload.row_of >= 0)
-    once = np.bincount(workload.row_of[known], weights=is_once[known], minlength=len(workload.count))
-    once = np.minimum(once, workload.count)
-    each, single = (
-        workload_power(workload, prediction, library, count=count) for count in (workload.count - once, once)
-    )
+    known, count = np.flatnonzero(workload.row_of >= 0), workload.count.astype(np.float64)
+    once = np.bincount(workload.row_of[known], weights=is_once[known], minlength=len(count)).astype(np.float64)
+    once = np.minimum(once, count)
+    each, single = (workload_power(workload, prediction, library, count=part) for part in (count - once, once))
     return PiecePower(each=each, once=single)
 
 

@@ -15,8 +15,8 @@ from ....page.quantity import ABSENT, format_money, format_number
 from ....page.sheet import SheetColumn
 
 _METHOD: Final = (
-    "Energy is the board's, what idles included and no more than its limit: by what each op computes and moves, at the "
-    "prices in joules that the power of the sustained clock has."
+    "Energy is the board's, what idles included and no more than its limit: by what each op computes, moves and "
+    "waits for (docs/energy.md)."
 )
 
 
