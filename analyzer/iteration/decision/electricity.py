@@ -12,7 +12,7 @@ from ....errors import InputError, parameter
 JOULE_PER_KWH: Final = 3.6e6
 LIMIT_SHARPNESS: Final = 8.0
 """How closely an iteration comes to its board's limit: at as much work as it allows, 0.92 of the room over what idles.
-V100, A40 and RTX 6000 draw 0.89 to 0.91 of theirs as they train, H100 and H200 0.93 to 1."""
+V100, A40 and RTX 6000 draw 0.88 to 0.91 of theirs as they train BERT, H100 and H200 0.92 to 1 at most."""
 _LIMITS: Final = {
     "usd_per_kwh": ("electricity", 0.0, 10.0, "$ per kWh, such as 0.12"),
     "pue": ("pue", 1.0, 5.0, "the site's power over its computers', such as 1.2"),
