@@ -22,7 +22,7 @@ from ..recorded.standstill import Reason
 from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
-from .energy import op_power
+from .energy import row_joules
 from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus, warn_of_prices
@@ -106,6 +106,8 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
     described = ops_gpu or result.origin
     name = described.name if described is not None else ranked[0].gpu
     column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == name)
+    row = next(item for item in ranked if item.gpu == name)
+    joules = None if row.power is None else row_joules(result, column, row.power, row.iteration_ns)
     source, busy_ns = Source(), float(result.recorded_busy_ns)
     if result.origin is not None:
         source = Source(gpu=result.origin.name, iteration_ns=result.window.duration_ns, gpu_busy_ns=busy_ns)
@@ -119,7 +121,7 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         ops_gpu=name,
         critical_path=summarize_path(replay_on(result, name).path),
         compiled=result.compiled,
-        ops=list_ops(result.trace, result.run, column, limit=op_limit, power=op_power(result, column)),
+        ops=list_ops(result.trace, result.run, column, limit=op_limit, joules=joules),
         gains=find_gains(result, column),
         warnings=(*warn(result), *explain_idle_changes(result, column), *warn_of_prices(result, ranked)),
     )

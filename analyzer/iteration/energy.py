@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats
 from ...specs.fleet import Fleet
-from ...specs.generations import is_nvidia, is_untested
+from ...specs.generations import is_blackwell, is_nvidia, is_untested
 from ..models.frame.energy import FITTED, PowerConstants
 from ..models.library import Library
 from ..prediction.energy import LINK_HALF_WIDTH, board_power_of, kernel_joules, network_w, sending_joules, sent_by
@@ -18,34 +17,39 @@ from ..prediction.workload import GpuWorkload
 from .decision.electricity import PowerDraw
 from .result import Analysis
 
-HALF_WIDTH: Final = 0.21
-"""Of the power at a known time, natural log, 90 %: of a card that is none of the seven of
-board_power.csv at f56f3bcf, by what each of these is off with constants from the six others; what a card's runs
-share and what each has of its own are told apart there (`energy_check.width_of`)."""
+HALF_WIDTH: Final = 0.18
+"""Of the power at a known time, natural log: holds nine of ten recordings' joules on H100 and H200, time and all, with
+constants that did not see the network, and runs of each of seven other cards with constants that did not see the card
+(`benchmarks/check/energy_check.py`)."""
 FOREIGN_HALF_WIDTH: Final = 0.45
-"""Where no board of the vendor, or of the generation, was measured: an assumption."""
+"""Where no board of the vendor, or of the generation, was metered as it ran networks: an assumption. B200's single ops
+on data of which nothing is known draw from half to all of what is said of them."""
 
 
-def draw_power(result: Analysis, constants: PowerConstants = FITTED) -> tuple[PowerDraw, ...]:
+def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:
     """Return what an iteration draws on each GPU.
 
     >>> [round(item.joule(5e6), 1) for item in draw_power(result)]
-    [2.1, 2.0]
+    [3.1, 2.0]
     """
-    return workload_power(result.run.workload, result.run.prediction, result.library, constants)
+    return workload_power(result.run.workload, result.run.prediction, result.library)
 
 
 def workload_power(
-    workload: GpuWorkload, prediction: Prediction, library: Library, constants: PowerConstants = FITTED
+    workload: GpuWorkload,
+    prediction: Prediction,
+    library: Library,
+    constants: PowerConstants = FITTED,
+    count: Floats | None = None,
 ) -> tuple[PowerDraw, ...]:
-    """Return what one GPU draws that runs a workload, on each type.
+    """Return what one GPU draws that runs a workload, on each type; `count`: so often each row instead, [n].
 
     >>> [round(item.work_j, 1) for item in workload_power(result.workload, result.prediction, library)]
-    [1.5, 2.2]
+    [2.7, 2.8]
     """
     power = board_power_of(prediction, library, constants)
     joules = kernel_joules(workload, prediction, power)
-    count, fleet = workload.count.astype(np.float64), prediction.fleet
+    fleet, count = prediction.fleet, workload.count.astype(np.float64) if count is None else count
     rows, dims = sent_by(workload)
     columns = (
         power.idle_w,
@@ -75,26 +79,15 @@ def power_half_width(fleet: Fleet) -> Floats:
     """Return how far the power of boards may be off at a known time, natural log, 90 %, [m].
 
     >>> power_half_width(fleet).round(2)
-    array([0.21, 0.21])
+    array([0.18, 0.18])
     """
-    return np.where(is_nvidia(fleet) & ~is_untested(fleet), HALF_WIDTH, FOREIGN_HALF_WIDTH)
+    is_metered = is_nvidia(fleet) & ~is_untested(fleet) & ~is_blackwell(fleet)
+    return np.where(is_metered, HALF_WIDTH, FOREIGN_HALF_WIDTH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OpPower:
-    """Hold what kernels draw on one GPU."""
-
-    idle_w: float
-    switched_j: Floats
-    """What all kernels of each row switch, [n]."""
-
-    def joule(self, rows: Rows, busy_ns: float) -> float:
-        """Return the energy of rows that keep the GPU busy for so long."""
-        return self.idle_w * 1e-9 * busy_ns + float(self.switched_j[rows].sum())
-
-
-def op_power(result: Analysis, column: int) -> OpPower:
-    """Return what the kernels of an analysis draw on one of its GPUs."""
-    power = board_power_of(result.prediction, result.library)
-    joules = kernel_joules(result.run.workload, result.run.prediction, power)[:, column] * result.run.workload.count
-    return OpPower(idle_w=float(power.idle_w[column]), switched_j=np.asarray(joules))
+def row_joules(result: Analysis, column: int, drawn: PowerDraw, iteration_ns: float) -> Floats:
+    """Return the joules of each row on one GPU, where an iteration draws so much, [n], what idles included."""
+    prediction, workload = result.run.prediction.on_gpu(column), result.run.workload
+    joules = kernel_joules(workload, prediction, board_power_of(prediction, result.library))[:, 0]
+    held = drawn.switched_j(iteration_ns) / drawn.work_j if drawn.work_j > 0 else 1.0
+    return np.asarray(joules * workload.count * held + drawn.idle_w * 1e-9 * prediction.busy_ns(0))

@@ -12,7 +12,6 @@ from ...formats.trace.signature import format_shapes
 from ...formats.trace.tables import Trace
 from ..prediction.bounds import limit_of
 from ..prediction.prediction import METHODS, Method, Prediction
-from .energy import OpPower
 from .report import OpPrediction
 from .run_rows import RunRows
 
@@ -23,13 +22,13 @@ BROKEN_BOUND: Final = "measured under its bound on the source, so that no bound 
 
 
 def list_ops(
-    trace: Trace, run: RunRows, gpu_column: int, *, limit: int | None, power: OpPower | None = None
+    trace: Trace, run: RunRows, gpu_column: int, *, limit: int | None, joules: Floats | None = None
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name.
 
     Merged kernels stand under the names of what they compute. The times add up to the GPU's busy time, but for kernels
     that run beside others.
-    Without `power` energy is left out.
+    `joules`: of each row; without them energy is left out.
     """
     workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)
@@ -40,7 +39,7 @@ def list_ops(
     order = order[present[order]][:limit]
     whole = max(float(busy.sum()), sys.float_info.min)
     return tuple(
-        _describe(trace, run, gpu_column, np.flatnonzero(group == chosen), whole, power) for chosen in order.tolist()
+        _describe(trace, run, gpu_column, np.flatnonzero(group == chosen), whole, joules) for chosen in order.tolist()
     )
 
 
@@ -74,7 +73,7 @@ def _op_groups(trace: Trace, run: RunRows) -> Rows:
 
 
 def _describe(
-    trace: Trace, run: RunRows, gpu_column: int, rows: Rows, whole_ns: float, power: OpPower | None
+    trace: Trace, run: RunRows, gpu_column: int, rows: Rows, whole_ns: float, joules: Floats | None
 ) -> OpPrediction:
     workload, prediction = run.workload, run.prediction
     busy = prediction.busy_ns(gpu_column)[rows]
@@ -106,7 +105,7 @@ def _describe(
         method=method,
         reason=_reason(prediction, main, gpu_column, method) + (f"; {BROKEN_BOUND}" if is_broken.any() else ""),
         share=float(busy.sum()) / whole_ns,
-        energy_j=None if power is None else power.joule(rows, float(busy.sum())),
+        energy_j=None if joules is None else float(joules[rows].sum()),
     )
 
 

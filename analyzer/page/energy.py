@@ -84,7 +84,7 @@ def describe_energy(energy: JobEnergy) -> str:
     >>> from wavecast.analyzer.iteration.decision.electricity import PowerDraw
     >>> draw = PowerDraw(idle_w=60.0, work_j=3.0, limit_w=400.0, half_width=0.25).of_job(8)
     >>> describe_energy(JobEnergy(power=draw, time_ns=1e7, low_ns=9e6, high_ns=1.2e7, gpu_count=8, host_gpu_count=8))
-    '28.80 J per iteration (22.42–37.06), 69.12 kWh a day; boards and links draw 2.88 kW on average'
+    '27.88 J per iteration (21.61–36.03), 66.91 kWh a day; boards and links draw 2.79 kW on average'
     """
     watts = energy.mean_power_w
     power = f"{format_number(watts / _KILO)} kW" if watts >= _KILO else f"{format_number(watts)} W"

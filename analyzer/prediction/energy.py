@@ -24,35 +24,29 @@ from ..work.communication import CollectiveDims, CollectiveKind
 from .prediction import Prediction
 from .workload import GpuWorkload
 
-_PRODUCTS: Final = ("matmul", "matmul_simt")
-"""The models whose fitted values tell the energy of arithmetic, on matrix units and on vector lanes."""
-
 
 def board_power_of(
     prediction: Prediction, library: Library, constants: energy.PowerConstants = energy.FITTED
 ) -> energy.BoardPower:
     """Return what the boards draw, with the values that the products' sustained clock was fitted with.
 
-    A library without these models has the values that the fits start from.
+    A library without that model has the values that the fits start from.
 
     >>> board_power_of(result.prediction, library).idle_w
     array([112.,  64.])
     """
     fleet = prediction.fleet
-    of_products = {name: library.values(name, fleet) for name in _PRODUCTS if name in library.fitted}
-    priors = prior_values(POWER_PARAMETERS, len(fleet.gpus))
-    on_lanes = {**priors, "picojoule_per_flop": np.full(len(fleet.gpus), energy.VECTOR_PICOJOULE_PER_FLOP)}
-    matrix, lanes = (of_products.get(name, prior) for name, prior in zip(_PRODUCTS, (priors, on_lanes), strict=True))
-    return energy.board_power(fleet, matrix, lanes, constants)
+    is_fitted = "matmul" in library.fitted
+    matrix = library.values("matmul", fleet) if is_fitted else prior_values(POWER_PARAMETERS, len(fleet.gpus))
+    return energy.board_power(fleet, matrix, constants)
 
 
 def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: energy.BoardPower) -> Floats:
-    """Return the energy that one kernel of each row switches beside what idles, [n, m].
+    """Return the energy that one kernel of each row switches beside what idles, before any limit, [n, m].
 
-    No more than the limit leaves in its time. Beyond its roofline's time a kernel switches `stalled_w`; kernels without
-    a formula are taken to switch half of what the limit leaves;
-    collectives and copies between devices, whose links are not on the board's meter or are asleep beside it, what their
-    bytes take.
+    Beyond launch and roofline's time a kernel switches `stalled_w`, one without a formula for all of it; kernels that
+    run beside each other share the multiprocessors as they share the time. Collectives and copies between devices,
+    whose links are not on the board's meter or are asleep beside it, take what their bytes do.
 
     >>> power = board_power_of(result.prediction, library)
     >>> found = kernel_joules(result.workload, result.prediction, power)
@@ -62,17 +56,15 @@ def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: energy.B
     fleet, work = prediction.fleet, workload.work
     share = workload.op_share
     joule = energy.switching_joule(work.flops * share, work.moved_bytes * share, work.rate, fleet, power)
-    most = prediction.time_ns * (1e-9 * power.switching_w)
-    is_plain = ~workload.is_family(Family.COLLECTIVE)
-    is_plain &= workload.kind == KernelKind.KERNEL
-    stalled_ns = prediction.time_ns - prediction.bounds.roofline_ns * share[:, None]
-    np.maximum(stalled_ns, 0.0, out=stalled_ns)
-    stalled_ns *= is_plain[:, None]
+    recorded_ns = workload.count * workload.duration_ns
+    is_measured = (workload.busy_ns > 0) & (recorded_ns > 0)
+    alone = np.divide(workload.busy_ns, recorded_ns, out=np.ones(len(share)), where=is_measured)
+    alone[workload.is_family(Family.COLLECTIVE) | (workload.kind != KernelKind.KERNEL)] = 0.0
+    roofline_ns = np.where(workload.has_work, share, 0.0)[:, None] * prediction.bounds.roofline_ns
+    stalled_ns = np.maximum(prediction.time_ns - roofline_ns - energy.LAUNCH_NS, 0.0)
+    stalled_ns *= np.minimum(alone, 1.0)[:, None]
     joule += stalled_ns * (1e-9 * power.stalled_w)
-    unknown = ~workload.has_work & is_plain
-    if unknown.any():
-        joule[unknown] = energy.USUAL_SWITCHING * most[unknown]
-    return np.minimum(joule, most, out=joule)
+    return joule
 
 
 LANE_PICOJOULE_PER_BIT: Final = {LinkKind.NVLINK: 5.5, LinkKind.XGMI: 5.5, LinkKind.PCIE: 6.5, LinkKind.NONE: 6.5}

@@ -1,15 +1,16 @@
-"""What arithmetic and traffic cost in joules, by process, clock and memory: what a kernel's power is made of.
+"""What arithmetic and traffic cost in joules, by process, clock and memory: what an iteration's power is made of.
 
-A board draws what idles, and what switches as it computes and moves, up to its limit. Of a kernel that takes t:
+A board draws what idles, and what switches as it computes and moves, up to its limit. Of an iteration that takes t:
 
-    J = idle t + min(b FLOP e_flop + c bytes e_byte + a SM f e_clock max(t - t_roofline, 0), (limit - idle) t)
+    J = idle t + soft minimum of (E, (limit - idle) t)
+    E = sum over kernels of FLOP e_unit + c bytes e_byte + a SM f max(t_k - t_roofline - t_launch, 0)
 
-The limit and the energy per FLOP on matrix units are those that set the sustained clock (gpu_physics.py): a product
-which the limit slows down draws the limit. What vector lanes and traffic take is said here: both were read off
-`ops/clock_power.parquet` alone (A100 SXM4 40GB, and an L40 at its highest clock), before any measured power of a
-network was looked at. FLOP and bytes are those that an op must. A kernel that takes longer than these is held up by
-something else, which switches too: caches, shared memory, the issue of other instructions. a, b and c are in
-`PowerConstants`.
+The energy per FLOP on matrix units is the one that sets the sustained clock (gpu_physics.py), but that it goes with the
+width of the operands, and the arithmetic of real data switches more than what the longest products' clocks say. What
+vector lanes and traffic take in plain streams was read off `ops/clock_power.parquet` alone (A100 SXM4 40GB, and an L40
+at its highest clock). FLOP and bytes are those that an op must. A kernel that takes longer than these is held up by
+something else, which switches too: caches, shared memory, the issue of other instructions. The board's controller holds
+the average of some tenth of a second, so that the limit is the iteration's and not a kernel's.
 """
 
 from dataclasses import dataclass
@@ -20,11 +21,21 @@ import numpy.typing as npt
 
 from ....arrays import Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_nvidia, process_energy
+from ....specs.generations import has_tf32, is_nvidia, process_energy
 from ....specs.gpu import MemoryKind, Rate
-from .gpu_physics import CAP_EXPONENT, IDLE_SHARE, LEAST_SWITCHING, capped_stretch, matrix_joule_per_flop
+from .gpu_physics import (
+    CAP_EXPONENT,
+    IDLE_SHARE,
+    LEAST_SWITCHING,
+    NEWEST_PROCESS,
+    REFERENCE_FLOPS,
+    capped_stretch,
+    flops_per_clock,
+    matrix_joule_per_flop,
+)
 from .parameters import Values
 
+_NANO: Final = 1e-9
 _PICO: Final = 1e-12
 MEMORY_PICOJOULE_PER_BIT: Final = {
     MemoryKind.GDDR5: 10.0,
@@ -67,31 +78,42 @@ VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerConstants:
-    """Hold what the power of networks told: energy_check.py at f56f3bcf fits them, and anew without each card."""
+    """Hold what the power of networks told: `benchmarks/check/energy_check.py` fits them, and anew without each."""
 
-    stalled_picojoule: float = 670.0
-    """a: of a clock of one multiprocessor while neither FLOP nor bytes hold a kernel up, beside these, in the 16 nm
-    process at the clock to which it refers. Full fused multiply-adds take 1,500 there on 64 lanes."""
-    flop_overhead: float = 1.1
-    """b: what is switched for each FLOP over what a loop of fused multiply-adds alone takes."""
-    byte_overhead: float = 1.7
-    """c: the same of each byte: what is read again, and what its way takes through caches that loops of one stream do
-    not use."""
-    gddr_idle_share: float = 0.14
-    """Of the board's power, what chip and board draw beside GDDR as they wait with their clocks up."""
-    gddr_idle_w_per_gb: float = 1.05
-    """Of GDDR as it waits: about two watts for a device of two gigabytes, more of which share a bus on cards with
-    more."""
+    stalled_nanojoule: float = 1.18
+    """a: of a clock of one multiprocessor of Hopper's size while neither FLOP nor bytes hold a kernel up."""
+    flop_overhead: float = 1.41
+    """What is switched for each FLOP on matrix units over what the longest products' sustained clock says."""
+    lane_picojoule: float = 9.9
+    """Of a FLOP of products and convolutions on FP32 lanes in the 4 nm process, operands' way from shared memory
+    included: 650 to 700 W less what idles at 50 TFLOP/s on H100 and H200 (`own/power.parquet`)."""
+    byte_overhead: float = 1.32
+    """c: what is moved for each byte over what a stream takes: read again, or on its way through caches that loops of
+    one stream do not use."""
 
 
 FITTED: Final = PowerConstants()
-"""Rounded from a fit to all 51 runs of board_power.csv at f56f3bcf, seven cards counted alike. The form was chosen
-with all of them in sight; how good it is is said of each card by a fit to the six others."""
+"""Rounded from a fit to the recordings with joules on H100 and H200 and to 55 runs on seven other cards. The form was
+chosen with all of them in sight; how good it is is said of each network and card by a fit without it."""
+GDDR_IDLE_SHARE: Final = 0.14
+GDDR_IDLE_W_PER_GB: Final = 1.05
+"""What chip and board draw beside GDDR as they wait with their clocks up, of the board's power, and what GDDR does:
+about two watts for a device of two gigabytes, more of which share a bus on cards with more."""
+STALLED_SIZE_EXPONENT: Final = 0.3
+"""Of what a stalled multiprocessor switches over its size, told by its matrix units' FLOP per clock, up to Hopper's:
+B200's ops do not draw more for their larger units. It does not shrink with the process: what a smaller one saves,
+larger caches and schedulers of newer multiprocessors took."""
+LANE_PROCESS_EXPONENT: Final = 0.53
+"""Of `lane_picojoule` over the process's energy: P100 and V100 take 1.7 times Hopper's."""
+FORMAT_EXPONENT: Final = 0.95
+"""Of a matrix unit's energy over the width of its operands: sustained products of one size take 1.95 times bfloat16's
+joules in TF32 and 0.56 times in FP8 (`own/power.parquet`)."""
+LAUNCH_NS: Final = 2000.0
+"""Of a kernel's time, in which its multiprocessors do not run yet or no more: networks of small kernels draw little
+over what idles."""
 _GDDR: Final = (MemoryKind.GDDR5, MemoryKind.GDDR5X, MemoryKind.GDDR6, MemoryKind.GDDR6X, MemoryKind.GDDR7)
 MOST_IDLE_SHARE: Final = 0.4
 """Of the board's power that may idle."""
-USUAL_SWITCHING: Final = 0.5
-"""Of the power for switching, what a kernel takes of which nothing is known: an assumption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,18 +131,15 @@ class BoardPower:
     constants: PowerConstants
     matrix: Values
     """The fitted values of products on matrix units."""
-    lanes: Values
-    """Those of products on vector lanes."""
 
 
-def board_power(fleet: Fleet, matrix: Values, lanes: Values, constants: PowerConstants = FITTED) -> BoardPower:
-    """Return what the boards of a fleet draw; `matrix` and `lanes` hold the products' fitted values for it.
+def board_power(fleet: Fleet, matrix: Values, constants: PowerConstants = FITTED) -> BoardPower:
+    """Return what the boards of a fleet draw; `matrix` holds the products' fitted values for it.
 
-    >>> matrix, lanes = (library.values(name, fleet) for name in ("matmul", "matmul_simt"))
-    >>> board_power(fleet, matrix, lanes).idle_w
+    >>> board_power(fleet, library.values("matmul", fleet)).idle_w
     array([112.,  64.])
     """
-    idle = waiting_w(fleet, constants)
+    idle = waiting_w(fleet)
     return BoardPower(
         idle_w=idle,
         switching_w=np.maximum(fleet.tdp_w * fleet.power_ratio - idle, fleet.tdp_w * LEAST_SWITCHING),
@@ -128,12 +147,11 @@ def board_power(fleet: Fleet, matrix: Values, lanes: Values, constants: PowerCon
         capped_energy=capped_energy(fleet),
         stalled_w=stalled_w(fleet, constants),
         constants=constants,
-        matrix=matrix,
-        lanes=lanes,
+        matrix={**matrix, "format_exponent": np.full(len(fleet.gpus), FORMAT_EXPONENT)},
     )
 
 
-def waiting_w(fleet: Fleet, constants: PowerConstants = FITTED) -> Floats:
+def waiting_w(fleet: Fleet) -> Floats:
     """Return what boards draw that wait with their clocks up, W, [m].
 
     Beside HBM a share of the board's power, as the power curves have it; beside GDDR a share and what its devices take.
@@ -142,21 +160,21 @@ def waiting_w(fleet: Fleet, constants: PowerConstants = FITTED) -> Floats:
     array([112.,  64.])
     """
     gigabytes = np.array([gpu.memory_bytes for gpu in fleet.gpus]) / 1e9
-    devices = np.where(np.isin(fleet.memory_kind, _GDDR), constants.gddr_idle_w_per_gb * gigabytes, 0.0)
-    share = np.where(fleet.has_hbm, IDLE_SHARE, constants.gddr_idle_share)
+    devices = np.where(np.isin(fleet.memory_kind, _GDDR), GDDR_IDLE_W_PER_GB * gigabytes, 0.0)
+    share = np.where(fleet.has_hbm, IDLE_SHARE, GDDR_IDLE_SHARE)
     return np.minimum(share * fleet.tdp_w + devices, MOST_IDLE_SHARE * fleet.tdp_w)
 
 
 def stalled_w(fleet: Fleet, constants: PowerConstants = FITTED) -> Floats:
     """Return what multiprocessors switch that wait for something else than FLOP or bytes, W, [m].
 
-    As all switching it goes with process, clock and voltage, under a cap with the clock to the 1/g (`CAP_EXPONENT`).
+    Under a cap it goes with the clock to the 1/g (`CAP_EXPONENT`), as the voltage does.
 
     >>> stalled_w(fleet).round()
-    array([47., 52.])
+    array([308., 146.])
     """
-    process, reference_hz = process_energy(fleet)
-    joule = constants.stalled_picojoule * _PICO * process * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
+    size = np.minimum(flops_per_clock(fleet) / REFERENCE_FLOPS, 1.0) ** STALLED_SIZE_EXPONENT
+    joule = constants.stalled_nanojoule * _NANO * size
     return np.asarray(joule * fleet.sm_count * fleet.clock_hz * capped_stretch(fleet) ** (-1.0 / CAP_EXPONENT))
 
 
@@ -185,7 +203,7 @@ def capped_energy(fleet: Fleet) -> Floats:
     return np.asarray(capped_stretch(fleet) ** (1.0 - 1.0 / CAP_EXPONENT))
 
 
-def vector_joule_per_flop(fleet: Fleet, picojoule: Floats | float = VECTOR_PICOJOULE_PER_FLOP) -> Floats:
+def vector_joule_per_flop(fleet: Fleet) -> Floats:
     """Return the energy of one FLOP on FP32 lanes at the boost clock, instructions included.
 
     >>> (vector_joule_per_flop(fleet) * 1e12).round(1)
@@ -193,7 +211,7 @@ def vector_joule_per_flop(fleet: Fleet, picojoule: Floats | float = VECTOR_PICOJ
     """
     process, reference_hz = process_energy(fleet)
     clock = (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
-    return np.asarray(picojoule * _PICO * process * clock)
+    return np.asarray(VECTOR_PICOJOULE_PER_FLOP * _PICO * process * clock)
 
 
 def joule_per_flop(rate: Rate, fleet: Fleet, power: BoardPower) -> Floats:
@@ -206,8 +224,12 @@ def joule_per_flop(rate: Rate, fleet: Fleet, power: BoardPower) -> Floats:
         return np.asarray(vector_joule_per_flop(fleet) * (element_bytes / 4.0))
     lacks = fleet.flops_per_s[rate] <= fleet.flops_per_s[Rate.FP32]
     is_lane = lacks & (is_nvidia(fleet) | (rate is not Rate.MATRIX_FP32)) & (rate is not Rate.MATRIX_FP64)
-    on_lanes = vector_joule_per_flop(fleet, power.lanes["picojoule_per_flop"])
-    return np.where(is_lane, on_lanes, matrix_joule_per_flop(fleet, power.matrix, element_bytes))
+    if rate is Rate.MATRIX_TF32:
+        is_lane &= ~has_tf32(fleet)
+    process = (process_energy(fleet)[0] / NEWEST_PROCESS) ** LANE_PROCESS_EXPONENT
+    on_lanes = power.constants.lane_picojoule * _PICO * process
+    on_matrix = power.constants.flop_overhead * matrix_joule_per_flop(fleet, power.matrix, element_bytes)
+    return np.where(is_lane, on_lanes, on_matrix)
 
 
 def switching_joule(
@@ -220,7 +242,7 @@ def switching_joule(
     per_flop = np.zeros((len(flops), len(fleet.gpus)))
     for unit in dict.fromkeys(rate.tolist()):
         per_flop[rate == unit] = joule_per_flop(unit, fleet, power)
-    per_flop *= flops[:, None] * power.constants.flop_overhead
+    per_flop *= flops[:, None]
     per_flop += moved_bytes[:, None] * (power.joule_per_byte * power.constants.byte_overhead)
     per_flop *= power.capped_energy
     return per_flop

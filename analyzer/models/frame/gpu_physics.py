@@ -160,12 +160,16 @@ def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | 
     It falls with the process and the generation, with the size of the unit, which shares its operands' delivery among
     more multipliers, and with the width of the format.
     """
-    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
-    per_clock = half / (fleet.sm_count * fleet.matrix_clock_hz)
     process = (process_energy(fleet)[0] / NEWEST_PROCESS) ** values["process_exponent"]
-    unit = (REFERENCE_FLOPS / per_clock) ** values["energy_exponent"]
+    unit = (REFERENCE_FLOPS / flops_per_clock(fleet)) ** values["energy_exponent"]
     width = (0.5 * np.asarray(element_bytes)) ** values["format_exponent"]
     return np.asarray(values["picojoule_per_flop"] * 1e-12 * matrix_energy(fleet) * process * unit * width)
+
+
+def flops_per_clock(fleet: Fleet) -> Floats:
+    """Return the FLOP of one multiprocessor in a clock at half precision, on whichever units do most, [m]."""
+    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
+    return np.asarray(half / (fleet.sm_count * fleet.matrix_clock_hz))
 
 
 def boosted_flops_per_s(peak_flops_per_s: Floats, joule_per_flop: Floats, fleet: Fleet, values: Values) -> Floats:

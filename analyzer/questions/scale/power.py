@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,54 +11,32 @@ from ....arrays import Floats, Mask
 from ....specs.fabric import Fabric
 from ....specs.fleet import Fleet
 from ...iteration.decision.electricity import PowerDraw
-from ...iteration.energy import power_half_width
+from ...iteration.energy import workload_power
 from ...models.library import Library
-from ...prediction.energy import LINK_HALF_WIDTH, board_power_of, kernel_joules, network_w, sending_joules, sent_by
+from ...prediction.energy import LINK_HALF_WIDTH, network_w, sending_joules
 from ...prediction.prediction import Prediction
 from ...prediction.workload import GpuWorkload
 from ...whatif.parallel.plan import ParallelPlan
 from ...work.communication import CollectiveDims, CollectiveKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PiecePower:
     """Hold what one rank draws that runs a piece of a model, on m GPU types."""
 
-    idle_w: Floats
-    limit_w: Floats
-    half_width: Floats
-    """Of the power at a known time, natural log."""
-    each_j: Floats
-    """What kernels switch in every micro batch, [m]."""
-    once_j: Floats
-    """What they switch once in an iteration: the optimizer, and what runs beside the last micro batch."""
-    each_link_j: Floats
-    """What links take for what is sent in every micro batch."""
-    once_link_j: Floats
-    network_w: Floats
-    """Of NICs and switches, where a collective leaves its machine."""
+    each: tuple[PowerDraw, ...]
+    """In every micro batch."""
+    once: tuple[PowerDraw, ...]
+    """Once in an iteration: the optimizer, and what runs beside the last micro batch."""
 
 
 def piece_power(workload: GpuWorkload, prediction: Prediction, library: Library, is_once: Mask) -> PiecePower:
     """Return what a rank draws whose kernels are predicted; `is_once` says which ops run once in an iteration."""
-    power = board_power_of(prediction, library)
-    joules = kernel_joules(workload, prediction, power)
-    count = workload.count.astype(np.float64)
-    known = np.flatnonzero(workload.row_of >= 0)
-    once = np.bincount(workload.row_of[known], weights=is_once[known], minlength=len(count))
+    known, count = np.flatnonzero(workload.row_of >= 0), workload.count.astype(np.float64)
+    once = np.bincount(workload.row_of[known], weights=is_once[known], minlength=len(count)).astype(np.float64)
     once = np.minimum(once, count)
-    rows, dims = sent_by(workload)
-    sent = sending_joules(dims, prediction.fleet.fabric)
-    return PiecePower(
-        idle_w=power.idle_w,
-        limit_w=power.idle_w + power.switching_w,
-        half_width=power_half_width(prediction.fleet),
-        each_j=(count - once) @ joules,
-        once_j=once @ joules,
-        each_link_j=((count - once) * workload.op_share)[rows] @ sent,
-        once_link_j=(once * workload.op_share)[rows] @ sent,
-        network_w=network_w(dims, prediction.fleet.fabric),
-    )
+    each, single = (workload_power(workload, prediction, library, count=part) for part in (count - once, once))
+    return PiecePower(each=each, once=single)
 
 
 def plan_power(
@@ -79,28 +57,20 @@ def plan_power(
     placed = [pieces[at] for at in piece_of]
     between, hop_w = _passing(sent_bytes, plan, fleet.fabric)
     hops = 2.0 * micro_batches * (len(placed) - 1)
-    work = per_stage * sum(micro_batches * piece.each_j + piece.once_j for piece in placed)
-    links = per_stage * (
-        sum(micro_batches * piece.each_link_j + piece.once_link_j for piece in placed) + hops * between
-    )
-    # A NIC stands there once, whatever uses it.
-    network = plan.ranks * np.max([hop_w, *(piece.network_w for piece in placed)], axis=0)
-    first = pieces[0]
-    columns = (first.idle_w * plan.ranks, work, first.limit_w * plan.ranks, first.half_width, links, network)
-    return tuple(
-        PowerDraw(
-            idle_w=idle,
-            work_j=work_j,
-            limit_w=limit,
-            half_width=half_width,
-            link_j=link_j,
-            network_w=network_watts,
-            link_half_width=LINK_HALF_WIDTH,
+    draws = []
+    for at, first in enumerate(pieces[0].each):
+        shares = [(micro_batches, piece.each[at]) for piece in placed] + [(1, piece.once[at]) for piece in placed]
+        draws.append(
+            replace(
+                first.of_job(plan.ranks),
+                work_j=per_stage * sum(times * draw.work_j for times, draw in shares),
+                link_j=per_stage * (sum(times * draw.link_j for times, draw in shares) + hops * float(between[at])),
+                # A NIC stands there once, whatever uses it.
+                network_w=plan.ranks * max(float(hop_w[at]), *(draw.network_w for _, draw in shares)),
+                link_half_width=LINK_HALF_WIDTH,
+            )
         )
-        for idle, work_j, limit, half_width, link_j, network_watts in zip(
-            *(np.asarray(column).tolist() for column in columns), strict=True
-        )
-    )
+    return tuple(draws)
 
 
 def _passing(sent_bytes: float, plan: ParallelPlan, fabric: Fabric) -> tuple[Floats, Floats]:

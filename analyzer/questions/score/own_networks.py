@@ -152,7 +152,7 @@ def _family_rows(
 def _network_row(
     data: Path, row: Mapping[str, Any], peer: Mapping[str, Any] | None, ops: OwnOps, weights: Weights
 ) -> OwnNetworkRow:
-    moved_ns = joules = iteration_ns = None
+    moved_ns = joules = low_joules = high_joules = iteration_ns = None
     gpu = find_gpu(load_catalog(), row["gpu"])
     if peer is not None:
         source = load_trace(data / TRACES / peer["trace"])
@@ -163,7 +163,7 @@ def _network_row(
         if report is not None:
             found = next(item for item in report.predictions if item.gpu == gpu.name)
             moved_ns, iteration_ns = found.gpu_busy_ns, found.iteration_ns
-            joules = found.energy_j
+            joules, low_joules, high_joules = found.energy_j, found.energy_low_j, found.energy_high_j
     measured_joules, predicted = row["joules"], float(ops.predicted_ns.sum())
     return OwnNetworkRow(
         network=str(row["workload"]),
@@ -179,6 +179,8 @@ def _network_row(
         moved_iteration_ns=iteration_ns,
         joules=None if measured_joules is None or np.isnan(measured_joules) else float(measured_joules),
         moved_joules=joules,
+        moved_low_joules=low_joules,
+        moved_high_joules=high_joules,
     )
 
 

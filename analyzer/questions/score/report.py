@@ -230,6 +230,8 @@ class OwnNetworkRow:
     joules: float | None
     """Of an iteration, by the board's meter."""
     moved_joules: float | None
+    moved_low_joules: float | None = None
+    moved_high_joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

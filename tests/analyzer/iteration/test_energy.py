@@ -48,6 +48,14 @@ def test_a_longer_wait_adds_what_idles_alone() -> None:
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
+def test_the_limit_is_the_iterations_and_not_a_kernels() -> None:
+    """A board that idles half the time may draw more than its limit in the other half; one that does not may not."""
+    draw = PowerDraw(idle_w=100.0, work_j=7.0, limit_w=700.0, half_width=0.2)
+    assert draw.switched_j(20e6) == pytest.approx(7.0, rel=0.02)
+    assert 0.9 * 6.0 < draw.switched_j(10e6) < 6.0
+    assert draw.switched_j(0.0) == 0.0
+
+
 def test_ops_and_waiting_add_up_to_the_iteration() -> None:
     report = analyzed("A100 SXM4 80GB").report
     row = report.predictions[0]
@@ -74,7 +82,7 @@ def test_a_faster_host_saves_what_idles() -> None:
     assert slow.energy_j is not None
     assert fast.energy_j is not None
     saved = slow.power.idle_w * (slow.iteration_ns - fast.iteration_ns) * 1e-9
-    assert slow.energy_j - fast.energy_j == pytest.approx(saved, rel=1e-6)
+    assert saved <= slow.energy_j - fast.energy_j <= 1.2 * saved  # the limit holds a shorter iteration back a little
 
 
 def test_merged_kernels_move_less() -> None:

@@ -70,8 +70,8 @@ def test_stages_share_the_work_and_idle_in_bubbles() -> None:
 
 def test_what_is_paid_for_adds_hosts_of_whole_machines_and_the_site() -> None:
     plain, asked = job(), job(gpu_count=12, host_gpu_count=16, usd_per_kwh=0.2, pue=1.5, host_w=50.0)
-    assert plain.billed_j == plain.energy_j == pytest.approx(8 * 6.0)
-    assert asked.billed_j == pytest.approx((12 * 6.0 + 16 * 50.0 * 0.01) * 1.5)
+    assert plain.billed_j == plain.energy_j == pytest.approx(8 * DRAW.joule(10e6))
+    assert asked.billed_j == pytest.approx((12 * DRAW.joule(10e6) + 16 * 50.0 * 0.01) * 1.5)
     assert asked.electricity_usd == pytest.approx(asked.billed_j / 3.6e6 * 0.2)
     assert asked.electricity_usd_per_day == pytest.approx(asked.kwh_per_day * 0.2)
     assert asked.kwh_per_day == pytest.approx(asked.billed_j / 0.01 * 24 / 1000)

@@ -23,7 +23,7 @@ CATALOG = load_catalog()
 
 def power_of(*names: str) -> tuple[Fleet, BoardPower]:
     fleet, library = build_fleet([find_gpu(CATALOG, name) for name in names]), load_library()
-    return fleet, board_power(fleet, library.values("matmul", fleet), library.values("matmul_simt", fleet))
+    return fleet, board_power(fleet, library.values("matmul", fleet))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,25 @@ def test_what_a_gpu_has_no_unit_for_costs_what_its_lanes_take() -> None:
     as_bf16, as_tf32 = (joule_per_flop(rate, fleet, power) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_TF32))
     assert as_bf16.tolist() == as_tf32.tolist() == joule_per_flop(Rate.MATRIX_FP32, fleet, power).tolist()
     assert joule_per_flop(Rate.MATRIX_FP16, fleet, power)[1] < as_bf16[1]
+
+
+def test_a_hopper_draws_what_meters_say_of_its_units_and_of_waiting_for_them() -> None:
+    """Sustained products of 8192 x 8192 x 8192 beside what idles at the clock they hold, and networks' kernels."""
+    fleet, power = power_of("H100 SXM5")
+    half, tf32, lanes = (
+        joule_per_flop(rate, fleet, power)[0] * 1e12 for rate in (Rate.MATRIX_BF16, Rate.MATRIX_TF32, Rate.MATRIX_FP32)
+    )
+    assert half == pytest.approx(0.85, rel=0.2)
+    assert tf32 == pytest.approx(2.0, rel=0.2)
+    assert lanes == pytest.approx(10.2, rel=0.1)
+    assert power.stalled_w[0] == pytest.approx(275, rel=0.15)
+
+
+def test_tf32_runs_on_matrix_units_of_cards_whose_lanes_are_as_fast() -> None:
+    fleet, power = power_of("RTX 4090", "RTX 2080 Ti")
+    tf32, lanes = (joule_per_flop(rate, fleet, power) for rate in (Rate.MATRIX_TF32, Rate.MATRIX_FP32))
+    assert tf32[0] < 0.5 * lanes[0]
+    assert tf32[1] == lanes[1]
 
 
 def test_every_gpu_of_the_catalogue_has_finite_power() -> None:

@@ -15,8 +15,8 @@ from ....page.quantity import ABSENT, format_money, format_number
 from ....page.sheet import SheetColumn
 
 _METHOD: Final = (
-    "Energy is the board's, what idles included and no more than its limit: by what each op computes and moves, at the "
-    "prices in joules that the power of the sustained clock has."
+    "Energy is the board's, what idles included and no more than its limit: by what each op computes, moves and "
+    "waits for (docs/energy.md)."
 )
 
 
@@ -42,7 +42,7 @@ def least_energy(row: GpuPrediction) -> str:
     """Say which GPU takes the least energy, and how much.
 
     >>> least_energy(report.predictions[0])
-    'Least energy: H100 SXM5 80GB, 2.32 J per iteration (1.84–3.30), 313.9 W on average.'
+    'Least energy: H100 SXM5 80GB, 3.52 J per iteration (2.88–4.60), 476.2 W on average.'
     """
     between = _range(*_ends(row))
     amount = _amount(row) + (between and f" ({between})")
@@ -53,7 +53,7 @@ def least_energy_words(row: GpuPrediction) -> str:
     """Say in short what a GPU takes.
 
     >>> least_energy_words(report.predictions[0])
-    'H100 SXM5 80GB · 2.32 J per iteration, 313.9 W'
+    'H100 SXM5 80GB · 3.52 J per iteration, 476.2 W'
     """
     return f"{clean_text(row.gpu)} · {_amount(row)}, {format_number(row.mean_power_w)} W"
 
@@ -114,7 +114,7 @@ def billed_interval(row: GpuPrediction) -> tuple[float | None, float | None]:
     """Return the ends of what is paid for of an iteration's energy.
 
     >>> [round(end, 2) for end in billed_interval(report.predictions[0])]
-    [1.84, 3.3]
+    [2.88, 4.6]
     """
     low, high = row.energy_interval_j
     return (

@@ -51,7 +51,12 @@ def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
     moved = [log(row.moved_ns / (row.measured_ns + row.unknown_ns)) for row in rows if row.moved_ns]
     yield from _line("GPU-busy time moved from the other GPU", moved, [])
     joules = [log(row.moved_joules / row.joules) for row in rows if row.moved_joules and row.joules]
-    yield from _line("Joules of an iteration, moved", joules, [])
+    held = [
+        row.moved_low_joules <= row.joules <= row.moved_high_joules
+        for row in rows
+        if row.joules and row.moved_low_joules and row.moved_high_joules
+    ]
+    yield from _line("Joules of an iteration, moved", joules, held)
 
 
 def _line(what: str, ratios: Sequence[float], held: Sequence[bool]) -> Iterator[str]:

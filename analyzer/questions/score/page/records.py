@@ -107,7 +107,8 @@ def _typed(name: str, value: Any) -> Any:
 
 _TYPES: Final = {"split": Split, "size": Size}
 _OPTIONAL: Final = frozenset(
-    {"low_ns", "high_ns", "kendall_tau", "source", "moved_ns", "moved_iteration_ns", "joules", "moved_joules"}
+    {"low_ns", "high_ns", "kendall_tau", "source", "moved_ns", "moved_iteration_ns"}
+    | {"joules", "moved_joules", "moved_low_joules", "moved_high_joules"}
 )
 """Fields that may be None; elsewhere null is NaN."""
 
