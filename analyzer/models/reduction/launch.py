@@ -267,7 +267,7 @@ def _column_block(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
 
 def _sharing_blocks(problems: ReductionProblems) -> Floats:
     wide, tall, threads = _column_block(problems)
-    fill = np.ceil(COLUMN_RESIDENT / threads / np.ceil(problems.rows / wide))
+    fill = np.ceil(COLUMN_RESIDENT / threads / np.maximum(np.ceil(problems.rows / wide), 1.0))
     by_thread = problems.columns / tall
     return np.where(by_thread < LEAST_SHARED, 1.0, np.clip(fill, 1.0, np.ceil(by_thread / MOST_SHARED)))
 
