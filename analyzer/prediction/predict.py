@@ -22,6 +22,7 @@ from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
 from .family_error import family_half_widths
+from .limits import hold_reached
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Method, Prediction
 from .ratio_widths import cache_gap, may_be_cached, width_of
@@ -66,6 +67,7 @@ def predict_measured(
     if modelled.any():
         time[modelled], width[modelled] = _anchored(workload, (assignments, recorded), modelled, fleet, origin, library)
     stands = ~attention_rows(workload) if attention is not None else np.ones(count, dtype=bool)
+    hold_reached(time, move, modelled & stands)
     hold_order(time, workload, stands, fleet, origin)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys

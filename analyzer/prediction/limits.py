@@ -1,0 +1,77 @@
+"""What a measured kernel leaves to another GPU of the same chip: no more follows the memory than its bytes took.
+
+Op models tell from shapes how much of a time is the memory's; the recording tells it better. A kernel that reached a
+third of the bandwidth was held up by something else for the rest, which a faster memory does not shorten. Between GPUs
+of one chip that rest changes at most as multiprocessors and clock do, and at least not at all.
+
+    bound = here + (t - here) * ((1 - gamma) * rest + gamma * bandwidth here / bandwidth there)
+
+with gamma as in wave scaling (`ratios.boundedness`) and `here` what a kernel takes beside its work. Where the memory
+gains more than any rest, no time is shorter than the bound with the best of these; where it loses more than any, none
+is longer than that with the worst.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Floats, Mask
+from ...specs.fleet import Fleet
+from ...specs.gpu import chip_of
+from ..work import Family
+from .bounds import kernel_overhead_ns
+from .ratio_widths import memory_rates
+from .ratios import Move, boundedness
+
+READ_ONCE: Final = frozenset(
+    {
+        Family.ATTENTION,
+        Family.CONVOLUTION,
+        Family.COPY,
+        Family.ELEMENTWISE,
+        Family.EMBEDDING,
+        Family.INDEXING,
+        Family.LOSS,
+        Family.OPTIMIZER,
+        Family.POOLING,
+        Family.RANDOM,
+        Family.SORT,
+    }
+)
+"""Families whose bytes by the formula are about what the memory moves. Others read operands again, so that they reach
+more bandwidth than their bytes tell (own/ops: layer norms and softmax move by 3 to 4 % worse within this bound)."""
+
+
+def hold_reached(time_ns: Floats, move: Move, rows: Mask) -> None:
+    """Hold times [n, m] of some rows to what the bandwidth that they reached on the source leaves, in place."""
+    is_same = _same_chip(move.fleet, move.origin)
+    known = np.array([family in READ_ONCE for family in move.workload.family], dtype=bool)
+    chosen = np.flatnonzero(rows & known & (move.workload.work.moved_bytes * move.workload.has_work > 0))
+    if not is_same.any() or not len(chosen):
+        return
+    gamma = boundedness(move, chosen)
+    memory = bandwidth_ratio(move.fleet, move.origin)[is_same]
+    best, worst = (limit[is_same] for limit in rest_ratios(move.fleet, move.origin))
+    measured_ns = move.workload.duration_ns[chosen][:, None]
+    fixed = np.minimum(measured_ns, kernel_overhead_ns(move.origin))
+    low, high = (fixed + (measured_ns - fixed) * ((1.0 - gamma) * rest + gamma * memory) for rest in (best, worst))
+    here = np.ix_(chosen, np.flatnonzero(is_same))
+    time = np.where(memory < best, np.maximum(time_ns[here], low), time_ns[here])
+    time_ns[here] = np.where(memory > worst, np.minimum(time, high), time)
+
+
+def _same_chip(fleet: Fleet, origin: Fleet) -> Mask:
+    """Say which GPUs are of the source's chip, [m]."""
+    return np.array([chip_of(gpu) == chip_of(origin.gpus[0]) for gpu in fleet.gpus], dtype=bool)
+
+
+def bandwidth_ratio(fleet: Fleet, origin: Fleet) -> Floats:
+    """Return the source's bandwidth over that of each GPU, as kernels reach them, [m]."""
+    return np.asarray(memory_rates(origin).dram / memory_rates(fleet).dram)
+
+
+def rest_ratios(fleet: Fleet, origin: Fleet) -> tuple[Floats, Floats]:
+    """Return the least and the most by which what does not wait for the memory may change on each GPU, [m] each."""
+    clock = origin.clock_hz / fleet.clock_hz
+    limits = np.stack([np.ones_like(clock), clock, clock * origin.sm_count / fleet.sm_count])
+    return limits.min(axis=0), limits.max(axis=0)
