@@ -41,7 +41,7 @@ def move_of(source: str, target: str, family: Family, *, known: bool = True) -> 
 def held(move: Move, factor: float) -> np.ndarray:
     """By what the times change that were to change by `factor`."""
     time = move.workload.duration_ns[:, None] * factor
-    hold_reached(time, move, move.workload.has_work)
+    hold_reached(time, np.full_like(time, 0.5), move, move.workload.has_work)
     return (time[:, 0] / move.workload.duration_ns)[move.workload.has_work]
 
 
@@ -72,3 +72,13 @@ def test_fewer_multiprocessors_may_slow_down_what_the_memory_does_not() -> None:
 def test_kernels_of_unknown_bytes_take_the_share_of_their_kind(family: Family, share: float) -> None:
     move = move_of(H100, H200, family, known=False)
     np.testing.assert_array_equal(boundedness(move, np.arange(3)), np.full((3, 1), share))
+
+
+@pytest.mark.parametrize(("target", "narrower"), [(H200, True), ("B200 SXM (HGX, 180GB)", False)])
+def test_one_chip_leaves_little_to_be_unsure_of(target: str, narrower: bool) -> None:
+    move = move_of(H100, target, Family.MATMUL)
+    time = move.workload.duration_ns[:, None].copy()
+    width = np.full_like(time, 0.5)
+    hold_reached(time, width, move, move.workload.has_work)
+    assert np.all(width[move.workload.has_work] < 0.25) == narrower
+    np.testing.assert_array_equal(time[:, 0], move.workload.duration_ns)
