@@ -162,7 +162,7 @@ def _network_row(
             report = None
         if report is not None:
             found = next(item for item in report.predictions if item.gpu == gpu.name)
-            moved_ns, iteration_ns = found.gpu_busy_ns, found.iteration_ns
+            moved_ns, iteration_ns = found.gpu_busy_ns, found.loop_ns or found.iteration_ns
             joules = found.energy_j
     measured_joules, predicted = row["joules"], float(ops.predicted_ns.sum())
     return OwnNetworkRow(
