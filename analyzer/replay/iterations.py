@@ -113,13 +113,18 @@ def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
     )
 
 
+_WHOLE_DEVICE: Final = "DeviceSynchronize"
+"""In the names of the calls by which recorders wait; a loop that reads its loss waits for a stream or a copy."""
+
+
 def _closing_wait(trace: Trace, graph: Graph, host_end: Rows) -> int:
     nodes = graph.nodes
     if len(host_end) != 1 or np.all(trace.iterations.profiled):
         return MISSING
     before = int(host_end[0]) - 1
-    is_wait = before > 0 and nodes.kind[before] == NodeKind.SYNC and nodes.lane[before] == nodes.lane[before + 1]
-    return before if is_wait else MISSING
+    if before <= 0 or nodes.kind[before] != NodeKind.SYNC or nodes.lane[before] != nodes.lane[before + 1]:
+        return MISSING
+    return before if _WHOLE_DEVICE in trace.strings[trace.calls.name[nodes.row[before]]] else MISSING
 
 
 def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats, Floats]:

@@ -230,6 +230,11 @@ class OwnNetworkRow:
     joules: float | None
     """Of an iteration, by the board's meter."""
     moved_joules: float | None
+    moved_low_ns: float | None = None
+    """Ends of the moved iteration's 90 % interval; None where there is none."""
+    moved_high_ns: float | None = None
+    loop_ns: float | None = None
+    """The iteration that its own recording, which waited after each, says of a loop on the same GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,14 +126,8 @@ class PairsReport(Report):
             mine = [row for row in self.rows if (row.source, row.target) == (source, target)]
             parts = [f"GPU busy {_errors([row.busy_error for row in mine])}"]
             for what, is_bound in (("that the GPU bounds", True), ("that the host bounds", False)):
-                kept = [row for row in mine if row.is_gpu_bound == is_bound]
-                if kept:
-                    parts.append(
-                        f"{format_count(len(kept), 'iteration')} {what} {_errors([row.error for row in kept])}"
-                    )
-                covered = [row.is_covered for row in kept if row.is_covered is not None]
-                if covered:
-                    parts[-1] += f" and {format_share(fmean(covered))} inside"
+                if kept := [row for row in mine if row.is_gpu_bound == is_bound]:
+                    parts.append(f"{format_count(len(kept), 'iteration')} {what} {_iterations(kept)}")
             name = f"{clean_text(source or 'shapes')} to {clean_text(target or '')}"
             yield f"{name}, {format_count(len(mine), 'pair')}: {'; '.join(parts)}."
 

@@ -17,7 +17,9 @@ from ...conftest import Recording
 COUNT, LATENCY_NS, GAP_NS, RETURN_NS = 10, 1_900, 1_000, 5_000
 
 
-def recorded(recording: Recording, launch_ns: int, kernel_ns: int, *, waits: bool = True, timed: bool = True) -> Trace:
+def recorded(
+    recording: Recording, launch_ns: int, kernel_ns: int, *, wait: str = "cudaDeviceSynchronize", timed: bool = True
+) -> Trace:
     """Launches one after the other, a kernel each, and the recorder's wait for the last one."""
     free = 0
     for at in range(COUNT):
@@ -25,9 +27,10 @@ def recorded(recording: Recording, launch_ns: int, kernel_ns: int, *, waits: boo
         recording.launch(launch_ns * at, launch_ns, begin, kernel_ns)
         free = begin + kernel_ns
     end = launch_ns * COUNT
-    if waits:
-        call = recording.call("cudaDeviceSynchronize", end, free + RETURN_NS - end)
-        recording.sync(SyncKind.DEVICE, call)
+    if wait:
+        call = recording.call(wait, end, free + RETURN_NS - end)
+        is_whole = wait == "cudaDeviceSynchronize"
+        recording.sync(SyncKind.DEVICE if is_whole else SyncKind.STREAM, call, stream=-1 if is_whole else 7)
         end = free + RETURN_NS
     if timed:
         recording.iteration(0, end, 0, end, profiled=False)
@@ -62,7 +65,11 @@ def test_a_slow_host_sets_the_pace_until_it_would_wait(recording: Recording) -> 
     assert np.all(alone > loop)
 
 
-@pytest.mark.parametrize(("waits", "timed"), [(False, True), (True, False)])
-def test_a_recording_that_does_not_wait_says_nothing_else(recording: Recording, waits: bool, timed: bool) -> None:
-    loop, _ = lengths(recorded(recording, 5_000, 20_000, waits=waits, timed=timed), 1.0)
+@pytest.mark.parametrize(
+    ("wait", "timed"), [("", True), ("cudaStreamSynchronize", True), ("cudaDeviceSynchronize", False)]
+)
+def test_a_recording_that_a_loop_would_not_shorten_says_nothing_else(
+    recording: Recording, wait: str, timed: bool
+) -> None:
+    loop, _ = lengths(recorded(recording, 5_000, 20_000, wait=wait, timed=timed), 1.0)
     assert np.isnan(loop[0])

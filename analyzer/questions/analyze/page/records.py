@@ -70,6 +70,7 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         **attributes(row, ("speedup", "samples_per_s", "tokens_per_s", "is_reference")),
     }
     known: dict[str, Any] = {
+        **attributes(row, ("loop_ns", "loop_low_ns", "loop_high_ns")),
         "untested": row.untested,
         **(attributes(row, _PRICE) if row.price_usd_per_hour is not None else {}),
         **{
