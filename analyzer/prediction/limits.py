@@ -69,7 +69,9 @@ def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) ->
     time = np.where(is_held & (memory < best), np.maximum(time_ns[here], low), time_ns[here])
     time = np.where(is_held & (memory > worst), np.minimum(time, high), time)
     reach = np.maximum(np.abs(np.log(time / low)), np.abs(np.log(high / time)))
-    time_ns[here], half_width[here] = time, np.fmin(half_width[here], reach + ONE_CHIP_HALF_WIDTH)
+    # A model that the recording corrects is off by as much again as it was corrected by.
+    width = np.hypot(half_width[here], np.log(time / time_ns[here]))
+    time_ns[here], half_width[here] = time, np.fmin(width, reach + ONE_CHIP_HALF_WIDTH)
 
 
 def _same_chip(fleet: Fleet, origin: Fleet) -> Mask:

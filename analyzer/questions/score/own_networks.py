@@ -172,6 +172,7 @@ def _network_row(
         moved_low_ns=moved and (moved.loop_low_ns or moved.iteration_low_ns),
         moved_high_ns=moved and (moved.loop_high_ns or moved.iteration_high_ns),
         loop_ns=alone and (alone.loop_ns or alone.iteration_ns),
+        busy_ns=alone and alone.gpu_busy_ns,
         joules=None if measured_joules is None or np.isnan(measured_joules) else float(measured_joules),
         moved_joules=moved and moved.energy_j,
     )

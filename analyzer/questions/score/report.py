@@ -235,6 +235,8 @@ class OwnNetworkRow:
     moved_high_ns: float | None = None
     loop_ns: float | None = None
     """The iteration that its own recording, which waited after each, says of a loop on the same GPU."""
+    busy_ns: float | None = None
+    """GPU-busy time of its recording, in which kernels that overlap count once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

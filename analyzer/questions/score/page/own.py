@@ -36,7 +36,7 @@ def recording_sheet(rows: Sequence[OwnNetworkRow]) -> Sheet:
         text_column("GPU", (clean_text(row.gpu) for row in rows)),
         time_column("busy", (row.measured_ns for row in rows), MILLISECONDS),
         number_column("from\nshapes", (_signed(row.predicted_ns, row.measured_ns) for row in rows)),
-        number_column("moved", (_signed(row.moved_ns, row.measured_ns + row.unknown_ns) for row in rows)),
+        number_column("moved", (_signed(row.moved_ns, _busy_ns(row)) for row in rows)),
         number_column("iteration\nmoved", (_signed(row.moved_iteration_ns, row.iteration_ns) for row in rows)),
         number_column("joules\nmoved", (_signed(row.moved_joules, row.joules) for row in rows)),
         time_column("without\nformula", (row.unknown_ns for row in rows), MILLISECONDS, rank=1),
@@ -55,12 +55,10 @@ def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
     yield from _line("GPU-busy time from shapes alone", busy, held)
     for gpu in dict.fromkeys(row.gpu for row in rows):
         mine = [row for row in rows if row.gpu == gpu and row.moved_ns]
-        moved = [log(row.moved_ns / (row.measured_ns + row.unknown_ns)) for row in mine if row.moved_ns]
+        moved = [log(row.moved_ns / _busy_ns(row)) for row in mine if row.moved_ns]
         yield from _line(f"GPU-busy time moved from the other GPU to {clean_text(gpu)}", moved, [])
     for what, is_bound in (("the GPU bounds", True), ("the host bounds", False)):
-        kept = [
-            row for row in rows if (row.measured_ns + row.unknown_ns >= GPU_BOUND_RATIO * row.iteration_ns) == is_bound
-        ]
+        kept = [row for row in rows if (_busy_ns(row) >= GPU_BOUND_RATIO * row.iteration_ns) == is_bound]
         own = [log(row.loop_ns / row.iteration_ns) for row in kept if row.loop_ns]
         yield from _line(f"Iterations that {what}, as their own recording says a loop takes them", own, [])
         whole = [(row, row.moved_iteration_ns) for row in kept if row.moved_iteration_ns]
@@ -72,6 +70,10 @@ def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
         yield from _line("Those, moved from the other GPU", [log(ns / row.iteration_ns) for row, ns in whole], inside)
     joules = [log(row.moved_joules / row.joules) for row in rows if row.moved_joules and row.joules]
     yield from _line("Joules of an iteration, moved", joules, [])
+
+
+def _busy_ns(row: OwnNetworkRow) -> float:
+    return row.busy_ns or row.measured_ns + row.unknown_ns
 
 
 def _line(what: str, ratios: Sequence[float], held: Sequence[bool]) -> Iterator[str]:
