@@ -40,7 +40,7 @@ def check_paths(context: click.Context) -> None:
             if path is not None or parameter.name == "output":
                 outputs[_label(parameter)] = path or Path("-")
         elif isinstance(parameter.type, click.Path) and path is not None:
-            several = enumerate(path) if parameter.multiple else [(0, path)]
+            several = enumerate(path) if parameter.multiple or parameter.nargs == -1 else [(0, path)]
             inputs |= {_label(parameter) + (f" {number + 1}" if number else ""): one for number, one in several}
     check_destinations(outputs, inputs)
 

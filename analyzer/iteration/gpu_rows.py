@@ -94,6 +94,7 @@ def _row(
         tokens_per_s=None if rate is None or tokens is None else rate * tokens,
         untested=why_untested(gpu),
         power=power,
+        loop_ns=none_for_nan(float(forecast.loop_ns[column])),
     )
 
 

@@ -197,6 +197,22 @@ class GpuPrediction:
     """What an iteration draws there; None where nothing tells."""
     electricity: Electricity = field(default_factory=Electricity)
     """What energy is counted for beside the board, and what it costs."""
+    loop_ns: float | None = None
+    """What an iteration takes in a loop that does not wait for each one's end; None where the recording did not
+    either, or does not tell. Its interval is relatively as wide as the iteration's."""
+
+    @property
+    def loop_low_ns(self) -> float | None:
+        """Return the low end of the loop's 90 % interval; None without one."""
+        return self._loop_end(self.iteration_low_ns)
+
+    @property
+    def loop_high_ns(self) -> float | None:
+        """Return the high end of the loop's 90 % interval; None without one."""
+        return self._loop_end(self.iteration_high_ns)
+
+    def _loop_end(self, end_ns: float | None) -> float | None:
+        return None if self.loop_ns is None or end_ns is None else self.loop_ns * end_ns / self.iteration_ns
 
     @property
     def host_limited_ratio(self) -> float:

@@ -22,6 +22,7 @@ from ..recorded.window import Window
 from .causes import occupation
 from .engine import Timing, on_gpus, piece_rows_for, replay
 from .iterations import IterationNodes, iteration_nodes, iteration_position
+from .loop import loop_lengths
 
 _ENDS: Final = 4
 """Columns per GPU beside the one as predicted: kernels fast and slow, host fast and slow."""
@@ -58,6 +59,9 @@ class Forecast:
     """The part of `busy_ns` in which only collectives run, [m]."""
     idle_ns: Floats
     """By cause, [m, causes]."""
+    loop_ns: Floats
+    """What the iteration takes in a loop that does not wait for its end, [m]; NaN where the recording does not wait
+    for it either, or does not tell."""
 
     @property
     def iteration_ns(self) -> Floats:
@@ -181,7 +185,7 @@ def forecast(
         timing=timing,
         **{
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("span_ns", "low_ns", "high_ns", "reach_ns", "busy_ns", "communication_ns")
+            for name in ("span_ns", "low_ns", "high_ns", "reach_ns", "busy_ns", "communication_ns", "loop_ns")
         },
         idle_ns=np.concatenate([part.idle_ns for part in parts]),
     )
@@ -212,6 +216,7 @@ def _forecast_block(
     length = finish - start
     low, high, reach = np.full(count, np.nan), np.full(count, np.nan), np.full((_ENDS, count), np.nan)
     share = occupation(graph, timing, end, start, finish)
+    loop = loop_lengths(iterations, graph, timing, end, length, runs)
     del end  # as large as what is replayed next
     known = np.flatnonzero(~np.isnan(spread.low).any(axis=0))
     if len(known):
@@ -229,6 +234,7 @@ def _forecast_block(
         busy_ns=share.busy_ns,
         communication_ns=share.communication_ns,
         idle_ns=share.idle_ns,
+        loop_ns=loop,
     )
 
 

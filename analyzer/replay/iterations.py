@@ -50,6 +50,8 @@ class IterationNodes:
     """How long after its host each begins that does not begin where the one before ended; NaN of the others, [i]."""
     is_alone: bool
     """Whether the trace holds no other profiled iteration."""
+    closing: int
+    """The wait for the GPU that ends the only profiled iteration, as it ends those timed beside it; -1: none."""
 
     def spans(self, end_ns: Floats) -> tuple[Floats, Floats]:
         """Return start and end of each iteration, [i, m], from the ends of nodes [n, m], by the trace's own rule.
@@ -107,7 +109,22 @@ def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
         launched=gpu[order[first[0] :]],
         first=first - first[0],
         is_alone=len(rows) == 1,
+        closing=_closing_wait(trace, graph, marks[stop - 1]),
     )
+
+
+_WHOLE_DEVICE: Final = "DeviceSynchronize"
+"""In the names of the calls by which recorders wait; a loop that reads its loss waits for a stream or a copy."""
+
+
+def _closing_wait(trace: Trace, graph: Graph, host_end: Rows) -> int:
+    nodes = graph.nodes
+    if len(host_end) != 1 or np.all(trace.iterations.profiled):
+        return MISSING
+    before = int(host_end[0]) - 1
+    if before <= 0 or nodes.kind[before] != NodeKind.SYNC or nodes.lane[before] != nodes.lane[before + 1]:
+        return MISSING
+    return before if _WHOLE_DEVICE in trace.strings[trace.calls.name[nodes.row[before]]] else MISSING
 
 
 def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats, Floats]:

@@ -23,6 +23,7 @@ from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...iteration.analyze import analyze_trace
+from ...iteration.report import GpuPrediction
 from ...measurements.samples import read_table
 from ...models.library import Library
 from ...prediction.predict import predict_shapes
@@ -152,18 +153,9 @@ def _family_rows(
 def _network_row(
     data: Path, row: Mapping[str, Any], peer: Mapping[str, Any] | None, ops: OwnOps, weights: Weights
 ) -> OwnNetworkRow:
-    moved_ns = joules = low_joules = high_joules = iteration_ns = None
     gpu = find_gpu(load_catalog(), row["gpu"])
-    if peer is not None:
-        source = load_trace(data / TRACES / peer["trace"])
-        try:
-            report = analyze_trace(source, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu))
-        except InputError:
-            report = None
-        if report is not None:
-            found = next(item for item in report.predictions if item.gpu == gpu.name)
-            moved_ns, iteration_ns = found.gpu_busy_ns, found.iteration_ns
-            joules, low_joules, high_joules = found.energy_j, found.energy_low_j, found.energy_high_j
+    moved = None if peer is None else _analyzed(data, peer, gpu, weights)
+    alone = _analyzed(data, row, gpu, weights)
     measured_joules, predicted = row["joules"], float(ops.predicted_ns.sum())
     return OwnNetworkRow(
         network=str(row["workload"]),
@@ -174,14 +166,28 @@ def _network_row(
         low_ns=predicted * ops.low if np.isfinite(ops.low) else None,
         high_ns=predicted * ops.high if np.isfinite(ops.high) else None,
         unknown_ns=ops.unknown_ns,
-        moved_ns=moved_ns,
+        moved_ns=moved and moved.gpu_busy_ns,
         iteration_ns=float(row["ms"]) * 1e6,
-        moved_iteration_ns=iteration_ns,
+        moved_iteration_ns=moved and (moved.loop_ns or moved.iteration_ns),
+        moved_low_ns=moved and (moved.loop_low_ns or moved.iteration_low_ns),
+        moved_high_ns=moved and (moved.loop_high_ns or moved.iteration_high_ns),
+        loop_ns=alone and (alone.loop_ns or alone.iteration_ns),
+        busy_ns=alone and alone.gpu_busy_ns,
         joules=None if measured_joules is None or np.isnan(measured_joules) else float(measured_joules),
-        moved_joules=joules,
-        moved_low_joules=low_joules,
-        moved_high_joules=high_joules,
+        moved_joules=moved and moved.energy_j,
+        moved_low_joules=moved and moved.energy_low_j,
+        moved_high_joules=moved and moved.energy_high_j,
     )
+
+
+def _analyzed(data: Path, row: Mapping[str, Any], gpu: Gpu, weights: Weights) -> GpuPrediction | None:
+    """Return what a recording says of a GPU; None where nothing can be said."""
+    trace = load_trace(data / TRACES / row["trace"])
+    try:
+        report = analyze_trace(trace, load_catalog(), targets=[gpu], op_limit=0, library=weights.library_for(gpu))
+    except InputError:
+        return None
+    return next(item for item in report.predictions if item.gpu == gpu.name)
 
 
 def _mean(values: Floats) -> float:

@@ -232,6 +232,13 @@ class OwnNetworkRow:
     moved_joules: float | None
     moved_low_joules: float | None = None
     moved_high_joules: float | None = None
+    moved_low_ns: float | None = None
+    """Ends of the moved iteration's 90 % interval; None where there is none."""
+    moved_high_ns: float | None = None
+    loop_ns: float | None = None
+    """The iteration that its own recording, which waited after each, says of a loop on the same GPU."""
+    busy_ns: float | None = None
+    """GPU-busy time of its recording, in which kernels that overlap count once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from wavecast.analyzer.iteration.analyze import analyze_trace
 from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction, OpPrediction
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.prediction import Method
+from wavecast.analyzer.prediction.ratios import UNREAD_SHARE
 from wavecast.errors import InputError, UnknownGpuError
 from wavecast.formats.trace.tables import Trace
 from wavecast.specs.gpu import Catalog, Gpu, Rate
@@ -66,8 +67,8 @@ def test_each_kernel_is_moved_by_its_own_method(gpu: GpuBuilder, toy_trace: Trac
     assert op(report, "aten::mm").predicted_ns == pytest.approx(fixed + (1_000_000 - fixed) / 2)
     assert op(report, "aten::copy_").method is Method.LINK_RATIO
     assert op(report, "aten::copy_").predicted_ns == pytest.approx(fixed + (100_000 - fixed) / 2)
-    # No op, no shapes: memory-bound.
-    assert op(report, "my_kernel").predicted_ns == pytest.approx(fixed + (200_000 - fixed) / 2)
+    # No op, no shapes: as much the memory's as such kernels usually are.
+    assert op(report, "my_kernel").predicted_ns == pytest.approx(fixed + (200_000 - fixed) * 0.5**UNREAD_SHARE)
     assert sum(on(report, "Fast").methods.values()) == pytest.approx(1.0)
     fast_row = on(report, "Fast")
     assert fast_row.gpu_busy_ns == pytest.approx(sum(item.predicted_ns for item in report.ops))

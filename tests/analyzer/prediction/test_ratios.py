@@ -20,7 +20,7 @@ CASES = [
     ("is_varying rate_known launch_known", "compute", "unit known from the kernel's name"),
     ("is_varying launch_known", "guess", "FP32 peak rates"),
     ("launch_known has_work", "wave", "whole waves (many, to another warp size), intensity from shapes"),
-    ("launch_known", "wave", "whole waves (many, to another warp size), intensity unknown"),
+    ("launch_known", "wave", "whole waves (many, to another warp size), intensity unknown, that of its kind taken"),
     ("has_work", "wave", "launch not recorded, many waves taken, intensity from shapes"),
     ("", "wave", "launch not recorded, many waves taken, intensity unknown"),
 ]

@@ -54,6 +54,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
         number_column("#", (f"{place + 1:,}" for place in shown)),
         text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH, wraps=True),
         *_main_columns(report, rows),
+        *_loop_columns(rows),
         *energy_columns(report, rows),
         *_limit_columns(report, rows),
         text_column("memory", tuple("" if fits_all(report.predictions) else _memory(row) for row in rows), rank=2),
@@ -116,6 +117,14 @@ def _main_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iter
     yield from _time_columns(f"{whole.name}\nin all", run, whole, rank=0)
     yield number_column("$\nin all", (_amount(row.total.cost_usd if row.total else None) for row in rows))
     yield from list(_time_columns(f"{unit.name} per\niteration", iteration, unit, rank=6))[:1]
+
+
+def _loop_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
+    """Yield what an iteration takes in a loop, where the recording, unlike a loop, waited for each one's end."""
+    if any(row.loop_ns is not None for row in rows):
+        unit = common_time_unit(row.iteration_ns for row in rows)
+        ends = [(row.loop_ns, row.loop_low_ns, row.loop_high_ns) for row in rows]
+        yield from list(_time_columns("in a\nloop", ends, unit, rank=3))[:1]
 
 
 def _time_columns(title: str, ends: Sequence[Ends], unit: TimeUnit, *, rank: int) -> Iterator[SheetColumn]:

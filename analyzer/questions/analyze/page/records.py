@@ -31,7 +31,7 @@ _PRICE: Final = ("price_usd_per_hour", "price_date", "price_kind", "price_source
 GPU_COLUMNS: Final = (
     *_TIMES, "fits", "memory_needed_bytes", "speedup", "samples_per_s", *_PRICE, "tokens_per_s", "is_reference",
     "untested", "chance_fastest", "chance_cheapest", "is_observed", "energy_j", "energy_low_j", "energy_high_j",
-    "mean_power_w", "samples_per_j", "tokens_per_j",
+    "mean_power_w", "samples_per_j", "tokens_per_j", "loop_ns", "loop_low_ns", "loop_high_ns",
 )  # fmt: skip
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
 BATCH_COLUMNS: Final = tuple(item.name for item in fields(BatchChoice))
@@ -70,6 +70,7 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         **attributes(row, ("speedup", "samples_per_s", "tokens_per_s", "is_reference")),
     }
     known: dict[str, Any] = {
+        **attributes(row, ("loop_ns", "loop_low_ns", "loop_high_ns")),
         "untested": row.untested,
         **(attributes(row, _PRICE) if row.price_usd_per_hour is not None else {}),
         **{

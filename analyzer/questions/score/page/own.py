@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import exp, fabs, log
 from statistics import fmean, median
+from typing import Final
 
 from .....formats.trace.printable import clean_text
 from ....page.columns import count_column, number_column, text_column, time_column
@@ -35,7 +36,7 @@ def recording_sheet(rows: Sequence[OwnNetworkRow]) -> Sheet:
         text_column("GPU", (clean_text(row.gpu) for row in rows)),
         time_column("busy", (row.measured_ns for row in rows), MILLISECONDS),
         number_column("from\nshapes", (_signed(row.predicted_ns, row.measured_ns) for row in rows)),
-        number_column("moved", (_signed(row.moved_ns, row.measured_ns + row.unknown_ns) for row in rows)),
+        number_column("moved", (_signed(row.moved_ns, _busy_ns(row)) for row in rows)),
         number_column("iteration\nmoved", (_signed(row.moved_iteration_ns, row.iteration_ns) for row in rows)),
         number_column("joules\nmoved", (_signed(row.moved_joules, row.joules) for row in rows)),
         time_column("without\nformula", (row.unknown_ns for row in rows), MILLISECONDS, rank=1),
@@ -43,13 +44,30 @@ def recording_sheet(rows: Sequence[OwnNetworkRow]) -> Sheet:
     return Sheet(title="Our own recordings, GPU-busy time", columns=columns)
 
 
+GPU_BOUND_RATIO: Final = 0.85
+"""Of an iteration that the GPU is busy."""
+
+
 def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
     """Say in a line each what the recordings show."""
     busy = [log(row.predicted_ns / row.measured_ns) for row in rows if row.predicted_ns > 0 and row.measured_ns > 0]
     held = [row.low_ns <= row.measured_ns <= row.high_ns for row in rows if None not in (row.low_ns, row.high_ns)]  # type: ignore[operator]
     yield from _line("GPU-busy time from shapes alone", busy, held)
-    moved = [log(row.moved_ns / (row.measured_ns + row.unknown_ns)) for row in rows if row.moved_ns]
-    yield from _line("GPU-busy time moved from the other GPU", moved, [])
+    for gpu in dict.fromkeys(row.gpu for row in rows):
+        mine = [row for row in rows if row.gpu == gpu and row.moved_ns]
+        moved = [log(row.moved_ns / _busy_ns(row)) for row in mine if row.moved_ns]
+        yield from _line(f"GPU-busy time moved from the other GPU to {clean_text(gpu)}", moved, [])
+    for what, is_bound in (("the GPU bounds", True), ("the host bounds", False)):
+        kept = [row for row in rows if (_busy_ns(row) >= GPU_BOUND_RATIO * row.iteration_ns) == is_bound]
+        own = [log(row.loop_ns / row.iteration_ns) for row in kept if row.loop_ns]
+        yield from _line(f"Iterations that {what}, as their own recording says a loop takes them", own, [])
+        whole = [(row, row.moved_iteration_ns) for row in kept if row.moved_iteration_ns]
+        inside = [
+            row.moved_low_ns <= row.iteration_ns <= row.moved_high_ns
+            for row, _ in whole
+            if row.moved_low_ns is not None and row.moved_high_ns is not None
+        ]
+        yield from _line("Those, moved from the other GPU", [log(ns / row.iteration_ns) for row, ns in whole], inside)
     joules = [log(row.moved_joules / row.joules) for row in rows if row.moved_joules and row.joules]
     held = [
         row.moved_low_joules <= row.joules <= row.moved_high_joules
@@ -57,6 +75,10 @@ def summary(rows: Sequence[OwnNetworkRow]) -> Iterator[str]:
         if row.joules and row.moved_low_joules and row.moved_high_joules
     ]
     yield from _line("Joules of an iteration, moved", joules, held)
+
+
+def _busy_ns(row: OwnNetworkRow) -> float:
+    return row.busy_ns or row.measured_ns + row.unknown_ns
 
 
 def _line(what: str, ratios: Sequence[float], held: Sequence[bool]) -> Iterator[str]:

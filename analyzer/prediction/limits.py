@@ -1,0 +1,91 @@
+"""What a measured kernel leaves to another GPU of the same chip: no more follows the memory than its bytes took.
+
+Op models tell from shapes how much of a time is the memory's; the recording tells it better. A kernel that reached a
+third of the bandwidth was held up by something else for the rest, which a faster memory does not shorten. Between GPUs
+of one chip that rest changes at most as multiprocessors and clock do, and at least not at all.
+
+    bound = here + (t - here) * ((1 - gamma) * rest + gamma * bandwidth here / bandwidth there)
+
+with gamma as in wave scaling (`ratios.boundedness`) and `here` what a kernel takes beside its work. Where the memory
+gains more than any rest, no time is shorter than the bound with the best of these; where it loses more than any, none
+is longer than that with the worst.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Floats, Mask
+from ...specs.fleet import Fleet
+from ...specs.gpu import chip_of
+from ..work import Family
+from .bounds import kernel_overhead_ns
+from .ratio_widths import memory_rates
+from .ratios import Move, boundedness
+
+READ_ONCE: Final = frozenset(
+    {
+        Family.ATTENTION,
+        Family.CONVOLUTION,
+        Family.COPY,
+        Family.ELEMENTWISE,
+        Family.EMBEDDING,
+        Family.INDEXING,
+        Family.LOSS,
+        Family.OPTIMIZER,
+        Family.POOLING,
+        Family.RANDOM,
+        Family.SORT,
+    }
+)
+"""Families whose bytes by the formula are about what the memory moves. Others read operands again, so that they reach
+more bandwidth than their bytes tell (own/ops: layer norms and softmax move by 3 to 4 % worse within this bound)."""
+
+
+ONE_CHIP_HALF_WIDTH: Final = 0.1
+"""Natural log: how far a kernel's times on two GPUs of one chip differ beside what a memory can explain, in 90 % of the
+cases: libraries choose others of their kernels, boards differ. Products and convolutions of own/ops and of recordings
+that an H100 and an H200 share: 0.10 and 0.12."""
+
+
+def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) -> None:
+    """Hold times and half-widths [n, m] of some rows to what the bandwidth reached on the source leaves, in place."""
+    is_same = _same_chip(move.fleet, move.origin)
+    family = move.workload.family
+    known = rows & (move.workload.work.moved_bytes * move.workload.has_work > 0)
+    chosen = np.flatnonzero(known & np.array([item in READ_ONCE or item is Family.MATMUL for item in family]))
+    if not is_same.any() or not len(chosen):
+        return
+    gamma, here = boundedness(move, chosen), np.ix_(chosen, np.flatnonzero(is_same))
+    memory = bandwidth_ratio(move.fleet, move.origin)[is_same]
+    best, worst = (limit[is_same] for limit in rest_ratios(move.fleet, move.origin))
+    measured_ns = move.workload.duration_ns[chosen][:, None]
+    fixed = np.minimum(measured_ns, kernel_overhead_ns(move.origin))
+    low, high = (
+        fixed + (measured_ns - fixed) * ((1.0 - gamma) * rest + gamma * limit(memory, rest))
+        for rest, limit in ((best, np.minimum), (worst, np.maximum))
+    )
+    is_held = np.array([family[row] in READ_ONCE for row in chosen.tolist()])[:, None]
+    time = np.where(is_held & (memory < best), np.maximum(time_ns[here], low), time_ns[here])
+    time = np.where(is_held & (memory > worst), np.minimum(time, high), time)
+    reach = np.maximum(np.abs(np.log(time / low)), np.abs(np.log(high / time)))
+    # A model that the recording corrects is off by as much again as it was corrected by.
+    width = np.hypot(half_width[here], np.log(time / time_ns[here]))
+    time_ns[here], half_width[here] = time, np.fmin(width, reach + ONE_CHIP_HALF_WIDTH)
+
+
+def _same_chip(fleet: Fleet, origin: Fleet) -> Mask:
+    """Say which GPUs are of the source's chip, [m]."""
+    return np.array([chip_of(gpu) == chip_of(origin.gpus[0]) for gpu in fleet.gpus], dtype=bool)
+
+
+def bandwidth_ratio(fleet: Fleet, origin: Fleet) -> Floats:
+    """Return the source's bandwidth over that of each GPU, as kernels reach them, [m]."""
+    return np.asarray(memory_rates(origin).dram / memory_rates(fleet).dram)
+
+
+def rest_ratios(fleet: Fleet, origin: Fleet) -> tuple[Floats, Floats]:
+    """Return the least and the most by which what does not wait for the memory may change on each GPU, [m] each."""
+    clock = origin.clock_hz / fleet.clock_hz
+    limits = np.stack([np.ones_like(clock), clock, clock * origin.sm_count / fleet.sm_count])
+    return limits.min(axis=0), limits.max(axis=0)

@@ -1,0 +1,75 @@
+"""What an iteration takes in a loop that runs ahead, from one that was recorded by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from wavecast.analyzer.graph.build import build_graph
+from wavecast.analyzer.replay.engine import measured_timing, replay
+from wavecast.analyzer.replay.iterations import iteration_nodes
+from wavecast.analyzer.replay.loop import loop_lengths
+from wavecast.formats.trace.tables import SyncKind, Trace
+
+from ...conftest import Recording
+
+COUNT, LATENCY_NS, GAP_NS, RETURN_NS = 10, 1_900, 1_000, 5_000
+
+
+def recorded(
+    recording: Recording, launch_ns: int, kernel_ns: int, *, wait: str = "cudaDeviceSynchronize", timed: bool = True
+) -> Trace:
+    """Launches one after the other, a kernel each, and the recorder's wait for the last one."""
+    free = 0
+    for at in range(COUNT):
+        begin = max(free + GAP_NS if at else 0, launch_ns * (at + 1) + LATENCY_NS)
+        recording.launch(launch_ns * at, launch_ns, begin, kernel_ns)
+        free = begin + kernel_ns
+    end = launch_ns * COUNT
+    if wait:
+        call = recording.call(wait, end, free + RETURN_NS - end)
+        is_whole = wait == "cudaDeviceSynchronize"
+        recording.sync(SyncKind.DEVICE if is_whole else SyncKind.STREAM, call, stream=-1 if is_whole else 7)
+        end = free + RETURN_NS
+    if timed:
+        recording.iteration(0, end, 0, end, profiled=False)
+    recording.iteration(0, max(end, free), 0, end)
+    return recording.trace()
+
+
+def lengths(trace: Trace, *host_ratios: float) -> tuple[np.ndarray, np.ndarray]:
+    """The loop's and the iteration's lengths with some hosts."""
+    graph, count = build_graph(trace, architecture="Hopper"), len(host_ratios)
+    timing = measured_timing(graph, graph.residual_ns)
+    timing = replace(
+        timing,
+        factor=np.ones((1, count)),
+        latency_ns=np.repeat(timing.latency_ns, count, axis=1),
+        host_ratio=np.array(host_ratios),
+    )
+    iterations, end = iteration_nodes(trace, graph), replay(graph, timing)
+    start, finish = (times[-1] for times in iterations.spans(end))
+    return loop_lengths(iterations, graph, timing, end, finish - start, graph.runs), finish - start
+
+
+def test_a_busy_gpu_sets_the_pace(recording: Recording) -> None:
+    loop, alone = lengths(recorded(recording, 5_000, 20_000), 1.0)
+    assert loop[0] == pytest.approx(COUNT * 20_000 + (COUNT - 1) * GAP_NS, rel=0.01)
+    assert alone[0] - loop[0] == pytest.approx(5_000 + LATENCY_NS + RETURN_NS, rel=0.1)
+
+
+def test_a_slow_host_sets_the_pace_until_it_would_wait(recording: Recording) -> None:
+    loop, alone = lengths(recorded(recording, 20_000, 5_000), 1.0, 2.0)
+    np.testing.assert_allclose(loop, [20_000 * COUNT, 40_000 * COUNT], rtol=0.02)
+    assert np.all(alone > loop)
+
+
+@pytest.mark.parametrize(
+    ("wait", "timed"), [("", True), ("cudaStreamSynchronize", True), ("cudaDeviceSynchronize", False)]
+)
+def test_a_recording_that_a_loop_would_not_shorten_says_nothing_else(
+    recording: Recording, wait: str, timed: bool
+) -> None:
+    loop, _ = lengths(recorded(recording, 5_000, 20_000, wait=wait, timed=timed), 1.0)
+    assert np.isnan(loop[0])
