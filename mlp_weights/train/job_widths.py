@@ -27,8 +27,8 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ...analyzer.questions.score.distributed.forecast import Known, forecast_iteration
-from ...analyzer.questions.score.distributed.rows import ITERATIONS, kernels_of, publisher_of, read_iterations, sizes_of
+from ...analyzer.questions.score.distributed.forecast import Known, forecast_row
+from ...analyzer.questions.score.distributed.rows import ITERATIONS, publisher_of, read_iterations
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from ...specs.catalog import load_catalog
 from ...specs.match import find_gpu
@@ -88,9 +88,7 @@ def read_errors(data: Path, weights: Weights) -> list[JobError]:
             continue
         gpu = find_gpu(load_catalog(), row.gpu)
         models = weights.library_for(gpu)
-        forecast = forecast_iteration(
-            sizes_of(row), kernels_of(row), row, gpu, models, known, shared_log_width=0.0
-        )  # fmt: skip
+        forecast = forecast_row(row, gpu, models, known, shared_log_width=0.0)
         if not isinstance(forecast, str):
             found.append(
                 JobError(

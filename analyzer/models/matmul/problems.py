@@ -25,6 +25,7 @@ PACKED_RATIO: Final = 0.75
 
 PAIRED_DTYPES: Final = frozenset({"float4_e2m1fn_x2"})
 """Dtypes whose elements hold two numbers along k."""
+FP4_DTYPES: Final = PAIRED_DTYPES | {"float4_e2m1fn"}
 
 
 class MatmulKernel(IntEnum):
@@ -117,7 +118,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     is_packed = np.array([_is_packed(work) for work in works])
     is_pair = np.array([work.dtype in PAIRED_DTYPES for work in works])
     sizes["k"] = np.where(is_pair, 2.0, 1.0) * sizes["k"]
-    width = np.where(is_pair, FORMATS["nvfp4"].left_bytes, width)
+    width = np.where([work.dtype in FP4_DTYPES for work in works], FORMATS["nvfp4"].left_bytes, width)
     return MatmulProblems(
         **{name: np.maximum(column, 1.0) for name, column in sizes.items()},
         left_bytes=width,

@@ -64,30 +64,18 @@ class RowForecast:
         return self.computing_share / max(1.0 - self.shares.get(PlanPart.STRAGGLERS, 0.0), 1e-9)
 
 
-def forecast_row(row: IterationRow, gpu: Gpu, library: Library, known: Known) -> RowForecast | str:
-    """Return the forecast of a row, or why there is none."""
-    return forecast_iteration(sizes_of(row), kernels_of(row), row, gpu, library, known)
-
-
-def forecast_iteration(
-    sizes: TransformerSizes,
-    kernels: Kernels,
-    row: IterationRow,
-    gpu: Gpu,
-    library: Library,
-    known: Known,
-    *,
-    shared_log_width: float | None = None,
+def forecast_row(
+    row: IterationRow, gpu: Gpu, library: Library, known: Known, *, shared_log_width: float | None = None
 ) -> RowForecast | str:
-    """Return the same with the model and its kernels given.
+    """Return the forecast of a row, or why there is none.
 
     `shared_log_width` is the half-width of the error that all kernels share, natural log; None: what the jobs of all
     other sources show.
     """
-    plan, node = plan_of(row, gpu), node_of(row, gpu)
-    place = PlanGpus(gpus=[gpu], library=library, nodes=[node])
     try:
-        found = _predict(sizes, kernels, row, plan, place, known, shared_log_width)
+        plan = plan_of(row, gpu)
+        place = PlanGpus(gpus=[gpu], library=library, nodes=[node_of(row, gpu)])
+        found = _predict(sizes_of(row), kernels_of(row, gpu), row, plan, place, known, shared_log_width)
     except InputError as error:
         return str(error).split("\n", 1)[0]
     step = float(found.step_ns[0])

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from .....errors import InputError
 from .....specs.catalog import load_catalog
 from .....specs.fleet import build_fleet
 from .....specs.gpu import Gpu, Rate
@@ -47,12 +48,16 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
     lacking: Counter[str] = Counter()
     known: Known = {}
     for row in wanted:
-        gpu = find_gpu(load_catalog(), row.gpu)
-        found = forecast_row(row, gpu, weights.library_for(gpu), known)
+        try:
+            gpu = find_gpu(load_catalog(), row.gpu)
+            found = forecast_row(row, gpu, weights.library_for(gpu), known)
+        except InputError as error:
+            found = _first_line(error)
         if isinstance(found, str):
             lacking[found] += 1
         else:
             made.append((row, found))
+    others_scaled = _score_scaling([row for row in rows if not row.is_language_model], weights, lacking)
     notes = [f"{count:,} rows of {ITERATIONS} left out: {reason}" for reason, count in lacking.items()]
     unplanned = sum(row.is_language_model and not row.has_plan for row in rows)
     if unplanned:
@@ -63,7 +68,6 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
             f"{others:,} rows of {ITERATIONS} are of no language model of given sizes: predicted from the same run on "
             "fewer GPUs, or left out where there is none or the model's parameters are not known"
         )
-    others_scaled = _score_scaling([row for row in rows if not row.is_language_model], weights)
     return (*(_score(made, index, weights) for index in range(len(made))), *others_scaled), tuple(notes)
 
 
@@ -127,8 +131,12 @@ INTERVAL_LOG_WIDTH: Final = 0.1
 (the data's notes: 1 to 3 %, 7 % for the smallest models), and the straggling's spread."""
 
 
-def _score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[IterationScore, ...]:
-    """Predict runs whose own smaller run, of the same batch per GPU, the table holds."""
+def _first_line(error: InputError) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def _score_scaling(rows: Sequence[IterationRow], weights: Weights, lacking: Counter[str]) -> tuple[IterationScore, ...]:
+    """Predict runs whose own smaller run, of the same batch per GPU, the table holds; count why others are not."""
     series: dict[tuple[object, ...], list[IterationRow]] = {}
     for row in rows:
         if row.model in PARAMETERS and row.gpus > 0 and row.step_time_ms > 0 and row.global_batch % row.gpus == 0:
@@ -139,11 +147,12 @@ def _score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[Iter
     for same in series.values():
         first = min(same, key=lambda row: row.gpus)
         smallest = sorted(row.step_ns for row in same if row.gpus == first.gpus)
-        found += [
-            _score_scaled(row, smallest[len(smallest) // 2], first.gpus, weights)
-            for row in same
-            if row.gpus > first.gpus
-        ]
+        for row in same:
+            try:
+                if row.gpus > first.gpus:
+                    found.append(_score_scaled(row, smallest[len(smallest) // 2], first.gpus, weights))
+            except InputError as error:
+                lacking[_first_line(error)] += 1
     return tuple(found)
 
 
@@ -215,7 +224,7 @@ def _baselines(made: Forecasts, index: int) -> Iterator[tuple[str, float]]:
         at_peak_ns = row.model_flops_per_step / peak * 1e9
         yield FIXED_MFU, at_peak_ns / MFU
         same = [other for other, _ in made if other.model == row.model and _mfu(other) > 0 and other is not row]
-        same = [other for other in same if other.is_fp8 == row.is_fp8]
+        same = [other for other in same if other.products.is_narrow == row.products.is_narrow]
         elsewhere = [_mfu(other) for other in same if other.gpu != row.gpu]
         otherwise = [_mfu(other) for other in same if other.gpu == row.gpu and _plan(other) != _plan(row)]
         if elsewhere:
@@ -262,7 +271,7 @@ def anchor_of(made: Forecasts, index: int) -> int | None:
 
 
 def _kin(row: IterationRow) -> tuple[object, ...]:
-    return row.model, row.gpu, row.is_fp8, row.task.endswith("lora")
+    return row.model, row.gpu, row.products.is_narrow, row.task.endswith("lora")
 
 
 def _plan(row: IterationRow) -> tuple[object, ...]:

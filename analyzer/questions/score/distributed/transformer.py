@@ -7,7 +7,7 @@ from typing import Final
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Tape, Variable
-from .products import BACKWARD_FP8, FORWARD_FP8, Writer, activate, add, embed, feed_forward, linear, loss, norm
+from .products import Writer, activate, add, embed, feed_forward, is_narrow, linear, loss, norm
 from .sizes import Kernels, TransformerSizes
 
 FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
@@ -18,8 +18,9 @@ OTHER_FRAMEWORK: Final = "torch 2.4.0"
 def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: int) -> Trace:
     """Return what `wavecast record --shapes-only` would write of one iteration of `batch` samples of `tokens` each.
 
-    Module paths are transformers': `model.layers.0.self_attn.o_proj`. Weights that run in fp8 are held in fp8, as
-    Transformer Engine keeps them between micro batches; gradients and moments are what the optimizer reads and writes.
+    Module paths are transformers': `model.layers.0.self_attn.o_proj`. Weights that run in fewer than 16 bits are held
+    so, as Transformer Engine keeps them between micro batches; gradients and moments are what the optimizer reads and
+    writes.
     """
     tape = Tape()
     writer = Writer(tape=tape, sizes=sizes, kernels=kernels, batch=batch, tokens=tokens)
@@ -141,16 +142,16 @@ def experts(writer: Writer, x: Variable) -> Variable:
 def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
     """Write one product per expert, of the rows that chose it."""
     tape, kernels, sizes = writer.tape, writer.kernels, writer.sizes
-    is_fp8 = kernels.is_fp8
-    weight = writer.parameter(sizes.experts, x.shape[-1], out, dtype=FORWARD_FP8 if is_fp8 else None)
+    narrows, (forward, backward) = kernels.products.is_narrow, kernels.products.dtypes
+    weight = writer.parameter(sizes.experts, x.shape[-1], out, dtype=forward if narrows else None)
     ends = tape.tensor("int32", sizes.experts)
-    left = writer.cast(x, FORWARD_FP8) if is_fp8 else x
+    left = writer.narrow(x, forward) if narrows else x
     found = writer.activation(x.shape[0], out)
     row = _multiply(writer, left, weight, ends, found)
 
     def undo() -> None:
         grad = tape.gradient[found.row]
-        grad = writer.cast(grad, BACKWARD_FP8) if is_fp8 else grad
+        grad = writer.narrow(grad, backward) if narrows else grad
         given = tape.tensor(kernels.gradient_dtype, *weight.shape)
         _multiply(writer, writer.turn(left), grad, ends, given)
         tape.add_gradient(weight, given)
@@ -167,7 +168,7 @@ def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
 
 
 def _multiply(writer: Writer, a: Variable, b: Variable, ends: Variable, found: Variable) -> int:
-    if a.spec.dtype.startswith("float8"):
+    if is_narrow(a):
         arguments = (a, b, None, None, ends, None, None, found.spec.dtype, False)
         return writer.tape.op("aten::_scaled_grouped_mm", arguments, found)
     return writer.tape.op("aten::_grouped_mm", (a, b, ends, None, None), found)
