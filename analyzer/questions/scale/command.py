@@ -44,6 +44,7 @@ def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
       mb=N       samples of a micro batch        ga=N  micro batches
       schedule=1f1b|interleaved|gpipe            recompute=none|selective|full
       overlap=off  gradients after the backward  overlap_tensor=on
+      buckets=torch|megatron    how gradients are put together
       prefetch=N layers (fsdp)
       dispatch=alltoall|deepep  tokens to experts
       overlap_experts=on        beside another micro batch

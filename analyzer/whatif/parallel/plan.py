@@ -36,6 +36,15 @@ class ExpertDispatch(StrEnum):
     """A copy for each rank that has any of a token's experts, by kernels of DeepEP or HybridEP."""
 
 
+class GradientBuckets(StrEnum):
+    """Name by whose rule replicas' gradients are put together before they are sent."""
+
+    TORCH = "torch"
+    """25 MiB, whatever the ranks (DistributedDataParallel)."""
+    MEGATRON = "megatron"
+    """The more parameters the more ranks reduce them, so that the hops of a ring hide (Megatron-Core)."""
+
+
 class RecomputeMode(StrEnum):
     """Name what the backward pass computes again."""
 
@@ -74,6 +83,7 @@ class ParallelPlan:
     recompute: RecomputeMode = RecomputeMode.NONE
     overlap_gradients: bool = True
     """Whether gradients travel beside the backward pass."""
+    buckets: GradientBuckets = GradientBuckets.TORCH
     overlap_experts: bool = False
     """Whether tokens travel to and from experts beside the passes of another micro batch."""
     dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL

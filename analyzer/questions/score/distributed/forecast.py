@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final, cast
 
 import numpy as np
@@ -15,10 +16,11 @@ from .....specs.gpu import Gpu
 from ....host.costs import load_host_costs
 from ....models.library import Library
 from ....prediction.shared_error import IterationKind, job_half_widths
+from ....whatif.parallel.data_parallel import megatron_bucket
 from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.pieces import count_layers
-from ....whatif.parallel.plan import ParallelPlan, check_plan
+from ....whatif.parallel.plan import GradientBuckets, ParallelPlan, check_plan
 from ....whatif.parallel.ranks import RankTrace
 from ....whatif.parallel.shard.shard import shard_tensors
 from ...scale.forecast import Pipeline, PlanForecast, schedule_pieces
@@ -137,7 +139,9 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     layers = count_layers(trunk[0].layers, count)
     kinds = [min(piece, 1) if piece < count - 1 else min(count, MOST_PIECES) - 1 for piece in range(count)]
     wanted = sorted(set(zip(kinds, layers, strict=True)))
-    few = FEW if max(layers) > FEW[1] and not trunk[1].lora_rank else tuple(sorted(set(layers)))
+    few = _few(trunk, plan)
+    is_drawn = max(layers) > few[1] and not trunk[1].lora_rank
+    few = few if is_drawn else tuple(sorted(set(layers)))
     ranks = {size: _derive(trunk, plan, size, known) for size in few}
     costs = load_host_costs()
     replayed: dict[tuple[int, int], PieceTimes] = {}
@@ -154,7 +158,7 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
         return replayed[kind, size]
 
     def drawn(kind: int, size: int) -> PieceTimes:
-        return times(kind, size) if size in few else _draw_line(times(kind, FEW[0]), times(kind, FEW[1]), size)
+        return times(kind, size) if size in few else _draw_line(times(kind, few[0]), times(kind, few[1]), few, size)
 
     pieces = tuple(drawn(kind, size) for kind, size in wanted)
     piece_of = tuple(wanted.index(item) for item in zip(kinds, layers, strict=True))
@@ -162,12 +166,21 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     return Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=sent_bytes)
 
 
-def _draw_line(few: PieceTimes, more: PieceTimes, layers: int) -> PieceTimes:
-    """Return the times of a piece of so many layers, as a line through those of `FEW` layers; none is under 0.
+def _few(trunk: Trunk, plan: ParallelPlan) -> tuple[int, int]:
+    """Return `FEW`, or as many layers as a bucket of gradients spans, and twice as many."""
+    if plan.buckets is not GradientBuckets.MEGATRON:
+        return FEW
+    held = trunk[0].layer_parameters / plan.tp
+    span = ceil(megatron_bucket(plan.dp * plan.cp) / held)
+    return (span, 2 * span) if span > FEW[0] else FEW
+
+
+def _draw_line(few: PieceTimes, more: PieceTimes, counts: tuple[int, ...], layers: int) -> PieceTimes:
+    """Return the times of a piece of so many layers, as a line through those of two `counts`; none is under 0.
 
     Equal layers err together: by how much their kernels may be off lies on a line too.
     """
-    share = (layers - FEW[0]) / (FEW[1] - FEW[0])
+    share = (layers - counts[0]) / (counts[1] - counts[0])
 
     def line(one: Floats, two: Floats) -> Floats:
         return np.maximum(one + share * (two - one), 0.0)

@@ -78,7 +78,7 @@ class Writer:
         return self.casts[x.row]
 
     def product(self, a: Variable, b: Variable, dtype: str, addend: Variable | None = None) -> Variable:
-        """Write [m, k] @ [k, n] of 16-bit or narrower operands, into the addend where there is one; a bias [n] counts."""
+        """Write [m, k] @ [k, n] of operands of any width, into the addend where there is one; a bias [n] counts."""
         is_bias = addend is not None and len(addend.shape) == 1
         found = self.tape.tensor(dtype, a.shape[0], b.shape[1], view_of=None if is_bias else addend)
         if is_narrow(a):

@@ -16,7 +16,7 @@ from .....specs.gpu import Gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
 from ....page.encoding import attributes
-from ....whatif.parallel.plan import ExpertDispatch, ParallelPlan, RecomputeMode
+from ....whatif.parallel.plan import ExpertDispatch, GradientBuckets, ParallelPlan, RecomputeMode
 from .machines import described_node
 from .sizes import Activation, Kernels, ProductFormat, TransformerSizes
 
@@ -282,6 +282,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         or (is_pax and row.products.is_narrow)
     )
     kept = RecomputeMode.SELECTIVE if is_pax else RecomputeMode.NONE
+    is_megatron = row.source.startswith(MEGATRON_SOURCES) and not is_xla
     is_unsaid = row.source.startswith("mlperf") and row.model == MLPERF_GPT3 and row.pp > 1 == row.vp
     return ParallelPlan(
         dp=row.dp // group if shards else row.dp,
@@ -296,6 +297,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         micro_batches=row.microbatches,
         recompute=RecomputeMode.FULL if recomputes else kept,
         dispatch=ExpertDispatch.ONCE if row.dispatcher.startswith("flex") else ExpertDispatch.ALL_TO_ALL,
+        buckets=GradientBuckets.MEGATRON if is_megatron else GradientBuckets.TORCH,
         overlap_experts=row.overlaps_experts,
         overlap_tensor=row.tp > 1 and not row.task.endswith("lora"),
     )

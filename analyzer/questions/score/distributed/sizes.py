@@ -92,6 +92,12 @@ class TransformerSizes:
     is_tied: bool = False
     """Whether the last product has the embedding's weights."""
 
+    @property
+    def layer_parameters(self) -> int:
+        """Return the weights of a layer's products, without experts."""
+        attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
+        return attention + (0 if self.experts else self.hidden * self.ffn * (3 if self.activation.is_gated else 2))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:

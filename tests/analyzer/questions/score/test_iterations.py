@@ -252,6 +252,16 @@ def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[s
     assert 0 < found.step_ns < 1e9
 
 
+def test_larger_buckets_pay_for_fewer_rings() -> None:
+    row = make_row(gpus=512, dp=512, tp=1, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128, layers=4)
+    row = replace(row, microbatches=1)
+    few, many = (forecast_row(replace(row, framework=name), H100, load_library(), {}) for name in ("NeMo", "MaxText"))
+    assert isinstance(few, RowForecast)
+    assert isinstance(many, RowForecast)
+    assert "buckets=megatron" in few.plan
+    assert few.shares[PlanPart.DATA] * few.step_ns < 0.7 * many.shares[PlanPart.DATA] * many.step_ns
+
+
 def test_experts_are_reached_as_the_recipe_says() -> None:
     changes: dict[str, Any] = {"experts": 4, "top_k": 2, "moe_ffn": 256, "ep": 4, "dispatcher": "flex hybridep"}
     plain, once = make_row(**(changes | {"dispatcher": "alltoall"})), make_row(**changes)
