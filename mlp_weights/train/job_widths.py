@@ -28,10 +28,8 @@ import click
 import numpy as np
 
 from ...analyzer.questions.score.distributed.forecast import Known, forecast_row
-from ...analyzer.questions.score.distributed.rows import ITERATIONS, publisher_of, read_iterations
+from ...analyzer.questions.score.distributed.rows import ITERATIONS, gpu_of, publisher_of, read_iterations
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
-from ...specs.catalog import load_catalog
-from ...specs.match import find_gpu
 from .calibrate import least_held_width
 from .constants import Fitted, program
 
@@ -86,7 +84,7 @@ def read_errors(data: Path, weights: Weights) -> list[JobError]:
     for row in read_iterations(data):
         if not (row.is_language_model and row.has_plan) or row.experts:
             continue
-        gpu = find_gpu(load_catalog(), row.gpu)
+        gpu = gpu_of(row)
         models = weights.library_for(gpu)
         forecast = forecast_row(row, gpu, models, known, shared_log_width=0.0)
         if not isinstance(forecast, str):

@@ -66,7 +66,7 @@ CHOICE_NAMES: Final = {
     "schedule": _by_word(
         {"1f1b": "1f1b", "interleaved": "interleaved interleaved1f1b interleaved_1f1b", "gpipe": "gpipe afab"}
     ),
-    "recompute": _by_word({"none": "none off no", "selective": "selective", "full": "full on"}),
+    "recompute": _by_word({"none": "none off no", "selective": "selective", "ops": "ops op", "full": "full on"}),
     "dispatch": _by_word({"alltoall": "alltoall", "deepep": "deepep hybridep flex"}),
     "buckets": _by_word({"torch": "torch ddp", "megatron": "megatron"}),
 }

@@ -51,6 +51,8 @@ class RecomputeMode(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
     """Attention."""
+    OPS = "ops"
+    """All but attention and every second product of a layer (torchtitan's selective checkpoints by op)."""
     FULL = "full"
     """Every layer from its input."""
 

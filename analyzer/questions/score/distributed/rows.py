@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from .....errors import InputError
 from .....specs.attention_kernels import AttentionKernel
+from .....specs.catalog import load_catalog
 from .....specs.fabric import usual_node
 from .....specs.generations import generation_at
 from .....specs.gpu import Gpu
+from .....specs.match import find_gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
 from ....page.encoding import attributes
@@ -32,6 +34,10 @@ _BLOCK_WORDS: Final = ("block", "subchannel", "fp8sc", "fp8-sc", "fp8_sc")
 _CURRENT_WORDS: Final = ("current", "fp8cs", "fp8-cs", "fp8_cs", "tensorwise", "rowwise", "dynamic", "float8")
 _HALF_WORDS: Final = ("bf16", "fp16", "bfloat16", "float16", "16-bit", "half")
 LLM_FOUNDRY: Final = "llm-foundry"
+TORCHTITAN: Final = "torchtitan"
+TORCHTITAN_BOARDS: Final = {"H100 SXM5 80GB": "H100 SXM5 80GB@500W"}
+"""The H100 of torchtitan's pages is a board of 500 W (the notes of the measurement tables)."""
+_PLAIN_TORCH: Final = (TORCHTITAN, "automodel", "transformers", "huggingface", "hugging face", "axolotl", "torchtune")
 MEGATRON_SOURCES: Final = (MEGATRON_BRIDGE, "nemo", "dgxc", "mlperf")
 MPT: Final = "mpt"
 COMPOSER_METRICS: Final = 2
@@ -49,6 +55,9 @@ LORA_RANK: Final = {"mlperf": 16, "": 32}
 LORA_PRODUCTS: Final = {"mlperf": ("qkv_proj", "o_proj"), "": ("qkv_proj",)}
 """All of attention's in MLPerf's benchmark; in NeMo the first one (its default), in Megatron-Bridge's recipes as well
 (`peft.target_modules` in the table of recipes)."""
+
+
+PLAIN_LORA_PRODUCTS: Final = ("q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +154,26 @@ class IterationRow:
         raise InputError(f"how products run in precision {self.precision!r} is not known")
 
 
+def is_eager_torch(row: IterationRow) -> bool:
+    """Say whether a row's program is PyTorch's FSDP on a model of plain modules that nothing compiled.
+
+    >>> is_eager_torch(replace(row, source="torchtitan", framework="torchtitan, torch.compile"))
+    False
+    """
+    said = f"{row.framework} {row.precision} {row.note}".lower()
+    return is_plain_torch(row) and "compile" not in said
+
+
+def runs_megatron(row: IterationRow) -> bool:
+    """Say whether a row's publisher runs Megatron-Core, or XLA beside it."""
+    return row.source.startswith(MEGATRON_SOURCES) and not is_plain_torch(row)
+
+
+def is_plain_torch(row: IterationRow) -> bool:
+    """Say whether a row's program is PyTorch's FSDP on a model of plain modules."""
+    return any(word in f"{row.source} {row.framework}".lower() for word in _PLAIN_TORCH)
+
+
 def read_iterations(data: Path) -> tuple[IterationRow, ...]:
     """Return the usable rows."""
     recipes = _expert_settings(data)
@@ -185,6 +214,16 @@ def _clean(name: str, value: Any) -> Any:
     if is_missing:
         return 1 if name in ("vp", "cp", "ep", "tp", "pp", "microbatches") else 0
     return int(value)
+
+
+def gpu_of(row: IterationRow) -> Gpu:
+    """Return the GPU, under its board's power limit. Raises InputError where the catalogue lacks it.
+
+    >>> gpu_of(replace(row, source="torchtitan")).name
+    'H100 SXM5 80GB, 500 W'
+    """
+    boards = TORCHTITAN_BOARDS if TORCHTITAN in row.source else {}
+    return find_gpu(load_catalog(), boards.get(row.gpu, row.gpu))
 
 
 def publisher_of(source: str) -> str:
@@ -235,11 +274,15 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     (figure 5), which stand for it here. Their loss is flash-attn's (`fused_crossentropy`), their optimizer
     `decoupled_adamw`; gradients are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the
     A100 40GB in bfloat16 (`PURE`). Megatron-Bridge's recipes add them up and reduce them in bfloat16
-    (`grad_reduce_in_fp32`). Before Blackwell fp8 operands lie along what a product adds up.
+    (`grad_reduce_in_fp32`). torchtitan, AutoModel and their like run models of plain modules: queries, keys and values
+    by products of their own, without a compiler norms and rotary embeddings by single operations and the loss in
+    float32; their FSDP reduces in float32, and adapters stand beside every product. Before Blackwell fp8 operands lie
+    along what a product adds up.
     """
-    is_foundry, is_torch = row.source == LLM_FOUNDRY, row.source in (LLM_FOUNDRY, "fms-fsdp")
-    is_wide = row.source.startswith(MEGATRON_SOURCES) or (is_foundry and not row.gpu.endswith("40GB"))
-    is_wide &= row.source != MEGATRON_BRIDGE
+    is_foundry, is_plain, is_eager = row.source == LLM_FOUNDRY, is_plain_torch(row), is_eager_torch(row)
+    is_torch, is_megatron = is_foundry or is_plain or row.source == "fms-fsdp", runs_megatron(row)
+    is_wide = is_plain or (is_megatron and row.source != MEGATRON_BRIDGE)
+    is_wide |= is_foundry and not row.gpu.endswith("40GB")
     products, is_blackwell = row.products, generation_at(gpu.compute_capability).has_tensor_memory
     attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
     is_lora, benchmark = row.task.endswith("lora"), "mlperf" if row.source.startswith("mlperf") else ""
@@ -247,12 +290,14 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
         products=products,
         casts_turned=products.is_narrow and (products.scales_one_way or not is_blackwell),
         attention=AttentionKernel.EFFICIENT if is_foundry else attention,
-        is_loss_fused=is_foundry or not is_torch,
+        is_fused=not is_eager,
+        is_eager=is_eager,
+        is_loss_fused=is_foundry or not is_torch or (is_plain and not is_eager),
         reported_losses=COMPOSER_METRICS if is_foundry else 0,
         is_optimizer_fused=not is_foundry,
         gradient_dtype="float32" if is_wide else "bfloat16",
-        accumulates=row.source.startswith(MEGATRON_SOURCES) and not row.framework.startswith(XLA) and not is_lora,
-        lora_products=LORA_PRODUCTS[benchmark],
+        accumulates=is_megatron and not row.framework.startswith(XLA) and not is_lora,
+        lora_products=PLAIN_LORA_PRODUCTS if is_plain else LORA_PRODUCTS[benchmark],
         lora_rank=LORA_RANK[benchmark] if is_lora else 0,
     )
 
@@ -282,7 +327,9 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         or (is_pax and row.products.is_narrow)
     )
     kept = RecomputeMode.SELECTIVE if is_pax else RecomputeMode.NONE
-    is_megatron = row.source.startswith(MEGATRON_SOURCES) and not is_xla
+    is_megatron = runs_megatron(row) and not is_xla
+    if is_plain_torch(row) and "selective" in row.recompute:
+        kept = RecomputeMode.OPS
     is_unsaid = row.source.startswith("mlperf") and row.model == MLPERF_GPT3 and row.pp > 1 == row.vp
     return ParallelPlan(
         dp=row.dp // group if shards else row.dp,
@@ -299,7 +346,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         dispatch=ExpertDispatch.ONCE if row.dispatcher.startswith("flex") else ExpertDispatch.ALL_TO_ALL,
         buckets=GradientBuckets.MEGATRON if is_megatron else GradientBuckets.TORCH,
         overlap_experts=row.overlaps_experts,
-        overlap_tensor=row.tp > 1 and not row.task.endswith("lora"),
+        overlap_tensor=row.tp > 1 and not row.task.endswith("lora") and not is_plain_torch(row),
     )
 
 

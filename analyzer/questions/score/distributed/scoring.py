@@ -10,10 +10,8 @@ from statistics import median
 from typing import Any, Final
 
 from .....errors import InputError
-from .....specs.catalog import load_catalog
 from .....specs.fleet import build_fleet
 from .....specs.gpu import Gpu, Rate
-from .....specs.match import find_gpu
 from ....models.frame.problems import as_columns
 from ....models.library import Library
 from ....models.registry import OP_MODELS, problems_of
@@ -28,7 +26,7 @@ from ..report import IterationScore, Split
 from ..rows import ANCHORED
 from ..weights import Weights
 from .forecast import Known, RowForecast, forecast_row
-from .rows import ITERATIONS, LLM_FOUNDRY, IterationRow, node_of, read_iterations
+from .rows import ITERATIONS, LLM_FOUNDRY, IterationRow, gpu_of, node_of, read_iterations
 
 _SAID: Final = (
     "source", "model", "task", "gpu", "gpus", "precision", "framework", "micro_batch", "global_batch", "seq_len",
@@ -49,7 +47,7 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
     known: Known = {}
     for row in wanted:
         try:
-            gpu = find_gpu(load_catalog(), row.gpu)
+            gpu = gpu_of(row)
             found = forecast_row(row, gpu, weights.library_for(gpu), known)
         except InputError as error:
             found = _first_line(error)
@@ -78,7 +76,7 @@ def _described(row: IterationRow) -> dict[str, Any]:
 
 def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
     row, forecast = made[index]
-    gpu = find_gpu(load_catalog(), row.gpu)
+    gpu = gpu_of(row)
     return IterationScore(
         **_described(row),
         plan=forecast.plan,
@@ -157,7 +155,7 @@ def _score_scaling(rows: Sequence[IterationRow], weights: Weights, lacking: Coun
 
 
 def _score_scaled(row: IterationRow, given_ns: float, given_gpus: int, weights: Weights) -> IterationScore:
-    gpu = find_gpu(load_catalog(), row.gpu)
+    gpu = gpu_of(row)
     library = weights.library_for(gpu)
     before = _added_ns(row, given_gpus, given_ns, gpu, library)
     alone_ns = (given_ns - before) / (1.0 + _straggling(given_gpus))

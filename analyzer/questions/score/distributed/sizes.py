@@ -113,6 +113,8 @@ class Kernels:
     is_fused: bool = True
     """Whether queries, keys and values are one product, and a gate is applied in one kernel (Megatron, MPT);
     else as transformers writes them."""
+    is_eager: bool = False
+    """Whether RMS norms and rotary embeddings run as the operations of their formulas, not as a kernel each."""
     is_loss_fused: bool = False
     """Whether the loss is taken from 16-bit logits in one kernel each way."""
     reported_losses: int = 0

@@ -7,6 +7,7 @@ from typing import Final
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Tape, Variable
+from .eager import root_mean_square_norm, rotate
 from .products import Writer, activate, add, embed, feed_forward, is_narrow, linear, loss, norm
 from .sizes import Kernels, TransformerSizes
 
@@ -35,7 +36,7 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
             for index in range(sizes.layers):
                 with tape.module(f"layers.{index}"):
                     x = _layer(writer, x)
-            x = norm(writer, x, "norm")
+            x = _norm(writer, x, "norm")
         logits = linear(
             writer, x, sizes.vocab, "lm_head", weight=table if sizes.is_tied else None, is_wide=True
         )  # fmt: skip
@@ -67,13 +68,19 @@ def _scale(writer: Writer, x: Variable) -> Variable:
     return found
 
 
+def _norm(writer: Writer, x: Variable, name: str) -> Variable:
+    """Write a norm; layer norms have a kernel of their own everywhere."""
+    is_split = writer.kernels.is_eager and writer.sizes.has_rms_norm
+    return root_mean_square_norm(writer, x, name) if is_split else norm(writer, x, name)
+
+
 def _layer(writer: Writer, x: Variable) -> Variable:
     """Write a layer: both blocks after a norm, and around them the sums."""
-    inner = norm(writer, x, "input_layernorm")
+    inner = _norm(writer, x, "input_layernorm")
     with writer.tape.module("self_attn"):
         mixed = attention(writer, inner)
     x = add(writer, x, mixed)
-    inner = norm(writer, x, "post_attention_layernorm")
+    inner = _norm(writer, x, "post_attention_layernorm")
     with writer.tape.module("mlp"):
         found = experts(writer, inner) if writer.sizes.experts else feed_forward(writer, inner)
     return add(writer, x, found)
@@ -216,7 +223,8 @@ def attention(writer: Writer, x: Variable) -> Variable:
         key = _heads(writer, linear(writer, x, kv_heads * width, "k_proj"), kv_heads)
         value = _heads(writer, linear(writer, x, kv_heads * width, "v_proj"), kv_heads)
     if sizes.has_rotary:
-        query, key = _rotate(writer, query), _rotate(writer, key)
+        turn = rotate if writer.kernels.is_eager else _rotate
+        query, key = turn(writer, query), turn(writer, key)
     mixed = _mix(writer, query, key, value)
     return linear(writer, mixed, sizes.hidden, "o_proj")
 

@@ -15,6 +15,7 @@ from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, 
 from wavecast.analyzer.questions.score.distributed.machines import described_node, read_network
 from wavecast.analyzer.questions.score.distributed.rows import (
     IterationRow,
+    gpu_of,
     kernels_of,
     node_of,
     plan_of,
@@ -101,6 +102,7 @@ def test_adapters_leave_the_weights_gradients_out() -> None:
         Kernels(),
         Kernels(products=ProductFormat.FP8),
         Kernels(products=ProductFormat.NVFP4, casts_turned=True),
+        Kernels(is_fused=False, is_eager=True),
         Kernels(attention=AttentionKernel.CUDNN),
         Kernels(attention=AttentionKernel.EFFICIENT, reported_losses=2, is_optimizer_fused=False),
     ],
@@ -250,6 +252,18 @@ def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[s
     found = forecast_row(make_row(precision=precision, **changes), H100, load_library(), {})
     assert isinstance(found, RowForecast), found
     assert 0 < found.step_ns < 1e9
+
+
+def test_plain_torch_is_slower_until_it_is_compiled() -> None:
+    row = make_row(source="torchtitan", framework="torchtitan", sharding="fsdp full_shard", dp=8, tp=1, seq_len=4096)
+    row = replace(row, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128)
+    changes = [{}, {"framework": "torchtitan, torch.compile"}, {"recompute": "selective"}, {"recompute": "full"}]
+    found = [forecast_row(replace(row, **each), H100, load_library(), {}) for each in changes]
+    eager, compiled, selective, whole = (item.step_ns for item in found if isinstance(item, RowForecast))
+    assert compiled < 0.95 * eager
+    assert eager < selective < whole
+    assert gpu_of(row).power_cap_w == 500.0
+    assert gpu_of(replace(row, source="nemo")) == H100
 
 
 def test_larger_buckets_pay_for_fewer_rings() -> None:
