@@ -92,6 +92,7 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
         tables = [kept for samples in tables if len((kept := _untrained_shapes(samples)).measured_ns)]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
+        notes += samples.notes
         if all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus):
             made.append(predict_samples(samples, weights))
         else:
