@@ -285,14 +285,14 @@ def _fused_gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
     return found
 
 
-def feed_forward(writer: Writer, x: Variable) -> Variable:
-    """Write the dense block."""
-    sizes = writer.sizes
+def feed_forward(writer: Writer, x: Variable, width: int | None = None) -> Variable:
+    """Write a dense block, by default as wide as the model's."""
+    sizes, width = writer.sizes, width or writer.sizes.ffn
     if sizes.activation.is_gated:
-        gated = linear(writer, x, sizes.ffn, "gate_proj")
-        inner = gate(writer, gated, linear(writer, x, sizes.ffn, "up_proj"))
+        gated = linear(writer, x, width, "gate_proj")
+        inner = gate(writer, gated, linear(writer, x, width, "up_proj"))
     else:
-        inner = activate(writer, linear(writer, x, sizes.ffn, "up_proj"))
+        inner = activate(writer, linear(writer, x, width, "up_proj"))
     return linear(writer, inner, sizes.hidden, "down_proj")
 
 

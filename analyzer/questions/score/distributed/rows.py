@@ -48,6 +48,9 @@ SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 MLPERF_GPT3: Final = "gpt3-175b"
 MLPERF_PIECES: Final = 12
 """Pieces per stage where a configuration of NVIDIA's names none (`INTERLEAVED_PIPELINE` in its `conf/custom.yaml`)."""
+LATENT_FAMILIES: Final = ("deepseek-v3", "kimi-k2")
+LATENT_SIZES: Final = {"query_rank": 1536, "key_rank": 576, "rotary_dim": 64, "shared_experts": 1}
+"""DeepSeek-V3's and Kimi K2's reports (arXiv 2412.19437, section 4.2; 2507.20534, table 2)."""
 PAX: Final = "PaxML"
 XLA: Final = ("MaxText", PAX)
 LORA_RANK: Final = {"mlperf": 16, "": 32}
@@ -249,7 +252,9 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
         if is_old
         else Activation.SWIGLU
     )
+    is_latent = row.model.startswith(LATENT_FAMILIES)
     return TransformerSizes(
+        **LATENT_SIZES if is_latent else {},
         name=row.model,
         kv_heads=row.kv_heads or row.heads,
         head_dim=row.head_dim or row.hidden // row.heads,

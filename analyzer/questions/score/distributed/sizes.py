@@ -81,6 +81,14 @@ class TransformerSizes:
     experts: int = 0
     top_k: int = 0
     moe_ffn: int = 0
+    shared_experts: int = 0
+    """Of `moe_ffn` each, that every token passes beside those it chose."""
+    query_rank: int = 0
+    """Features that queries are drawn from (multi-head latent attention); 0: they are drawn from the layer's input."""
+    key_rank: int = 0
+    """The same of keys and values together, with the rotary part that heads share."""
+    rotary_dim: int = 0
+    """Of each head's queries and keys, beside `head_dim`."""
     activation: Activation = Activation.SWIGLU
     has_rms_norm: bool = True
     has_rotary: bool = True

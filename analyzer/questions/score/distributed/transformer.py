@@ -83,6 +83,10 @@ def _layer(writer: Writer, x: Variable) -> Variable:
     inner = _norm(writer, x, "post_attention_layernorm")
     with writer.tape.module("mlp"):
         found = experts(writer, inner) if writer.sizes.experts else feed_forward(writer, inner)
+        if writer.sizes.shared_experts:
+            with writer.tape.module("shared_experts"):
+                shared = feed_forward(writer, inner, writer.sizes.shared_experts * writer.sizes.moe_ffn)
+            found = add(writer, found, shared)
     return add(writer, x, found)
 
 
@@ -216,7 +220,9 @@ def attention(writer: Writer, x: Variable) -> Variable:
     """Write queries, keys and values, their rotation, the fused kernel and the output's product."""
     sizes = writer.sizes
     heads, kv_heads, width = sizes.heads, sizes.kv_heads, sizes.head_dim
-    if writer.kernels.is_fused:
+    if sizes.query_rank:
+        query, key, value = _latent(writer, x)
+    elif writer.kernels.is_fused:
         query, key, value = _split(writer, linear(writer, x, (heads + 2 * kv_heads) * width, "qkv_proj"))
     else:
         query = _heads(writer, linear(writer, x, heads * width, "q_proj"), heads)
@@ -229,10 +235,25 @@ def attention(writer: Writer, x: Variable) -> Variable:
     return linear(writer, mixed, sizes.hidden, "o_proj")
 
 
+def _latent(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
+    """Write queries, and keys and values, from few features of their own (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    Keys' rotary part, which heads share, is drawn for each head.
+    """
+    sizes = writer.sizes
+    inner = norm(writer, linear(writer, x, sizes.query_rank, "q_a_proj"), "q_a_layernorm")
+    deep = sizes.heads * (sizes.head_dim + sizes.rotary_dim)
+    query = _heads(writer, linear(writer, inner, deep, "q_b_proj"), sizes.heads)
+    inner = norm(writer, linear(writer, x, sizes.key_rank, "kv_a_proj"), "kv_a_layernorm")
+    key = _heads(writer, linear(writer, inner, deep, "k_b_proj"), sizes.heads)
+    value = _heads(writer, linear(writer, inner, sizes.heads * sizes.head_dim, "v_b_proj"), sizes.heads)
+    return query, key, value
+
+
 def _heads(writer: Writer, x: Variable, heads: int) -> Variable:
     """Write [batch, tokens, heads, width] of [batch, tokens, heads x width]."""
     tape = writer.tape
-    found = writer.view(x, *x.shape[:2], heads, writer.sizes.head_dim)
+    found = writer.view(x, *x.shape[:2], heads, x.shape[2] // heads)
 
     def undo() -> None:
         tape.add_gradient(x, writer.view(tape.gradient[found.row], *x.shape))
@@ -308,9 +329,9 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     tape, sizes, kernels = writer.tape, writer.sizes, writer.kernels
     batch, tokens = writer.batch, writer.tokens
     turned = [_swap(writer, item) for item in operands]
-    out = _heads_first(writer, batch, tokens, sizes.heads)
+    out = _heads_first(writer, batch, tokens, sizes.heads, sizes.head_dim)
     spread = tape.tensor(FLOAT, batch, sizes.heads, tokens)
-    kind, causal, scale = kernels.attention, sizes.is_causal, sizes.head_dim**-0.5
+    kind, causal, scale = kernels.attention, sizes.is_causal, operands[0].shape[-1] ** -0.5
     arguments = {
         AttentionKernel.CUDNN: (*turned, None, True, 0.0, causal, False, scale),
         AttentionKernel.FLASH2: (*turned, 0.0, causal, False, scale),
@@ -323,7 +344,7 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     def undo() -> None:
         grad = tape.gradient[result.row]
         grad = _swap(writer, writer.view(grad, batch, tokens, sizes.heads, sizes.head_dim))
-        found = [_heads_first(writer, batch, tokens, item.shape[1]) for item in turned]
+        found = [_heads_first(writer, batch, tokens, *item.shape[1::2]) for item in turned]
         flags = (None, None, tokens, tokens, 0.0, causal)
         backward = {
             AttentionKernel.CUDNN: (grad, *turned, out, spread, None, None, None, *flags, scale),
@@ -338,9 +359,8 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     return result
 
 
-def _heads_first(writer: Writer, batch: int, tokens: int, heads: int) -> Variable:
+def _heads_first(writer: Writer, batch: int, tokens: int, heads: int, width: int) -> Variable:
     """Return a new [batch, heads, tokens, width] whose memory is [batch, tokens, heads, width]."""
-    width = writer.sizes.head_dim
     strides = (tokens * heads * width, width, heads * width, 1)
     return writer.tape.tensor(writer.kernels.dtype, batch, heads, tokens, width, strides=strides)
 
