@@ -49,6 +49,7 @@ SWITCHES: Final = _by_word(
         "sp": "sp sequence_parallel",
         "overlap_gradients": "overlap overlap_gradients overlap_grad_reduce",
         "overlap_tensor": "overlap_tensor async_tp tp_comm_overlap",
+        "overlap_context": "overlap_context ring_attention",
         "overlap_experts": "overlap_experts overlap_moe_expert_parallel_comm",
     }
 )
@@ -112,7 +113,7 @@ ELSEWHERE: Final = {
 """What is asked, but not in a plan: words, and the parameter."""
 PLAN_WORDS: Final = (
     *("dp", "fsdp", "zero", "tp", "sp", "cp", "pp", "vp", "ep", "mb", "ga", "schedule", "recompute"),
-    *("overlap", "buckets", "overlap_tensor", "overlap_experts", "dispatch", "prefetch"),
+    *("overlap", "buckets", "overlap_tensor", "overlap_context", "overlap_experts", "dispatch", "prefetch"),
 )
 """What they are called here, in the order in which a plan is written."""
 

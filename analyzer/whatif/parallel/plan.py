@@ -91,6 +91,8 @@ class ParallelPlan:
     dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
     overlap_tensor: bool = False
     """Whether a tensor-parallel collective runs beside its neighbouring product, in pieces."""
+    overlap_context: bool = False
+    """Whether keys and values travel round a ring beside attention, else gathered before it."""
     prefetch: int = 1
     """Layers whose parameters FSDP gathers ahead."""
 

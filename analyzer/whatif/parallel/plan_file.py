@@ -20,6 +20,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "gradients": "overlap_gradients",
         "buckets": "buckets",
         "tensor": "overlap_tensor",
+        "context": "overlap_context",
         "experts": "overlap_experts",
         "prefetch": "prefetch",
     },

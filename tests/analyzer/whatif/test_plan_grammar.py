@@ -46,6 +46,7 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
         recompute=draw(st.sampled_from(RecomputeMode)),
         overlap_gradients=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()),
+        overlap_context=draw(st.booleans()),
         buckets=draw(st.sampled_from(GradientBuckets)),
         overlap_experts=draw(st.booleans()),
         dispatch=draw(st.sampled_from(ExpertDispatch)),

@@ -24,7 +24,7 @@ from ....whatif.parallel.plan import GradientBuckets, ParallelPlan, check_plan
 from ....whatif.parallel.ranks import RankTrace
 from ....whatif.parallel.shard.shard import shard_tensors
 from ...scale.forecast import Pipeline, PlanForecast, schedule_pieces
-from ...scale.parts import PlanPart
+from ...scale.parts import PlanPart, hidden_parts
 from ...scale.pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .rows import IterationRow, kernels_of, node_of, plan_of, publisher_of, sizes_of
 from .sizes import Kernels, TransformerSizes
@@ -148,13 +148,7 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
 
     def times(kind: int, size: int) -> PieceTimes:
         if (kind, size) not in replayed:
-            replayed[kind, size] = replay_piece(
-                _rank_of(ranks[size], kind),
-                place,
-                costs,
-                hides_tensor=plan.overlap_tensor,
-                hides_experts=plan.overlap_experts,
-            )
+            replayed[kind, size] = replay_piece(_rank_of(ranks[size], kind), place, costs, hides=hidden_parts(plan))
         return replayed[kind, size]
 
     def drawn(kind: int, size: int) -> PieceTimes:

@@ -316,6 +316,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
 
     Megatron's tensor-parallel collectives run beside products (user buffers) where its recipes say so: on H100 all of
     them with tensor parallelism but the adapters'. `none/selective` recomputes nothing with fused attention;
+    keys and values go round a ring beside attention (`cp_comm_type`, `p2p` by default);
     experts are reached as the row's recipe says, by all-to-all without one (Megatron-Core's default);
     what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit. PaxML's own
     configuration of such models (`GPT5BSynthetic` in paxml) saves nothing in fp8, and products' results in 16 bits.
@@ -351,6 +352,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         dispatch=ExpertDispatch.ONCE if row.dispatcher.startswith("flex") else ExpertDispatch.ALL_TO_ALL,
         buckets=GradientBuckets.MEGATRON if is_megatron else GradientBuckets.TORCH,
         overlap_experts=row.overlaps_experts,
+        overlap_context=row.cp > 1 and is_megatron,
         overlap_tensor=row.tp > 1 and not row.task.endswith("lora") and not is_plain_torch(row),
     )
 

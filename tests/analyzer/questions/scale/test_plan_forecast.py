@@ -160,15 +160,21 @@ def test_an_anchor_leaves_collectives_alone(trained: Trace, gpus: list[Gpu], lib
     assert np.all(slow.parts[PlanPart.DATA] <= plain.parts[PlanPart.DATA] * 1.001)
 
 
-def test_a_tensor_parallel_collective_hides_beside_its_product_but_for_a_part(
-    trained: Trace, gpus: list[Gpu], library: Library
+@pytest.mark.parametrize(
+    ("plain", "word", "part"),
+    [
+        (ParallelPlan(tp=2), "overlap_tensor", PlanPart.TENSOR),
+        (ParallelPlan(cp=2), "overlap_context", PlanPart.CONTEXT),
+    ],
+)
+def test_a_collective_in_pieces_hides_beside_what_computes_but_for_a_part(
+    trained: Trace, gpus: list[Gpu], library: Library, plain: ParallelPlan, word: str, part: PlanPart
 ) -> None:
-    plain = ParallelPlan(tp=2)
     ranks = derive_ranks(trained, plain, shard=shard_tensors)
     shown, hidden = (
         predict_plan(
-            ranks, replace(plain, overlap_tensor=hides), PlanGpus(gpus=gpus, library=library), micro_batches=1
-        ).parts[PlanPart.TENSOR]
+            ranks, replace(plain, **{word: hides}), PlanGpus(gpus=gpus, library=library), micro_batches=1
+        ).parts[part]
         for hides in (False, True)
     )
     assert np.all((shown / 2 <= hidden * 1.01) & (hidden < shown))
