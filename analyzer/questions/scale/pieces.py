@@ -27,6 +27,7 @@ from ...prediction.workload import GpuWorkload, shape_workload
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import WITHIN_SLOWING, collective_slowing, covered_before, slowed_timing
+from ...whatif.cuda_graph.capture import with_cuda_graph
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
 from ...work.work import GroupedDims
@@ -87,6 +88,8 @@ class PlanGpus:
     anchor: PlanAnchor | None = None
     """What a known run taught."""
     host: PlanHost | None = None
+    captures: bool = False
+    """Whether CUDA graphs launch a piece's passes."""
 
 
 def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: Collection[PlanPart] = ()) -> PieceTimes:
@@ -106,7 +109,7 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
         prediction = replace(prediction, time_ns=prediction.time_ns * _row_factors(anchor, rank, workload, len(gpus)))
-    graph = build_graph(trace)
+    graph = with_cuda_graph(build_graph(trace), trace) if place.captures else build_graph(trace)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
     for part in (item for item in LINKS if item in hides):

@@ -211,7 +211,8 @@ def test_an_unknown_precision_is_left_out_by_name() -> None:
 
 
 def test_fewer_bits_are_faster_and_casts_cost() -> None:
-    gpu, library, known = find_gpu(load_catalog(), "GB200 (per GPU)"), load_library(), {}
+    gpu, library = find_gpu(load_catalog(), "GB200 (per GPU)"), load_library()
+    known: dict[tuple[Any, ...], Any] = {}
     row = make_row(gpu=gpu.name, gpus=4, dp=4, tp=1, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128)
     row = replace(row, seq_len=4096)
     found = [
@@ -257,7 +258,12 @@ def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[s
 def test_plain_torch_is_slower_until_it_is_compiled() -> None:
     row = make_row(source="torchtitan", framework="torchtitan", sharding="fsdp full_shard", dp=8, tp=1, seq_len=4096)
     row = replace(row, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128)
-    changes = [{}, {"framework": "torchtitan, torch.compile"}, {"recompute": "selective"}, {"recompute": "full"}]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"framework": "torchtitan, torch.compile"},
+        {"recompute": "selective"},
+        {"recompute": "full"},
+    ]
     found = [forecast_row(replace(row, **each), H100, load_library(), {}) for each in changes]
     eager, compiled, selective, whole = (item.step_ns for item in found if isinstance(item, RowForecast))
     assert compiled < 0.95 * eager
