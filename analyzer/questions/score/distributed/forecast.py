@@ -139,9 +139,9 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     layers = count_layers(trunk[0].layers, count)
     kinds = [min(piece, 1) if piece < count - 1 else min(count, MOST_PIECES) - 1 for piece in range(count)]
     wanted = sorted(set(zip(kinds, layers, strict=True)))
-    few = _few(trunk, plan)
-    is_drawn = max(layers) > few[1] and not trunk[1].lora_rank
-    few = few if is_drawn else tuple(sorted(set(layers)))
+    few: tuple[int, ...] = _few(trunk, plan)
+    if max(layers) <= few[1] or trunk[1].lora_rank:
+        few = tuple(sorted(set(layers)))
     ranks = {size: _derive(trunk, plan, size, known) for size in few}
     costs = load_host_costs()
     replayed: dict[tuple[int, int], PieceTimes] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
@@ -49,7 +50,7 @@ MLPERF_GPT3: Final = "gpt3-175b"
 MLPERF_PIECES: Final = 12
 """Pieces per stage where a configuration of NVIDIA's names none (`INTERLEAVED_PIPELINE` in its `conf/custom.yaml`)."""
 LATENT_FAMILIES: Final = ("deepseek-v3", "kimi-k2")
-LATENT_SIZES: Final = {"query_rank": 1536, "key_rank": 576, "rotary_dim": 64, "shared_experts": 1}
+LATENT_SIZES: Final[Mapping[str, Any]] = {"query_rank": 1536, "key_rank": 576, "rotary_dim": 64, "shared_experts": 1}
 """DeepSeek-V3's and Kimi K2's reports (arXiv 2412.19437, section 4.2; 2507.20534, table 2)."""
 PAX: Final = "PaxML"
 XLA: Final = ("MaxText", PAX)
