@@ -55,10 +55,16 @@ class VariedWhatIfs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchWhatIfs:
-    """Hold what changes the launches of an iteration that runs on one GPU."""
+class GraphWhatIfs:
+    """Hold what changes the launches of an iteration, however many GPUs share it."""
 
     cuda_graph: bool = option(HelpPart.WHAT_IF, "What if CUDA graphs launched it?", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchWhatIfs(GraphWhatIfs):
+    """Hold what changes the launches of an iteration that runs on one GPU."""
+
     fuse_elementwise: bool = option(HelpPart.WHAT_IF, "What if a compiler merged pointwise ops?", default=False)
 
 
@@ -123,7 +129,7 @@ class AskedScenario:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanWhatIfs(VariedWhatIfs, OpWhatIfs, AskedScenario):
+class PlanWhatIfs(VariedWhatIfs, GraphWhatIfs, OpWhatIfs, AskedScenario):
     """Hold what can be asked of an iteration that many GPUs share."""
 
 

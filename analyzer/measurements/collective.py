@@ -23,11 +23,11 @@ from ...specs.fleet import build_fleet
 from ...specs.gpu import Catalog
 from ..models.collective.problems import CollectiveProblems, least_work, problems_of_dims
 from ..work.communication import CollectiveDims, CollectiveKind, Implementation
-from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share, take_samples
-from .table_columns import check_known
+from .samples import MeasurementTable, Samples, keep_known, pick, read_table, samples_of, shape_share, take_samples
 
 TABLE: Final = "ops/collective.parquet"
 DISTRIBUTED: Final = "distributed/collectives.parquet"
+TABLES: Final = (TABLE, DISTRIBUTED)
 COLUMNS: Final = ("gpu", "collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl", "latency_us", "timing")
 MORE_COLUMNS: Final = ("hidden", "top_k", "experts", "sms", "tokens")
 KINDS: Final = {
@@ -61,11 +61,15 @@ UNSTATED_NICS: Final = ("vidur/a100_dgx", "vidur/h100_dgx")
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[CollectiveProblems]]:
     """Return what was measured on usual machines of their GPUs, a few rows per size where a profiler has hundreds."""
     found = []
-    for name in (TABLE, DISTRIBUTED):
+    for name in TABLES:
         if (data / name).exists():
-            table = _clean(read_table(data / name, may_lack=("dtype", "impl", *MORE_COLUMNS)))
+            table, strange = keep_known(
+                read_table(data / name, may_lack=("dtype", "impl", *MORE_COLUMNS)), "collective", KINDS
+            )
+            table, unlisted = keep_known(_clean(table), "gpu", catalog=catalog)
             samples = _samples(table, catalog)
-            found.append(take_samples(samples, np.flatnonzero(_is_usual(table) & ~_shares_host(samples))))
+            kept = take_samples(samples, np.flatnonzero(_is_usual(table) & ~_shares_host(samples)))
+            found.append(replace(kept, notes=(*strange, *unlisted)))
     return found
 
 
@@ -73,7 +77,6 @@ def _clean(table: MeasurementTable) -> MeasurementTable:
     """Return the rows that measure what a model predicts, each once."""
     for name in COLUMNS:
         _ = table[name]
-    check_known(table.path, "collective", table["collective"], KINDS)
     keep = np.ones(len(table["gpu"]), dtype=bool)
     if "suspect" in table:
         keep &= ~table["suspect"].astype(bool)

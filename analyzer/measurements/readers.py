@@ -21,6 +21,11 @@ def table_of(model: OpModel) -> str:
     return str(_module(model).TABLE)
 
 
+def _tables_of(model: OpModel) -> tuple[str, ...]:
+    """Return all tables that hold a model's measurements."""
+    return getattr(_module(model), "TABLES", (table_of(model),))
+
+
 def find_reader(model: OpModel) -> SampleReader:
     """Return what reads a model's measurements."""
     reader: SampleReader = getattr(_module(model), model.reader)
@@ -32,9 +37,10 @@ def _module(model: OpModel) -> Any:
 
 
 MEASURED: Final = tuple(model for model in OP_MODELS.values() if model.is_measured)
-TABLES: Final = tuple(dict.fromkeys([*map(table_of, MEASURED), NODES]))
+TABLES: Final = tuple(dict.fromkeys([*(name for model in MEASURED for name in _tables_of(model)), NODES]))
 """What is read as samples of op models: their own tables, and ops of whole networks."""
 MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/throughput.parquet", "own/iterations.parquet")
+JOB_TABLES: Final = ("distributed/iterations.parquet", "distributed/recommenders.parquet")
 TRACES: Final = "traces"
 
 
@@ -44,10 +50,9 @@ def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[
     >>> [(samples.model, len(samples.measured_ns)) for samples in load_tables(tables)]
     [('matmul', 40)]
     """
-    readers = [(table_of(model), find_reader(model)) for model in MEASURED]
-    for table, load in (*readers, (NODES, load_nodes)):
-        path = data / table
-        if path.exists() and table_row_count(path):
+    readers = [(_tables_of(model), find_reader(model)) for model in MEASURED]
+    for tables, load in (*readers, ((NODES,), load_nodes)):
+        if any((data / name).exists() and table_row_count(data / name) for name in tables):
             yield from (samples for samples in load(data, catalog) if len(samples.measured_ns))
 
 
@@ -55,6 +60,6 @@ def check_directory(data: Path) -> None:
     """Raise InputError where the directory holds nothing that can be scored."""
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; expected one with {', '.join(TABLES)} or {TRACES}/")
-    known = (*TABLES, *MODEL_TABLES, TRACES)
+    known = (*TABLES, *MODEL_TABLES, *JOB_TABLES, TRACES)
     if not any((data / name).exists() for name in known):
         raise InputError(f"{data}: nothing to score; expected at least one of {', '.join(known)}")

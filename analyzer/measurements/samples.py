@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats
 from ...errors import InputError
+from ...formats.trace.printable import clean_text
 from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
@@ -45,6 +46,8 @@ class Samples(Generic[P]):
     """The least work of each row, [n], for the score's roofline; None: it shows none."""
     peers_ns: Mapping[str, Floats] = field(default_factory=dict)
     """Predictions by others that the table holds, by name, [n]; NaN where they have none."""
+    notes: tuple[str, ...] = ()
+    """Which rows of the table were left out, and why."""
 
     @property
     def fleet(self) -> Fleet:
@@ -140,6 +143,35 @@ def gpus_of(names: TableColumn, catalog: Catalog | None = None) -> tuple[tuple[G
     distinct, index = np.unique(names.astype(str), return_inverse=True)
     catalog = catalog or load_catalog()
     return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
+
+
+def keep_known(
+    table: MeasurementTable, name: str, known: Collection[str] | None = None, catalog: Catalog | None = None
+) -> tuple[MeasurementTable, tuple[str, ...]]:
+    """Return the rows whose text in a column is known, and a note for each text that is not.
+
+    `known` None: names of GPUs, which the catalogue knows (None: the built-in one).
+    """
+    texts = table[name].astype(str)
+    strange = {text for text in set(texts.tolist()) if not _is_known(text, known, catalog)}
+    if not strange:
+        return table, ()
+    file = f"{table.path.parent.name}/{table.path.name}"
+    notes = tuple(
+        f"{int((texts == text).sum()):,} rows of {file} left out: {name} {clean_text(text)[:40]!r} is not known"
+        for text in sorted(strange)
+    )
+    return pick(table, ~np.isin(texts, sorted(strange))), notes
+
+
+def _is_known(text: str, known: Collection[str] | None, catalog: Catalog | None) -> bool:
+    if known is not None:
+        return text in known
+    try:
+        find_gpu(catalog or load_catalog(), text)
+    except InputError:
+        return False
+    return True
 
 
 def samples_of(

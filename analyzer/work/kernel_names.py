@@ -143,6 +143,7 @@ _MATRIX_RATES: Final = {
     "float16": Rate.MATRIX_FP16,
     "bfloat16": Rate.MATRIX_BF16,
     "float4_e2m1fn_x2": Rate.MATRIX_FP4,
+    "float4_e2m1fn": Rate.MATRIX_FP4,
     "int8": Rate.MATRIX_INT8,
     "uint8": Rate.MATRIX_INT8,
     "complex128": Rate.MATRIX_FP64,

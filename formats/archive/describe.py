@@ -27,6 +27,7 @@ from .entry import Entry
 PRECISIONS: Final = {
     "float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8", "float8_e4m3fnuz": "fp8", "float8_e5m2fnuz": "fp8", "float4_e2m1fn_x2": "fp4",
+    "float4_e2m1fn": "fp4",
 }  # fmt: skip
 _ARITHMETIC: Final = re.compile(r"mm|matmul|linear|conv|attention|lstm|gru|rnn")
 """In the names of ops that do most of an iteration's arithmetic."""

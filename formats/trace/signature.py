@@ -10,7 +10,7 @@ from typing import Final
 DTYPE_BYTES: Final[dict[str, float]] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-    "float4_e2m1fn_x2": 1,
+    "float4_e2m1fn_x2": 1, "float4_e2m1fn": 0.5,
     "complex32": 4, "complex64": 8, "complex128": 16,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
     "qint8": 1, "quint8": 1, "qint32": 4, "int4": 0.5, "uint4": 0.5,

@@ -9,8 +9,8 @@ each on their own.
 A prediction's half-width is hypot(own, c * shared), c the share of the step that kernels take. The shared half-width
 is the least that holds 90 % of the jobs, who published them counting alike, times sqrt(1 + 1 / n) for n publishers:
 another one's jobs (their software, what their iteration does beside the model) are as far from the mean of these as one
-of them. `without` holds it for each publisher from the others' jobs: so a score judges it on jobs that it was not
-learned from.
+of them; and times Student's quantile over the normal one, since few publishers tell little of how far they spread.
+`without` holds it for each publisher from the others' jobs: so a score judges it on jobs that it was not learned from.
 
 `bias` is the mean of log(measured / predicted), `spread` its root mean square about that, `held` the share of a
 publisher's jobs inside the intervals that the others' jobs give, `width` their median half-width.
@@ -22,16 +22,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Final
 
 import click
 import numpy as np
 
-from ...analyzer.questions.score.distributed.forecast import Known, forecast_iteration
-from ...analyzer.questions.score.distributed.rows import ITERATIONS, kernels_of, publisher_of, read_iterations, sizes_of
+from ...analyzer.questions.score.distributed.forecast import Known, forecast_row
+from ...analyzer.questions.score.distributed.rows import ITERATIONS, gpu_of, publisher_of, read_iterations
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
-from ...specs.catalog import load_catalog
-from ...specs.match import find_gpu
 from .calibrate import least_held_width
 from .constants import Fitted, program
 
@@ -86,11 +85,9 @@ def read_errors(data: Path, weights: Weights) -> list[JobError]:
     for row in read_iterations(data):
         if not (row.is_language_model and row.has_plan) or row.experts:
             continue
-        gpu = find_gpu(load_catalog(), row.gpu)
+        gpu = gpu_of(row)
         models = weights.library_for(gpu)
-        forecast = forecast_iteration(
-            sizes_of(row), kernels_of(row), row, gpu, models, known, shared_log_width=0.0
-        )  # fmt: skip
+        forecast = forecast_row(row, gpu, models, known, shared_log_width=0.0)
         if not isinstance(forecast, str):
             found.append(
                 JobError(
@@ -120,7 +117,17 @@ def widths_of(groups: Groups) -> dict[str, Any]:
 
 def half_width_of(groups: Groups) -> float:
     """Return the half-width for jobs of a publisher that is not among these."""
-    return round(least_held_width(groups, np.arange(0.0, WIDEST, STEP)), 3)
+    return round(least_held_width(groups, np.arange(0.0, WIDEST, STEP)) * _few_publishers(len(groups)), 3)
+
+
+def _few_publishers(count: int) -> float:
+    """Return by what a bound of 90 % that few groups show is widened: Student's quantile over the normal one.
+
+    Cornish and Fisher's expansion: t = z + (z³ + z) / 4ν + (5 z⁵ + 16 z³ + 3 z) / 96ν², ν = count - 1.
+    """
+    z, free = NormalDist().inv_cdf(0.95), max(count - 1, 1)
+    first, second = (z**3 + z) / 4.0, (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
+    return 1.0 + (first / free + second / free**2) / z
 
 
 def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:

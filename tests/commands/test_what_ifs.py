@@ -24,7 +24,7 @@ CHANGES: dict[tuple[str, ...], str] = {
     ("--fuse-elementwise",): "pointwise ops merged",
 }
 """What-ifs, and how a report names them."""
-LAUNCHES = [("--cuda-graph",), ("--fuse-elementwise",)]
+LAUNCHES = [("--fuse-elementwise",)]
 """Of an iteration that runs on one GPU."""
 REFUSED: dict[tuple[str, ...], str] = {
     ("--from-batch", "32"): "--from-batch says what --batch rescales",

@@ -24,7 +24,9 @@ def jobs(publisher: str, spread: float, *, own: float = 0.0, share: float = 1.0)
 
 
 def test_the_shared_half_width_is_what_a_jobs_own_errors_leave() -> None:
-    assert half_width_of({"a": jobs("a", 0.1), "bb": jobs("bb", 0.1)}) == pytest.approx(0.1645 * 1.5**0.5, rel=0.1)
+    many = {"a" * count: jobs("a" * count, 0.1) for count in range(1, 7)}
+    student = 2.015  # of five degrees of freedom, 95 %
+    assert half_width_of(many) == pytest.approx(0.1 * student * (1 + 1 / 6) ** 0.5, rel=0.1)
     assert half_width_of({"a": jobs("a", 0.1, own=0.3)}) == 0.0
     whole, half = half_width_of({"a": jobs("a", 0.1)}), half_width_of({"a": jobs("a", 0.1, share=0.5)})
     assert half == pytest.approx(2.0 * whole, rel=0.1)

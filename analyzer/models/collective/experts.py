@@ -19,17 +19,31 @@ PARAMETERS: Final = (
 """`machine_copies`: between machines a token crosses once for each machine, not for each rank there; what share of the
 copies that leaves, from 2 to 8 machines."""
 MICRO: Final = 1e-6
+COPIED_BYTES_PER_S: Final = 450e9
+"""Of a link, that the few multiprocessors of DeepEP's kernels for many tokens keep busy: theirs is the rate, not the
+link's, where that has more. 20 of H100 and H200 move 279 to 289 GB/s (dispatch) and 351 (combine) over 450 GB/s, 20 of
+B300 261 and 362 over 900 (the tables' longest). B300 in sight."""
+CAST_BYTES_PER_S: Final = 690e9
+"""The same of the dispatch for few tokens, which casts them to fp8 on its way: B300, in sight, moves 390 GB/s where its
+combine moves 560; H100's 450 GB/s are less."""
+FITTED_GENERATION: Final = 4
+LINK_WAITS: Final = 2.5
+REFERENCE_LATENCY_US: Final = 4.8
+"""How often a kernel waits for its links' latency before it ends, and the latency of NVLink 4, on which starts were
+fitted: on B300, in sight, all four kernels take 5 to 8 us longer, and NVLink 5's latency is 2.4 us more."""
 
 
 def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats) -> Floats:
     """Return times of dispatch and combine: links and NICs work at once, the slower decides.
 
-    t = start + machines + max(copies that stay * links, copies that leave / NIC)
+    t = start + machines + max(copies that stay / links, copies that leave / NIC)
     """
     is_few = p.implementation == Implementation.LOW_LATENCY
     is_combine = is_kind(p, CollectiveKind.COMBINE)
     whole = np.where(is_combine, v["combine_us"], v["dispatch_us"])
     start = np.where(is_few, v["low_latency_us"], whole)
+    later_us = np.where(fabric.link_generation > FITTED_GENERATION, v["latency_us"] - REFERENCE_LATENCY_US, 0.0)
+    start = start + LINK_WAITS * np.maximum(later_us, 0.0)
     levels = np.log2(np.maximum(p.ranks / here, 1.0))
     machines = levels * np.where(is_few, v["low_latency_machine_us"], v["exchange_machine_us"])
     efficiency = np.where(is_combine, v["combine_efficiency"], v["dispatch_efficiency"])
@@ -37,7 +51,8 @@ def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, l
     stay = p.message_bytes * np.where(is_few, (here - 1.0) / p.ranks, (p.ranks - 1.0) / p.ranks)
     leave = p.message_bytes * (p.ranks - here) / p.ranks * np.where(is_few, 1.0, v["machine_copies"])
     nic = nic_bytes_per_s(fabric, here) * v["exchange_nic_efficiency"]
-    moving = np.maximum(stay / (link_bytes_per_s * efficiency), leave / nic)
+    most = np.where(is_few, np.where(is_combine, np.inf, CAST_BYTES_PER_S), COPIED_BYTES_PER_S)
+    moving = np.maximum(stay / (np.minimum(link_bytes_per_s, most) * efficiency), leave / nic)
     return np.asarray(MICRO * (start + machines * fabric.nic_latency_ratio) + moving)
 
 

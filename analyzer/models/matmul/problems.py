@@ -25,6 +25,7 @@ PACKED_RATIO: Final = 0.75
 
 PAIRED_DTYPES: Final = frozenset({"float4_e2m1fn_x2"})
 """Dtypes whose elements hold two numbers along k."""
+FP4_DTYPES: Final = PAIRED_DTYPES | {"float4_e2m1fn"}
 
 
 class MatmulKernel(IntEnum):
@@ -117,7 +118,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     is_packed = np.array([_is_packed(work) for work in works])
     is_pair = np.array([work.dtype in PAIRED_DTYPES for work in works])
     sizes["k"] = np.where(is_pair, 2.0, 1.0) * sizes["k"]
-    width = np.where(is_pair, FORMATS["nvfp4"].left_bytes, width)
+    width = np.where([work.dtype in FP4_DTYPES for work in works], FORMATS["nvfp4"].left_bytes, width)
     return MatmulProblems(
         **{name: np.maximum(column, 1.0) for name, column in sizes.items()},
         left_bytes=width,
@@ -184,9 +185,10 @@ def _weight_bytes(work: Work, dims: MatmulDims) -> float:
 def _out_bytes(work: Work, dims: MatmulDims) -> float:
     """Return bytes moved per element of the result; sums over the batch write less than a product each.
 
-    An addend as large as the result, such as a gradient that further ones are added to, is read beside.
+    An addend as large as the result, such as a gradient that further ones are added to, is read beside: its elements
+    have whole bytes, what is over are scales.
     """
     results = max(1, dims.batch * dims.m * dims.n)
     operands = _width(work) * dims.distinct_ratio * dims.batch * (dims.m * dims.k + dims.k * dims.n)
     addend = (work.read_bytes - operands) / results
-    return work.written_bytes / results + (addend if addend >= _LEAST_ADDEND_BYTES else 0.0)
+    return work.written_bytes / results + (round(addend) if addend >= _LEAST_ADDEND_BYTES else 0.0)

@@ -42,8 +42,10 @@ def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
                                                  (x tp with sp)
       pp=N       pipeline stages       vp=N      pieces per stage (interleaved)
       mb=N       samples of a micro batch        ga=N  micro batches
-      schedule=1f1b|interleaved|gpipe            recompute=none|selective|full
+      schedule=1f1b|interleaved|gpipe            recompute=none|selective
+                                                 |ops|full
       overlap=off  gradients after the backward  overlap_tensor=on
+      buckets=torch|megatron    how gradients are put together   overlap_context=on
       prefetch=N layers (fsdp)
       dispatch=alltoall|deepep  tokens to experts
       overlap_experts=on        beside another micro batch

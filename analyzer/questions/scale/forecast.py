@@ -20,7 +20,7 @@ from ...models.library import Library
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work.communication import CollectiveDims, CollectiveKind
-from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart
+from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart, hidden_parts
 from .pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .power import plan_power
 from .schedule import StageTimes, by_stage, run_pipeline
@@ -90,8 +90,7 @@ def predict_plan(
     Raises InputError where a piece of the plan is missing, or its schedule cannot be run.
     """
     costs = load_host_costs().at_speed(1.0 if place.host is None else place.host.speed_ratio)
-    hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
-    pieces = tuple(replay_piece(rank, place, costs, **hides) for rank in ranks)
+    pieces = tuple(replay_piece(rank, place, costs, hides=hidden_parts(plan)) for rank in ranks)
     count = plan.pp * plan.vp
     found = {piece: at for at, rank in enumerate(ranks) for piece in rank.pieces}
     missing = [piece for piece in range(count) if piece not in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from ...whatif.parallel.plan import MeshAxis
+from ...whatif.parallel.plan import MeshAxis, ParallelPlan
 
 
 class PlanPart(StrEnum):
@@ -61,3 +61,17 @@ def part_of_group(name: str) -> PlanPart:
     """
     axes = {axis for axis in MeshAxis if axis.value in name.lower().split("_")}
     return _PART_OF[axes.pop()] if len(axes) == 1 and "fsdp" not in name else PlanPart.DATA
+
+
+def hidden_parts(plan: ParallelPlan) -> frozenset[PlanPart]:
+    """Return the parts that run in pieces beside what computes.
+
+    >>> hidden_parts(ParallelPlan(cp=2, overlap_context=True))
+    frozenset({<PlanPart.CONTEXT: 'context-parallel communication'>})
+    """
+    asked = {
+        PlanPart.TENSOR: plan.overlap_tensor,
+        PlanPart.CONTEXT: plan.overlap_context,
+        PlanPart.EXPERT: plan.overlap_experts,
+    }
+    return frozenset(part for part, is_hidden in asked.items() if is_hidden)

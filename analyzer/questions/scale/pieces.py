@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,6 +27,7 @@ from ...prediction.workload import GpuWorkload, shape_workload
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import WITHIN_SLOWING, collective_slowing, covered_before, slowed_timing
+from ...whatif.cuda_graph.capture import with_cuda_graph
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
 from ...work.work import GroupedDims
@@ -87,15 +88,16 @@ class PlanGpus:
     anchor: PlanAnchor | None = None
     """What a known run taught."""
     host: PlanHost | None = None
+    captures: bool = False
+    """Whether CUDA graphs launch a piece's passes."""
 
 
-def replay_piece(
-    rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides_tensor: bool = False, hides_experts: bool = False
-) -> PieceTimes:
+def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: Collection[PlanPart] = ()) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
 
-    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. `hides_experts`: those with experts
-    run beside another micro batch. Its ops of the last micro batch alone take no time in the passes of the others.
+    Of `hides`, tensor-parallel collectives run in pieces beside their product, context-parallel ones beside attention,
+    those with experts beside another micro batch. Its ops of the last micro batch alone take no time in the passes of
+    the others.
     """
     gpus, library, anchor = place.gpus, place.library, place.anchor
     scaled = costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio)
@@ -107,17 +109,16 @@ def replay_piece(
     prediction = replace(prediction, shared_half_width=np.zeros(len(gpus)))
     if anchor is not None:
         prediction = replace(prediction, time_ns=prediction.time_ns * _row_factors(anchor, rank, workload, len(gpus)))
-    graph = build_graph(trace)
+    graph = with_cuda_graph(build_graph(trace), trace) if place.captures else build_graph(trace)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
-    if hides_tensor:
-        links = _links_of_nodes(graph, trace)
-        mine = np.flatnonzero(links == LINKS.index(PlanPart.TENSOR))
-        ops, ratio = hide_beside_products(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
-        timing = _stretched(timing, graph, trace, ops, ratio)
-    if hides_experts:
-        mine = np.flatnonzero(_links_of_nodes(graph, trace) == LINKS.index(PlanPart.EXPERT))
-        ops, ratio = hide_beside_passes(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
+    for part in (item for item in LINKS if item in hides):
+        mine = np.flatnonzero(_links_of_nodes(graph, trace) == LINKS.index(part))
+        sent = trace.kernels.op[graph.nodes.row[mine]]
+        if part is PlanPart.EXPERT:
+            ops, ratio = hide_beside_passes(trace, workload, prediction, sent)
+        else:
+            ops, ratio = hide_beside(trace, workload, prediction, sent, _BESIDE[part])
         timing = _stretched(timing, graph, trace, ops, ratio)
     slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric.domain_gpu_count), 2)
     timing = slowed_timing(graph, timing, slowing, rounds=1)
@@ -314,16 +315,21 @@ def _row_factors(anchor: PlanAnchor, rank: RankTrace, workload: GpuWorkload, gpu
     return np.where(is_link[:, None], 1.0, mean * anchor.compute_factor)
 
 
-def hide_beside_products(
-    trace: Trace, workload: GpuWorkload, prediction: Prediction, collectives: Rows
-) -> tuple[Rows, Floats]:
-    """Return ops and by what their time is multiplied, [k, m], where some collectives run beside a product.
+_BESIDE: Final = {PlanPart.TENSOR: Family.MATMUL, PlanPart.CONTEXT: Family.ATTENTION}
+"""What collectives that run in pieces run beside."""
 
-    Of p ranks, a gather ends with the first of p pieces to be multiplied and what sums up waits for the last one: all
-    but 1/p is hidden, as far as the product lasts, which takes longer by what it meets (Transformer Engine does so; the
-    share is the study's of many GPUs). `collectives` are rows of `trace.ops`.
+
+def hide_beside(
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, collectives: Rows, family: Family
+) -> tuple[Rows, Floats]:
+    """Return ops and by what their time is multiplied, [k, m], where collectives run beside the next op of a family.
+
+    Of p ranks, a gather ends with the first of p pieces to be multiplied (or, in a ring of keys and values, attended
+    to) and what sums up waits for the last one: all but 1/p is hidden, as far as the op lasts, which takes longer by
+    what it meets (Transformer Engine does so; the share is the study's of many GPUs). `collectives` are rows of
+    `trace.ops`.
     """
-    products = np.flatnonzero(at_rows(workload.is_family(Family.MATMUL), workload.row_of, False))
+    products = np.flatnonzero(at_rows(workload.is_family(family), workload.row_of, False))
     count = len(prediction.fleet.gpus)
     if not len(products) or not len(collectives):
         return np.zeros(0, dtype=np.int64), np.zeros((0, count))

@@ -28,7 +28,14 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
     width = max(asked.host_half_width, known_host_half_width())  # a plan's host is always made of the table of costs
     host = None if asked.cpu_speed is None else PlanHost(speed_ratio=asked.cpu_speed, log_width=width)
     nodes = question.cluster.nodes_of(question.gpus)
-    place = PlanGpus(gpus=question.gpus, library=question.library, nodes=nodes, anchor=anchor, host=host)
+    place = PlanGpus(
+        gpus=question.gpus,
+        library=question.library,
+        nodes=nodes,
+        anchor=anchor,
+        host=host,
+        captures=asked.cuda_graph,
+    )
 
     def predict(document: PlanDocument, batches: Batches) -> PlanOutcome:
         plan = replace(document.plan, micro_batches=batches.micro_batches)

@@ -204,10 +204,14 @@ def _first_of_each(rates: Floats, modes: Codes, room: Floats) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-RECOMPUTED_RATIO: Final = {RecomputeMode.NONE: 0.0, RecomputeMode.SELECTIVE: 0.04, RecomputeMode.FULL: 1 / 3}
+RECOMPUTED_RATIO: Final = {
+    RecomputeMode.NONE: 0.0, RecomputeMode.SELECTIVE: 0.04, RecomputeMode.OPS: 0.2, RecomputeMode.FULL: 1 / 3,
+}  # fmt: skip
 """Of forward and backward that is computed again: the forward pass is a third of them; attention's share of it is
 small where sequences are short. For the choice of candidates alone."""
-KEPT_RATIO: Final = {RecomputeMode.NONE: 1.0, RecomputeMode.SELECTIVE: 0.8, RecomputeMode.FULL: 0.15}
+KEPT_RATIO: Final = {
+    RecomputeMode.NONE: 1.0, RecomputeMode.SELECTIVE: 0.8, RecomputeMode.OPS: 0.4, RecomputeMode.FULL: 0.15,
+}  # fmt: skip
 """Of the activations that stay for the backward pass; likewise."""
 LINK_SHARE: Final = 0.75
 """Of a link's nominal rate that large collectives reach; likewise."""

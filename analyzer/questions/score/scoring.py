@@ -86,12 +86,15 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
 
 def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple[list[PredictedSamples], list[str]]:
     """Return the forecasts of every table, and which of their rows no weights cover."""
-    made, notes, done = [], [], 0
+    made: list[PredictedSamples] = []
+    notes: list[str] = []
+    done = 0
     tables = list(load_tables(data))
     if weights.left_out is Withheld.SHAPES:
         tables = [kept for samples in tables if len((kept := _untrained_shapes(samples)).measured_ns)]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
+        notes += samples.notes
         if all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus):
             made.append(predict_samples(samples, weights))
         else:

@@ -1,6 +1,6 @@
 """What ranks that see other samples exchange: gradients, and parameters that they share.
 
-Replicas (`dp`) add up gradients in buckets beside the backward pass, as torch's DistributedDataParallel does; with
+Replicas (`dp`) add up gradients in buckets beside the backward pass, by torch's or by Megatron-Core's rule; with
 ZeRO-1 and 2 each keeps a part of the sum, steps its part of the parameters and gathers the rest. Sharded parameters
 (`fsdp`, ZeRO-3) are gathered per layer before its forward and again before its backward, gradients reduced and parted
 after it, as torch's `fully_shard` does with a unit per layer and one for the rest, which stays gathered in between.
@@ -23,11 +23,14 @@ from .insert import Insertion, Insertions, Spot
 from .layers import tail_start
 from .mesh import axis_group
 from .parameters import Parameters
-from .plan import ParallelPlan
+from .plan import GradientBuckets, ParallelPlan
 
 FIRST_BUCKET_BYTES: Final = 1 << 20
 BUCKET_BYTES: Final = 25 << 20
 """torch's DistributedDataParallel: `bucket_cap_mb` of 25, and a first bucket of 1 MiB (`kDefaultFirstBucketBytes`)."""
+MEGATRON_ELEMENTS: Final = 40_000_000
+MEGATRON_RANK_ELEMENTS: Final = 1_000_000
+"""Megatron-Core's DistributedDataParallelConfig: parameters of a bucket at least, and for each rank that reduces it."""
 _NORMS: Final = ("aten::linalg_vector_norm", "aten::norm")
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
@@ -159,7 +162,7 @@ class Replication:
             self._size(group),
             self.plan.zero > 0,
         )
-        for bucket in _buckets(parameters, trained):
+        for bucket in self._buckets(trained, size):
             at = int(parameters.ready_op[bucket].max()) if self.plan.overlap_gradients else self.tail - 1
             place = Spot(at=at, is_after=True, phase=Phase.BACKWARD, module=self._module(at))
             for dtype, same in self._by_dtype(bucket, parameters.gradient):
@@ -177,6 +180,22 @@ class Replication:
                     self.last_only.update(range(first, len(insertions.ops)))
             if is_parted:
                 self._gather_stepped(bucket, group, size)
+
+    def _buckets(self, rows: Rows, ranks: int) -> list[Rows]:
+        """Return the trained parameters in buckets, in the order in which their gradients become ready."""
+        parameters, is_torch = self.parameters, self.plan.buckets is GradientBuckets.TORCH
+        order = rows[np.argsort(parameters.ready_op[rows], kind="stable")]
+        sizes = parameters.gradient_bytes if is_torch else parameters.element_count
+        usual = BUCKET_BYTES if is_torch else megatron_bucket(ranks)
+        buckets: list[list[int]] = [[]]
+        held, limit = 0.0, FIRST_BUCKET_BYTES if is_torch else usual
+        for row, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+            buckets[-1].append(row)
+            held += size
+            if held >= limit:
+                buckets.append([])
+                held, limit = 0.0, usual
+        return [np.array(bucket, dtype=np.int64) for bucket in buckets if bucket]
 
     def _gather_stepped(self, bucket: Rows, group: int, size: int) -> None:
         """Gather parameters after the step; nothing waits where gradients overlap: the next forward pass hides it."""
@@ -291,19 +310,14 @@ class _Unit:
         return self.forward[1]
 
 
+def megatron_bucket(ranks: int) -> int:
+    """Return the parameters of a bucket of Megatron-Core's.
+
+    >>> megatron_bucket(8), megatron_bucket(512)
+    (40000000, 512000000)
+    """
+    return max(MEGATRON_ELEMENTS, MEGATRON_RANK_ELEMENTS * ranks)
+
+
 def _span(rows: Rows) -> tuple[int, int]:
     return int(rows[0]), int(rows[-1])
-
-
-def _buckets(parameters: Parameters, rows: Rows) -> list[Rows]:
-    """Return the trained parameters in buckets, in the order in which their gradients become ready."""
-    order = rows[np.argsort(parameters.ready_op[rows], kind="stable")]
-    buckets: list[list[int]] = [[]]
-    held, limit = 0.0, FIRST_BUCKET_BYTES
-    for row, size in zip(order.tolist(), parameters.gradient_bytes[order].tolist(), strict=True):
-        buckets[-1].append(row)
-        held += size
-        if held >= limit:
-            buckets.append([])
-            held, limit = 0.0, BUCKET_BYTES
-    return [np.array(bucket, dtype=np.int64) for bucket in buckets if bucket]

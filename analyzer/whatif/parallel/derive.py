@@ -155,7 +155,7 @@ def _cut_to_rank(trace: Trace, parameters: Parameters, over: Rows, tail: Tail) -
 
 
 def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) -> Inserted:
-    """Return the trace in which each layer's forward runs again before its backward: all of it, or attention alone.
+    """Return the trace in which each layer's forward runs again before its backward, or the part that `mode` names.
 
     Later readers read the second results; the first ones are dropped after their last use in forward. Collectives run
     again with what is recomputed. `of_op` gives each op's layer, of `layer_count`; `source_op` of a repeated op is the
@@ -164,13 +164,20 @@ def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) 
     insertions = Insertions(trace)
     phase, operands = trace.ops.phase, trace.operands
     bounds = np.searchsorted(operands.op, np.arange(row_count(trace.ops) + 1)).tolist()
-    is_attention = are_of_family(trace.strings, Family.ATTENTION)[trace.ops.name]
+    is_attention, is_product = (
+        are_of_family(trace.strings, family)[trace.ops.name] for family in (Family.ATTENTION, Family.MATMUL)
+    )
     uses = list(zip(operands.tensor.tolist(), operands.is_output.tolist(), strict=True))
     storage = trace.tensors.storage.tolist()
     for layer in np.unique(of_op[(of_op >= 0) & (of_op < layer_count)]).tolist():
         backward = np.flatnonzero((of_op == layer) & (phase == Phase.BACKWARD))
         chosen = (of_op == layer) & (phase != Phase.BACKWARD)
-        forward = np.flatnonzero(chosen & is_attention if mode is RecomputeMode.SELECTIVE else chosen)
+        if mode is RecomputeMode.SELECTIVE:
+            chosen &= is_attention
+        elif mode is RecomputeMode.OPS:
+            chosen &= ~is_attention
+            chosen[np.flatnonzero(chosen & is_product)[1::2]] = False
+        forward = np.flatnonzero(chosen)
         if not len(backward) or not len(forward):
             continue
         at = int(backward[0])

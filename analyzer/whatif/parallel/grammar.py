@@ -4,11 +4,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any, Final
 
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
-from .plan import MOST_RANKS, ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode, check_plan
+from .plan import (
+    MOST_RANKS,
+    ExpertDispatch,
+    GradientBuckets,
+    ParallelPlan,
+    PipelineSchedule,
+    RecomputeMode,
+    check_plan,
+)
 
 REST: Final = ("*", "-1", "rest", "auto")
 """In place of a number: as many as the other axes leave of the GPUs."""
@@ -40,6 +49,7 @@ SWITCHES: Final = _by_word(
         "sp": "sp sequence_parallel",
         "overlap_gradients": "overlap overlap_gradients overlap_grad_reduce",
         "overlap_tensor": "overlap_tensor async_tp tp_comm_overlap",
+        "overlap_context": "overlap_context ring_attention",
         "overlap_experts": "overlap_experts overlap_moe_expert_parallel_comm",
     }
 )
@@ -49,6 +59,7 @@ CHOICES: Final = _by_word(
         "schedule": "schedule pipeline_schedule",
         "recompute": "recompute recompute_granularity activation_checkpoint",
         "dispatch": "dispatch moe_token_dispatcher_type",
+        "buckets": "buckets",
     }
 )
 """Word → field of the plan that is one of several names."""
@@ -56,10 +67,14 @@ CHOICE_NAMES: Final = {
     "schedule": _by_word(
         {"1f1b": "1f1b", "interleaved": "interleaved interleaved1f1b interleaved_1f1b", "gpipe": "gpipe afab"}
     ),
-    "recompute": _by_word({"none": "none off no", "selective": "selective", "full": "full on"}),
+    "recompute": _by_word({"none": "none off no", "selective": "selective", "ops": "ops op", "full": "full on"}),
     "dispatch": _by_word({"alltoall": "alltoall", "deepep": "deepep hybridep flex"}),
+    "buckets": _by_word({"torch": "torch ddp", "megatron": "megatron"}),
 }
 """Field → what may stand there → what it is called here."""
+_CHOSEN: Final[Mapping[str, type[StrEnum]]] = {
+    "schedule": PipelineSchedule, "recompute": RecomputeMode, "dispatch": ExpertDispatch, "buckets": GradientBuckets,
+}  # fmt: skip
 ON: Final = ("on", "true", "yes", "1")
 OFF: Final = ("off", "false", "no", "0")
 
@@ -98,7 +113,7 @@ ELSEWHERE: Final = {
 """What is asked, but not in a plan: words, and the parameter."""
 PLAN_WORDS: Final = (
     *("dp", "fsdp", "zero", "tp", "sp", "cp", "pp", "vp", "ep", "mb", "ga", "schedule", "recompute"),
-    *("overlap", "overlap_tensor", "overlap_experts", "dispatch", "prefetch"),
+    *("overlap", "buckets", "overlap_tensor", "overlap_context", "overlap_experts", "dispatch", "prefetch"),
 )
 """What they are called here, in the order in which a plan is written."""
 
@@ -227,7 +242,7 @@ def _switch(value: str | None, where: str) -> bool:
     return text in ON
 
 
-def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | RecomputeMode | ExpertDispatch:
+def _choice(field: str, value: str | None, where: str) -> StrEnum:
     text = (value or "").strip().lower().replace("-", "_")
     if field == "recompute" and value is None:
         text = "full"
@@ -237,9 +252,7 @@ def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | Rec
     if text not in names:
         expected = ", ".join(dict.fromkeys(names.values()))
         raise InputError(f"{where}: expected one of {expected}, found {clean_text(text)[:40]!r}")
-    if field == "dispatch":
-        return ExpertDispatch(names[text])
-    return PipelineSchedule(names[text]) if field == "schedule" else RecomputeMode(names[text])
+    return _CHOSEN[field](names[text])
 
 
 def _give_rest(asked: dict[str, Any], gpu_count: int | None, where: str) -> None:

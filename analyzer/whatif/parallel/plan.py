@@ -36,12 +36,23 @@ class ExpertDispatch(StrEnum):
     """A copy for each rank that has any of a token's experts, by kernels of DeepEP or HybridEP."""
 
 
+class GradientBuckets(StrEnum):
+    """Name by whose rule replicas' gradients are put together before they are sent."""
+
+    TORCH = "torch"
+    """25 MiB, whatever the ranks (DistributedDataParallel)."""
+    MEGATRON = "megatron"
+    """The more parameters the more ranks reduce them, so that the hops of a ring hide (Megatron-Core)."""
+
+
 class RecomputeMode(StrEnum):
     """Name what the backward pass computes again."""
 
     NONE = "none"
     SELECTIVE = "selective"
     """Attention."""
+    OPS = "ops"
+    """All but attention and every second product of a layer (torchtitan's selective checkpoints by op)."""
     FULL = "full"
     """Every layer from its input."""
 
@@ -74,11 +85,14 @@ class ParallelPlan:
     recompute: RecomputeMode = RecomputeMode.NONE
     overlap_gradients: bool = True
     """Whether gradients travel beside the backward pass."""
+    buckets: GradientBuckets = GradientBuckets.TORCH
     overlap_experts: bool = False
     """Whether tokens travel to and from experts beside the passes of another micro batch."""
     dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
     overlap_tensor: bool = False
     """Whether a tensor-parallel collective runs beside its neighbouring product, in pieces."""
+    overlap_context: bool = False
+    """Whether keys and values travel round a ring beside attention, else gathered before it."""
     prefetch: int = 1
     """Layers whose parameters FSDP gathers ahead."""
 

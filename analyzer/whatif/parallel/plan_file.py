@@ -18,7 +18,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "schedule": {"pipeline": "schedule", "vp": "vp", "micro_batch": "micro_batch", "micro_batches": "micro_batches"},
     "overlap": {
         "gradients": "overlap_gradients",
+        "buckets": "buckets",
         "tensor": "overlap_tensor",
+        "context": "overlap_context",
         "experts": "overlap_experts",
         "prefetch": "prefetch",
     },

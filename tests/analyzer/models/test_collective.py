@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from wavecast.analyzer.measurements.collective import load_samples
 from wavecast.analyzer.measurements.fabric import calibrate_fabric, with_ratios
+from wavecast.analyzer.measurements.readers import check_directory, load_tables
 from wavecast.analyzer.models.collective.model import MODEL, simulate
 from wavecast.analyzer.models.collective.problems import problems_of_dims
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
@@ -167,6 +168,27 @@ def test_tables_leave_out_what_tells_nothing(tmp_path: Path) -> None:
     assert p.implementation[2] == Implementation.FRAMEWORK
     assert p.kind[3] == CollectiveKind.COMBINE
     assert p.message_bytes[3] == pytest.approx(64 * 4096 * 2 * 8 * (1 - (7 / 8) ** 8))
+
+
+def test_rows_of_unknown_gpus_and_kinds_are_left_out_by_name(tmp_path: Path) -> None:
+    folder = write(tmp_path, {}, {"gpu": "Voodoo 2"}, {"collective": "hypercube"}, {"collective": "hypercube"})
+    (samples,) = load_tables(folder)
+    assert len(samples.measured_ns) == 1
+    assert samples.notes == (
+        "2 rows of distributed/collectives.parquet left out: collective 'hypercube' is not known",
+        "1 rows of distributed/collectives.parquet left out: gpu 'Voodoo 2' is not known",
+    )
+    check_directory(folder)
+
+
+def test_few_multiprocessors_keep_no_faster_link_busy() -> None:
+    fleet = build_fleet([find_gpu(load_catalog(), name) for name in ("H100 SXM5 80GB", "B300 SXM (HGX)")])
+    whole, few = (
+        times([replace(dims(CollectiveKind.DISPATCH, 1e9), implementation=kernels)], fleet)[0]
+        for kernels in (Implementation.NCCL, Implementation.LOW_LATENCY)
+    )
+    assert whole[1] == pytest.approx(whole[0], rel=0.1)
+    assert few[1] < 0.8 * few[0]
 
 
 def test_a_nic_alone_serves_a_rank_alone() -> None:

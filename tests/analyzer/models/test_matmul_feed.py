@@ -10,10 +10,11 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.problems import as_columns, rate_codes
 from wavecast.analyzer.models.matmul.feed import aligned_bytes
 from wavecast.analyzer.models.matmul.model import MODEL
-from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of
-from wavecast.analyzer.work.work import MatmulDims
+from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems, OperandLayout, layout_of, problems_of
+from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
+from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 
 ALONG = OperandLayout(0)
@@ -39,6 +40,17 @@ def time_us(problems: MatmulProblems, gpu: str = "h100 sxm") -> float:
     classes = len(MODEL.class_names)
     values = resolve(MODEL.parameters, np.zeros(theta_size(MODEL.parameters, classes)), classes, MODEL.gpu_class(fleet))
     return float(MODEL.simulate(as_columns(problems), fleet, values, None).time_ns[0, 0]) / 1e3
+
+
+def test_scales_beside_an_addend_leave_rows_where_they_start() -> None:
+    numbers = 4096 * 4096
+    work = Work(
+        family=Family.MATMUL, flops=2 * 4096 * numbers, read_bytes=2 * numbers + 4 * numbers + 8,
+        written_bytes=4 * numbers, dtype="float8_e4m3fn", is_matrix=True, dims=MatmulDims(m=4096, n=4096, k=4096),
+    )  # fmt: skip
+    found = problems_of([work], [Rate.MATRIX_FP8])
+    assert found.out_bytes == 8.0
+    assert aligned_bytes(found) == 16
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.whatif.parallel.grammar import format_plan, parse_plan
-from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
+from wavecast.analyzer.whatif.parallel.plan import (
+    ExpertDispatch,
+    GradientBuckets,
+    ParallelPlan,
+    PipelineSchedule,
+    RecomputeMode,
+)
 from wavecast.analyzer.whatif.parallel.plan_file import ShardKind, load_plan, read_plan
 from wavecast.errors import InputError
 
@@ -40,6 +46,8 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
         recompute=draw(st.sampled_from(RecomputeMode)),
         overlap_gradients=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()),
+        overlap_context=draw(st.booleans()),
+        buckets=draw(st.sampled_from(GradientBuckets)),
         overlap_experts=draw(st.booleans()),
         dispatch=draw(st.sampled_from(ExpertDispatch)),
         prefetch=draw(st.integers(0, 4)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final, cast
 
 import numpy as np
@@ -15,14 +16,15 @@ from .....specs.gpu import Gpu
 from ....host.costs import load_host_costs
 from ....models.library import Library
 from ....prediction.shared_error import IterationKind, job_half_widths
+from ....whatif.parallel.data_parallel import megatron_bucket
 from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.pieces import count_layers
-from ....whatif.parallel.plan import ParallelPlan, check_plan
+from ....whatif.parallel.plan import GradientBuckets, ParallelPlan, check_plan
 from ....whatif.parallel.ranks import RankTrace
 from ....whatif.parallel.shard.shard import shard_tensors
 from ...scale.forecast import Pipeline, PlanForecast, schedule_pieces
-from ...scale.parts import PlanPart
+from ...scale.parts import PlanPart, hidden_parts
 from ...scale.pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .rows import IterationRow, kernels_of, node_of, plan_of, publisher_of, sizes_of
 from .sizes import Kernels, TransformerSizes
@@ -64,30 +66,18 @@ class RowForecast:
         return self.computing_share / max(1.0 - self.shares.get(PlanPart.STRAGGLERS, 0.0), 1e-9)
 
 
-def forecast_row(row: IterationRow, gpu: Gpu, library: Library, known: Known) -> RowForecast | str:
-    """Return the forecast of a row, or why there is none."""
-    return forecast_iteration(sizes_of(row), kernels_of(row), row, gpu, library, known)
-
-
-def forecast_iteration(
-    sizes: TransformerSizes,
-    kernels: Kernels,
-    row: IterationRow,
-    gpu: Gpu,
-    library: Library,
-    known: Known,
-    *,
-    shared_log_width: float | None = None,
+def forecast_row(
+    row: IterationRow, gpu: Gpu, library: Library, known: Known, *, shared_log_width: float | None = None
 ) -> RowForecast | str:
-    """Return the same with the model and its kernels given.
+    """Return the forecast of a row, or why there is none.
 
     `shared_log_width` is the half-width of the error that all kernels share, natural log; None: what the jobs of all
     other sources show.
     """
-    plan, node = plan_of(row, gpu), node_of(row, gpu)
-    place = PlanGpus(gpus=[gpu], library=library, nodes=[node])
     try:
-        found = _predict(sizes, kernels, row, plan, place, known, shared_log_width)
+        plan = plan_of(row, gpu)
+        place = PlanGpus(gpus=[gpu], library=library, nodes=[node_of(row, gpu)])
+        found = _predict(sizes_of(row), kernels_of(row, gpu), row, plan, place, known, shared_log_width)
     except InputError as error:
         return str(error).split("\n", 1)[0]
     step = float(found.step_ns[0])
@@ -149,24 +139,20 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     layers = count_layers(trunk[0].layers, count)
     kinds = [min(piece, 1) if piece < count - 1 else min(count, MOST_PIECES) - 1 for piece in range(count)]
     wanted = sorted(set(zip(kinds, layers, strict=True)))
-    few = FEW if max(layers) > FEW[1] and not trunk[1].lora_rank else tuple(sorted(set(layers)))
+    few: tuple[int, ...] = _few(trunk, plan)
+    if max(layers) <= few[1] or trunk[1].lora_rank:
+        few = tuple(sorted(set(layers)))
     ranks = {size: _derive(trunk, plan, size, known) for size in few}
     costs = load_host_costs()
     replayed: dict[tuple[int, int], PieceTimes] = {}
 
     def times(kind: int, size: int) -> PieceTimes:
         if (kind, size) not in replayed:
-            replayed[kind, size] = replay_piece(
-                _rank_of(ranks[size], kind),
-                place,
-                costs,
-                hides_tensor=plan.overlap_tensor,
-                hides_experts=plan.overlap_experts,
-            )
+            replayed[kind, size] = replay_piece(_rank_of(ranks[size], kind), place, costs, hides=hidden_parts(plan))
         return replayed[kind, size]
 
     def drawn(kind: int, size: int) -> PieceTimes:
-        return times(kind, size) if size in few else _draw_line(times(kind, FEW[0]), times(kind, FEW[1]), size)
+        return times(kind, size) if size in few else _draw_line(times(kind, few[0]), times(kind, few[1]), few, size)
 
     pieces = tuple(drawn(kind, size) for kind, size in wanted)
     piece_of = tuple(wanted.index(item) for item in zip(kinds, layers, strict=True))
@@ -174,12 +160,21 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     return Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=sent_bytes)
 
 
-def _draw_line(few: PieceTimes, more: PieceTimes, layers: int) -> PieceTimes:
-    """Return the times of a piece of so many layers, as a line through those of `FEW` layers; none is under 0.
+def _few(trunk: Trunk, plan: ParallelPlan) -> tuple[int, int]:
+    """Return `FEW`, or as many layers as a bucket of gradients spans, and twice as many."""
+    if plan.buckets is not GradientBuckets.MEGATRON:
+        return FEW
+    held = trunk[0].layer_parameters / plan.tp
+    span = ceil(megatron_bucket(plan.dp * plan.cp) / held)
+    return (span, 2 * span) if span > FEW[0] else FEW
+
+
+def _draw_line(few: PieceTimes, more: PieceTimes, counts: tuple[int, ...], layers: int) -> PieceTimes:
+    """Return the times of a piece of so many layers, as a line through those of two `counts`; none is under 0.
 
     Equal layers err together: by how much their kernels may be off lies on a line too.
     """
-    share = (layers - FEW[0]) / (FEW[1] - FEW[0])
+    share = (layers - counts[0]) / (counts[1] - counts[0])
 
     def line(one: Floats, two: Floats) -> Floats:
         return np.maximum(one + share * (two - one), 0.0)

@@ -1,17 +1,12 @@
-"""Layers as torch records them, forward and backward: products in 16 bits or fp8, adapters, norms."""
+"""Layers as torch records them, forward and backward: products in 16 bits or fewer, adapters, norms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Final
 
 from ....recorded.tape import FLOAT, Tape, Variable
 from .sizes import Activation, Kernels, TransformerSizes
-
-FORWARD_FP8: Final = "float8_e4m3fn"
-BACKWARD_FP8: Final = "float8_e5m2"
-"""Of gradients: Transformer Engine's hybrid recipe."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +22,7 @@ class Writer:
     trained: list[Variable] = field(default_factory=list)
     """Parameters that the optimizer steps."""
     casts: dict[int, Variable] = field(default_factory=dict)
-    """Activations in fp8, by the row of what they were cast from."""
+    """Activations in fewer bits, by the row of what they were cast from."""
 
     @property
     def rows(self) -> int:
@@ -64,17 +59,29 @@ class Writer:
         self.tape.op("aten::_to_copy", (x, dtype, None, None, None, False, None), found)
         return found
 
-    def cast_once(self, x: Variable, flat: Variable) -> Variable:
-        """Write an activation's cast to fp8, the first time that a product asks for it."""
+    def narrow(self, x: Variable, dtype: str) -> Variable:
+        """Write the cast of a product's operand [rows, columns], with the passes that its format takes.
+
+        Weights are cast once in an iteration, after the optimizer's step: what that moves is left out.
+        """
+        if self.kernels.products.reads_first:
+            self.tape.op("aten::amax", (x, (), False), self.tape.tensor(x.spec.dtype))
+        found = self.cast(x, dtype)
+        if self.kernels.casts_turned:
+            self.tape.op("aten::clone", (found, "contiguous_format"), self.tape.tensor(dtype, *x.shape))
+        return found
+
+    def narrow_once(self, x: Variable, flat: Variable) -> Variable:
+        """Write the cast of an activation, the first time that a product asks for it."""
         if x.row not in self.casts:
-            self.casts[x.row] = self.cast(flat, FORWARD_FP8)
+            self.casts[x.row] = self.narrow(flat, self.kernels.products.dtypes[0])
         return self.casts[x.row]
 
     def product(self, a: Variable, b: Variable, dtype: str, addend: Variable | None = None) -> Variable:
-        """Write [m, k] @ [k, n] of 16-bit or fp8 operands, into the addend where there is one; a bias [n] is added."""
+        """Write [m, k] @ [k, n] of operands of any width, into the addend where there is one; a bias [n] counts."""
         is_bias = addend is not None and len(addend.shape) == 1
         found = self.tape.tensor(dtype, a.shape[0], b.shape[1], view_of=None if is_bias else addend)
-        if a.spec.dtype.startswith("float8"):
+        if is_narrow(a):
             one = self.tape.tensor(FLOAT)
             self.tape.op("aten::_scaled_mm", (a, b, one, one, addend, None, dtype, False), found)
         elif addend is not None:
@@ -84,31 +91,36 @@ class Writer:
         return found
 
 
+def is_narrow(x: Variable) -> bool:
+    """Say whether a product takes scales beside this operand."""
+    return x.spec.dtype.startswith(("float8", "float4"))
+
+
 def linear(
     writer: Writer, x: Variable, out: int, name: str, *, weight: Variable | None = None, is_wide: bool = False
 ) -> Variable:
-    """Write y = x Wᵀ of x [..., in] and W [out, in], and an adapter's share; `is_wide` stays out of fp8."""
+    """Write y = x Wᵀ of x [..., in] and W [out, in], and an adapter's share; `is_wide` stays in 16 bits."""
     tape, kernels, inner = writer.tape, writer.kernels, x.shape[-1]
-    rows, is_fp8 = prod(x.shape[:-1]), kernels.is_fp8 and not is_wide
+    rows, narrows = prod(x.shape[:-1]), kernels.products.is_narrow and not is_wide
     with tape.module(name):
         if weight is None:
-            weight = writer.parameter(out, inner, dtype=FORWARD_FP8 if is_fp8 else None)
+            weight = writer.parameter(out, inner, dtype=kernels.products.dtypes[0] if narrows else None)
         bias = writer.parameter(out) if writer.sizes.has_bias and not is_wide else None
         turned, flat = writer.turn(weight), writer.view(x, rows, inner)
-        flat = writer.cast_once(x, flat) if is_fp8 else flat
+        flat = writer.narrow_once(x, flat) if narrows else flat
         y = writer.product(flat, turned, kernels.dtype, bias)
         row = tape.last
         result = writer.view(y, *x.shape[:-1], out, name="aten::_unsafe_view")
         if bias is not None:
             _differentiate_bias(writer, row, bias, result)
-        _differentiate(writer, row, (x, weight, turned, flat, result), is_fp8=is_fp8)
+        _differentiate(writer, row, (x, weight, turned, flat, result), narrows=narrows)
         if kernels.lora_rank and not is_wide and name in kernels.lora_products:
             return _adapted(writer, x, result, out)
     return result
 
 
 def _differentiate(
-    writer: Writer, row: int, saved: tuple[Variable, Variable, Variable, Variable, Variable], *, is_fp8: bool
+    writer: Writer, row: int, saved: tuple[Variable, Variable, Variable, Variable, Variable], *, narrows: bool
 ) -> None:
     """Remember ∂W = gᵀ x, ∂x = g W."""
     x, weight, turned, flat, result = saved
@@ -119,7 +131,7 @@ def _differentiate(
         if grad is None:
             return
         grad = writer.view(grad, prod(x.shape[:-1]), result.shape[-1])
-        grad = writer.cast(grad, BACKWARD_FP8) if is_fp8 else grad
+        grad = writer.narrow(grad, kernels.products.dtypes[1]) if narrows else grad
         if any(weight is item for item in writer.trained):
             known = tape.tensor(kernels.gradient_dtype, *weight.shape) if kernels.accumulates else None
             tape.add_gradient(weight, writer.product(writer.turn(grad), flat, kernels.gradient_dtype, known))
@@ -273,14 +285,14 @@ def _fused_gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
     return found
 
 
-def feed_forward(writer: Writer, x: Variable) -> Variable:
-    """Write the dense block."""
-    sizes = writer.sizes
+def feed_forward(writer: Writer, x: Variable, width: int | None = None) -> Variable:
+    """Write a dense block, by default as wide as the model's."""
+    sizes, width = writer.sizes, width or writer.sizes.ffn
     if sizes.activation.is_gated:
-        gated = linear(writer, x, sizes.ffn, "gate_proj")
-        inner = gate(writer, gated, linear(writer, x, sizes.ffn, "up_proj"))
+        gated = linear(writer, x, width, "gate_proj")
+        inner = gate(writer, gated, linear(writer, x, width, "up_proj"))
     else:
-        inner = activate(writer, linear(writer, x, sizes.ffn, "up_proj"))
+        inner = activate(writer, linear(writer, x, width, "up_proj"))
     return linear(writer, inner, sizes.hidden, "down_proj")
 
 

@@ -36,7 +36,7 @@ from ..end_to_end import split_of
 from ..report import IterationScore
 from ..rows import ANCHORED
 from ..weights import Weights
-from .rows import described_node
+from .machines import described_node
 
 RECOMMENDERS: Final = "distributed/recommenders.parquet"
 MLPERF: Final = "MLPerf "
@@ -203,7 +203,7 @@ def node_of_row(row: MeasuredRecommender, gpu: Gpu) -> Node:
     """Return the machine; GPUs on one board (SXM) have its links, whatever else the system's page names."""
     is_board = "SXM" in row.gpu
     links = "" if is_board and "nvlink" not in row.intra_link.lower() else row.intra_link
-    return described_node(gpu, row.gpus // max(row.nodes, 1), links, row.inter_link)
+    return described_node(gpu, row.gpus // max(row.nodes, 1), row.gpus, links, row.inter_link)
 
 
 def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationScore, ...], tuple[str, ...]]:

@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
+from .....errors import InputError
 from .....specs.attention_kernels import AttentionKernel
+from .....specs.catalog import load_catalog
 from .....specs.fabric import usual_node
+from .....specs.generations import generation_at
 from .....specs.gpu import Gpu
+from .....specs.match import find_gpu
 from .....specs.nodes import Node
 from ....measurements.samples import read_table
 from ....page.encoding import attributes
-from ....whatif.parallel.plan import ExpertDispatch, ParallelPlan, RecomputeMode
-from .sizes import Activation, Kernels, TransformerSizes
+from ....whatif.parallel.plan import ExpertDispatch, GradientBuckets, ParallelPlan, RecomputeMode
+from .machines import described_node
+from .sizes import Activation, Kernels, ProductFormat, TransformerSizes
 
 ITERATIONS: Final = "distributed/iterations.parquet"
 RECIPES: Final = "distributed/recipes.parquet"
 OVERLAPS: Final = "overlap_moe_expert_parallel_comm"
 """Megatron-Core's switch."""
+BERT: Final = "bert-large"
+MEGATRON_BRIDGE: Final = "megatron-bridge"
+_FP4_WORDS: Final = ("fp4",)
+_FP8_WORDS: Final = ("fp8", "float8", "e4m3")
+_BLOCK_WORDS: Final = ("block", "subchannel", "fp8sc", "fp8-sc", "fp8_sc")
+_CURRENT_WORDS: Final = ("current", "fp8cs", "fp8-cs", "fp8_cs", "tensorwise", "rowwise", "dynamic", "float8")
+_HALF_WORDS: Final = ("bf16", "fp16", "bfloat16", "float16", "16-bit", "half")
 LLM_FOUNDRY: Final = "llm-foundry"
-MEGATRON_SOURCES: Final = ("megatron-bridge", "nemo", "dgxc", "mlperf")
+TORCHTITAN: Final = "torchtitan"
+TORCHTITAN_BOARDS: Final = {"H100 SXM5 80GB": "H100 SXM5 80GB@500W"}
+"""The H100 of torchtitan's pages is a board of 500 W (the notes of the measurement tables)."""
+_PLAIN_TORCH: Final = (TORCHTITAN, "automodel", "transformers", "huggingface", "hugging face", "axolotl", "torchtune")
+MEGATRON_SOURCES: Final = (MEGATRON_BRIDGE, "nemo", "dgxc", "mlperf")
 MPT: Final = "mpt"
 COMPOSER_METRICS: Final = 2
 """Cross entropy and perplexity, each taken from the logits of every micro batch."""
 GELU_FAMILIES: Final = ("gpt3", MPT, "bert")
 SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 """Their papers: GPT-3 and MPT (Brown et al. 2020; MosaicML 2023), Nemotron-4 (Parmar et al. 2024)."""
+MLPERF_GPT3: Final = "gpt3-175b"
+MLPERF_PIECES: Final = 12
+"""Pieces per stage where a configuration of NVIDIA's names none (`INTERLEAVED_PIPELINE` in its `conf/custom.yaml`)."""
+LATENT_FAMILIES: Final = ("deepseek-v3", "kimi-k2")
+LATENT_SIZES: Final[Mapping[str, Any]] = {"query_rank": 1536, "key_rank": 576, "rotary_dim": 64, "shared_experts": 1}
+"""DeepSeek-V3's and Kimi K2's reports (arXiv 2412.19437, section 4.2; 2507.20534, table 2)."""
 PAX: Final = "PaxML"
 XLA: Final = ("MaxText", PAX)
 LORA_RANK: Final = {"mlperf": 16, "": 32}
@@ -37,6 +59,9 @@ LORA_RANK: Final = {"mlperf": 16, "": 32}
 LORA_PRODUCTS: Final = {"mlperf": ("qkv_proj", "o_proj"), "": ("qkv_proj",)}
 """All of attention's in MLPerf's benchmark; in NeMo the first one (its default), in Megatron-Bridge's recipes as well
 (`peft.target_modules` in the table of recipes)."""
+
+
+PLAIN_LORA_PRODUCTS: Final = ("q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +137,45 @@ class IterationRow:
         return self.layers > 0 and self.seq_len > 0 and self.hidden > 0 and self.vocab > 0 and self.model != BERT
 
     @property
-    def is_fp8(self) -> bool:
-        """Say whether the layers' products ran in fp8."""
-        return self.precision.startswith("fp8")
+    def products(self) -> ProductFormat:
+        """Return in what numbers the layers' products ran. Raises InputError where the precision is not known.
+
+        Megatron-Bridge's fp8 scales by what it finds (all but one of its 106 recipes with a scale per tensor), others
+        where they say so; the recipes of MLPerf and NeMo scale by what was found before.
+        """
+        words = self.precision.lower()
+        if any(word in words for word in _FP4_WORDS):
+            return ProductFormat.NVFP4
+        if any(word in words for word in _FP8_WORDS):
+            if "mx" in words:
+                return ProductFormat.MXFP8
+            if any(word in words for word in _BLOCK_WORDS):
+                return ProductFormat.FP8_BLOCK
+            is_current = self.source == MEGATRON_BRIDGE or any(word in words for word in _CURRENT_WORDS)
+            return ProductFormat.FP8_CURRENT if is_current else ProductFormat.FP8
+        if any(word in words for word in _HALF_WORDS):
+            return ProductFormat.HALF
+        raise InputError(f"how products run in precision {self.precision!r} is not known")
 
 
-BERT: Final = "bert-large"
+def is_eager_torch(row: IterationRow) -> bool:
+    """Say whether a row's program is PyTorch's FSDP on a model of plain modules that nothing compiled.
+
+    >>> is_eager_torch(replace(row, source="torchtitan", framework="torchtitan, torch.compile"))
+    False
+    """
+    said = f"{row.framework} {row.precision} {row.note}".lower()
+    return is_plain_torch(row) and "compile" not in said
+
+
+def runs_megatron(row: IterationRow) -> bool:
+    """Say whether a row's publisher runs Megatron-Core, or XLA beside it."""
+    return row.source.startswith(MEGATRON_SOURCES) and not is_plain_torch(row)
+
+
+def is_plain_torch(row: IterationRow) -> bool:
+    """Say whether a row's program is PyTorch's FSDP on a model of plain modules."""
+    return any(word in f"{row.source} {row.framework}".lower() for word in _PLAIN_TORCH)
 
 
 def read_iterations(data: Path) -> tuple[IterationRow, ...]:
@@ -162,6 +220,16 @@ def _clean(name: str, value: Any) -> Any:
     return int(value)
 
 
+def gpu_of(row: IterationRow) -> Gpu:
+    """Return the GPU, under its board's power limit. Raises InputError where the catalogue lacks it.
+
+    >>> gpu_of(replace(row, source="torchtitan")).name
+    'H100 SXM5 80GB, 500 W'
+    """
+    boards = TORCHTITAN_BOARDS if TORCHTITAN in row.source else {}
+    return find_gpu(load_catalog(), boards.get(row.gpu, row.gpu))
+
+
 def publisher_of(source: str) -> str:
     """Return who published the rows of a source: one name for all rounds of MLPerf, one for all pages of NeMo.
 
@@ -185,7 +253,9 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
         if is_old
         else Activation.SWIGLU
     )
+    is_latent = row.model.startswith(LATENT_FAMILIES)
     return TransformerSizes(
+        **LATENT_SIZES if is_latent else {},
         name=row.model,
         kv_heads=row.kv_heads or row.heads,
         head_dim=row.head_dim or row.hidden // row.heads,
@@ -199,7 +269,7 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
     )
 
 
-def kernels_of(row: IterationRow) -> Kernels:
+def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     """Return the kernels that the row's framework runs.
 
     Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
@@ -209,31 +279,37 @@ def kernels_of(row: IterationRow) -> Kernels:
     2.5 times as fast as that on A100 (Dao, arXiv 2307.08691, section 4.1), as it is beside the memory-efficient kernels
     (figure 5), which stand for it here. Their loss is flash-attn's (`fused_crossentropy`), their optimizer
     `decoupled_adamw`; gradients are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the
-    A100 40GB in bfloat16 (`PURE`).
+    A100 40GB in bfloat16 (`PURE`). Megatron-Bridge's recipes add them up and reduce them in bfloat16
+    (`grad_reduce_in_fp32`). torchtitan, AutoModel and their like run models of plain modules: queries, keys and values
+    by products of their own, without a compiler norms and rotary embeddings by single operations and the loss in
+    float32; their FSDP reduces in float32, and adapters stand beside every product. Before Blackwell fp8 operands lie
+    along what a product adds up.
     """
-    is_foundry, is_torch = row.source == LLM_FOUNDRY, row.source in (LLM_FOUNDRY, "fms-fsdp")
-    is_wide = row.source.startswith(MEGATRON_SOURCES) or (is_foundry and not row.gpu.endswith("40GB"))
+    is_foundry, is_plain, is_eager = row.source == LLM_FOUNDRY, is_plain_torch(row), is_eager_torch(row)
+    is_torch, is_megatron = is_foundry or is_plain or row.source == "fms-fsdp", runs_megatron(row)
+    is_wide = is_plain or (is_megatron and row.source != MEGATRON_BRIDGE)
+    is_wide |= is_foundry and not row.gpu.endswith("40GB")
+    products, is_blackwell = row.products, generation_at(gpu.compute_capability).has_tensor_memory
     attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
     is_lora, benchmark = row.task.endswith("lora"), "mlperf" if row.source.startswith("mlperf") else ""
     return Kernels(
-        is_fp8=row.is_fp8,
+        products=products,
+        casts_turned=products.is_narrow and (products.scales_one_way or not is_blackwell),
         attention=AttentionKernel.EFFICIENT if is_foundry else attention,
-        is_loss_fused=is_foundry or not is_torch,
+        is_fused=not is_eager,
+        is_eager=is_eager,
+        is_loss_fused=is_foundry or not is_torch or (is_plain and not is_eager),
         reported_losses=COMPOSER_METRICS if is_foundry else 0,
         is_optimizer_fused=not is_foundry,
         gradient_dtype="float32" if is_wide else "bfloat16",
-        accumulates=row.source.startswith(MEGATRON_SOURCES) and not row.framework.startswith(XLA) and not is_lora,
-        lora_products=LORA_PRODUCTS[benchmark],
+        accumulates=is_megatron and not row.framework.startswith(XLA) and not is_lora,
+        lora_products=PLAIN_LORA_PRODUCTS if is_plain else LORA_PRODUCTS[benchmark],
         lora_rank=LORA_RANK[benchmark] if is_lora else 0,
     )
 
 
-GIGABIT: Final = 1e9 / 8
-_FAST: Final = ("compute", "ib", "infiniband", "ndr", "hdr", "edr", "roce", "connectx", "omni", "per gpu", "per node")
-"""Words of a network that gradients go over, rather than of one for storage and management."""
 ACTIVATION_BYTES: Final = 34.0
 """Per token, layer and hidden feature, in 16 bits and with fused attention (Korthikanti et al. 2022, section 4.1)."""
-_IDLE: Final = ("storage", "management")
 
 
 def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
@@ -241,6 +317,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
 
     Megatron's tensor-parallel collectives run beside products (user buffers) where its recipes say so: on H100 all of
     them with tensor parallelism but the adapters'. `none/selective` recomputes nothing with fused attention;
+    keys and values go round a ring beside attention (`cp_comm_type`, `p2p` by default);
     experts are reached as the row's recipe says, by all-to-all without one (Megatron-Core's default);
     what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit. PaxML's own
     configuration of such models (`GPT5BSynthetic` in paxml) saves nothing in fp8, and products' results in 16 bits.
@@ -251,8 +328,16 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
     shards = is_fsdp and zero == 1
     activation_bytes = ACTIVATION_BYTES * row.hidden * row.layers * row.micro_batch * row.seq_len
     is_pax, is_xla = row.framework.startswith(PAX), row.framework.startswith(XLA)
-    recomputes = row.recompute == "full" or (is_xla and activation_bytes > gpu.memory_bytes) or (is_pax and row.is_fp8)
+    recomputes = (
+        row.recompute == "full"
+        or (is_xla and activation_bytes > gpu.memory_bytes)
+        or (is_pax and row.products.is_narrow)
+    )
     kept = RecomputeMode.SELECTIVE if is_pax else RecomputeMode.NONE
+    is_megatron = runs_megatron(row) and not is_xla
+    if is_plain_torch(row) and "selective" in row.recompute:
+        kept = RecomputeMode.OPS
+    is_unsaid = row.source.startswith("mlperf") and row.model == MLPERF_GPT3 and row.pp > 1 == row.vp
     return ParallelPlan(
         dp=row.dp // group if shards else row.dp,
         fsdp=group if shards else 1,
@@ -260,59 +345,23 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         tp=row.tp,
         cp=row.cp,
         pp=row.pp,
-        vp=row.vp,
+        vp=MLPERF_PIECES if is_unsaid and row.layers % (row.pp * MLPERF_PIECES) == 0 else row.vp,
         ep=min(row.ep, row.dp * row.cp * row.tp),
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
         recompute=RecomputeMode.FULL if recomputes else kept,
         dispatch=ExpertDispatch.ONCE if row.dispatcher.startswith("flex") else ExpertDispatch.ALL_TO_ALL,
+        buckets=GradientBuckets.MEGATRON if is_megatron else GradientBuckets.TORCH,
         overlap_experts=row.overlaps_experts,
-        overlap_tensor=row.tp > 1 and not row.task.endswith("lora"),
+        overlap_context=row.cp > 1 and is_megatron,
+        overlap_tensor=row.tp > 1 and not row.task.endswith("lora") and not is_plain_torch(row),
     )
 
 
 def node_of(row: IterationRow, gpu: Gpu) -> Node:
     """Return the machine: the GPU's usual one, with as many GPUs and the network that the row names.
 
-    Links within are taken from the row where it says that there are none but PCIe.
+    Raises InputError where that network's rate is not known and the row's GPUs need it.
     """
-    return described_node(
-        gpu, min(row.gpus_per_node or usual_node(gpu).gpu_count, row.gpus), row.intra_link, row.inter_link
-    )
-
-
-def described_node(gpu: Gpu, gpu_count: int, intra_link: str, inter_link: str) -> Node:
-    """Return a GPU's usual machine with what a system's description says otherwise."""
-    usual = usual_node(gpu)
-    count = max(1, gpu_count)
-    rate = nic_bytes_per_s(inter_link, count)
-    changes: dict[str, object] = {"gpu_count": count}
-    if rate:
-        changes |= {"nic": inter_link, "nic_bandwidth_bytes_per_s": rate}
-    if "pcie" in intra_link.lower() and "nvlink" not in intra_link.lower():
-        changes |= {
-            "link": "PCIe",
-            "link_bandwidth_bytes_per_s": 2 * gpu.pcie_bandwidth_bytes_per_s,
-            "domain_gpu_count": 1,
-        }
-    else:
-        changes["domain_gpu_count"] = count if usual.domain_gpu_count > 1 else usual.domain_gpu_count
-    return replace(usual, **changes)  # type: ignore[arg-type]
-
-
-def nic_bytes_per_s(text: str, gpus_per_node: int) -> float:
-    """Return a GPU's share of the network that a system's description names, one direction; 0: it names no rate.
-
-    >>> nic_bytes_per_s("IB NDR 400 Gb/s per GPU", 8) / 1e9, nic_bytes_per_s("2x ConnectX-6 IB HDR 200Gb/Sec", 4) / 1e9
-    (50.0, 12.5)
-    """
-    best = 0.0
-    for part in re.split(r"[,+;]", text.replace("Gb / Sec", "Gb/s").replace("ConnectX - 6", "ConnectX-6")):
-        words = part.lower()
-        found = re.search(r"(\d+(?:\.\d+)?) ?gb(?:it)?(?:/s|/sec|s)?", words)
-        if found is None or any(word in words for word in _IDLE) or not any(word in words for word in _FAST):
-            continue
-        several = re.search(r"(\d+) ?x ", words)
-        count = gpus_per_node if "per gpu" in words else int(several[1]) if several else 1
-        best = max(best, float(found[1]) * count)
-    return best * GIGABIT / gpus_per_node
+    count = min(row.gpus_per_node or usual_node(gpu).gpu_count, row.gpus)
+    return described_node(gpu, count, row.gpus, row.intra_link, row.inter_link)

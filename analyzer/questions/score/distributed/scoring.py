@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from .....specs.catalog import load_catalog
+from .....errors import InputError
 from .....specs.fleet import build_fleet
 from .....specs.gpu import Gpu, Rate
-from .....specs.match import find_gpu
 from ....models.frame.problems import as_columns
 from ....models.library import Library
 from ....models.registry import OP_MODELS, problems_of
@@ -27,7 +26,7 @@ from ..report import IterationScore, Split
 from ..rows import ANCHORED
 from ..weights import Weights
 from .forecast import Known, RowForecast, forecast_row
-from .rows import ITERATIONS, LLM_FOUNDRY, IterationRow, node_of, read_iterations
+from .rows import ITERATIONS, LLM_FOUNDRY, IterationRow, gpu_of, node_of, read_iterations
 
 _SAID: Final = (
     "source", "model", "task", "gpu", "gpus", "precision", "framework", "micro_batch", "global_batch", "seq_len",
@@ -47,12 +46,16 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
     lacking: Counter[str] = Counter()
     known: Known = {}
     for row in wanted:
-        gpu = find_gpu(load_catalog(), row.gpu)
-        found = forecast_row(row, gpu, weights.library_for(gpu), known)
+        try:
+            gpu = gpu_of(row)
+            found = forecast_row(row, gpu, weights.library_for(gpu), known)
+        except InputError as error:
+            found = _first_line(error)
         if isinstance(found, str):
             lacking[found] += 1
         else:
             made.append((row, found))
+    others_scaled = _score_scaling([row for row in rows if not row.is_language_model], weights, lacking)
     notes = [f"{count:,} rows of {ITERATIONS} left out: {reason}" for reason, count in lacking.items()]
     unplanned = sum(row.is_language_model and not row.has_plan for row in rows)
     if unplanned:
@@ -63,7 +66,6 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
             f"{others:,} rows of {ITERATIONS} are of no language model of given sizes: predicted from the same run on "
             "fewer GPUs, or left out where there is none or the model's parameters are not known"
         )
-    others_scaled = _score_scaling([row for row in rows if not row.is_language_model], weights)
     return (*(_score(made, index, weights) for index in range(len(made))), *others_scaled), tuple(notes)
 
 
@@ -74,7 +76,7 @@ def _described(row: IterationRow) -> dict[str, Any]:
 
 def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
     row, forecast = made[index]
-    gpu = find_gpu(load_catalog(), row.gpu)
+    gpu = gpu_of(row)
     return IterationScore(
         **_described(row),
         plan=forecast.plan,
@@ -127,8 +129,12 @@ INTERVAL_LOG_WIDTH: Final = 0.1
 (the data's notes: 1 to 3 %, 7 % for the smallest models), and the straggling's spread."""
 
 
-def _score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[IterationScore, ...]:
-    """Predict runs whose own smaller run, of the same batch per GPU, the table holds."""
+def _first_line(error: InputError) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def _score_scaling(rows: Sequence[IterationRow], weights: Weights, lacking: Counter[str]) -> tuple[IterationScore, ...]:
+    """Predict runs whose own smaller run, of the same batch per GPU, the table holds; count why others are not."""
     series: dict[tuple[object, ...], list[IterationRow]] = {}
     for row in rows:
         if row.model in PARAMETERS and row.gpus > 0 and row.step_time_ms > 0 and row.global_batch % row.gpus == 0:
@@ -139,16 +145,17 @@ def _score_scaling(rows: Sequence[IterationRow], weights: Weights) -> tuple[Iter
     for same in series.values():
         first = min(same, key=lambda row: row.gpus)
         smallest = sorted(row.step_ns for row in same if row.gpus == first.gpus)
-        found += [
-            _score_scaled(row, smallest[len(smallest) // 2], first.gpus, weights)
-            for row in same
-            if row.gpus > first.gpus
-        ]
+        for row in same:
+            try:
+                if row.gpus > first.gpus:
+                    found.append(_score_scaled(row, smallest[len(smallest) // 2], first.gpus, weights))
+            except InputError as error:
+                lacking[_first_line(error)] += 1
     return tuple(found)
 
 
 def _score_scaled(row: IterationRow, given_ns: float, given_gpus: int, weights: Weights) -> IterationScore:
-    gpu = find_gpu(load_catalog(), row.gpu)
+    gpu = gpu_of(row)
     library = weights.library_for(gpu)
     before = _added_ns(row, given_gpus, given_ns, gpu, library)
     alone_ns = (given_ns - before) / (1.0 + _straggling(given_gpus))
@@ -215,7 +222,7 @@ def _baselines(made: Forecasts, index: int) -> Iterator[tuple[str, float]]:
         at_peak_ns = row.model_flops_per_step / peak * 1e9
         yield FIXED_MFU, at_peak_ns / MFU
         same = [other for other, _ in made if other.model == row.model and _mfu(other) > 0 and other is not row]
-        same = [other for other in same if other.is_fp8 == row.is_fp8]
+        same = [other for other in same if other.products.is_narrow == row.products.is_narrow]
         elsewhere = [_mfu(other) for other in same if other.gpu != row.gpu]
         otherwise = [_mfu(other) for other in same if other.gpu == row.gpu and _plan(other) != _plan(row)]
         if elsewhere:
@@ -262,7 +269,7 @@ def anchor_of(made: Forecasts, index: int) -> int | None:
 
 
 def _kin(row: IterationRow) -> tuple[object, ...]:
-    return row.model, row.gpu, row.is_fp8, row.task.endswith("lora")
+    return row.model, row.gpu, row.products.is_narrow, row.task.endswith("lora")
 
 
 def _plan(row: IterationRow) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from .....specs.attention_kernels import AttentionKernel
 
@@ -22,6 +23,49 @@ class Activation(StrEnum):
         return self is Activation.SWIGLU
 
 
+class ProductFormat(StrEnum):
+    """Name the numbers that the products of layers take, and how they are scaled (Transformer Engine's recipes)."""
+
+    HALF = "16 bits"
+    FP8 = "fp8"
+    """A scale per tensor, from what earlier iterations held (delayed scaling)."""
+    FP8_CURRENT = "fp8, current scaling"
+    """A scale per tensor, from its own largest element: a pass over it more."""
+    FP8_BLOCK = "fp8, scales of blocks"
+    MXFP8 = "mxfp8"
+    """A scale per 32 elements along the side that products add up."""
+    NVFP4 = "nvfp4"
+    """A scale per 16 such elements, and one per tensor: a pass over it more."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Say whether operands are cast to fewer than 16 bits."""
+        return self is not ProductFormat.HALF
+
+    @property
+    def dtypes(self) -> tuple[str, str]:
+        """Return torch's dtypes of activations and weights, and of gradients."""
+        if self is ProductFormat.NVFP4:
+            return FP4, FP4
+        return FORWARD_FP8, BACKWARD_FP8 if self in (ProductFormat.FP8, ProductFormat.FP8_CURRENT) else FORWARD_FP8
+
+    @property
+    def reads_first(self) -> bool:
+        """Say whether a tensor's largest element is looked for before it is cast."""
+        return self in (ProductFormat.FP8_CURRENT, ProductFormat.NVFP4)
+
+    @property
+    def scales_one_way(self) -> bool:
+        """Say whether scales lie along one side: products that add up the other take a cast of their own."""
+        return self in (ProductFormat.FP8_BLOCK, ProductFormat.MXFP8, ProductFormat.NVFP4)
+
+
+FORWARD_FP8: Final = "float8_e4m3fn"
+BACKWARD_FP8: Final = "float8_e5m2"
+"""Of gradients: Transformer Engine's hybrid recipe."""
+FP4: Final = "float4_e2m1fn"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerSizes:
     """Hold a transformer's sizes, of one replica without any sharding."""
@@ -37,6 +81,14 @@ class TransformerSizes:
     experts: int = 0
     top_k: int = 0
     moe_ffn: int = 0
+    shared_experts: int = 0
+    """Of `moe_ffn` each, that every token passes beside those it chose."""
+    query_rank: int = 0
+    """Features that queries are drawn from (multi-head latent attention); 0: they are drawn from the layer's input."""
+    key_rank: int = 0
+    """The same of keys and values together, with the rotary part that heads share."""
+    rotary_dim: int = 0
+    """Of each head's queries and keys, beside `head_dim`."""
     activation: Activation = Activation.SWIGLU
     has_rms_norm: bool = True
     has_rotary: bool = True
@@ -48,18 +100,29 @@ class TransformerSizes:
     is_tied: bool = False
     """Whether the last product has the embedding's weights."""
 
+    @property
+    def layer_parameters(self) -> int:
+        """Return the weights of a layer's products, without experts."""
+        attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
+        return attention + (0 if self.experts else self.hidden * self.ffn * (3 if self.activation.is_gated else 2))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
     """Say which kernels a framework runs for it."""
 
     dtype: str = "bfloat16"
-    is_fp8: bool = False
-    """Products of layers on operands cast to fp8, the head's in `dtype` (Transformer Engine's recipes)."""
+    products: ProductFormat = ProductFormat.HALF
+    """Of layers, attention's own left out; the head's are in `dtype`."""
+    casts_turned: bool = False
+    """Whether every cast operand is written a second time, turned round: fp8 products of Hopper and Ada add up along
+    memory alone, and scales may lie one way."""
     attention: AttentionKernel = AttentionKernel.FLASH2
     is_fused: bool = True
     """Whether queries, keys and values are one product, and a gate is applied in one kernel (Megatron, MPT);
     else as transformers writes them."""
+    is_eager: bool = False
+    """Whether RMS norms and rotary embeddings run as the operations of their formulas, not as a kernel each."""
     is_loss_fused: bool = False
     """Whether the loss is taken from 16-bit logits in one kernel each way."""
     reported_losses: int = 0

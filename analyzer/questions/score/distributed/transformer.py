@@ -7,7 +7,8 @@ from typing import Final
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Tape, Variable
-from .products import BACKWARD_FP8, FORWARD_FP8, Writer, activate, add, embed, feed_forward, linear, loss, norm
+from .eager import root_mean_square_norm, rotate
+from .products import Writer, activate, add, embed, feed_forward, is_narrow, linear, loss, norm
 from .sizes import Kernels, TransformerSizes
 
 FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
@@ -18,8 +19,9 @@ OTHER_FRAMEWORK: Final = "torch 2.4.0"
 def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: int) -> Trace:
     """Return what `wavecast record --shapes-only` would write of one iteration of `batch` samples of `tokens` each.
 
-    Module paths are transformers': `model.layers.0.self_attn.o_proj`. Weights that run in fp8 are held in fp8, as
-    Transformer Engine keeps them between micro batches; gradients and moments are what the optimizer reads and writes.
+    Module paths are transformers': `model.layers.0.self_attn.o_proj`. Weights that run in fewer than 16 bits are held
+    so, as Transformer Engine keeps them between micro batches; gradients and moments are what the optimizer reads and
+    writes.
     """
     tape = Tape()
     writer = Writer(tape=tape, sizes=sizes, kernels=kernels, batch=batch, tokens=tokens)
@@ -34,7 +36,7 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
             for index in range(sizes.layers):
                 with tape.module(f"layers.{index}"):
                     x = _layer(writer, x)
-            x = norm(writer, x, "norm")
+            x = _norm(writer, x, "norm")
         logits = linear(
             writer, x, sizes.vocab, "lm_head", weight=table if sizes.is_tied else None, is_wide=True
         )  # fmt: skip
@@ -66,15 +68,25 @@ def _scale(writer: Writer, x: Variable) -> Variable:
     return found
 
 
+def _norm(writer: Writer, x: Variable, name: str) -> Variable:
+    """Write a norm; layer norms have a kernel of their own everywhere."""
+    is_split = writer.kernels.is_eager and writer.sizes.has_rms_norm
+    return root_mean_square_norm(writer, x, name) if is_split else norm(writer, x, name)
+
+
 def _layer(writer: Writer, x: Variable) -> Variable:
     """Write a layer: both blocks after a norm, and around them the sums."""
-    inner = norm(writer, x, "input_layernorm")
+    inner = _norm(writer, x, "input_layernorm")
     with writer.tape.module("self_attn"):
         mixed = attention(writer, inner)
     x = add(writer, x, mixed)
-    inner = norm(writer, x, "post_attention_layernorm")
+    inner = _norm(writer, x, "post_attention_layernorm")
     with writer.tape.module("mlp"):
         found = experts(writer, inner) if writer.sizes.experts else feed_forward(writer, inner)
+        if writer.sizes.shared_experts:
+            with writer.tape.module("shared_experts"):
+                shared = feed_forward(writer, inner, writer.sizes.shared_experts * writer.sizes.moe_ffn)
+            found = add(writer, found, shared)
     return add(writer, x, found)
 
 
@@ -141,16 +153,16 @@ def experts(writer: Writer, x: Variable) -> Variable:
 def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
     """Write one product per expert, of the rows that chose it."""
     tape, kernels, sizes = writer.tape, writer.kernels, writer.sizes
-    is_fp8 = kernels.is_fp8
-    weight = writer.parameter(sizes.experts, x.shape[-1], out, dtype=FORWARD_FP8 if is_fp8 else None)
+    narrows, (forward, backward) = kernels.products.is_narrow, kernels.products.dtypes
+    weight = writer.parameter(sizes.experts, x.shape[-1], out, dtype=forward if narrows else None)
     ends = tape.tensor("int32", sizes.experts)
-    left = writer.cast(x, FORWARD_FP8) if is_fp8 else x
+    left = writer.narrow(x, forward) if narrows else x
     found = writer.activation(x.shape[0], out)
     row = _multiply(writer, left, weight, ends, found)
 
     def undo() -> None:
         grad = tape.gradient[found.row]
-        grad = writer.cast(grad, BACKWARD_FP8) if is_fp8 else grad
+        grad = writer.narrow(grad, backward) if narrows else grad
         given = tape.tensor(kernels.gradient_dtype, *weight.shape)
         _multiply(writer, writer.turn(left), grad, ends, given)
         tape.add_gradient(weight, given)
@@ -167,7 +179,7 @@ def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
 
 
 def _multiply(writer: Writer, a: Variable, b: Variable, ends: Variable, found: Variable) -> int:
-    if a.spec.dtype.startswith("float8"):
+    if is_narrow(a):
         arguments = (a, b, None, None, ends, None, None, found.spec.dtype, False)
         return writer.tape.op("aten::_scaled_grouped_mm", arguments, found)
     return writer.tape.op("aten::_grouped_mm", (a, b, ends, None, None), found)
@@ -208,22 +220,40 @@ def attention(writer: Writer, x: Variable) -> Variable:
     """Write queries, keys and values, their rotation, the fused kernel and the output's product."""
     sizes = writer.sizes
     heads, kv_heads, width = sizes.heads, sizes.kv_heads, sizes.head_dim
-    if writer.kernels.is_fused:
+    if sizes.query_rank:
+        query, key, value = _latent(writer, x)
+    elif writer.kernels.is_fused:
         query, key, value = _split(writer, linear(writer, x, (heads + 2 * kv_heads) * width, "qkv_proj"))
     else:
         query = _heads(writer, linear(writer, x, heads * width, "q_proj"), heads)
         key = _heads(writer, linear(writer, x, kv_heads * width, "k_proj"), kv_heads)
         value = _heads(writer, linear(writer, x, kv_heads * width, "v_proj"), kv_heads)
     if sizes.has_rotary:
-        query, key = _rotate(writer, query), _rotate(writer, key)
+        turn = rotate if writer.kernels.is_eager else _rotate
+        query, key = turn(writer, query), turn(writer, key)
     mixed = _mix(writer, query, key, value)
     return linear(writer, mixed, sizes.hidden, "o_proj")
+
+
+def _latent(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
+    """Write queries, and keys and values, from few features of their own (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    Keys' rotary part, which heads share, is drawn for each head.
+    """
+    sizes = writer.sizes
+    inner = norm(writer, linear(writer, x, sizes.query_rank, "q_a_proj"), "q_a_layernorm")
+    deep = sizes.heads * (sizes.head_dim + sizes.rotary_dim)
+    query = _heads(writer, linear(writer, inner, deep, "q_b_proj"), sizes.heads)
+    inner = norm(writer, linear(writer, x, sizes.key_rank, "kv_a_proj"), "kv_a_layernorm")
+    key = _heads(writer, linear(writer, inner, deep, "k_b_proj"), sizes.heads)
+    value = _heads(writer, linear(writer, inner, sizes.heads * sizes.head_dim, "v_b_proj"), sizes.heads)
+    return query, key, value
 
 
 def _heads(writer: Writer, x: Variable, heads: int) -> Variable:
     """Write [batch, tokens, heads, width] of [batch, tokens, heads x width]."""
     tape = writer.tape
-    found = writer.view(x, *x.shape[:2], heads, writer.sizes.head_dim)
+    found = writer.view(x, *x.shape[:2], heads, x.shape[2] // heads)
 
     def undo() -> None:
         tape.add_gradient(x, writer.view(tape.gradient[found.row], *x.shape))
@@ -299,9 +329,9 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     tape, sizes, kernels = writer.tape, writer.sizes, writer.kernels
     batch, tokens = writer.batch, writer.tokens
     turned = [_swap(writer, item) for item in operands]
-    out = _heads_first(writer, batch, tokens, sizes.heads)
+    out = _heads_first(writer, batch, tokens, sizes.heads, sizes.head_dim)
     spread = tape.tensor(FLOAT, batch, sizes.heads, tokens)
-    kind, causal, scale = kernels.attention, sizes.is_causal, sizes.head_dim**-0.5
+    kind, causal, scale = kernels.attention, sizes.is_causal, operands[0].shape[-1] ** -0.5
     arguments = {
         AttentionKernel.CUDNN: (*turned, None, True, 0.0, causal, False, scale),
         AttentionKernel.FLASH2: (*turned, 0.0, causal, False, scale),
@@ -314,7 +344,7 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     def undo() -> None:
         grad = tape.gradient[result.row]
         grad = _swap(writer, writer.view(grad, batch, tokens, sizes.heads, sizes.head_dim))
-        found = [_heads_first(writer, batch, tokens, item.shape[1]) for item in turned]
+        found = [_heads_first(writer, batch, tokens, *item.shape[1::2]) for item in turned]
         flags = (None, None, tokens, tokens, 0.0, causal)
         backward = {
             AttentionKernel.CUDNN: (grad, *turned, out, spread, None, None, None, *flags, scale),
@@ -329,9 +359,8 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     return result
 
 
-def _heads_first(writer: Writer, batch: int, tokens: int, heads: int) -> Variable:
+def _heads_first(writer: Writer, batch: int, tokens: int, heads: int, width: int) -> Variable:
     """Return a new [batch, heads, tokens, width] whose memory is [batch, tokens, heads, width]."""
-    width = writer.sizes.head_dim
     strides = (tokens * heads * width, width, heads * width, 1)
     return writer.tape.tensor(writer.kernels.dtype, batch, heads, tokens, width, strides=strides)
 

@@ -160,16 +160,31 @@ def test_an_anchor_leaves_collectives_alone(trained: Trace, gpus: list[Gpu], lib
     assert np.all(slow.parts[PlanPart.DATA] <= plain.parts[PlanPart.DATA] * 1.001)
 
 
-def test_a_tensor_parallel_collective_hides_beside_its_product_but_for_a_part(
-    trained: Trace, gpus: list[Gpu], library: Library
+def test_graphs_take_the_host_out_of_a_plan(trained: Trace, gpus: list[Gpu], library: Library) -> None:
+    plan = ParallelPlan(tp=2)
+    ranks = derive_ranks(trained, plan, shard=shard_tensors)
+    one_by_one, captured = (
+        predict_plan(ranks, plan, PlanGpus(gpus=gpus, library=library, captures=captures), micro_batches=1)
+        for captures in (False, True)
+    )
+    assert captured.parts[PlanPart.HOST].sum() < 0.5 * one_by_one.parts[PlanPart.HOST].sum()
+    assert np.all(captured.step_ns < one_by_one.step_ns)
+
+
+@pytest.mark.parametrize(
+    ("plain", "hiding", "part"),
+    [
+        (ParallelPlan(tp=2), ParallelPlan(tp=2, overlap_tensor=True), PlanPart.TENSOR),
+        (ParallelPlan(cp=2), ParallelPlan(cp=2, overlap_context=True), PlanPart.CONTEXT),
+    ],
+)
+def test_a_collective_in_pieces_hides_beside_what_computes_but_for_a_part(
+    trained: Trace, gpus: list[Gpu], library: Library, plain: ParallelPlan, hiding: ParallelPlan, part: PlanPart
 ) -> None:
-    plain = ParallelPlan(tp=2)
     ranks = derive_ranks(trained, plain, shard=shard_tensors)
     shown, hidden = (
-        predict_plan(
-            ranks, replace(plain, overlap_tensor=hides), PlanGpus(gpus=gpus, library=library), micro_batches=1
-        ).parts[PlanPart.TENSOR]
-        for hides in (False, True)
+        predict_plan(ranks, plan, PlanGpus(gpus=gpus, library=library), micro_batches=1).parts[part]
+        for plan in (plain, hiding)
     )
     assert np.all((shown / 2 <= hidden * 1.01) & (hidden < shown))
 

@@ -12,10 +12,11 @@ from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.scale.parts import PlanPart
 from wavecast.analyzer.questions.score.decisions import FASTER_PLAN, plan_decisions
 from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
+from wavecast.analyzer.questions.score.distributed.machines import described_node, read_network
 from wavecast.analyzer.questions.score.distributed.rows import (
     IterationRow,
+    gpu_of,
     kernels_of,
-    nic_bytes_per_s,
     node_of,
     plan_of,
     sizes_of,
@@ -27,7 +28,7 @@ from wavecast.analyzer.questions.score.distributed.scoring import (
     SCALED,
     baselines_ns,
 )
-from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, TransformerSizes
+from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, ProductFormat, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
 from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
 from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
@@ -35,9 +36,11 @@ from wavecast.analyzer.questions.score.report import IterationScore, Score, Spli
 from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
+from wavecast.errors import InputError
 from wavecast.formats.trace.validate import validate
 from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fabric import usual_node
 from wavecast.specs.match import find_gpu
 
 H100 = find_gpu(load_catalog(), "H100 SXM5 80GB")
@@ -70,10 +73,10 @@ def flops_of(sizes: TransformerSizes, kernels: Kernels, tokens: int) -> float:
 
 
 @pytest.mark.parametrize("is_fused", [False, True])
-@pytest.mark.parametrize("is_fp8", [False, True])
-def test_products_are_three_times_two_per_weight_and_token(is_fused: bool, is_fp8: bool) -> None:
+@pytest.mark.parametrize("products", ProductFormat)
+def test_products_are_three_times_two_per_weight_and_token(is_fused: bool, products: ProductFormat) -> None:
     weights = 2 * (512 * (8 + 8) * 64 + 512 * 512 + 3 * 512 * 1408) + 512 * 1024
-    kernels = Kernels(is_fused=is_fused, is_fp8=is_fp8, accumulates=is_fused, gradient_dtype="float32")
+    kernels = Kernels(is_fused=is_fused, products=products, accumulates=is_fused, gradient_dtype="float32")
     assert flops_of(SMALL, kernels, 256) == 6 * weights * 256
 
 
@@ -97,7 +100,9 @@ def test_adapters_leave_the_weights_gradients_out() -> None:
     "kernels",
     [
         Kernels(),
-        Kernels(is_fp8=True),
+        Kernels(products=ProductFormat.FP8),
+        Kernels(products=ProductFormat.NVFP4, casts_turned=True),
+        Kernels(is_fused=False, is_eager=True),
         Kernels(attention=AttentionKernel.CUDNN),
         Kernels(attention=AttentionKernel.EFFICIENT, reported_losses=2, is_optimizer_fused=False),
     ],
@@ -148,11 +153,74 @@ def test_an_optimizer_in_steps_moves_more_than_a_fused_one() -> None:
         ("2x ConnectX-6 IB HDR 200Gb/Sec", 4, 12.5e9),
         ("Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 8x ConnectX-7 IB NDR 400Gb/s", 8, 50e9),
         ("Management: 1x Ethernet 10GB/Sec", 8, 0.0),
+        ("Storage&Compute: 4x ConnectX-7 IB NDR 400Gb/s, Management: 25Gb/s Ethernet NIC", 8, 25e9),
+        ("2x Slingshot 11", 4, 12.5e9),
+        ("Intel XXV710 25Gb/s Ethernet", 8, 25e9 / 64),
         ("", 8, 0.0),
     ],
 )
 def test_networks_are_read_from_a_systems_description(text: str, gpus: int, expected: float) -> None:
-    assert nic_bytes_per_s(text, gpus) == pytest.approx(expected)
+    found = read_network(text, gpus)
+    assert (found[0] if found else 0.0) == pytest.approx(expected)
+
+
+def test_a_network_that_nothing_tells_of_is_named_where_it_is_needed() -> None:
+    assert described_node(H100, 8, 8, "NVLink4", "Ethernet, Infiniband").gpu_count == 8
+    with pytest.raises(InputError, match="'Ethernet, Infiniband'"):
+        described_node(H100, 8, 16, "NVLink4", "Ethernet, Infiniband")
+    assert "'Carrier pigeon'" in str(
+        forecast_row(make_row(gpus=16, dp=8, inter_link="Carrier pigeon"), H100, load_library(), {})
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "link", "domain"),
+    [
+        ("GB200 (per GPU)", 4, "NVLink5 NVSwitch rack-scale", 72),
+        ("GB300 (per GPU)", 4, "", 72),
+        ("H100 SXM5 80GB", 4, "NVLink4 NVSwitch", 4),
+        ("H100 SXM5 80GB", 8, "PCIe Gen5", 1),
+        ("H100 PCIe 80GB", 8, "NVLINK BRIDGE", usual_node(find_gpu(load_catalog(), "H100 PCIe 80GB")).domain_gpu_count),
+    ],
+)
+def test_a_domain_is_as_wide_as_its_links(gpu: str, count: int, link: str, domain: int) -> None:
+    node = described_node(find_gpu(load_catalog(), gpu), count, 64, link, "IB NDR 400 Gb/s per GPU")
+    assert (node.gpu_count, node.domain_gpu_count) == (count, domain)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "products"),
+    [
+        ("nemo", "bf16", ProductFormat.HALF),
+        ("nemo", "fp8 (assumed)", ProductFormat.FP8),
+        ("megatron-bridge", "fp8", ProductFormat.FP8_CURRENT),
+        ("torchtitan", "float8 rowwise", ProductFormat.FP8_CURRENT),
+        ("megatron-bridge", "mxfp8", ProductFormat.MXFP8),
+        ("megatron-bridge", "fp8-mx", ProductFormat.MXFP8),
+        ("megatron-bridge", "nvfp4", ProductFormat.NVFP4),
+    ],
+)
+def test_precisions_are_read_in_all_their_spellings(source: str, text: str, products: ProductFormat) -> None:
+    assert make_row(source=source, precision=text).products is products
+
+
+def test_an_unknown_precision_is_left_out_by_name() -> None:
+    found = forecast_row(make_row(precision="posit8"), H100, load_library(), {})
+    assert isinstance(found, str)
+    assert "posit8" in found
+
+
+def test_fewer_bits_are_faster_and_casts_cost() -> None:
+    gpu, library = find_gpu(load_catalog(), "GB200 (per GPU)"), load_library()
+    known: dict[tuple[Any, ...], Any] = {}
+    row = make_row(gpu=gpu.name, gpus=4, dp=4, tp=1, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128)
+    row = replace(row, seq_len=4096)
+    found = [
+        forecast_row(replace(row, precision=text), gpu, library, known) for text in ("bf16", "fp8", "mxfp8", "nvfp4")
+    ]
+    half, fp8, mxfp8, fp4 = (item.step_ns for item in found if isinstance(item, RowForecast))
+    assert fp4 < mxfp8 < half
+    assert fp8 < mxfp8
 
 
 def test_plans_use_all_gpus() -> None:
@@ -173,11 +241,11 @@ def test_a_slower_plan_is_predicted_slower() -> None:
     assert isinstance(shared, RowForecast)
     assert shared.low_ns < shared.step_ns < shared.high_ns
     assert sum(shared.shares.values()) == pytest.approx(1.0)
-    assert kernels_of(row).accumulates
+    assert kernels_of(row, H100).accumulates
     assert sizes_of(row).has_rotary
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "mxfp8", "nvfp4"])
 @pytest.mark.parametrize(
     "changes", [{}, {"cp": 2, "gpus": 16}, {"tp": 1, "pp": 2}, {"experts": 4, "top_k": 2, "moe_ffn": 256, "ep": 2}]
 )
@@ -185,6 +253,33 @@ def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[s
     found = forecast_row(make_row(precision=precision, **changes), H100, load_library(), {})
     assert isinstance(found, RowForecast), found
     assert 0 < found.step_ns < 1e9
+
+
+def test_plain_torch_is_slower_until_it_is_compiled() -> None:
+    row = make_row(source="torchtitan", framework="torchtitan", sharding="fsdp full_shard", dp=8, tp=1, seq_len=4096)
+    row = replace(row, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128)
+    changes: list[dict[str, Any]] = [
+        {},
+        {"framework": "torchtitan, torch.compile"},
+        {"recompute": "selective"},
+        {"recompute": "full"},
+    ]
+    found = [forecast_row(replace(row, **each), H100, load_library(), {}) for each in changes]
+    eager, compiled, selective, whole = (item.step_ns for item in found if isinstance(item, RowForecast))
+    assert compiled < 0.95 * eager
+    assert eager < selective < whole
+    assert gpu_of(row).power_cap_w == 500.0
+    assert gpu_of(replace(row, source="nemo")) == H100
+
+
+def test_larger_buckets_pay_for_fewer_rings() -> None:
+    row = make_row(gpus=512, dp=512, tp=1, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128, layers=4)
+    row = replace(row, microbatches=1)
+    few, many = (forecast_row(replace(row, framework=name), H100, load_library(), {}) for name in ("NeMo", "MaxText"))
+    assert isinstance(few, RowForecast)
+    assert isinstance(many, RowForecast)
+    assert "buckets=megatron" in few.plan
+    assert few.shares[PlanPart.DATA] * few.step_ns < 0.7 * many.shares[PlanPart.DATA] * many.step_ns
 
 
 def test_experts_are_reached_as_the_recipe_says() -> None:
