@@ -143,6 +143,9 @@ def lay_out_rules(recorded: RecordedIteration, gpu: Gpu | None) -> Timeline:
     >>> [process.iteration_ns for process in lay_out_rules(recorded, a100).processes]
     [578000, 574700]
     """
+    from ..timeline.build import build_timeline
+    from ..timeline.sides import predicted_side
+
     whole, graph = _graph(recorded, gpu)
     measured = _as_recorded(whole, graph, gpu)
     timing = measured_timing(graph, np.zeros_like(graph.residual_ns))
