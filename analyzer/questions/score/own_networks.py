@@ -166,15 +166,15 @@ def _network_row(
         low_ns=predicted * ops.low if np.isfinite(ops.low) else None,
         high_ns=predicted * ops.high if np.isfinite(ops.high) else None,
         unknown_ns=ops.unknown_ns,
-        moved_ns=moved and moved.gpu_busy_ns,
+        moved_ns=None if moved is None else moved.gpu_busy_ns,
         iteration_ns=float(row["ms"]) * 1e6,
-        moved_iteration_ns=moved and (moved.loop_ns or moved.iteration_ns),
-        moved_low_ns=moved and (moved.loop_low_ns or moved.iteration_low_ns),
-        moved_high_ns=moved and (moved.loop_high_ns or moved.iteration_high_ns),
-        loop_ns=alone and (alone.loop_ns or alone.iteration_ns),
-        busy_ns=alone and alone.gpu_busy_ns,
+        moved_iteration_ns=None if moved is None else moved.loop_ns or moved.iteration_ns,
+        moved_low_ns=None if moved is None else moved.loop_low_ns or moved.iteration_low_ns,
+        moved_high_ns=None if moved is None else moved.loop_high_ns or moved.iteration_high_ns,
+        loop_ns=None if alone is None else alone.loop_ns or alone.iteration_ns,
+        busy_ns=None if alone is None else alone.gpu_busy_ns,
         joules=None if measured_joules is None or np.isnan(measured_joules) else float(measured_joules),
-        moved_joules=moved and moved.energy_j,
+        moved_joules=None if moved is None else moved.energy_j,
     )
 
 
