@@ -164,10 +164,9 @@ def _separations(workload: GpuWorkload, rows: Mask, fleet: Fleet, origin: Fleet)
 FOREIGN_SHARE: Final = 0.75
 """The part, as an exponent, of a recorded kernel's deviation from its model that goes along to another vendor's GPU.
 
-Ops of networks deviate alike on both (cold operands, short kernels), more than single ops of tables do, and what is one
-GPU's alone does not carry over: over recordings of two networks on an H100 and an MI300X the GPU-busy time was 13.7 %
-off with all of it, 14.6 with this, 16.8 with half, 22.7 with none; over five networks, two of them with rows that the
-models of that time did not know, 0.5 to 0.75 was best.
+Ops of networks deviate alike on both (cold operands, short kernels), more than single ops of tables do; what is one
+GPU's alone does not carry over. Recordings of five networks on an H100 and an MI300X asked for 0.5 to 0.75, the two in
+samples/ for 0.75 to 1.
 """
 
 

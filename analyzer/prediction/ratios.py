@@ -222,10 +222,10 @@ def _filled_ratio(threads: Floats, origin: Fleet, fleet: Fleet) -> Floats:
 
 
 UNREAD_SHARE: Final = 0.45
-"""What follows the memory's rate of the time of kernels whose bytes no formula tells, such as a convolution's changes
-of layout, measured on an H100 and an H200 (own/ops: 0.42 and 0.46 of those, 0.44 to 0.60 of others)."""
-UPDATE_SHARE: Final = 0.8
-"""The same of updates of lists of tensors (own/ops: 0.80)."""
+"""What follows the memory's rate of the time of kernels whose bytes no formula tells, measured on an H100 and an H200:
+0.41 of a convolution's changes of layout, 0.61 of its conversions (benchmarks/check/own_ops.py)."""
+UPDATE_SHARE: Final = 0.76
+"""The same of updates of lists of tensors."""
 
 
 def boundedness(move: Move, rows: Rows) -> Floats:
