@@ -83,6 +83,8 @@ def _row(
         methods=methods,
         fits=fit.fits,
         is_tight=fit.is_tight,
+        memory_allocated_bytes=fit.allocated_bytes,
+        memory_reserved_bytes=fit.reserved_bytes,
         memory_needed_bytes=fit.needed_bytes,
         memory_usable_bytes=fit.usable_bytes,
         speedup=_speedup(result, measured_ns, iteration_ns),

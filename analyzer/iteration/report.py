@@ -165,6 +165,10 @@ class GpuPrediction:
     """Whether the iteration fits the GPU's memory; None where that is not known."""
     is_tight: bool
     """Whether that is within the uncertainty."""
+    memory_allocated_bytes: int | None
+    """What torch counts as allocated at most, workspaces of the matrix library included."""
+    memory_reserved_bytes: int | None
+    """What its allocator takes from the driver."""
     memory_needed_bytes: int | None
     memory_usable_bytes: int | None
     speedup: float | None

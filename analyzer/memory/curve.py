@@ -11,6 +11,7 @@ from ..recorded.window import Window
 from .events import classify_blocks, device_of, pair_events, window_rows
 from .lifetimes import find_storages
 from .roles import CATEGORIES, find_roles
+from .temporaries import temporary_bytes
 from .use import MemoryCategory, MemoryMethod, MemoryUse
 
 
@@ -52,7 +53,9 @@ def _by_lifetimes(trace: Trace, window: Window) -> tuple[Floats, Floats]:
     change = np.zeros((count + 1, len(CATEGORIES)))
     np.add.at(change, (storages.first, roles), storages.size_bytes)
     np.add.at(change, (storages.last + 1, roles), -storages.size_bytes)
-    return np.arange(count, dtype=np.float64), np.cumsum(change, axis=0)[:count]
+    held = np.cumsum(change, axis=0)[:count]
+    held[:, CATEGORIES.index(MemoryCategory.TEMPORARIES)] += temporary_bytes(trace, window.op_rows)
+    return np.arange(count, dtype=np.float64), held
 
 
 def _by_events(trace: Trace, window: Window) -> tuple[Floats, Floats]:

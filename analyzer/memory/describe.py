@@ -9,10 +9,12 @@ from ...formats.trace.column import row_count
 from ...formats.trace.tables import Phase, Trace
 from ..recorded.window import Window
 from ..work import Family, are_of_family
+from .allocator import play
 from .events import describe_events
 from .lifetimes import Bytes, Storages, find_storages, has_lifetimes
 from .roles import CATEGORIES, find_roles
-from .use import MemoryMethod, MemoryUse
+from .temporaries import temporary_bytes
+from .use import MemoryCategory, MemoryMethod, MemoryUse
 
 RECORDED_REASON: Final = "every storage held from the op that creates it until the recording saw it dropped"
 TRAINING_REASON: Final = "every storage held from the op that creates it to the last one that uses it"
@@ -58,18 +60,22 @@ def _describe_lifetimes(trace: Trace, window: Window) -> MemoryUse | str:
     storages = find_storages(trace, window.op_rows)
     if not storages.size_bytes.any():
         return "no op of the iteration uses a tensor of the accelerator"
-    level = _levels(storages, storages.last, len(window.op_rows))
+    beside = temporary_bytes(trace, window.op_rows)
+    level = levels(storages, storages.last, len(window.op_rows)) + beside
     peak = int(level.argmax())
     alive = (storages.first <= peak) & (storages.last >= peak)
     roles = find_roles(trace, window.op_rows, storages)
     sizes = np.bincount(roles[alive], weights=storages.size_bytes[alive], minlength=len(CATEGORIES))
+    sizes[CATEGORIES.index(MemoryCategory.TEMPORARIES)] += beside[peak]
+    peaks = play(storages, beside, is_late=roles == CATEGORIES.index(MemoryCategory.OPTIMIZER_STATE))
     # Count the threads that multiply matrices: autograd runs backward on one of its own, with its own handle.
     multiplies = are_of_family(trace.strings, Family.MATMUL)
     phase = trace.ops.phase[window.op_rows[multiplies[trace.ops.name[window.op_rows]]]]
     return MemoryUse(
         peak_bytes=int(level[peak]),
-        highest_bytes=int(_levels(storages, storages.latest, len(window.op_rows)).max()),
-        reserved_peak_bytes=None,
+        highest_bytes=int((levels(storages, storages.latest, len(window.op_rows)) + beside).max()),
+        allocated_peak_bytes=peaks.allocated_bytes,
+        reserved_peak_bytes=peaks.reserved_bytes,
         held={category: int(size) for category, size in zip(CATEGORIES, sizes, strict=True) if size},
         at_op=int(window.op_rows[peak]),
         method=MemoryMethod.SHAPES_AND_LIFETIMES,
@@ -84,7 +90,7 @@ def _explain(storages: Storages) -> str:
     return TRAINING_REASON if (storages.uses.phase == Phase.BACKWARD).any() else INFERENCE_REASON
 
 
-def _levels(storages: Storages, last: Rows, op_count: int) -> Bytes:
+def levels(storages: Storages, last: Rows, op_count: int) -> Bytes:
     """Return the bytes held while each op runs: its results and all that it or a later one still needs."""
     change = np.zeros(op_count + 1, dtype=np.int64)
     np.add.at(change, storages.first, storages.size_bytes)

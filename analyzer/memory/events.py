@@ -43,6 +43,7 @@ def describe_events(trace: Trace, window: Window) -> MemoryUse | str:
     return MemoryUse(
         peak_bytes=int(events.allocated_bytes[peak]),
         highest_bytes=int(events.allocated_bytes[peak]),
+        allocated_peak_bytes=int(events.allocated_bytes[peak]),
         reserved_peak_bytes=None if reserved == MISSING else reserved,
         held=_held(trace, window, events, peak),
         at_op=int(events.op[peak]) if runs_an_op else None,

@@ -12,6 +12,7 @@ from ...arrays import Rows
 from ...formats.trace.column import MISSING, Column, row_count
 from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import Phase, Trace
+from .temporaries import RECURRENT_FORWARD, reserve_bytes
 
 Bytes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -83,6 +84,7 @@ def find_storages(trace: Trace, window_ops: Rows) -> Storages:
         lives = _inferred_lives(find_frames(trace, window_ops), uses, first_use, is_state)
     size = _sizes(trace, count) * (first_use >= 0)
     size[_is_weight_buffer(trace, window_ops, uses, first_use)] = 0
+    _add_reserves(trace, window_ops, uses, size)
     return Storages(
         size_bytes=size,
         is_recorded=is_recorded,
@@ -186,7 +188,8 @@ def _is_left_gradient(uses: Uses, count: int) -> Mask:
 def _is_weight_buffer(trace: Trace, window_ops: Rows, uses: Uses, first_use: Rows) -> Mask:
     """Say which storages are the flat weights of a recurrent layer, which a GPU's parameters are views of.
 
-    Shape-only recordings keep the parameters apart and show beside them a buffer that nothing fills.
+    Shape-only recordings keep the parameters apart and show beside them a buffer that nothing fills. In bfloat16 there
+    is one on a GPU too: torch.nn lays out no such weights, and every call copies them.
     """
     makes = _named(trace, window_ops, frozenset({"aten::new_empty", "aten::empty"}))
     reads = _named(trace, window_ops, _WEIGHT_BUFFER_READERS)
@@ -195,7 +198,25 @@ def _is_weight_buffer(trace: Trace, window_ops: Rows, uses: Uses, first_use: Row
     is_read = np.zeros(len(first_use), dtype=bool)
     is_read[uses.storage[reads[uses.op]]] = True
     is_made = _at(uses.is_output, first_use) & _at(makes, _at(uses.op, first_use))
-    return np.asarray(is_read & only_read & is_made, dtype=bool)
+    is_copied = np.array([text == "bfloat16" for text in trace.strings], dtype=bool)[trace.tensors.dtype]
+    is_flat = np.zeros(len(first_use), dtype=bool)
+    is_flat[trace.tensors.storage[~is_copied]] = True
+    return np.asarray(is_read & only_read & is_made & is_flat, dtype=bool)
+
+
+def _add_reserves(trace: Trace, window_ops: Rows, uses: Uses, size: Bytes) -> None:
+    """Give what recurrent layers keep for backward its size, where a recording of shapes left it empty."""
+    runs = _named(trace, window_ops, frozenset({RECURRENT_FORWARD}))
+    for row in np.flatnonzero(runs[uses.op] & uses.is_output & (size[uses.storage] == 0)).tolist():
+        signature = int(trace.ops.signature[window_ops[uses.op[row]]])
+        if signature >= 0 and _is_reserve(trace, int(uses.storage[row])):
+            blocks = -(-reserve_bytes(trace.signatures[signature]) // ALLOCATION_BYTES)
+            size[uses.storage[row]] = blocks * ALLOCATION_BYTES
+
+
+def _is_reserve(trace: Trace, storage: int) -> bool:
+    tensor = int(np.flatnonzero(trace.tensors.storage == storage)[0])
+    return trace.strings[trace.tensors.dtype[tensor]] == "uint8" and trace.tensors.device[tensor] >= 0
 
 
 def _extend_arguments(frames: Frames, uses: Uses, first: Rows, last: Rows) -> Rows:

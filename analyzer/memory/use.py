@@ -38,11 +38,13 @@ class MemoryUse:
     """Describe the moment of one iteration at which the device holds most."""
 
     peak_bytes: int
-    """What the allocator has handed out, each block rounded up; without the CUDA context and cached free blocks."""
+    """What tensors and ops hold, each rounded up as blocks are; without the CUDA context and cached free blocks."""
     highest_bytes: int
     """Upper end of the peak: with everything that the Python frames could still hold. The peak where it is known."""
+    allocated_peak_bytes: int
+    """The most that torch counts as allocated: the peak with what is too little to be cut off blocks."""
     reserved_peak_bytes: int | None
-    """The most that the allocator had taken from the driver, free blocks of earlier peaks included."""
+    """The most that the allocator takes from the driver, free blocks of earlier peaks included; None: not known."""
     held: Mapping[MemoryCategory, int]
     """Bytes per category at the peak; they sum to it, and categories that hold nothing are absent."""
     at_op: int | None

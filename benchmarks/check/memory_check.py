@@ -27,8 +27,10 @@ import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from wavecast.analyzer.memory import MemoryMethod, MemoryUse, describe_memory
+from wavecast.analyzer.memory import MemoryMethod, describe_memory
+from wavecast.analyzer.memory.describe import levels
 from wavecast.analyzer.memory.events import pair_events
+from wavecast.analyzer.memory.lifetimes import find_storages
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.column import build_table, take_rows
@@ -44,13 +46,15 @@ ALLOCATION_BYTES = 512
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     sample: Sample
-    use: MemoryUse
+    predicted: int
+    """Of tensors alone, without what ops take while they run: no tracker sees that."""
+    highest: int
     tracked: int
     torch_tracked: int | None
 
     @property
     def error_percent(self) -> float:
-        return 100 * (self.use.peak_bytes / self.tracked - 1)
+        return 100 * (self.predicted / self.tracked - 1)
 
 
 class LiveStorages(TorchDispatchMode):
@@ -128,7 +132,7 @@ def check_models(models: Sequence[str], precisions: Sequence[str], *, is_inferre
         theirs = "-" if row.torch_tracked is None else f"{row.torch_tracked / MIB:.1f}"
         print(
             f"{row.sample.file_name('shapes').removesuffix('.json.gz'):42}{row.tracked / MIB:10.1f}{theirs:>12}"
-            f"{row.use.peak_bytes / MIB:11.1f}{row.error_percent:7.2f}%{row.use.highest_bytes / MIB:11.1f}"
+            f"{row.predicted / MIB:11.1f}{row.error_percent:7.2f}%{row.highest / MIB:11.1f}"
         )
     for mode in MODES:
         errors = [row.error_percent for row in rows if row.sample.mode == mode]
@@ -139,10 +143,11 @@ def _check(sample: Sample, *, is_inferred: bool) -> Row:
     trace, tracked = _record(sample)
     if is_inferred:
         trace = replace(trace, memory=build_table(MemoryTable, 0))
-    use = describe_memory(trace, select_window(trace))
-    if use is None:
-        raise SystemExit(f"{sample}: the trace does not tell its memory")
-    return Row(sample=sample, use=use, tracked=tracked, torch_tracked=_torch_tracked(sample))
+    storages = find_storages(trace, rows := select_window(trace).op_rows)
+    predicted, highest = (int(levels(storages, ends, len(rows)).max()) for ends in (storages.last, storages.latest))
+    return Row(
+        sample=sample, predicted=predicted, highest=highest, tracked=tracked, torch_tracked=_torch_tracked(sample)
+    )
 
 
 def _record(sample: Sample) -> tuple[Trace, int]:

@@ -85,7 +85,7 @@ def _record(sample: Sample, device: str, folder: Path) -> bool:
     """Record and save one sample; report what went wrong otherwise, and say whether it worked."""
     path = folder / sample.file_name(_name_place(device))
     try:
-        trace = _trace(sample, device)
+        trace = record_step(sample, device)
         save_trace(trace, path)
     except (WavecastError, RuntimeError, OSError) as error:  # running out of memory is a RuntimeError
         print(f"{path.name}: left out: {str(error).splitlines()[0]}")
@@ -98,7 +98,8 @@ def _record(sample: Sample, device: str, folder: Path) -> bool:
     return True
 
 
-def _trace(sample: Sample, device: str) -> Trace:
+def record_step(sample: Sample, device: str) -> Trace:
+    """Record one step of a sample on a device."""
     with _precision(sample.precision):
         return trace_iteration(
             build_step(import_module(f"benchmarks.make.models.{sample.model}"), sample, device),

@@ -104,6 +104,7 @@ def _largest_use(ranks: Sequence[RankTrace], plan: ParallelPlan, recorded: Memor
     return MemoryUse(
         peak_bytes=most.peak_bytes,
         highest_bytes=most.peak_bytes,
+        allocated_peak_bytes=most.peak_bytes,
         reserved_peak_bytes=None,
         held=most.held,
         at_op=None,

@@ -85,6 +85,8 @@ def build_prediction(gpu: str, iteration_ms: float, **changes: Any) -> GpuPredic
         },
         "fits": True,
         "is_tight": False,
+        "memory_allocated_bytes": None,
+        "memory_reserved_bytes": None,
         "memory_needed_bytes": 3 << 30,
         "memory_usable_bytes": 80 << 30,
         "methods": {Method.BOUND_RATIO: 0.7, Method.WAVE_SCALING: 0.297, Method.UNMODELLED: 0.003},

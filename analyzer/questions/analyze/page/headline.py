@@ -166,8 +166,17 @@ def _memory_line(report: AnalysisReport) -> Iterator[str]:
         for category, size in sorted(use.held.items(), key=lambda item: -item[1])
         if size >= LEAST_MEMORY_RATIO * use.peak_bytes
     )
+    first = next((row for row in report.predictions if row.memory_allocated_bytes is not None), None)
+    counted = (
+        ""
+        if first is None
+        else (
+            f"; torch counts {format_bytes(first.memory_allocated_bytes)} allocated and "
+            f"{format_bytes(first.memory_reserved_bytes)} reserved on {first.gpu}"
+        )
+    )
     everywhere = "; it fits every GPU here" if fits_all(report.predictions) else ""
-    yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{everywhere}."
+    yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{counted}{everywhere}."
 
 
 def _verdict(report: AnalysisReport) -> Iterator[str]:

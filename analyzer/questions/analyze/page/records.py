@@ -61,11 +61,14 @@ def draw_report_json(report: AnalysisReport, *, with_ops: bool) -> str:
     return encode_json(document | ({"ops_gpu": gpu, "ops": report.ops} if with_ops else {}))
 
 
+_MEMORY: Final = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_needed_bytes", "memory_usable_bytes")
+
+
 def _prediction(row: GpuPrediction) -> dict[str, Any]:
     record: dict[str, Any] = {
         **attributes(row, (*_TIMES, "idle_ns", "fits")),
         "fit_is_tight": row.is_tight,
-        **attributes(row, ("memory_needed_bytes", "memory_usable_bytes")),
+        **attributes(row, _MEMORY),
         "methods": {method: row.methods[method] for method in Method if row.methods.get(method, 0.0) > 0},
         **attributes(row, ("speedup", "samples_per_s", "tokens_per_s", "is_reference")),
     }

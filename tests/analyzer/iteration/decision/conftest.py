@@ -32,6 +32,8 @@ def build_row() -> BuildRow:
             "methods": {},
             "fits": True,
             "is_tight": False,
+            "memory_allocated_bytes": None,
+            "memory_reserved_bytes": None,
             "memory_needed_bytes": 1 << 30,
             "memory_usable_bytes": 8 << 30,
             "speedup": None,

@@ -62,6 +62,7 @@ class Stand:
         use = MemoryUse(
             peak_bytes=held,
             highest_bytes=held,
+            allocated_peak_bytes=held,
             reserved_peak_bytes=None,
             held={},
             at_op=None,

@@ -1,0 +1,58 @@
+"""The rules of torch's caching allocator."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from wavecast.analyzer.memory.allocator import CachingAllocator
+
+MIB = 1 << 20
+
+
+def test_a_small_remainder_stays_with_its_block() -> None:
+    allocator = CachingAllocator()
+    allocator.release(allocator.allocate(32 * MIB))
+    allocator.allocate(31 * MIB + 512)
+    assert allocator.allocated_bytes == 32 * MIB
+    assert allocator.reserved_bytes == 32 * MIB
+
+
+def test_a_large_remainder_is_handed_out_again() -> None:
+    allocator = CachingAllocator()
+    for _ in range(2):
+        allocator.allocate(9 * MIB)
+    assert (allocator.allocated_bytes, allocator.reserved_bytes) == (18 * MIB, 20 * MIB)
+
+
+def test_small_blocks_come_from_segments_of_their_own() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(100)
+    allocator.allocate(12 * MIB)
+    assert allocator.allocated_bytes == 512 + 12 * MIB
+    assert allocator.reserved_bytes == 2 * MIB + 12 * MIB
+
+
+def test_free_neighbours_join() -> None:
+    allocator = CachingAllocator()
+    blocks = [allocator.allocate(5 * MIB) for _ in range(4)]
+    for block in blocks:
+        allocator.release(block)
+    allocator.allocate(9 * MIB)
+    allocator.allocate(9 * MIB)
+    assert allocator.reserved_bytes == 20 * MIB
+
+
+@given(st.lists(st.tuples(st.integers(1, 50 * MIB), st.booleans()), max_size=60))
+def test_what_is_reserved_holds_what_is_allocated(calls: list[tuple[int, bool]]) -> None:
+    allocator, held, asked = CachingAllocator(), [], []
+    for size, is_release in calls:
+        if is_release and held:
+            allocator.release(held.pop(0))
+            asked.pop(0)
+        else:
+            held.append(allocator.allocate(size))
+            asked.append(size)
+        assert sum(asked) <= allocator.allocated_bytes <= allocator.peak_bytes <= allocator.reserved_bytes
+    for block in held:
+        allocator.release(block)
+    assert allocator.allocated_bytes == 0
