@@ -26,7 +26,7 @@ def serve(model: str, form: str | None, output: Path | None, **asked: Any) -> No
 
     \b
     Examples:
-      serve llama-3-70b --precision fp8 --to 2xH200,4xL40S --users 64 --prompt-tokens 2000
+      serve llama-3-70b --precision fp8 --to 2xH200,4xL40S --users 64
       serve llama-3-8b --rate 20 --tpot 50ms
       serve gpt-oss-20b --to 4090
     """

@@ -46,6 +46,7 @@ RecordT = TypeVar(
     DecisionRow,
     TraceRow,
     OwnFamilyRow,
+    ServingRow,
     OwnNetworkRow,
 )
 
