@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .analyzer.questions.replay.api import ReplayReport, replay
     from .analyzer.questions.scale.api import PlansReport, scale
     from .analyzer.questions.score.api import ScoreReport, score
+    from .analyzer.questions.serve.api import ServeAnswer, serve
     from .analyzer.questions.shard.api import ShardingReport, shard
     from .analyzer.questions.show.api import OverviewReport, overview
     from .analyzer.questions.sweep.api import SensitivityAnswer, SweepAnswer, sweep
@@ -53,6 +54,7 @@ __all__ = [
     "Report",
     "ScoreReport",
     "SensitivityAnswer",
+    "ServeAnswer",
     "ShardingReport",
     "SweepAnswer",
     "Trace",
@@ -77,6 +79,7 @@ __all__ = [
     "save_trace",
     "scale",
     "score",
+    "serve",
     "shard",
     "sweep",
     "validate",
@@ -96,6 +99,7 @@ _HOMES = {
     "analyzer.asking.answer": ("Picture", "Report"),
     "analyzer.questions.scale.api": ("PlansReport", "scale"),
     "analyzer.questions.score.api": ("ScoreReport", "score"),
+    "analyzer.questions.serve.api": ("ServeAnswer", "serve"),
     "analyzer.questions.shard.api": ("ShardingReport", "shard"),
     "analyzer.questions.sweep.api": ("SensitivityAnswer", "SweepAnswer", "sweep"),
     "analyzer.questions.validate.api": ("ValidationReport", "validate"),

@@ -29,6 +29,7 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Many GPUs": {
         "scale": "Predict parallel plans on many GPUs.",
+        "serve": "Predict a served language model from its sizes.",
         "ranks": "Say which ranks of a job wait for which.",
         "shard": "Share embedding tables among GPUs.",
         "recommender": "Predict a recommender from its sizes.",

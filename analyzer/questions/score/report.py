@@ -255,6 +255,23 @@ class TraceRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServingRow:
+    """Hold how wrong a served model's measured loads were predicted, of one group of them."""
+
+    group: str
+    """Source, GPU and engine."""
+    measure: str
+    """TTFT or TPOT in the mean, or the latency of an offline batch."""
+    rows: int
+    mape: float
+    median_ape: float
+    bias: float
+    """Median of predicted over measured, less 1."""
+    covered: float
+    """Share of rows in their 90 % interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """Hold all that `score` found."""
 
@@ -271,6 +288,7 @@ class Score:
     """Their baselines are named for how lookups are spread otherwise."""
     decisions: tuple[DecisionRow, ...] = ()
     traces: tuple[TraceRow, ...] = ()
+    serving: tuple[ServingRow, ...] = ()
     own_families: tuple[OwnFamilyRow, ...] = ()
     own_networks: tuple[OwnNetworkRow, ...] = ()
     notes: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from .ledger import forecast_entries, join_entries, network_entries, pooled_rows
 from .own_networks import score_own
 from .report import Score, ScoreRow, Split, TraceRow, WorstRow
 from .rows import PredictedSamples, codes_of, predict_samples
+from .serving import score_serving
 from .throughput import score_throughput
 from .weights import Weights, Withheld, trained_share
 
@@ -62,6 +63,7 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     traces, trace_notes = score_traces(data / TRACES, weights)
     iterations, iteration_notes = score_iterations(data, weights)
     recommenders, recommender_notes = score_recommenders(data, weights)
+    serving, serving_notes = score_serving(data, weights)
     own_families, own_networks = score_own(data, weights)
     return Score(
         weights=weights.description,
@@ -78,9 +80,10 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
         recommenders=recommenders,
         decisions=(*score_decisions(networks), *plan_decisions(iterations)),
         traces=traces,
+        serving=serving,
         own_families=own_families,
         own_networks=own_networks,
-        notes=(*notes, *throughput_notes, *trace_notes, *iteration_notes, *recommender_notes),
+        notes=(*notes, *throughput_notes, *trace_notes, *iteration_notes, *recommender_notes, *serving_notes),
     )
 
 

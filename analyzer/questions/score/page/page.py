@@ -23,6 +23,7 @@ from ..report import (
     NetworkRow,
     Score,
     ScoreRow,
+    ServingRow,
     Size,
     Split,
     TraceRow,
@@ -66,6 +67,7 @@ def describe_score(score: Score) -> Page:
         worst_model_sheet(score.throughput),
         *((iteration_sheet(score.iterations), worst_iteration_sheet(score.iterations)) if score.iterations else ()),
         *((recommender_sheet(score.recommenders),) if score.recommenders else ()),
+        serving_sheet(score.serving),
         decision_sheet(score.decisions),
         trace_sheet(score.traces),
         worst_sheet(score.worst),
@@ -73,6 +75,20 @@ def describe_score(score: Score) -> Page:
     return build_page(
         opening(_headline(score)), *sheets, *(sheet for sheet in more if sheet.row_count), notes(_notes(score))
     )
+
+
+def serving_sheet(rows: Sequence[ServingRow]) -> Sheet:
+    """Return the errors of served models by source, GPU and engine."""
+    columns = (
+        text_column("served models", (clean_text(row.group) for row in rows), min_width=36),
+        text_column("measure", (row.measure for row in rows)),
+        number_column("rows", (f"{row.rows:,}" for row in rows)),
+        number_column("MAPE", (percent(row.mape) for row in rows)),
+        number_column("median", (percent(row.median_ape) for row in rows)),
+        number_column("bias", (percent(row.bias) for row in rows)),
+        number_column("in 90 %\ninterval", (percent(row.covered) for row in rows)),
+    )
+    return Sheet(title="Served models under load", columns=columns)
 
 
 def error_sheet(title: str, rows: Sequence[ScoreRow]) -> Sheet:

@@ -21,6 +21,7 @@ from ..report import (
     OwnNetworkRow,
     Score,
     ScoreRow,
+    ServingRow,
     Size,
     Split,
     ThroughputRow,
@@ -45,6 +46,7 @@ RecordT = TypeVar(
     DecisionRow,
     TraceRow,
     OwnFamilyRow,
+    ServingRow,
     OwnNetworkRow,
 )
 
@@ -74,6 +76,7 @@ def read_score_json(document: Mapping[str, Any]) -> Score:
             recommenders=_records(IterationScore, document.get("recommenders", [])),
             decisions=_records(DecisionRow, document["decisions"]),
             traces=_records(TraceRow, document["traces"]),
+            serving=_records(ServingRow, document.get("serving", [])),
             own_families=_records(OwnFamilyRow, document.get("own_families", [])),
             own_networks=_records(OwnNetworkRow, document.get("own_networks", [])),
             notes=tuple(document["notes"]),

@@ -1,0 +1,221 @@
+"""Measured serving beside what `serve` says: `serving/points.csv`.
+
+What an engine adds was fitted on some of these rows (`engines.toml` names them): H100's, B200's and A100's errors are
+those of rows that were in sight.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ....errors import InputError
+from ....specs.catalog import load_catalog
+from ....specs.generations import generation_at
+from ....specs.gpu import Gpu
+from ....specs.match import find_gpu
+from ..serve.capacity import capacity_of
+from ..serve.engines import Engine, engine_on, read_engine
+from ..serve.forecast import FIRST, PER_TOKEN, LoadFigures, figures_of
+from ..serve.formats import EngineStack, stack_of
+from ..serve.ops import ServePlan
+from ..serve.schedule import RequestLoad, Scheduler
+from ..serve.sizes import ModelSizes, plain_name, read_model
+from ..serve.step import StepTables, step_tables
+from .report import ServingRow
+from .weights import Weights
+
+POINTS: Final = "serving/points.csv"
+LATENCY: Final = "latency"
+SKIPPED: Final = (
+    *("speculation_unknown", "speculation_mtp", "impossible_tpot", "replicas_unclear", "no_parallelism_given"),
+    *("disaggregated_or_many_replicas", "pipeline_2", "gguf_precision_not_given", "throughput_disagrees"),
+    "repeated_row",
+)
+"""Flags of rows whose configuration or time is not what the row says (README of the tables)."""
+SHORTEST: Final = 0.8
+"""InferenceX draws lengths evenly from here up to the given ones."""
+REQUESTS_PER_PLACE: Final = 10
+SEED: Final = 20261128
+MOST_SEQUENCES: Final = 2048
+NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
+VERSIONS_OF_2024: Final = "0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPoint:
+    """Hold a measured load beside its prediction; times in ns, NaN where not given."""
+
+    source: str
+    gpu: str
+    engine: str
+    version: str
+    model: str
+    precision: str
+    plan: str
+    concurrency: int
+    prompt: int
+    output: int
+    measured: Mapping[str, float]
+    """By what was measured: ttft, tpot, latency."""
+    predicted: Mapping[str, float]
+    ends: Mapping[str, tuple[float, float]]
+
+
+def score_serving(data: Path, weights: Weights) -> tuple[tuple[ServingRow, ...], tuple[str, ...]]:
+    """Predict the rows of `serving/points.csv` that say what ran; return their errors, and why others are left out."""
+    path = data / POINTS
+    if not path.exists():
+        return (), ()
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    left_out, points, scorer = Counter[str](), list[ServingPoint](), _Scorer(weights)
+    for row in rows:
+        flags = [flag for flag in row["flags"].split() if flag in SKIPPED]
+        try:
+            if flags:
+                raise InputError(f"the table says {flags[0]}")
+            points.append(scorer.score(row))
+        except InputError as error:
+            left_out[str(error).partition(" of ")[0]] += 1
+    notes = [f"{count:,} rows of {POINTS} left out: {reason}" for reason, count in left_out.items()]
+    return tuple(_rows_of(points)), tuple(notes)
+
+
+def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
+    """Yield the errors of each measure by source, then by GPU and engine."""
+    for measure in (PER_TOKEN, FIRST, LATENCY):
+        chosen = [point for point in points if measure in point.measured]
+        groups: dict[str, list[ServingPoint]] = {}
+        for point in chosen:
+            source = point.source.partition("/")[0]
+            for name in (source, f"{source}, {point.gpu}, {point.engine}"):
+                groups.setdefault(name, []).append(point)
+        for name, found in sorted(groups.items()):
+            ratio = np.array([point.predicted[measure] / point.measured[measure] - 1.0 for point in found])
+            held = [point.ends[measure][0] <= point.measured[measure] <= point.ends[measure][1] for point in found]
+            yield ServingRow(
+                group=name,
+                measure=measure,
+                rows=len(found),
+                mape=float(np.abs(ratio).mean()),
+                median_ape=float(np.median(np.abs(ratio))),
+                bias=float(np.median(ratio)),
+                covered=float(np.mean(held)),
+            )
+
+
+class _Scorer:
+    """Predict rows of the table; what rows of one configuration share is kept."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights, self.catalog = weights, load_catalog()
+        self.tables: dict[tuple[object, ...], StepTables] = {}
+
+    def score(self, row: Mapping[str, str]) -> ServingPoint:
+        """Return a row beside its prediction. Raises InputError, with the reason, where none is possible."""
+        if row["load"] == "largest":
+            raise InputError("the load is not given")
+        gpu, sizes = find_gpu(self.catalog, row["gpu"]), _sizes_of(row["model"])
+        name = NAMES.get(row["engine"], row["engine"])
+        if name not in ("vllm", "sglang", "trtllm"):
+            raise InputError(f"{row['engine']} is not modelled")
+        precision = _precision_of(row)
+        plan = ServePlan(tp=int(row["tp"]), dp=int(row["dp"]), ep=int(row["ep"]))
+        if int(row["gpus"]) != plan.gpus:
+            raise InputError("replicas and plan disagree")
+        engine = _engine_of(row, name, gpu, sizes, precision)
+        stack = stack_of(gpu, precision, name)
+        is_narrow = generation_at(gpu.compute_capability).has_tensor_memory or (
+            name == "trtllm" and precision.startswith("fp8")
+        )
+        cache_bytes = 1.0 if is_narrow and precision != "fp16" else 2.0
+        tables = self._tables(sizes, plan, stack, gpu, cache_bytes)
+        prompt, output = int(row["isl"]), int(row["osl"])
+        capacity = capacity_of(
+            sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=prompt + output / 2
+        )
+        load = _load_of(row, plan)
+        served = Scheduler(engine=engine, clock=tables.clock(0), capacity=capacity.tokens).run(load)
+        figures = figures_of(tables, 0, engine, served)
+        return _point_of(row, precision, plan, figures, served.end_ns)
+
+    def _tables(
+        self, sizes: ModelSizes, plan: ServePlan, stack: EngineStack, gpu: Gpu, cache_bytes: float
+    ) -> StepTables:
+        key = (sizes, plan, stack, gpu.name, cache_bytes)
+        if key not in self.tables:
+            self.tables[key] = step_tables(
+                sizes, plan, stack, [gpu], self.weights.library_for(gpu), cache_bytes=cache_bytes
+            )
+        return self.tables[key]
+
+
+def _sizes_of(model: str) -> ModelSizes:
+    name = plain_name(model).removesuffix("-nvfp4").removesuffix("-v0.1").removesuffix("-0528")
+    try:
+        return read_model(name)
+    except InputError:
+        raise InputError(f"{model}: its layers are not modelled") from None
+
+
+def _precision_of(row: Mapping[str, str]) -> str:
+    """Return the precision by what the source calls products and experts; gpt-oss's is mxfp4 whatever it is called."""
+    if "gpt-oss" in row["model"]:
+        return "mxfp4"
+    if "fp8_block" in (row["products"], row["experts_format"]) or (
+        "DeepSeek" in row["model"] and row["precision"] == "fp8"
+    ):
+        return "fp8_block"
+    return {"fp4": "nvfp4"}.get(row["precision"], row["precision"])
+
+
+def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, precision: str) -> Engine:
+    version = {"2024": VERSIONS_OF_2024, "nightly": ""}.get(row["version"], row["version"])
+    version = "" if not version[:1].isdigit() else version
+    engine = read_engine(f"{name}=={version}" if version else name)
+    return replace(engine_on(engine, gpu, sizes, precision), max_sequences=MOST_SEQUENCES)
+
+
+def _load_of(row: Mapping[str, str], plan: ServePlan) -> RequestLoad:
+    """Return the requests that one replica of attention gets."""
+    places = max(round(int(row["concurrency"]) / plan.dp), 1)
+    is_offline = row["load"] == "offline"
+    count = places if is_offline else places * REQUESTS_PER_PLACE
+    prompts, outputs = np.full(count, int(row["isl"])), np.full(count, int(row["osl"]))
+    if row["length_spread"] != "fixed":
+        drawn = np.random.default_rng(SEED).uniform(SHORTEST, 1.0, (2, count))
+        prompts, outputs = np.maximum((drawn * (prompts, outputs)).astype(np.int64), 1)
+    return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places)
+
+
+def _point_of(
+    row: Mapping[str, str], precision: str, plan: ServePlan, figures: LoadFigures, end_ns: float
+) -> ServingPoint:
+    measured = {name: float(row[f"{name}_ms"]) * 1e6 for name in (FIRST, PER_TOKEN) if row[f"{name}_ms"]}
+    predicted = {name: figures.latencies[name].within("mean") for name in measured}
+    if row["latency_s"]:
+        measured["latency"] = float(row["latency_s"]) * 1e9
+        low, high = np.exp([-figures.step_half_width, figures.step_half_width])
+        predicted["latency"] = (end_ns, end_ns * float(low), end_ns * float(high))
+    return ServingPoint(
+        source=row["source"],
+        gpu=row["gpu"],
+        engine=row["engine"],
+        version=row["version"],
+        model=row["model"],
+        precision=precision,
+        plan=str(plan),
+        concurrency=int(row["concurrency"]),
+        prompt=int(row["isl"]),
+        output=int(row["osl"]),
+        measured=measured,
+        predicted={name: value for name, (value, _, _) in predicted.items()},
+        ends={name: (low, high) for name, (_, low, high) in predicted.items()},
+    )

@@ -1,0 +1,178 @@
+"""`wavecast.serve`: a served model's latencies, rates and cost on GPUs, from its sizes alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ....errors import InputError, parameter
+from ...asking.answer import Report, as_names
+from ...asking.choice import GPU_NAMES
+from ...asking.declared import COUNT, FILE, HelpPart, as_amount, asks, declare, option
+from ...asking.inputs import GpuFile
+from ...asking.keywords import parse_duration_ns, read_duration_ns
+from ...asking.machines import Machines
+from ...asking.prices import Prices
+from ...asking.question import find_named
+
+if TYPE_CHECKING:
+    from ...asking.answer import Tables
+    from ...asking.question import Gpus
+    from ...page.page import Page
+    from .report import ServeReport
+    from .search import Target
+
+PRECISION_NAMES: Final = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int8", "int4")
+MEASURE_NAMES: Final = ("mean", "p50", "p90", "p99")
+_COUNTED: Final = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)")
+"""`2xH200`: so many of a GPU."""
+_TIME: Final = as_amount(parse_duration_ns, "a time such as 50ms or 1.5s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ServeAnswer(Report):
+    """Hold how a model is served: `report` has the figures. Its table is `gpus`: a row per GPU type."""
+
+    report: ServeReport
+
+    def page(self) -> Page:
+        """Return the report in words and a sheet."""
+        from .page import describe_serving
+
+        return describe_serving(self.report)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/serve.md has its layout."""
+        from .page import draw_serving_json
+
+        return draw_serving_json(self.report)
+
+    def _tables(self) -> Tables:
+        from .page import serving_table
+
+        return {"gpus": lambda: serving_table(self.report)}
+
+    def _headline(self) -> str:
+        best = self.report.rows[0]
+        return (
+            f"{self.report.question.sizes.name} on {best.gpus} × {best.gpu}: {best.output_tokens_per_s:,.0f} tokens/s"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(Machines, Prices, GpuFile):
+    """Hold what may be asked of a served model."""
+
+    to: str | Sequence[str] = field(
+        default=(),
+        metadata=declare(HelpPart.GPUS, "The GPUs; '2xH200' says how many. Default: all catalogued ones.", **GPU_NAMES),
+    )
+    precision: str | None = option(
+        HelpPart.WHAT_IF, "What weights are held in. Default: what the model says.", type=click.Choice(PRECISION_NAMES)
+    )
+    kv: str | None = option(
+        HelpPart.WHAT_IF, "What keys and values are cached in. Default: 16 bits.", type=click.Choice(("fp8", "bf16"))
+    )
+    engine: str = option(
+        HelpPart.WHAT_IF, "vllm, sglang or trtllm, maybe with a version: vllm==0.19.", default="vllm", metavar="NAME"
+    )
+    prompt_tokens: int = option(HelpPart.WHAT_IF, "Tokens of a prompt, ± 10 %.", default=1024, **COUNT)
+    output_tokens: int = option(HelpPart.WHAT_IF, "Tokens written, ± 10 %.", default=512, **COUNT)
+    concurrency: int | None = option(
+        HelpPart.WHAT_IF, "Requests at all times. Default: 1 user.", "--concurrency", "--users", **COUNT
+    )
+    rate: float | None = option(
+        HelpPart.WHAT_IF, "Requests per second, at random (Poisson): says how many GPUs.", type=float, metavar="N"
+    )
+    requests: str | Path | None = option(
+        HelpPart.INPUT, "Replay these requests: CSV or JSON lines of arrival_s, prompt, output.", **FILE
+    )
+    ttft: str | None = option(
+        HelpPart.WHAT_IF, "The longest time to the first token: 500ms.", metavar="TIME", callback=_TIME
+    )
+    tpot: str | None = option(
+        HelpPart.WHAT_IF, "The longest time per token after it: 50ms.", metavar="TIME", callback=_TIME
+    )
+    percentile: str = option(
+        HelpPart.WHAT_IF, "What of the requests the limits are of.", default="p90", type=click.Choice(MEASURE_NAMES)
+    )
+    tp: int | None = option(HelpPart.MANY, "GPUs that share each layer. Default: the best of 1, 2, 4, 8.", **COUNT)
+    max_sequences: int = option(HelpPart.WHAT_IF, "Sequences of a step at most.", default=256, **COUNT)
+    step_tokens: int | None = option(
+        HelpPart.WHAT_IF, "Tokens of a step at most. Default: 8,192 from 70 GiB on, else 2,048.", **COUNT
+    )
+    seed: int = option(HelpPart.WHAT_IF, "Draws lengths and arrivals.", default=0, type=click.IntRange(min=0))
+
+
+@asks(ServeOptions)
+def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
+    """Predict how a language model is served: latencies, rates, cost, how many GPUs; from its sizes alone.
+
+    `model` is a Hugging Face config.json, a folder that holds one, or a short name such as "llama-3-70b". With `rate`
+    it says how many GPUs, with `ttft` and `tpot` such that these hold at the upper end of the interval.
+    Raises InputError for what cannot be read or asked, or is not modelled, UnknownGpuError for a GPU that is not
+    catalogued.
+
+    >>> answer = serve("llama-3-70b", precision="fp8", to=["2xH200"], concurrency=64, prompt_tokens=2000)
+    >>> [(row["gpu"], row["gpus"], row["fits"]) for row in answer.to_records()]
+    [('H200 SXM 141GB', 2, True)]
+    """
+    from ...models.library import load_library
+    from .engines import read_engine
+    from .load import read_requests
+    from .report import report_serving
+    from .search import ServeQuestion
+    from .sizes import read_model
+
+    if sum(item is not None for item in (asked.concurrency, asked.rate, asked.requests)) > 1:
+        raise InputError(
+            f"{parameter('concurrency')}, {parameter('rate')} and {parameter('requests')} are three loads: give one"
+        )
+    if asked.rate is not None and not 0 < asked.rate < 1e6:
+        raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0")
+    sizes = read_model(model)
+    limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
+    held = {name: limit for name, limit in limits.items() if limit is not None}
+    is_open = asked.rate is not None or (bool(held) and asked.concurrency is None and asked.requests is None)
+    engine = replace(read_engine(asked.engine), budget=asked.step_tokens or 0, max_sequences=asked.max_sequences)
+    named, targets = _targets(asked)
+    question = ServeQuestion(
+        sizes=sizes,
+        precision=asked.precision or sizes.precision,
+        engine=engine,
+        cache_bytes=1.0 if asked.kv == "fp8" else 2.0,
+        prompt=asked.prompt_tokens,
+        output=asked.output_tokens,
+        concurrency=0 if is_open or asked.requests is not None else asked.concurrency or 1,
+        rate_per_s=asked.rate or 0.0,
+        requests=None if asked.requests is None else read_requests(Path(asked.requests)),
+        tp=asked.tp,
+        limits=held,
+        measure=asked.percentile,
+        seed=asked.seed,
+    )
+    catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
+    return ServeAnswer(report=report_serving(question, targets, load_library(), asked.book(catalog), cluster, catalog))
+
+
+def _targets(asked: ServeOptions) -> tuple[Gpus, tuple[Target, ...]]:
+    """Return the catalogue, and the GPUs with how many of each are asked for."""
+    from .search import Target
+
+    names = as_names(asked.to)
+    named = find_named((), None, asked.gpu_file)
+    if not names:
+        return named, tuple(Target(gpu=gpu) for gpu in named.catalog.gpus)
+    targets = []
+    for name in names:
+        found = _COUNTED.fullmatch(name.strip())
+        gpus = find_named([found[2] if found else name], None, asked.gpu_file).targets
+        targets += [Target(gpu=gpu, count=int(found[1]) if found else None) for gpu in gpus]
+    if any(item.count == 0 for item in targets):
+        raise InputError(f"{parameter('to')}: expected one GPU or more")
+    return named, tuple(targets)

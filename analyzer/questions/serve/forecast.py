@@ -1,0 +1,205 @@
+"""What requests meet on one GPU type and plan: latencies, rates, what limits them, each within a 90 % interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import exp, hypot
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats, Mask
+from ....specs.generations import is_of_amd, why_untested
+from ....specs.gpu import Gpu, Rate, is_hbm
+from .capacity import Capacity
+from .engines import Engine
+from .formats import weight_bytes
+from .ops import PARTS, StepPart
+from .schedule import RequestLoad, Scheduler, Served
+from .step import StepTables
+
+MEASURES: Final = ("mean", "p50", "p90", "p99")
+PERCENTILES: Final = (50, 90, 99)
+EXPERTS_WIDTH: Final = 0.25
+"""90 % half-width, natural log, of which kernel an engine picks for quantised experts."""
+FIRST_WIDTH: Final = 0.6
+"""90 % half-width, natural log, of the first token beside its steps: the client, how often the engine looks for
+requests, the queue. With a step's own it is a factor of 2, which held 90 % of rows that the study had not looked at."""
+FOREIGN_RATIO: Final = 1.6
+"""On the width of a step where no engine was measured on the kind of GPU: AMD's, consumer cards."""
+SHARED_WIDTH: Final = 0.08
+"""90 % half-width, natural log, that no part of a step tells of: dates and images of one version differ by 1.18 times
+in the median."""
+FIRST: Final = "ttft"
+PER_TOKEN: Final = "tpot"  # noqa: S105 (no password)
+END_TO_END: Final = "e2e"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Hold a latency's mean and percentiles over requests, ns, and the ends of the mean's interval as ratios."""
+
+    values: Mapping[str, float]
+    low_ratio: float
+    high_ratio: float
+
+    def within(self, measure: str) -> tuple[float, float, float]:
+        """Return a value with the ends of its interval."""
+        found = self.values[measure]
+        return found, found * self.low_ratio, found * self.high_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFigures:
+    """Hold what requests meet; rates are of one instance."""
+
+    latencies: Mapping[str, Latency]
+    """TTFT, TPOT, end to end, by `FIRST`, `PER_TOKEN`, `END_TO_END`; TTFT with the client's share."""
+    engine_first_ns: float
+    """Mean TTFT from arrival at the engine, without client and text handling."""
+    requests_per_s: float
+    output_tokens_per_s: float
+    prompt_tokens_per_s: float
+    low_ratio: float
+    high_ratio: float
+    """Ends of the rates' interval."""
+    step_half_width: float
+    """90 %, natural log."""
+    sequences: float
+    """That decode at a time, in the mean."""
+    context: float
+    """Tokens that each of them has cached, in the mean."""
+    parts_ns: Mapping[StepPart, float]
+    """Of a mean decode step."""
+    engine_ns: float
+    """Of it, what the engine's host adds."""
+    busy_share: float
+    prompt_share: float
+    """Of the time, steps with prompts."""
+    full_share: float
+    """Of the time, requests waiting for room in the cache."""
+    preempted: int
+    limit: str
+
+
+def forecast_load(
+    tables: StepTables, column: int, engine: Engine, capacity: Capacity, load: RequestLoad, *, skips: int = 0
+) -> LoadFigures:
+    """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
+    clock = tables.clock(column)
+    served = Scheduler(engine=engine, clock=clock, capacity=capacity.tokens).run(load)
+    return figures_of(tables, column, engine, served, skips=skips)
+
+
+def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, *, skips: int = 0) -> LoadFigures:
+    """Return the figures of what a simulation served."""
+    replicas = tables.plan.dp
+    load = served.load
+    counted = np.arange(len(load.prompts)) >= skips
+    busy = max(served.busy_ns, 1.0)
+    sequences = served.sequence_ns / busy
+    context = served.context_ns / max(served.sequence_ns, 1.0)
+    parts, widths = tables.parts(column, max(sequences, 1.0), context)
+    width = step_half_width(tables, column, engine, parts, widths)
+    step_ns = float(parts.sum()) * engine.kernel_ratio(sequences) + engine.step_ns + engine.sequence_ns * sequences
+    waited = served.first_ns - served.arrival_ns
+    added = engine.first_ns + engine.first_per_token_ns * load.prompts + engine.first_steps * step_ns
+    tokens = np.maximum(load.outputs - 1, 1)
+    per_token = (served.last_ns - served.first_ns) / tokens
+    has_more = counted & (load.outputs > 1)
+    first_width = hypot(width, FIRST_WIDTH)
+    closed = load.concurrency > 0
+    span = float(served.last_ns[counted].max() - (served.last_ns[~counted].max(initial=0.0) if closed else 0.0))
+    rate = replicas * float(counted.sum()) / max(span, 1.0) * 1e9
+    ends = (exp(-width), exp(width))
+    spread = ends if closed else (1.0, 1.0)
+    latencies = {
+        FIRST: _latency(waited + added, counted, exp(-first_width), exp(first_width)),
+        PER_TOKEN: _latency(per_token, has_more if has_more.any() else counted, *ends),
+        END_TO_END: _latency(served.last_ns - served.arrival_ns + added, counted, *ends),
+    }
+    kernels = dict(zip(PARTS, parts.tolist(), strict=True))
+    host_ns = engine.step_ns + engine.sequence_ns * sequences
+    span_all = max(served.busy_ns + served.idle_ns, 1.0)
+    found = LoadFigures(
+        latencies=latencies,
+        engine_first_ns=float(waited[counted].mean()),
+        requests_per_s=rate,
+        output_tokens_per_s=rate * float(load.outputs[counted].mean()),
+        prompt_tokens_per_s=rate * float(load.prompts[counted].mean()),
+        low_ratio=spread[0],
+        high_ratio=spread[1],
+        step_half_width=width,
+        sequences=sequences,
+        context=context,
+        parts_ns=kernels,
+        engine_ns=host_ns,
+        busy_share=served.busy_ns / span_all,
+        prompt_share=served.prompt_ns / span_all,
+        full_share=served.full_ns / span_all,
+        preempted=served.preempted,
+        limit="",
+    )
+    return replace(found, limit=limit_of(tables, column, found))
+
+
+def _latency(values: Floats, counted: Mask, low: float, high: float) -> Latency:
+    chosen = values[counted]
+    found = {"mean": float(chosen.mean())}
+    found |= {f"p{share}": float(np.percentile(chosen, share)) for share in PERCENTILES}
+    return Latency(values=found, low_ratio=low, high_ratio=high)
+
+
+def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floats, widths: Floats) -> float:
+    """Return the 90 % half-width of a step's time, natural log.
+
+    Parts' errors are independent of each other and of the engine's; where no engine was measured it is wider.
+    """
+    gpu, sizes = tables.gpus[column], tables.sizes
+    kernels = float(np.sqrt(np.sum((parts * widths) ** 2)) / max(float(parts.sum()), 1.0))
+    experts = EXPERTS_WIDTH if sizes.experts and tables.stack.products not in ("bf16", "fp16") else 0.0
+    found = float(np.sqrt(kernels**2 + engine.spread**2 + experts**2 + SHARED_WIDTH**2))
+    return found * (FOREIGN_RATIO if is_foreign(gpu) else 1.0)
+
+
+def is_foreign(gpu: Gpu) -> bool:
+    """Say whether no engine was measured on this kind of GPU: only NVIDIA's with HBM were.
+
+    >>> is_foreign(h100)
+    False
+    """
+    is_known = gpu.vendor == "NVIDIA" and is_hbm(gpu.memory_type) and not is_of_amd(gpu.architecture)
+    return not is_known or why_untested(gpu) is not None
+
+
+def limit_of(tables: StepTables, column: int, found: LoadFigures) -> str:
+    """Return what holds a load back, in words: the largest share of its time."""
+    if found.full_share > 0.2:
+        return "room in the cache"
+    gpu = tables.gpus[column]
+    kernels = sum(found.parts_ns.values())
+    decode = 1.0 - found.prompt_share
+    shares = {
+        "attention reading the cache": decode * found.parts_ns[StepPart.ATTENTION],
+        "links": decode * found.parts_ns[StepPart.LINKS],
+        "small kernels": decode * found.parts_ns[StepPart.SMALL],
+        "the engine's host": decode * found.engine_ns,
+        _product_limit(tables, gpu, found): decode * found.parts_ns[StepPart.PRODUCTS],
+    }
+    total = kernels + found.engine_ns
+    shares = {name: value / total for name, value in shares.items()}
+    shares["prompts"] = found.prompt_share
+    if found.busy_share < 0.5:
+        return "requests: the GPU idles"
+    return max(shares, key=lambda name: shares[name])
+
+
+def _product_limit(tables: StepTables, gpu: Gpu, found: LoadFigures) -> str:
+    """Say whether products wait for their weights or for arithmetic."""
+    sizes, plan = tables.sizes, tables.plan
+    peak = max(gpu.peak_flops_per_s.get(rate, 0.0) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_FP16))
+    active = sizes.parameters if not sizes.experts else sizes.parameters * sizes.top_k / sizes.experts
+    arithmetic_s = 2.0 * active * found.sequences * plan.dp / plan.gpus / peak
+    moved_s = sum(weight_bytes(sizes, sizes.precision)) / plan.gpus / gpu.memory_bandwidth_bytes_per_s
+    return "arithmetic" if arithmetic_s > moved_s else "reading the weights"

@@ -1,0 +1,185 @@
+"""How a model is served, in words and a sheet, as JSON and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ....formats.trace.printable import clean_text
+from ...page.columns import number_column, text_column
+from ...page.encoding import Field, FieldTable, encode_json
+from ...page.page import Page, build_page, notes, opening, warnings
+from ...page.quantity import format_bytes, format_count, format_money, format_time, format_time_within
+from ...page.sheet import Sheet
+from .forecast import END_TO_END, FIRST, PER_TOKEN
+from .report import SERVE_FORMAT, SERVE_VERSION, ServeReport
+from .search import ServeQuestion, ServeRow
+
+SHOWN: Final = 16
+"""Rows of the sheet; JSON and CSV have all."""
+NAMES: Final = {FIRST: "TTFT", PER_TOKEN: "TPOT", END_TO_END: "end to end"}
+
+
+def describe_serving(report: ServeReport) -> Page:
+    """Put the answer into words."""
+    return build_page(opening(_headline(report)), _sheet(report), notes(_notes(report)), warnings(_warnings(report)))
+
+
+def _load_words(question: ServeQuestion) -> str:
+    lengths = f"{question.prompt:,} + {question.output:,} tokens"
+    if question.requests is not None:
+        return f"{format_count(len(question.requests.prompts), 'request')} of a file"
+    if question.concurrency:
+        return f"{format_count(question.concurrency, 'user')} at all times, {lengths}"
+    if question.rate_per_s:
+        return f"{question.rate_per_s:g} requests/s, {lengths}"
+    return f"the largest rate, {lengths}"
+
+
+def _headline(report: ServeReport) -> Iterator[str]:
+    question, best = report.question, report.rows[0]
+    limits = "".join(
+        f", {question.measure} {NAMES[name]} ≤ {format_time(limit)}" for name, limit in question.limits.items()
+    )
+    engine = f"{question.engine.name}{f' {question.engine.version}' if question.engine.version else ''}"
+    sizes = question.sizes
+    yield (
+        f"{clean_text(sizes.name)} ({sizes.parameters / 1e9:.1f}B, {question.precision}) on {engine}: "
+        f"{_load_words(question)}{limits}."
+    )
+    cost = "price unknown" if best.usd_per_hour is None else f"{format_money(best.usd_per_hour)}/h"
+    verb = "Best" if best.holds is not False else "No plan holds the limits; nearest"
+    plan = f"tp={best.tp}, {format_count(best.instances, 'instance')}"
+    yield f"{verb}: {best.gpus} × {clean_text(best.gpu)} ({plan}), {cost}{_token_price(best)}."
+    figures = best.figures
+    first, token = (figures.latencies[name].within("mean") for name in (FIRST, PER_TOKEN))
+    yield (
+        f"{best.output_tokens_per_s:,.0f} tokens/s in all, {1e9 / token[0]:,.0f} per user; mean TTFT "
+        f"{format_time_within(*first)}, TPOT {format_time_within(*token)}."
+    )
+    tokens = f"{best.capacity.tokens:,} ({best.capacity.low_tokens:,}–{best.capacity.high_tokens:,})"
+    yield (
+        f"It fits: weights {format_bytes(best.capacity.weight_bytes)} per GPU, room for {tokens} cached tokens "
+        f"per instance; limited by {figures.limit}."
+    )
+
+
+def _token_price(row: ServeRow) -> str:
+    usd = row.usd_per_million_output_tokens
+    return "" if usd is None else f", {format_money(usd)} per million output tokens"
+
+
+def _sheet(report: ServeReport) -> Sheet:
+    rows = report.rows[:SHOWN]
+    at = report.question.measure
+
+    def times(name: str) -> list[str]:
+        return [format_time(row.figures.latencies[name].values["mean"]) for row in rows]
+
+    columns = (
+        text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18),
+        number_column("tp", (str(row.tp) for row in rows)),
+        number_column("tokens/s", (f"{row.output_tokens_per_s:,.0f}" for row in rows)),
+        number_column("per user", (f"{1e9 / row.figures.latencies[PER_TOKEN].values['mean']:,.0f}" for row in rows)),
+        number_column("TTFT", times(FIRST)),
+        number_column("TPOT", times(PER_TOKEN)),
+        number_column(
+            f"TPOT\n{at}", (format_time(row.figures.latencies[PER_TOKEN].values[at]) for row in rows), rank=2
+        ),
+        number_column("$/h", (format_money(row.usd_per_hour) for row in rows)),
+        number_column("$ per M\ntokens", (format_money(row.usd_per_million_output_tokens) for row in rows)),
+        number_column("± %", (f"{100 * row.figures.step_half_width:.0f}" for row in rows), rank=1),
+        text_column("limited by", (row.figures.limit for row in rows), rank=1),
+        text_column("limits", ("" if row.holds is None else "hold" if row.holds else "broken" for row in rows), rank=1),
+    )
+    return Sheet(title="", columns=columns)
+
+
+def _notes(report: ServeReport) -> Iterator[str]:
+    question = report.question
+    yield (
+        f"From {clean_text(question.sizes.source)}; nothing was run. Tokens/s, TTFT and TPOT are means; ± is the 90 % "
+        "half-width of a step's time; limits are held at its upper end."
+    )
+    yield (
+        f"{question.engine.name}: {clean_text(question.engine.source)}. TTFT holds the client's and the text's share. "
+        "Assumed: even routing of experts, no shared prefixes, no speculation, prompt and output ± 10 %."
+    )
+    if len(report.rows) > SHOWN:
+        yield f"{len(report.rows) - SHOWN} more GPU types are in JSON and CSV."
+
+
+def _warnings(report: ServeReport) -> Iterator[str]:
+    if report.question.sizes.assumed:
+        yield report.question.sizes.assumed
+    for row in report.rows[:SHOWN]:
+        if row.note:
+            yield f"{row.gpu}: {row.note}"
+    if len(report.left_out) > SHOWN:
+        yield f"{len(report.left_out)} GPU types are left out: they lack memory, or engines do not run on them"
+        return
+    for name, why in report.left_out:
+        yield f"{name} left out: {why}"
+
+
+def _record(row: ServeRow) -> dict[str, Any]:
+    figures = row.figures
+    found: dict[str, Any] = {
+        "gpu": row.gpu,
+        "gpus": row.gpus,
+        "tp": row.tp,
+        "instances": row.instances,
+        "fits": True,
+        "holds_limits": row.holds,
+        "requests_per_s": row.rate_per_s,
+        "output_tokens_per_s": row.output_tokens_per_s,
+        "output_tokens_per_s_per_gpu": row.output_tokens_per_s / row.gpus,
+        "rate_low_ratio": figures.low_ratio,
+        "rate_high_ratio": figures.high_ratio,
+        "usd_per_hour": row.usd_per_hour,
+        "usd_per_million_output_tokens": row.usd_per_million_output_tokens,
+        "cache_tokens": row.capacity.tokens,
+        "weight_bytes_per_gpu": row.capacity.weight_bytes,
+        "preempted": figures.preempted,
+        "limited_by": figures.limit,
+    }
+    for name, latency in figures.latencies.items():
+        found |= {f"{name}_{measure}_ns": value for measure, value in latency.values.items()}
+        found |= {f"{name}_low_ns": latency.within("mean")[1], f"{name}_high_ns": latency.within("mean")[2]}
+    return found
+
+
+def draw_serving_json(report: ServeReport) -> str:
+    """Write the answer as JSON: times in ns, sizes in bytes."""
+    question = report.question
+    return encode_json(
+        {
+            "format": SERVE_FORMAT,
+            "version": SERVE_VERSION,
+            "model": question.sizes,
+            "precision": question.precision,
+            "engine": question.engine,
+            "prompt": question.prompt,
+            "output": question.output,
+            "concurrency": question.concurrency,
+            "rate_per_s": question.rate_per_s,
+            "limits_ns": dict(question.limits),
+            "measure": question.measure,
+            "gpus": [_record(row) for row in report.rows],
+            "left_out": [{"gpu": name, "reason": why} for name, why in report.left_out],
+        }
+    )
+
+
+_KINDS: Final = {
+    **dict.fromkeys(("gpu", "limited_by"), str),
+    **dict.fromkeys(("gpus", "tp", "instances", "cache_tokens", "preempted"), int),
+    **dict.fromkeys(("fits", "holds_limits"), bool),
+}
+
+
+def serving_table(report: ServeReport) -> FieldTable:
+    """Return a row per GPU type."""
+    records = [_record(row) for row in report.rows]
+    fields = tuple(Field(name=name, kind=_KINDS.get(name, float)) for name in records[0])
+    return FieldTable(fields=fields, rows=tuple(tuple(record.values()) for record in records))

@@ -1,0 +1,295 @@
+"""The sizes of a served model: a Hugging Face config.json, or a name of those that wavecast ships."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from ....errors import InputError
+
+MODELS_FILE: Final = Path(__file__).with_name("models.toml")
+CONFIG: Final = "config.json"
+WINDOWED: Final[Mapping[str, float]] = {
+    "mistral": 1.0,
+    "phi3": 1.0,
+    "gemma2": 0.5,
+    "gemma3": 5 / 6,
+    "gemma3_text": 5 / 6,
+    "gpt_oss": 0.5,
+    "qwen2": 0.0,
+    "qwen3": 0.0,
+    "qwen3_moe": 0.0,
+    "qwen2_moe": 0.0,
+    "mixtral": 1.0,
+}
+"""Type of a model → share of its layers that a `sliding_window` is of, where no `layer_types` say it."""
+NORMED: Final = frozenset({"qwen3", "qwen3_moe", "gemma3", "gemma3_text", "minimax_m2"})
+"""Types whose queries and keys are normed head by head."""
+FOUR_NORMS: Final = frozenset({"gemma2", "gemma3", "gemma3_text"})
+KNOWN: Final = frozenset(WINDOWED) | NORMED | {"llama", "deepseek_v2", "deepseek_v3", "kimi_k2", "gemma"}
+REFUSED: Final[Mapping[str, str]] = {
+    "index_topk": "sparse attention",
+    "mamba_d_state": "state-space layers",
+    "ssm_cfg": "state-space layers",
+    "linear_num_value_heads": "linear attention",
+    "linear_attn_config": "linear attention",
+    "interleave_moe_layer_step": "layers that differ as Llama 4's do",
+    "encoder_layers": "an encoder",
+    "alibi": "ALiBi",
+}
+"""Key that tells of what no op model here covers → what that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSizes:
+    """Hold a decoder-only transformer's sizes; 0 where it has no such part."""
+
+    name: str
+    source: str
+    """Where the sizes are from: a repository, or the file."""
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    """Of the dense layers' gated block."""
+    vocab: int
+    is_tied: bool = False
+    """Whether the output product shares the embedding table."""
+    experts: int = 0
+    top_k: int = 0
+    expert_intermediate: int = 0
+    shared_intermediate: int = 0
+    """Of the experts that every token passes, together."""
+    dense_layers: int = 0
+    """Layers without experts in a model of experts."""
+    window: int = 0
+    window_share: float = 0.0
+    q_lora: int = 0
+    kv_lora: int = 0
+    """Of latent attention; the following are its heads' parts."""
+    nope_dim: int = 0
+    rope_dim: int = 0
+    value_dim: int = 0
+    norms: int = 2
+    """Of a layer, over the hidden size."""
+    has_head_norms: bool = False
+    precision: str = "bf16"
+    """As the checkpoint has it."""
+    assumed: str = ""
+    """What was assumed of it, a sentence; empty where nothing was."""
+
+    @property
+    def is_latent(self) -> bool:
+        """Say whether attention caches one latent for all heads."""
+        return self.kv_lora > 0
+
+    @property
+    def expert_layers(self) -> int:
+        """Return the layers that have experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def attention_elements(self) -> int:
+        """Return the weights of a layer's attention."""
+        if self.is_latent:
+            per_head = self.nope_dim + self.rope_dim
+            query = (self.hidden + self.heads * per_head) * self.q_lora if self.q_lora else 0
+            query = query or self.hidden * self.heads * per_head
+            latent = self.hidden * (self.kv_lora + self.rope_dim)
+            widened = self.kv_lora * self.heads * (self.nope_dim + self.value_dim)
+            return query + latent + widened + self.heads * self.value_dim * self.hidden
+        return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+
+    @property
+    def cached_elements(self) -> int:
+        """Return what a layer caches of a token."""
+        return self.kv_lora + self.rope_dim if self.is_latent else 2 * self.kv_heads * self.head_dim
+
+    @property
+    def parameters(self) -> float:
+        """Return the weights of the whole model."""
+        dense = (self.layers - self.expert_layers) * 3 * self.hidden * self.intermediate
+        inner = self.experts * self.expert_intermediate + self.shared_intermediate
+        experts = self.expert_layers * (3 * self.hidden * inner + self.hidden * self.experts)
+        table = self.vocab * self.hidden * (1 if self.is_tied else 2)
+        return float(self.layers * self.attention_elements + dense + experts + table)
+
+
+def read_model(model: str | Path) -> ModelSizes:
+    """Return the sizes of a config.json, of a folder that holds one, or of a name that is shipped.
+
+    Raises InputError for what is none of these, and for layers that nothing here models.
+
+    >>> sizes = read_model("llama-3-70b")
+    >>> sizes.layers, round(sizes.parameters / 1e9, 1)
+    (80, 70.6)
+    """
+    path = Path(model)
+    path = path / CONFIG if path.is_dir() else path
+    if path.is_file():
+        return sizes_of(_read_file(path), name=path.parent.name or path.stem, source=str(path.name))
+    found = _shipped().get(plain_name(str(model)))
+    if found is None:
+        near = get_close_matches(plain_name(str(model)), _shipped(), n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise InputError(f"{model}: no such file, and no shipped model is called so; {hint}give its config.json")
+    return found
+
+
+def plain_name(name: str) -> str:
+    """Return what names are compared by: no owner, lower case, without what tells chat versions apart.
+
+    >>> plain_name("meta-llama/Llama-3.1-8B-Instruct")
+    'llama-3.1-8b'
+    """
+    short = name.rpartition("/")[2].casefold().replace("_", "-").replace(" ", "-")
+    return short.removesuffix("-hf").removesuffix("-instruct").removesuffix("-it").removesuffix("-chat")
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Mapping[str, ModelSizes]:
+    entries = tomllib.loads(MODELS_FILE.read_text(encoding="utf-8"))["model"]
+    return {
+        name: sizes_of(entry["config"], name=entry["names"][0], source=f"{entry['source']} config.json")
+        for entry in entries
+        for name in entry["names"]
+    }
+
+
+def shipped_names() -> list[str]:
+    """Return the names that are shipped."""
+    return list(_shipped())
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    try:
+        read = tomllib.loads if path.suffix == ".toml" else json.loads
+        found = read(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path.name}: expected a model's config.json: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path.name}: expected a table of sizes, found {type(found).__name__}")
+    return found
+
+
+def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes:
+    """Return the sizes that a config's keys say. Raises InputError for what is missing or not modelled."""
+    outer, config = config, config.get("text_config") or config
+    kind = str(config.get("model_type") or outer.get("model_type") or "")
+    for key, what in REFUSED.items():
+        if config.get(key):
+            raise InputError(f"{name}: {key}: {what} is not modelled")
+    kinds = [str(item) for item in config.get("layer_types") or ()]
+    other = next((item for item in kinds if item not in ("full_attention", "sliding_attention")), None)
+    if other is not None:
+        raise InputError(f"{name}: layer_types: {other} is not modelled; full and sliding attention are")
+    read = _Reader(config, name)
+    heads, experts = (
+        read.count("num_attention_heads"),
+        read.first("num_experts", "n_routed_experts", "num_local_experts"),
+    )
+    expert_size = read.first("moe_intermediate_size") or (read.count("intermediate_size") if experts else 0)
+    shared = read.first("n_shared_experts") * expert_size or read.first("shared_expert_intermediate_size")
+    window, share = _window(config, kind, kinds)
+    hidden, layers = read.count("hidden_size"), read.count("num_hidden_layers")
+    latent = read.first("kv_lora_rank")
+    dense = read.first("first_k_dense_replace") if experts else 0
+    assumed = "" if kind in KNOWN else f"model type {kind or 'unknown'} is taken as a transformer like Llama's"
+    if outer is not config:
+        assumed = "; ".join(filter(None, (assumed, "its text part alone is predicted")))
+    return ModelSizes(
+        name=name,
+        source=source,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=read.first("num_key_value_heads") or heads,
+        head_dim=read.first("head_dim") or hidden // heads,
+        intermediate=read.count("intermediate_size") if not experts or dense else 0,
+        vocab=read.count("vocab_size"),
+        is_tied=bool(config.get("tie_word_embeddings", kind.startswith("gemma"))),
+        experts=experts,
+        top_k=read.first("num_experts_per_tok", "experts_per_token"),
+        expert_intermediate=expert_size,
+        shared_intermediate=shared,
+        dense_layers=min(dense + len(config.get("mlp_only_layers") or ()), layers),
+        window=window,
+        window_share=share,
+        q_lora=read.first("q_lora_rank"),
+        kv_lora=latent,
+        nope_dim=read.count("qk_nope_head_dim") if latent else 0,
+        rope_dim=read.count("qk_rope_head_dim") if latent else 0,
+        value_dim=read.count("v_head_dim") if latent else 0,
+        norms=4 if kind in FOUR_NORMS else 2,
+        has_head_norms=kind in NORMED,
+        precision=_precision(outer.get("quantization_config") or config.get("quantization_config"), config, name),
+        assumed=assumed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Read whole numbers of a config by key."""
+
+    config: Mapping[str, Any]
+    name: str
+
+    def first(self, *keys: str) -> int:
+        """Return the first of these that is there, 0 where none is."""
+        for key in keys:
+            value = self.config.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+                raise InputError(f"{self.name}: {key}: expected a whole number, found {value!r}")
+            return value
+        return 0
+
+    def count(self, key: str) -> int:
+        """Return a number that must be there."""
+        found = self.first(key)
+        if not found:
+            raise InputError(f"{self.name}: {key} is missing: expected a decoder-only transformer's config.json")
+        return found
+
+
+def _window(config: Mapping[str, Any], kind: str, kinds: list[str]) -> tuple[int, float]:
+    """Return the keys of a window, and the share of layers that have it."""
+    window = int(config.get("sliding_window") or 0)
+    if not window or config.get("use_sliding_window") is False:
+        return 0, 0.0
+    if kinds:
+        share = kinds.count("sliding_attention") / len(kinds)
+    elif config.get("sliding_window_pattern"):
+        share = 1.0 - 1.0 / int(config["sliding_window_pattern"])
+    else:
+        share = WINDOWED.get(kind, 1.0)
+    return (window, share) if share else (0, 0.0)
+
+
+def _precision(quantization: Mapping[str, Any] | None, config: Mapping[str, Any], name: str) -> str:
+    """Return the checkpoint's precision by the names of `--precision`."""
+    if not quantization:
+        dtype = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16").removeprefix("torch.")
+        return "fp16" if dtype == "float16" else "bf16"
+    method = str(quantization.get("quant_method") or quantization.get("quant_algo") or "").casefold()
+    text = json.dumps(quantization).casefold()
+    if method == "fp8" or '"quant_algo": "fp8"' in text:
+        return "fp8_block" if quantization.get("weight_block_size") else "fp8"
+    if method in ("mxfp4", "awq", "gptq"):
+        return "mxfp4" if method == "mxfp4" else "int4"
+    if "nvfp4" in text:
+        return "nvfp4"
+    if '"num_bits": 4' in text or '"bits": 4' in text:
+        return "int4"
+    if '"num_bits": 8' in text:
+        return "fp8" if '"float"' in text else "int8"
+    raise InputError(f"{name}: quantization_config: {method or 'no method'} is not known; say --precision by hand")

@@ -1,0 +1,203 @@
+"""The time of an engine's step: tables of a model on GPUs, interpolated in logarithms.
+
+    t = tok(T) + dec(B, K) + pre(n, q, p) + head(B + n),  T = B + n q
+    q = sqrt(mean of q_i^2),  p = sum of q_i p_i / sum of q_i
+
+B sequences decode on K tokens each; n prompts have chunks of q_i new tokens after p_i cached ones: a ragged batch is
+the even one of root mean square. All runs in CUDA graphs: no host between kernels.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ....specs.fleet import build_fleet
+from ....specs.gpu import Gpu
+from ....specs.nodes import Node
+from ...models.library import Library
+from .formats import EngineStack
+from .ops import PARTS, OpBook, ServePlan, add_attention, add_head, add_token_ops, places
+from .sizes import ModelSizes
+
+TOKENS: Final = (
+    *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 1024),
+    *(1280, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384),
+)
+SEQUENCES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+CONTEXTS: Final = (64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 98304, 131072)
+PROMPTS: Final = (1, 2, 4, 16)
+CHUNKS: Final = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+CACHED: Final = (0, 1024, 4096, 16384, 65536, 131072)
+ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048)
+CACHED_SCALE: Final = 512.0
+"""Cached tokens are interpolated by log(1 + p / this)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTables:
+    """Hold a model's times on m GPUs that run alike: ns by part, [parts, places, m]."""
+
+    gpus: tuple[Gpu, ...]
+    sizes: ModelSizes
+    plan: ServePlan
+    stack: EngineStack
+    time_ns: Floats
+    width: Floats
+    """Time times the half-width of its interval, natural log."""
+
+    def clock(self, column: int) -> StepClock:
+        """Return what tells the time of steps on one of the GPUs."""
+        log_ns = np.log(np.maximum(self.time_ns[:, :, column].sum(axis=0), 1e-3))
+        tok, dec, pre = _PARTED
+        shape = (len(PROMPTS), len(CHUNKS), len(CACHED))
+        return StepClock(
+            tok=log_ns[:tok].tolist(),
+            dec=log_ns[tok:dec].reshape(len(SEQUENCES), len(CONTEXTS)),
+            pre=log_ns[dec:pre].reshape(shape),
+            head=log_ns[pre:].tolist(),
+        )
+
+    def parts(self, column: int, sequences: float, context: float) -> tuple[Floats, Floats]:
+        """Return what a decode step takes by part, ns, and the half-width of each part's interval, [parts]."""
+        found = []
+        for table in (self.time_ns, self.width):
+            rows = table[:, :, column]
+            tok, dec, pre = _PARTED
+            at = np.log([max(sequences, 1.0), max(context, 64.0)])
+            tokens = np.array([np.interp(at[0], _LOG_TOKENS, row[:tok]) for row in rows])
+            by_context = rows[:, tok:dec].reshape(len(PARTS), len(SEQUENCES), len(CONTEXTS))
+            curve = np.array([[np.interp(at[1], _LOG_CONTEXTS, line) for line in part] for part in by_context])
+            attention = np.array([np.interp(at[0], _LOG_SEQUENCES, line) for line in curve])
+            head = np.array([np.interp(at[0], _LOG_ROWS, row[pre:]) for row in rows])
+            found.append(tokens + attention + head)
+        time, width = found
+        return time, width / np.maximum(time, 1e-3)
+
+
+_PARTED: Final = tuple(
+    int(count)
+    for count in np.cumsum((len(TOKENS), len(SEQUENCES) * len(CONTEXTS), len(PROMPTS) * len(CHUNKS) * len(CACHED)))
+)
+_COUNT: Final = _PARTED[-1] + len(ROWS)
+_LOG_TOKENS: Final = [log(count) for count in TOKENS]
+_LOG_SEQUENCES: Final = [log(count) for count in SEQUENCES]
+_LOG_CONTEXTS: Final = [log(count) for count in CONTEXTS]
+_LOG_PROMPTS: Final = [log(count) for count in PROMPTS]
+_LOG_CHUNKS: Final = [log(count) for count in CHUNKS]
+_LOG_CACHED: Final = [log(1.0 + count / CACHED_SCALE) for count in CACHED]
+_LOG_ROWS: Final = [log(count) for count in ROWS]
+
+
+def step_tables(
+    sizes: ModelSizes,
+    plan: ServePlan,
+    stack: EngineStack,
+    gpus: Sequence[Gpu],
+    library: Library,
+    *,
+    cache_bytes: float = 2.0,
+    nodes: Sequence[Node] | None = None,
+) -> StepTables:
+    """Return the tables of a model on GPUs that run it in one way; `cache_bytes`: per cached element.
+
+    >>> from .formats import stack_of
+    >>> from .sizes import read_model
+    >>> stack = stack_of(h100, "bf16", "vllm")
+    >>> clock = step_tables(read_model("llama-3-8b"), ServePlan(), stack, [h100], library).clock(0)
+    >>> 5e6 < clock.decode_ns(1, 1000) < 9e6
+    True
+    """
+    book = OpBook(sizes=sizes, plan=plan, stack=stack, cache_bytes=cache_bytes)
+    tok, dec, _ = _PARTED
+    add_token_ops(book, places(0, tok), np.array(TOKENS, dtype=np.float64))
+    sequences, contexts = (part.ravel() for part in np.meshgrid(SEQUENCES, CONTEXTS, indexing="ij"))
+    add_attention(
+        book,
+        places(tok, dec - tok),
+        *(np.asarray(part, dtype=np.float64) for part in (sequences, np.ones(dec - tok), contexts)),
+    )
+    grid = np.meshgrid(PROMPTS, CHUNKS, CACHED, indexing="ij")
+    prompts, chunks, cached = (np.asarray(part.ravel(), dtype=np.float64) for part in grid)
+    add_attention(book, places(dec, len(prompts)), prompts, chunks, cached + chunks)
+    add_head(book, places(_PARTED[-1], len(ROWS)), np.array(ROWS, dtype=np.float64))
+    time_ns, width = book.tables(library, build_fleet(gpus, nodes), _COUNT)
+    return StepTables(gpus=tuple(gpus), sizes=sizes, plan=plan, stack=stack, time_ns=time_ns, width=width)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class StepClock:
+    """Tell the time of steps on one GPU: logarithms of ns at the places of the tables, interpolated.
+
+    A simulation asks tens of thousands of times, hence lists and bisection instead of arrays, and what a number of
+    sequences takes at all contexts is kept.
+    """
+
+    tok: list[float]
+    dec: Floats
+    pre: Floats
+    head: list[float]
+    _tokens: dict[int, float] = field(default_factory=dict)
+    _heads: dict[int, float] = field(default_factory=dict)
+    _curves: dict[int, list[float]] = field(default_factory=dict)
+
+    def tokens_ns(self, count: int) -> float:
+        """Return what T tokens take in all layers beside attention."""
+        if count not in self._tokens:
+            self._tokens[count] = exp(_at(_LOG_TOKENS, self.tok, log(max(count, 1))))
+        return self._tokens[count]
+
+    def head_ns(self, count: int) -> float:
+        """Return what the last tokens of so many sequences take."""
+        if count not in self._heads:
+            self._heads[count] = exp(_at(_LOG_ROWS, self.head, log(max(count, 1))))
+        return self._heads[count]
+
+    def attention_ns(self, sequences: int, context: float) -> float:
+        """Return what attention takes of sequences that decode."""
+        if sequences not in self._curves:
+            low, share = _between(_LOG_SEQUENCES, log(sequences))
+            self._curves[sequences] = (self.dec[low] + share * (self.dec[low + 1] - self.dec[low])).tolist()
+        return exp(_at(_LOG_CONTEXTS, self._curves[sequences], log(max(context, 1.0))))
+
+    def prompts_ns(self, count: int, tokens: float, cached: float) -> float:
+        """Return what attention takes of chunks of prompts, alike."""
+        table = self.pre
+        for axis, value in (
+            (_LOG_PROMPTS, log(count)),
+            (_LOG_CHUNKS, log(max(tokens, 1.0))),
+            (_LOG_CACHED, log(1.0 + cached / CACHED_SCALE)),
+        ):
+            low, share = _between(axis, value)
+            table = table[low] + share * (table[low + 1] - table[low])
+        return exp(float(table))
+
+    def decode_ns(self, sequences: int, context: float) -> float:
+        """Return a step in which sequences decode, on `context` tokens each."""
+        return self.tokens_ns(sequences) + self.attention_ns(sequences, context) + self.head_ns(sequences)
+
+    def mixed_ns(self, sequences: int, context: float, chunks: Sequence[tuple[int, int]]) -> float:
+        """Return a step with chunks of prompts, (new tokens, cached tokens) each, beside sequences that decode."""
+        fresh = sum(tokens for tokens, _ in chunks)
+        square = sum(tokens * tokens for tokens, _ in chunks) / len(chunks)
+        cached = sum(tokens * done for tokens, done in chunks) / fresh
+        total = self.tokens_ns(sequences + fresh) + self.head_ns(sequences + len(chunks))
+        total += self.prompts_ns(len(chunks), square**0.5, cached)
+        return total + (self.attention_ns(sequences, context) if sequences else 0.0)
+
+
+def _between(axis: list[float], value: float) -> tuple[int, float]:
+    """Return the place before a value, and how far it is from there to the next; beyond the ends the line goes on."""
+    low = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
+    return low, (value - axis[low]) / (axis[low + 1] - axis[low])
+
+
+def _at(axis: list[float], values: list[float], value: float) -> float:
+    low, share = _between(axis, value)
+    return values[low] + share * (values[low + 1] - values[low])

@@ -1,0 +1,151 @@
+"""A served model: sizes, steps, the scheduler, and what is answered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import wavecast
+from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.questions.serve.engines import engine_on, read_engine
+from wavecast.analyzer.questions.serve.formats import stack_of
+from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
+from wavecast.analyzer.questions.serve.ops import ServePlan
+from wavecast.analyzer.questions.serve.schedule import RequestLoad, Scheduler, Served
+from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names
+from wavecast.analyzer.questions.serve.step import StepClock, step_tables
+from wavecast.errors import InputError
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
+
+H100 = find_gpu(load_catalog(), "H100 SXM5 80GB")
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+
+
+@pytest.fixture(scope="module")
+def clock() -> StepClock:
+    sizes = read_model("llama-3-8b")
+    tables = step_tables(sizes, ServePlan(), stack_of(H100, "bf16", "vllm"), [H100], load_library())
+    return tables.clock(0)
+
+
+def run(clock: StepClock, load: RequestLoad, capacity: int = 400_000) -> Served:
+    engine = engine_on(read_engine("vllm==0.19"), H100, read_model("llama-3-8b"), "bf16")
+    return Scheduler(engine=replace(engine, budget=2048), clock=clock, capacity=capacity).run(load)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("llama-3-70b", 70.6), ("qwen3-30b-a3b", 30.5), ("deepseek-v3", 671.0), ("gpt-oss-120b", 116.8)],
+)
+def test_a_shipped_model_has_the_weights_that_its_makers_state(name: str, billions: float) -> None:
+    assert read_model(name).parameters / 1e9 == pytest.approx(billions, abs=0.1)
+
+
+def test_every_shipped_model_can_be_read() -> None:
+    assert all(read_model(name).layers for name in shipped_names())
+
+
+def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert read_model(tmp_path).parameters == read_model("llama-3-8b").parameters
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"mamba_d_state": 128}, "state-space"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
+        ({"num_hidden_layers": "many"}, "whole number"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | changed))
+    with pytest.raises(InputError, match=said):
+        read_model(tmp_path)
+
+
+def test_steps_grow_with_sequences_contexts_and_prompts(clock: StepClock) -> None:
+    assert clock.decode_ns(1, 1000) < clock.decode_ns(64, 1000) < clock.decode_ns(64, 8000)
+    assert clock.mixed_ns(0, 0, [(512, 0)]) < clock.mixed_ns(0, 0, [(2048, 0)]) < clock.mixed_ns(64, 1000, [(2048, 0)])
+
+
+def test_every_request_has_its_tokens_in_order(clock: StepClock) -> None:
+    served = run(clock, open_load(5.0, 800, 100, seed=1))
+    assert (served.arrival_ns < served.first_ns).all()
+    assert (served.first_ns < served.last_ns).all()
+
+
+def test_a_closed_load_never_runs_more_than_its_places(clock: StepClock) -> None:
+    served = run(clock, closed_load(8, 500, 50, seed=0))
+    at = np.sort(served.first_ns) + 1
+    running = ((served.arrival_ns[:, None] <= at) & (served.last_ns[:, None] > at)).sum(axis=0)
+    assert running.max() <= 8
+
+
+def test_a_full_cache_pushes_sequences_out_and_all_still_end(clock: StepClock) -> None:
+    load = closed_load(16, 200, 400, seed=0)
+    small, large = run(clock, load, capacity=4_000), run(clock, load)
+    assert small.preempted > 0
+    assert large.preempted == 0
+    assert (small.last_ns > 0).all()
+    assert small.end_ns > large.end_ns
+
+
+def test_a_request_larger_than_the_cache_is_refused(clock: StepClock) -> None:
+    with pytest.raises(InputError, match="larger than the cache"):
+        run(clock, closed_load(1, 2000, 10, seed=0), capacity=1000)
+
+
+def test_requests_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("arrival_s,prompt,output\n1.5,100,20\n1.0,50,10\n")
+    load = read_requests(path)
+    assert load.arrival_ns.tolist() == [0.0, 0.5e9]
+    assert load.prompts.tolist() == [50, 100]
+
+
+def test_a_rate_takes_as_many_gpus_as_hold_the_limit() -> None:
+    found = {
+        rate: wavecast.serve("llama-3-8b", to="H100 SXM", rate=rate, tpot="50ms").report.rows[0] for rate in (2.0, 60.0)
+    }
+    assert found[2.0].holds
+    assert found[60.0].holds
+    assert found[2.0].gpus < found[60.0].gpus
+
+
+def test_more_users_write_more_tokens_and_each_fewer() -> None:
+    few, many = (wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=count).to_records()[0] for count in (1, 32))
+    assert many["output_tokens_per_s"] > few["output_tokens_per_s"]
+    assert many["tpot_mean_ns"] > few["tpot_mean_ns"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"to": "MI300X", "engine": "trtllm"}, "NVIDIA"),
+        ({"to": "Tesla T4"}, "does not fit"),
+        ({"rate": 1.0, "concurrency": 2}, "three loads"),
+        ({"engine": "llama.cpp"}, "expected vllm"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        wavecast.serve("llama-3.1-405b", **asked)  # type: ignore[arg-type]
+
+
+def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
+    assert read_engine("vllm==0.12").sequence_ns > read_engine("vllm==0.14").sequence_ns
+    assert read_engine("vllm==0.12").spread < read_engine("vllm").spread
