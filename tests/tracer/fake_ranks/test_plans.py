@@ -19,8 +19,8 @@ from wavecast.tracer.fake_ranks.mail import FOLDER, RankPlace
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 KINDS: Final = ("ddp", "fsdp", "fsdp_tp", "fsdp1", "sequence", "megatron", "pipeline", "experts")
-UNEQUAL: Final = ("fsdp_tp", "pipeline", "experts")
-"""Of these plans, ranks do not all do the same."""
+UNEQUAL: Final = ("fsdp_tp", "megatron", "pipeline")
+"""Of these plans, the first two ranks do not do the same."""
 WORLD_SIZE: Final = 4
 IN_ONE: Final = {"c10d::allgather_": "c10d::_allgather_base_"}
 """FullyShardedDataParallel gathers into parts on a host, and into one tensor on GPUs."""
