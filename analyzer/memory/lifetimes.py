@@ -216,7 +216,7 @@ def _add_reserves(trace: Trace, window_ops: Rows, uses: Uses, size: Bytes) -> No
 
 def _is_reserve(trace: Trace, storage: int) -> bool:
     tensor = int(np.flatnonzero(trace.tensors.storage == storage)[0])
-    return trace.strings[trace.tensors.dtype[tensor]] == "uint8" and trace.tensors.device[tensor] >= 0
+    return trace.strings[trace.tensors.dtype[tensor]] == "uint8" and int(trace.tensors.device[tensor]) >= 0
 
 
 def _extend_arguments(frames: Frames, uses: Uses, first: Rows, last: Rows) -> Rows:

@@ -95,7 +95,7 @@ def _turns(tensor: TensorSpec, step: int) -> float:
     """
     if step <= 1:
         return 0.0
-    apart = step * DTYPE_BYTES.get(tensor.dtype, 4)
+    apart = int(step * DTYPE_BYTES.get(tensor.dtype, 4))
     lines = min(apart / LINE_BYTES, 1.0)
     return max(min(gcd(apart, LINE_BYTES) / LINE_BYTES, lines), lines / LINES_PER_CYCLE)
 

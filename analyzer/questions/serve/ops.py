@@ -151,6 +151,7 @@ class OpBook:
             index_operations=zeros,
             sector_bytes=zeros,
             scattered=zeros,
+            in_turn=zeros + 1.0,
             before_bytes=zeros,
             before_sector_bytes=zeros,
             is_stand_in=zeros,

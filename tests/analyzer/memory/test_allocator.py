@@ -44,7 +44,9 @@ def test_free_neighbours_join() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50 * MIB), st.booleans()), max_size=60))
 def test_what_is_reserved_holds_what_is_allocated(calls: list[tuple[int, bool]]) -> None:
-    allocator, held, asked = CachingAllocator(), [], []
+    allocator = CachingAllocator()
+    held: list[int] = []
+    asked: list[int] = []
     for size, is_release in calls:
         if is_release and held:
             allocator.release(held.pop(0))
