@@ -154,6 +154,7 @@ class OpBook:
             before_bytes=zeros,
             before_sector_bytes=zeros,
             is_stand_in=zeros,
+            in_turn=zeros,
         )
         self.add("vector", problems, at, StepPart.SMALL, times)
 
