@@ -155,7 +155,6 @@ class OpBook:
             before_bytes=zeros,
             before_sector_bytes=zeros,
             is_stand_in=zeros,
-            in_turn=zeros + 1.0,
         )
         self.add("vector", problems, at, StepPart.SMALL, times)
 

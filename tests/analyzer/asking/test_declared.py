@@ -13,7 +13,7 @@ ON_THE_GPU = ("measure", "record")
 OWN = {
     ("catalog", "--cluster-file"), ("catalog", "--nccl-tests"), ("batch", "--format"), ("batch", "--output"),
     ("archive export", "--output"), ("archive stats", "--output"), ("convert", "--iteration"),
-    ("replay", "--iteration"), ("convert", "--to"),
+    ("replay", "--iteration"), ("convert", "--to"), ("serve", "--precision"),
 }  # fmt: skip
 """Where an option of many commands means something of its own."""
 OF_EACH = {"--gpus", "--max-error", "--note", "--on", "--ops", "--plan", "--sort", "--timeline", "--to", "--top"}

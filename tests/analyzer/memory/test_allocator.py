@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.memory.allocator import CachingAllocator
@@ -45,7 +47,7 @@ def test_free_neighbours_join() -> None:
 @given(st.lists(st.tuples(st.integers(1, 50 * MIB), st.booleans()), max_size=60))
 def test_what_is_reserved_holds_what_is_allocated(calls: list[tuple[int, bool]]) -> None:
     allocator = CachingAllocator()
-    held: list[int] = []
+    held: list[Any] = []
     asked: list[int] = []
     for size, is_release in calls:
         if is_release and held:
