@@ -45,8 +45,8 @@ def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
       schedule=1f1b|interleaved|gpipe            recompute=none|selective
                                                  |ops|full
       overlap=off  gradients after the backward  overlap_tensor=on
-      buckets=torch|megatron    how gradients are put together   overlap_context=on
-      prefetch=N layers (fsdp)
+      buckets=torch|megatron    how gradients are put together
+      overlap_context=on      prefetch=N layers (fsdp)
       dispatch=alltoall|deepep  tokens to experts
       overlap_experts=on        beside another micro batch
     """
