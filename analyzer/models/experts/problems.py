@@ -115,7 +115,12 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ExpertsProblems
 
 
 def load_columns(loads: Sequence[RankLoad]) -> dict[str, Floats]:
-    """Return loads as columns by the names of `ExpertsProblems`."""
+    """Return loads as columns by the names of `ExpertsProblems`.
+
+    >>> from wavecast.analyzer.models.experts.routing import rank_load
+    >>> load_columns([rank_load(tokens=4096, top_k=8, experts=256, ranks=32, skew=0.0)])["rows"]
+    array([1024.])
+    """
     blocks = np.array([item.blocks for item in loads], dtype=np.float64).reshape(len(loads), len(HEIGHTS))
     return {
         "rows": np.array([item.rows for item in loads], dtype=np.float64),

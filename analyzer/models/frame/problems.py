@@ -82,7 +82,11 @@ def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -
 
 
 def join_problems(parts: Sequence[P]) -> P:
-    """Return problems of one kind as one."""
+    """Return problems of one kind as one.
+
+    >>> problem_count(join_problems([problems, take_problems(problems, slice(2))]))
+    7
+    """
     columns = [problem_columns(part) for part in parts]
     return type(parts[0])(**{name: np.concatenate([part[name] for part in columns]) for name in columns[0]})
 

@@ -114,7 +114,7 @@ def billed_interval(row: GpuPrediction) -> tuple[float | None, float | None]:
     """Return the ends of what is paid for of an iteration's energy.
 
     >>> [round(end, 2) for end in billed_interval(report.predictions[0])]
-    [2.88, 4.6]
+    [2.87, 4.6]
     """
     low, high = row.energy_interval_j
     return (

@@ -159,11 +159,7 @@ class IterationRow:
 
 
 def is_eager_torch(row: IterationRow) -> bool:
-    """Say whether a row's program is PyTorch's FSDP on a model of plain modules that nothing compiled.
-
-    >>> is_eager_torch(replace(row, source="torchtitan", framework="torchtitan, torch.compile"))
-    False
-    """
+    """Say whether a row's program is PyTorch's FSDP on a model of plain modules that nothing compiled."""
     said = f"{row.framework} {row.precision} {row.note}".lower()
     return is_plain_torch(row) and "compile" not in said
 
@@ -221,11 +217,7 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def gpu_of(row: IterationRow) -> Gpu:
-    """Return the GPU, under its board's power limit. Raises InputError where the catalogue lacks it.
-
-    >>> gpu_of(replace(row, source="torchtitan")).name
-    'H100 SXM5 80GB, 500 W'
-    """
+    """Return the GPU, under its board's power limit. Raises InputError where the catalogue lacks it."""
     boards = TORCHTITAN_BOARDS if TORCHTITAN in row.source else {}
     return find_gpu(load_catalog(), boards.get(row.gpu, row.gpu))
 
