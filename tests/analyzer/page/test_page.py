@@ -32,6 +32,8 @@ from wavecast.analyzer.page.sheet import Sheet, SheetColumn
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.convert.page import describe_graph
 from wavecast.analyzer.questions.replay.page import describe_replay
+from wavecast.analyzer.questions.serve.api import serve
+from wavecast.analyzer.questions.serve.page import describe_serving
 from wavecast.analyzer.questions.show.page import describe_overview
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.replay.fidelity import check_fidelity
@@ -65,6 +67,7 @@ DESCRIBED = {
     "describe_score",
     "describe_sharding",
     "describe_sensitivity",
+    "describe_serving",
     "describe_sweep",
     "describe_validation",
 }
@@ -173,6 +176,10 @@ def test_one_file_knows_the_terminal_and_one_knows_markdown() -> None:
 
 def test_a_replay_is_drawn_whole(toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
     assert_drawn_whole(describe_replay(check_fidelity(toy_trace(), None), name="toy.json"))
+
+
+def test_served_models_are_drawn_whole(assert_drawn_whole: CheckWhole) -> None:
+    assert_drawn_whole(describe_serving(serve("llama-3-8b", to=["2xH100-SXM", "L40S"], concurrency=8).report))
 
 
 def test_an_overview_is_drawn_whole(toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
