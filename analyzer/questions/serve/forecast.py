@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats
 from ....specs.generations import is_of_amd, why_untested
 from ....specs.gpu import Gpu, Rate, is_hbm
 from .capacity import Capacity
@@ -89,14 +89,15 @@ def forecast_load(
     """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
     clock = tables.clock(column)
     served = Scheduler(engine=engine, clock=clock, capacity=capacity.tokens).run(load)
-    return figures_of(tables, column, engine, served, skips=skips)
+    weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
+    return figures_of(tables, column, engine, served, weights)
 
 
-def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, *, skips: int = 0) -> LoadFigures:
-    """Return the figures of what a simulation served."""
+def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, weights: Floats) -> LoadFigures:
+    """Return the figures of what a simulation served; `weights`: how often each request counts in the means, [r]."""
     replicas = tables.plan.dp
     load = served.load
-    counted = np.arange(len(load.prompts)) >= skips
+    counted = weights > 0
     busy = max(served.busy_ns, 1.0)
     sequences = served.sequence_ns / busy
     context = served.context_ns / max(served.sequence_ns, 1.0)
@@ -115,9 +116,9 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     ends = (exp(-width), exp(width))
     spread = ends if closed else (1.0, 1.0)
     latencies = {
-        FIRST: _latency(waited + added, counted, exp(-first_width), exp(first_width)),
-        PER_TOKEN: _latency(per_token, has_more if has_more.any() else counted, *ends),
-        END_TO_END: _latency(served.last_ns - served.arrival_ns + added, counted, *ends),
+        FIRST: _latency(waited + added, weights, exp(-first_width), exp(first_width)),
+        PER_TOKEN: _latency(per_token, (has_more if has_more.any() else counted) * weights, *ends),
+        END_TO_END: _latency(served.last_ns - served.arrival_ns + added, weights, *ends),
     }
     kernels = dict(zip(PARTS, parts.tolist(), strict=True))
     host_ns = engine.step_ns + engine.sequence_ns * sequences
@@ -144,11 +145,10 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     return replace(found, limit=limit_of(tables, column, found))
 
 
-def _latency(values: Floats, counted: Mask, low: float, high: float) -> Latency:
-    chosen = values[counted]
-    found = {"mean": float(chosen.mean())}
-    found |= {f"p{share}": float(np.percentile(chosen, share)) for share in PERCENTILES}
-    return Latency(values=found, low_ratio=low, high_ratio=high)
+def _latency(values: Floats, weights: Floats, low: float, high: float) -> Latency:
+    found = np.percentile(values[weights > 0], PERCENTILES).tolist()
+    mean = float(np.average(values, weights=weights))
+    return Latency(values=dict(zip(MEASURES, (mean, *found), strict=True)), low_ratio=low, high_ratio=high)
 
 
 def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floats, widths: Floats) -> float:

@@ -23,7 +23,7 @@ from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...models.library import Library
 from .formats import EngineStack
-from .ops import PARTS, OpBook, ServePlan, add_attention, add_head, add_token_ops, places
+from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
 from .sizes import ModelSizes
 
 TOKENS: Final = (
@@ -66,17 +66,12 @@ class StepTables:
 
     def parts(self, column: int, sequences: float, context: float) -> tuple[Floats, Floats]:
         """Return what a decode step takes by part, ns, and the half-width of each part's interval, [parts]."""
-        found = []
-        for table in (self.time_ns, self.width):
-            rows = table[:, :, column]
-            tok, dec, pre = _PARTED
-            at = np.log([max(sequences, 1.0), max(context, 64.0)])
-            tokens = np.array([np.interp(at[0], _LOG_TOKENS, row[:tok]) for row in rows])
-            by_context = rows[:, tok:dec].reshape(len(PARTS), len(SEQUENCES), len(CONTEXTS))
-            curve = np.array([[np.interp(at[1], _LOG_CONTEXTS, line) for line in part] for part in by_context])
-            attention = np.array([np.interp(at[0], _LOG_SEQUENCES, line) for line in curve])
-            head = np.array([np.interp(at[0], _LOG_ROWS, row[pre:]) for row in rows])
-            found.append(tokens + attention + head)
+        tok, dec, pre = _PARTED
+        rows = np.stack([self.time_ns[:, :, column], self.width[:, :, column]])
+        at, key = np.log([max(sequences, 1.0), max(context, 64.0)])
+        curves = rows[:, :, tok:dec].reshape(*rows.shape[:2], len(SEQUENCES), len(CONTEXTS))
+        tokens, head = _row_at(_LOG_TOKENS, rows[:, :, :tok], at), _row_at(_LOG_ROWS, rows[:, :, pre:], at)
+        found = tokens + head + _row_at(_LOG_SEQUENCES, _row_at(_LOG_CONTEXTS, curves, key), at)
         time, width = found
         return time, width / np.maximum(time, 1e-3)
 
@@ -146,6 +141,7 @@ class StepClock:
     _tokens: dict[int, float] = field(default_factory=dict)
     _heads: dict[int, float] = field(default_factory=dict)
     _curves: dict[int, list[float]] = field(default_factory=dict)
+    _prompts: dict[int, list[list[float]]] = field(default_factory=dict)
 
     def tokens_ns(self, count: int) -> float:
         """Return what T tokens take in all layers beside attention."""
@@ -168,15 +164,13 @@ class StepClock:
 
     def prompts_ns(self, count: int, tokens: float, cached: float) -> float:
         """Return what attention takes of chunks of prompts, alike."""
-        table = self.pre
-        for axis, value in (
-            (_LOG_PROMPTS, log(count)),
-            (_LOG_CHUNKS, log(max(tokens, 1.0))),
-            (_LOG_CACHED, log(1.0 + cached / CACHED_SCALE)),
-        ):
-            low, share = _between(axis, value)
-            table = table[low] + share * (table[low + 1] - table[low])
-        return exp(float(table))
+        if count not in self._prompts:
+            low, share = _between(_LOG_PROMPTS, log(count))
+            self._prompts[count] = (self.pre[low] + share * (self.pre[low + 1] - self.pre[low])).tolist()
+        low, share = _between(_LOG_CHUNKS, log(max(tokens, 1.0)))
+        at = log(1.0 + cached / CACHED_SCALE)
+        short, long = (_at(_LOG_CACHED, curve, at) for curve in self._prompts[count][low : low + 2])
+        return exp(short + share * (long - short))
 
     def decode_ns(self, sequences: int, context: float) -> float:
         """Return a step in which sequences decode, on `context` tokens each."""
@@ -196,6 +190,12 @@ def _between(axis: list[float], value: float) -> tuple[int, float]:
     """Return the place before a value, and how far it is from there to the next; beyond the ends the line goes on."""
     low = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
     return low, (value - axis[low]) / (axis[low + 1] - axis[low])
+
+
+def _row_at(axis: list[float], values: Floats, value: float) -> Floats:
+    """Return values at a place of their last axis, held at its ends."""
+    low, share = _between(axis, min(max(value, axis[0]), axis[-1]))
+    return np.asarray(values[..., low] + share * (values[..., low + 1] - values[..., low]))
 
 
 def _at(axis: list[float], values: list[float], value: float) -> float:
