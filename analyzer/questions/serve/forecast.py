@@ -81,16 +81,31 @@ class LoadFigures:
     """Of the time, requests waiting for room in the cache."""
     preempted: int
     limit: str
+    joules_per_token: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Of all boards of an instance, for each token that is written, and the ends of its interval."""
+    board_w: float = 0.0
+    """That each draws in the mean."""
 
 
 def forecast_load(
     tables: StepTables, column: int, engine: Engine, capacity: Capacity, load: RequestLoad, *, skips: int = 0
 ) -> LoadFigures:
     """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
-    clock = tables.clock(column)
-    served = Scheduler(engine=engine, clock=clock, capacity=capacity.tokens).run(load)
+    served = Scheduler(
+        engine=engine, clock=tables.clock(column), joules=tables.joule_clock(column), capacity=capacity.tokens
+    ).run(load)
     weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
-    return figures_of(tables, column, engine, served, weights)
+    return _with_energy(tables, column, served, figures_of(tables, column, engine, served, weights))
+
+
+def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFigures) -> LoadFigures:
+    """Return figures with what boards take: steps' work within the board's limit, and what idles all the time."""
+    span = max(served.busy_ns + served.idle_ns, 1.0)
+    power = replace(tables.draws[column], work_j=served.work_j)
+    low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
+    joule = power.joule(span)
+    each = tables.plan.tp / max(float(served.load.outputs.sum()), 1.0)
+    return replace(found, joules_per_token=(joule * each, low * each, high * each), board_w=joule / span * 1e9)
 
 
 def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, weights: Floats) -> LoadFigures:

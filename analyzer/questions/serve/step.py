@@ -21,6 +21,9 @@ from ....arrays import Floats
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
+from ...iteration.decision.electricity import PowerDraw
+from ...iteration.energy import power_half_width
+from ...models.frame.energy import board_power
 from ...models.library import Library
 from .formats import EngineStack
 from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
@@ -42,7 +45,7 @@ CACHED_SCALE: Final = 512.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepTables:
-    """Hold a model's times on m GPUs that run alike: ns by part, [parts, places, m]."""
+    """Hold a model's times on m GPUs that run alike: ns by part, [parts, places, m]; and what a GPU draws."""
 
     gpus: tuple[Gpu, ...]
     sizes: ModelSizes
@@ -51,10 +54,21 @@ class StepTables:
     time_ns: Floats
     width: Floats
     """Time times the half-width of its interval, natural log."""
+    joules: Floats
+    """What a GPU switches beside what idles, [places, m]."""
+    draws: tuple[PowerDraw, ...]
+    """Boards at no work, [m]."""
 
     def clock(self, column: int) -> StepClock:
         """Return what tells the time of steps on one of the GPUs."""
-        log_ns = np.log(np.maximum(self.time_ns[:, :, column].sum(axis=0), 1e-3))
+        return self._clock(self.time_ns[:, :, column].sum(axis=0))
+
+    def joule_clock(self, column: int) -> StepClock:
+        """Return what tells the nJ that one of the GPUs switches in a step."""
+        return self._clock(self.joules[:, column] * 1e9)
+
+    def _clock(self, values: Floats) -> StepClock:
+        log_ns = np.log(np.maximum(values, 1e-3))
         tok, dec, pre = _PARTED
         shape = (len(PROMPTS), len(CHUNKS), len(CACHED))
         return StepClock(
@@ -122,8 +136,23 @@ def step_tables(
     prompts, chunks, cached = (np.asarray(part.ravel(), dtype=np.float64) for part in grid)
     add_attention(book, places(dec, len(prompts)), prompts, chunks, cached + chunks)
     add_head(book, places(_PARTED[-1], len(ROWS)), np.array(ROWS, dtype=np.float64))
-    time_ns, width = book.tables(library, build_fleet(gpus, nodes), _COUNT)
-    return StepTables(gpus=tuple(gpus), sizes=sizes, plan=plan, stack=stack, time_ns=time_ns, width=width)
+    fleet = build_fleet(gpus, nodes)
+    power = board_power(fleet, library.values("matmul", fleet))
+    time_ns, width, joules = book.tables(library, fleet, power, _COUNT)
+    boards = np.stack([power.idle_w, power.idle_w + power.switching_w, power_half_width(fleet)], axis=1).tolist()
+    return StepTables(
+        gpus=tuple(gpus),
+        sizes=sizes,
+        plan=plan,
+        stack=stack,
+        time_ns=time_ns,
+        width=width,
+        joules=joules,
+        draws=tuple(
+            PowerDraw(idle_w=idle, work_j=0.0, limit_w=limit, half_width=half_width)
+            for idle, limit, half_width in boards
+        ),
+    )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
