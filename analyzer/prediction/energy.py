@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays import Floats
 from ...formats.trace.tables import KernelKind
 from ...specs.fabric import Fabric, LinkKind
+from ...specs.fleet import Fleet
 from ..models.collective.problems import is_kind, neighbours, problems_of_dims, wire_bytes
 from ..models.frame import energy
 from ..models.frame.gpu_physics import POWER_PARAMETERS
@@ -21,6 +22,8 @@ from ..models.frame.problems import as_columns
 from ..models.library import Library
 from ..work import Family
 from ..work.communication import CollectiveDims, CollectiveKind
+from ..work.table import WorkTable
+from .bounds import bound_ops
 from .prediction import Prediction
 from .workload import GpuWorkload
 
@@ -39,6 +42,19 @@ def board_power_of(
     is_fitted = "matmul" in library.fitted
     matrix = library.values("matmul", fleet) if is_fitted else prior_values(POWER_PARAMETERS, len(fleet.gpus))
     return energy.board_power(fleet, matrix, constants)
+
+
+def op_joules(work: WorkTable, time_ns: Floats, fleet: Fleet, power: energy.BoardPower) -> Floats:
+    """Return the energy that each of n kernels switches beside what idles, [n, m]; a time of 0: what its work does.
+
+    >>> power = board_power_of(result.prediction, library)
+    >>> times = result.prediction.time_ns
+    >>> bool((op_joules(result.workload.work, times, result.prediction.fleet, power) > 0).all())
+    True
+    """
+    joule = energy.switching_joule(work.flops, work.moved_bytes, work.rate, fleet, power)
+    stalled_ns = np.maximum(time_ns - bound_ops(work, fleet).roofline_ns - energy.LAUNCH_NS, 0.0)
+    return np.asarray(joule + stalled_ns * (1e-9 * power.stalled_w))
 
 
 def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: energy.BoardPower) -> Floats:

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Floats
 from ....errors import InputError
 from ....specs.catalog import load_catalog
 from ....specs.generations import generation_at
@@ -42,6 +43,10 @@ SKIPPED: Final = (
 SHORTEST: Final = 0.8
 """InferenceX draws lengths evenly from here up to the given ones."""
 REQUESTS_PER_PLACE: Final = 10
+"""Of InferenceX's runs. Of a load of many requests fewer are run, and those between the first and the last on each
+place, which find an engine that fills or empties, count for what is not run."""
+RUN_PER_PLACE: Final = 4
+MOST_RUN_WHOLE: Final = 400
 SEED: Final = 20261128
 MOST_SEQUENCES: Final = 2048
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
@@ -141,9 +146,9 @@ class _Scorer:
         capacity = capacity_of(
             sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=prompt + output / 2
         )
-        load = _load_of(row, plan)
+        load, weights = _load_of(row, plan)
         served = Scheduler(engine=engine, clock=tables.clock(0), capacity=capacity.tokens).run(load)
-        figures = figures_of(tables, 0, engine, served)
+        figures = figures_of(tables, 0, engine, served, weights)
         return _point_of(row, precision, plan, figures, served.end_ns)
 
     def _tables(
@@ -183,16 +188,21 @@ def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, p
     return replace(engine_on(engine, gpu, sizes, precision), max_sequences=MOST_SEQUENCES)
 
 
-def _load_of(row: Mapping[str, str], plan: ServePlan) -> RequestLoad:
-    """Return the requests that one replica of attention gets."""
+def _load_of(row: Mapping[str, str], plan: ServePlan) -> tuple[RequestLoad, Floats]:
+    """Return the requests that one replica of attention gets, and how often each counts."""
     places = max(round(int(row["concurrency"]) / plan.dp), 1)
     is_offline = row["load"] == "offline"
-    count = places if is_offline else places * REQUESTS_PER_PLACE
+    is_whole = is_offline or places * REQUESTS_PER_PLACE <= MOST_RUN_WHOLE
+    waves = 1 if is_offline else REQUESTS_PER_PLACE if is_whole else RUN_PER_PLACE
+    count = places * waves
+    weights = np.ones(count)
+    if not is_whole:
+        weights[places:-places] = (REQUESTS_PER_PLACE - 2.0) / (RUN_PER_PLACE - 2.0)
     prompts, outputs = np.full(count, int(row["isl"])), np.full(count, int(row["osl"]))
     if row["length_spread"] != "fixed":
         drawn = np.random.default_rng(SEED).uniform(SHORTEST, 1.0, (2, count))
         prompts, outputs = np.maximum((drawn * (prompts, outputs)).astype(np.int64), 1)
-    return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places)
+    return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places), weights
 
 
 def _point_of(

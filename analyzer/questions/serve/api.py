@@ -17,7 +17,7 @@ from ...asking.declared import COUNT, FILE, HelpPart, as_amount, asks, declare, 
 from ...asking.inputs import GpuFile
 from ...asking.keywords import parse_duration_ns, read_duration_ns
 from ...asking.machines import Machines
-from ...asking.prices import Prices
+from ...asking.prices import Power, Prices
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ServeAnswer(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions(Machines, Prices, GpuFile):
+class ServeOptions(Machines, Prices, Power, GpuFile):
     """Hold what may be asked of a served model."""
 
     to: str | Sequence[str] = field(
@@ -122,6 +122,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     >>> [(row["gpu"], row["gpus"], row["fits"]) for row in answer.to_records()]
     [('H200 SXM 141GB', 2, True)]
     """
+    from ...iteration.decision.electricity import Electricity
     from ...models.library import load_library
     from .engines import read_engine
     from .load import read_requests
@@ -155,6 +156,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         limits=held,
         measure=asked.percentile,
         seed=asked.seed,
+        electricity=asked.power() or Electricity(),
     )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     return ServeAnswer(report=report_serving(question, targets, load_library(), asked.book(catalog), cluster, catalog))

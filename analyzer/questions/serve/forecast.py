@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats
 from ....specs.generations import is_of_amd, why_untested
 from ....specs.gpu import Gpu, Rate, is_hbm
 from .capacity import Capacity
@@ -81,22 +81,38 @@ class LoadFigures:
     """Of the time, requests waiting for room in the cache."""
     preempted: int
     limit: str
+    joules_per_token: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Of all boards of an instance, for each token that is written, and the ends of its interval."""
+    board_w: float = 0.0
+    """That each draws in the mean."""
 
 
 def forecast_load(
     tables: StepTables, column: int, engine: Engine, capacity: Capacity, load: RequestLoad, *, skips: int = 0
 ) -> LoadFigures:
     """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
-    clock = tables.clock(column)
-    served = Scheduler(engine=engine, clock=clock, capacity=capacity.tokens).run(load)
-    return figures_of(tables, column, engine, served, skips=skips)
+    served = Scheduler(
+        engine=engine, clock=tables.clock(column), joules=tables.joule_clock(column), capacity=capacity.tokens
+    ).run(load)
+    weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
+    return _with_energy(tables, column, served, figures_of(tables, column, engine, served, weights))
 
 
-def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, *, skips: int = 0) -> LoadFigures:
-    """Return the figures of what a simulation served."""
+def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFigures) -> LoadFigures:
+    """Return figures with what boards take: steps' work within the board's limit, and what idles all the time."""
+    span = max(served.busy_ns + served.idle_ns, 1.0)
+    power = replace(tables.draws[column], work_j=served.work_j)
+    low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
+    joule = power.joule(span)
+    each = tables.plan.tp / max(float(served.load.outputs.sum()), 1.0)
+    return replace(found, joules_per_token=(joule * each, low * each, high * each), board_w=joule / span * 1e9)
+
+
+def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, weights: Floats) -> LoadFigures:
+    """Return the figures of what a simulation served; `weights`: how often each request counts in the means, [r]."""
     replicas = tables.plan.dp
     load = served.load
-    counted = np.arange(len(load.prompts)) >= skips
+    counted = weights > 0
     busy = max(served.busy_ns, 1.0)
     sequences = served.sequence_ns / busy
     context = served.context_ns / max(served.sequence_ns, 1.0)
@@ -115,9 +131,9 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     ends = (exp(-width), exp(width))
     spread = ends if closed else (1.0, 1.0)
     latencies = {
-        FIRST: _latency(waited + added, counted, exp(-first_width), exp(first_width)),
-        PER_TOKEN: _latency(per_token, has_more if has_more.any() else counted, *ends),
-        END_TO_END: _latency(served.last_ns - served.arrival_ns + added, counted, *ends),
+        FIRST: _latency(waited + added, weights, exp(-first_width), exp(first_width)),
+        PER_TOKEN: _latency(per_token, (has_more if has_more.any() else counted) * weights, *ends),
+        END_TO_END: _latency(served.last_ns - served.arrival_ns + added, weights, *ends),
     }
     kernels = dict(zip(PARTS, parts.tolist(), strict=True))
     host_ns = engine.step_ns + engine.sequence_ns * sequences
@@ -144,11 +160,10 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     return replace(found, limit=limit_of(tables, column, found))
 
 
-def _latency(values: Floats, counted: Mask, low: float, high: float) -> Latency:
-    chosen = values[counted]
-    found = {"mean": float(chosen.mean())}
-    found |= {f"p{share}": float(np.percentile(chosen, share)) for share in PERCENTILES}
-    return Latency(values=found, low_ratio=low, high_ratio=high)
+def _latency(values: Floats, weights: Floats, low: float, high: float) -> Latency:
+    found = np.percentile(values[weights > 0], PERCENTILES).tolist()
+    mean = float(np.average(values, weights=weights))
+    return Latency(values=dict(zip(MEASURES, (mean, *found), strict=True)), low_ratio=low, high_ratio=high)
 
 
 def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floats, widths: Floats) -> float:

@@ -26,11 +26,14 @@ from ...models.attention.problems import ArithmeticFormat, AttentionProblems, Di
 from ...models.collective.problems import CollectiveProblems
 from ...models.experts.problems import ANY_KERNEL, ExpertsProblems, load_columns
 from ...models.experts.routing import UNKNOWN, rank_load
+from ...models.frame.energy import BoardPower
 from ...models.frame.problems import RATES, Problems, as_columns, join_problems
 from ...models.latent_attention.problems import LatentAttentionProblems
 from ...models.library import Library
 from ...models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems
+from ...models.registry import OP_MODELS, least_work
 from ...models.vector.problems import VectorKernel, VectorProblems
+from ...prediction.energy import op_joules
 from ...work.communication import CollectiveKind, Implementation
 from ...work.work import ExpertsFormat, LatentKernel
 from .formats import EngineStack, experts_bytes
@@ -90,19 +93,26 @@ class OpBook:
         if times:
             self.rows.setdefault(model, []).append((problems, at, part, times))
 
-    def tables(self, library: Library, fleet: Fleet, count: int) -> tuple[Floats, Floats]:
-        """Return time by part and place, and the same times the half-width of its interval, [parts, count, m] in ns."""
+    def tables(self, library: Library, fleet: Fleet, power: BoardPower, count: int) -> tuple[Floats, Floats, Floats]:
+        """Return time by part and place, and the same times the half-width of its interval, [parts, count, m] in ns.
+
+        And what a GPU switches beside what idles, [count, m] in J.
+        """
         total = np.zeros((len(PARTS), count, len(fleet.gpus)))
-        width = np.zeros_like(total)
+        width, joules = np.zeros_like(total), np.zeros_like(total[0])
         for model, entries in self.rows.items():
             joined = join_problems([problems for problems, *_ in entries])
             found = library.predict(model, as_columns(joined), fleet)
-            time = np.concatenate([np.full(len(at), times) for _, at, _, times in entries])[:, None] * found.time_ns
+            times = np.concatenate([np.full(len(at), times) for _, at, _, times in entries])[:, None]
+            time = times * found.time_ns
             part = np.concatenate([np.full(len(at), PARTS.index(name)) for _, at, name, _ in entries])
             place = np.concatenate([at for _, at, *_ in entries])
             np.add.at(total, (part, place), time)
             np.add.at(width, (part, place), time * found.half_width)
-        return total, width
+            work = least_work(OP_MODELS[model], joined)
+            time_ns = 0.0 * found.time_ns if model == "collective" else found.time_ns
+            np.add.at(joules, place, times * op_joules(work, time_ns, fleet, power))
+        return total, width, joules
 
     def product(
         self, at: Any, m: Floats, n: float, k: float, times: float, *, batch: float = 1.0, plain: bool = False

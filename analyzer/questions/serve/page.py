@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ....formats.trace.printable import clean_text
+from ...iteration.decision.electricity import Electricity
 from ...page.columns import number_column, text_column
 from ...page.encoding import Field, FieldTable, encode_json
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import format_bytes, format_count, format_money, format_time, format_time_within
+from ...page.quantity import format_bytes, format_count, format_money, format_number, format_time, format_time_within
 from ...page.sheet import Sheet
 from .forecast import END_TO_END, FIRST, PER_TOKEN
 from .report import SERVE_FORMAT, SERVE_VERSION, ServeReport
@@ -88,6 +89,8 @@ def _sheet(report: ServeReport) -> Sheet:
         ),
         number_column("$/h", (format_money(row.usd_per_hour) for row in rows)),
         number_column("$ per M\ntokens", (format_money(row.usd_per_million_output_tokens) for row in rows)),
+        number_column("J per\ntoken", (format_number(row.figures.joules_per_token[0], 3) for row in rows), rank=1),
+        number_column("W", (f"{row.figures.board_w:,.0f}" for row in rows), rank=2),
         number_column("± %", (f"{100 * row.figures.step_half_width:.0f}" for row in rows), rank=1),
         text_column("limited by", (row.figures.limit for row in rows), rank=1),
         text_column("limits", ("" if row.holds is None else "hold" if row.holds else "broken" for row in rows), rank=1),
@@ -104,6 +107,16 @@ def _notes(report: ServeReport) -> Iterator[str]:
     yield (
         f"{question.engine.name}: {clean_text(question.engine.source)}. TTFT holds the client's and the text's share. "
         "Assumed: even routing of experts, no shared prefixes, no speculation, prompt and output ± 10 %."
+    )
+    best, asked = report.rows[0], question.electricity
+    kwh = best.kwh_per_million_output_tokens(asked)
+    more = [f"{format_money(kwh * asked.usd_per_kwh)} of electricity"] if asked.usd_per_kwh is not None else []
+    more += [f"{format_number(kwh * asked.co2_g_per_kwh)} g of CO2"] if asked.co2_g_per_kwh is not None else []
+    joule, low, high = (format_number(value, 3) for value in best.figures.joules_per_token)
+    yield (
+        f"{clean_text(best.gpu)}: {joule} J per written token ({low}–{high}), {best.figures.board_w:,.0f} W per board; "
+        f"a million take {', '.join([f'{format_number(kwh, 3)} kWh', *more])}. Energy is that of "
+        "boards, with hosts and site as asked; links between GPUs are not in it, and no measured load checks it."
     )
     if len(report.rows) > SHOWN:
         yield f"{len(report.rows) - SHOWN} more GPU types are in JSON and CSV."
@@ -122,8 +135,8 @@ def _warnings(report: ServeReport) -> Iterator[str]:
         yield f"{name} left out: {why}"
 
 
-def _record(row: ServeRow) -> dict[str, Any]:
-    figures = row.figures
+def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
+    figures, kwh = row.figures, row.kwh_per_million_output_tokens(asked)
     found: dict[str, Any] = {
         "gpu": row.gpu,
         "gpus": row.gpus,
@@ -138,6 +151,12 @@ def _record(row: ServeRow) -> dict[str, Any]:
         "rate_high_ratio": figures.high_ratio,
         "usd_per_hour": row.usd_per_hour,
         "usd_per_million_output_tokens": row.usd_per_million_output_tokens,
+        "joules_per_output_token": figures.joules_per_token[0],
+        "joules_per_output_token_low": figures.joules_per_token[1],
+        "joules_per_output_token_high": figures.joules_per_token[2],
+        "watts_per_gpu": figures.board_w,
+        "kwh_per_million_output_tokens": kwh,
+        "electricity_usd_per_million_output_tokens": None if asked.usd_per_kwh is None else kwh * asked.usd_per_kwh,
         "cache_tokens": row.capacity.tokens,
         "weight_bytes_per_gpu": row.capacity.weight_bytes,
         "preempted": figures.preempted,
@@ -165,7 +184,7 @@ def draw_serving_json(report: ServeReport) -> str:
             "rate_per_s": question.rate_per_s,
             "limits_ns": dict(question.limits),
             "measure": question.measure,
-            "gpus": [_record(row) for row in report.rows],
+            "gpus": [_record(row, question.electricity) for row in report.rows],
             "left_out": [{"gpu": name, "reason": why} for name, why in report.left_out],
         }
     )
@@ -180,6 +199,6 @@ _KINDS: Final = {
 
 def serving_table(report: ServeReport) -> FieldTable:
     """Return a row per GPU type."""
-    records = [_record(row) for row in report.rows]
+    records = [_record(row, report.question.electricity) for row in report.rows]
     fields = tuple(Field(name=name, kind=_KINDS.get(name, float)) for name in records[0])
     return FieldTable(fields=fields, rows=tuple(tuple(record.values()) for record in records))

@@ -55,6 +55,8 @@ class Served:
     preempted: int
     full_ns: float
     """In which requests waited for room in the cache."""
+    work_j: float
+    """What a GPU switches beside what idles; 0 where no clock of joules was given."""
 
     @property
     def end_ns(self) -> float:
@@ -86,8 +88,8 @@ class Scheduler:
     clock: StepClock
     capacity: int
     """Tokens that can be cached."""
-    ratio: float = 1.0
-    """On every step's time, for the ends of an interval."""
+    joules: StepClock | None = None
+    """Tells what a GPU switches in a step, nJ."""
     now_ns: float = 0.0
     decodes: int = 0
     """Steps in which sequences decoded, ever."""
@@ -104,7 +106,7 @@ class Scheduler:
     waiting: deque[_Sequence] = field(default_factory=deque)
     counts: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(
-            ("steps", "sequence_ns", "context_ns", "prompt_ns", "idle_ns", "preempted", "full_ns"), 0.0
+            ("steps", "sequence_ns", "context_ns", "prompt_ns", "idle_ns", "preempted", "full_ns", "work_nj"), 0.0
         )
     )
 
@@ -153,6 +155,7 @@ class Scheduler:
             idle_ns=kept["idle_ns"],
             preempted=int(kept["preempted"]),
             full_ns=kept["full_ns"],
+            work_j=kept["work_nj"] * 1e-9,
         )
 
     def _step(self, upcoming_ns: float) -> list[tuple[_Sequence, bool]]:
@@ -203,7 +206,9 @@ class Scheduler:
         sizes = [(size, before) for _, size, before in chunks]
         tokens = decoding + sum(size for size, _ in sizes)
         kernels = self.clock.mixed_ns(decoding, context, sizes) * self.engine.kernel_ratio(tokens)
-        time = self.ratio * (kernels + self.engine.step_ns + self.engine.sequence_ns * (decoding + len(chunks)))
+        time = kernels + self.engine.step_ns + self.engine.sequence_ns * (decoding + len(chunks))
+        if self.joules is not None:
+            self.counts["work_nj"] += self.joules.mixed_ns(decoding, context, sizes)
         self._pass(time, 1, decoding)
         self.counts["prompt_ns"] += time
         events: list[tuple[_Sequence, bool]] = []
@@ -238,14 +243,17 @@ class Scheduler:
         if upcoming_ns < FAR:
             time = self._decode_ns(count, self.cached)
             steps = max(min(steps, int((upcoming_ns - self.now_ns) / time) + 1), 1)
-        time = self._decode_ns(count, self.cached + count * (steps - 1) / 2.0)
+        middle = self.cached + count * (steps - 1) / 2.0
+        time = self._decode_ns(count, middle)
+        if self.joules is not None:
+            self.counts["work_nj"] += steps * self.joules.decode_ns(count, middle / count)
         self._pass(time * steps, steps, count)
         self._advance(steps)
         return self._ended()
 
     def _decode_ns(self, count: int, cached: float) -> float:
         kernels = self.clock.decode_ns(count, cached / count) * self.engine.kernel_ratio(count)
-        return self.ratio * (kernels + self.engine.step_ns + self.engine.sequence_ns * count)
+        return kernels + self.engine.step_ns + self.engine.sequence_ns * count
 
     def _pass(self, time_ns: float, steps: int, sequences: int) -> None:
         counts = self.counts

@@ -11,6 +11,7 @@ from ....errors import InputError
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.prices.book import PriceBook
+from ...iteration.decision.electricity import JOULE_PER_KWH, Electricity, billed_joule
 from ...models.library import Library
 from .capacity import Capacity, capacity_of
 from .engines import Engine, engine_on
@@ -57,6 +58,7 @@ class ServeQuestion:
     measure: str = "p90"
     """Which of `MEASURES` the limits are of."""
     seed: int = 0
+    electricity: Electricity = field(default_factory=Electricity)
 
     @property
     def context(self) -> float:
@@ -96,6 +98,11 @@ class ServeRow:
         if self.usd_per_hour is None:
             return None
         return self.usd_per_hour / (self.output_tokens_per_s * HOUR) * 1e6
+
+    def kwh_per_million_output_tokens(self, electricity: Electricity) -> float:
+        """Return what is billed for a million tokens that are written."""
+        gpu_ns = 1e9 * self.gpus / self.output_tokens_per_s
+        return billed_joule(self.figures.joules_per_token[0], gpu_ns, electricity) * 1e6 / JOULE_PER_KWH
 
 
 def answer(

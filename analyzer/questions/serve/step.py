@@ -21,9 +21,12 @@ from ....arrays import Floats
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
+from ...iteration.decision.electricity import PowerDraw
+from ...iteration.energy import power_half_width
+from ...models.frame.energy import board_power
 from ...models.library import Library
 from .formats import EngineStack
-from .ops import PARTS, OpBook, ServePlan, add_attention, add_head, add_token_ops, places
+from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
 from .sizes import ModelSizes
 
 TOKENS: Final = (
@@ -42,7 +45,7 @@ CACHED_SCALE: Final = 512.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepTables:
-    """Hold a model's times on m GPUs that run alike: ns by part, [parts, places, m]."""
+    """Hold a model's times on m GPUs that run alike: ns by part, [parts, places, m]; and what a GPU draws."""
 
     gpus: tuple[Gpu, ...]
     sizes: ModelSizes
@@ -51,10 +54,21 @@ class StepTables:
     time_ns: Floats
     width: Floats
     """Time times the half-width of its interval, natural log."""
+    joules: Floats
+    """What a GPU switches beside what idles, [places, m]."""
+    draws: tuple[PowerDraw, ...]
+    """Boards at no work, [m]."""
 
     def clock(self, column: int) -> StepClock:
         """Return what tells the time of steps on one of the GPUs."""
-        log_ns = np.log(np.maximum(self.time_ns[:, :, column].sum(axis=0), 1e-3))
+        return self._clock(self.time_ns[:, :, column].sum(axis=0))
+
+    def joule_clock(self, column: int) -> StepClock:
+        """Return what tells the nJ that one of the GPUs switches in a step."""
+        return self._clock(self.joules[:, column] * 1e9)
+
+    def _clock(self, values: Floats) -> StepClock:
+        log_ns = np.log(np.maximum(values, 1e-3))
         tok, dec, pre = _PARTED
         shape = (len(PROMPTS), len(CHUNKS), len(CACHED))
         return StepClock(
@@ -66,17 +80,12 @@ class StepTables:
 
     def parts(self, column: int, sequences: float, context: float) -> tuple[Floats, Floats]:
         """Return what a decode step takes by part, ns, and the half-width of each part's interval, [parts]."""
-        found = []
-        for table in (self.time_ns, self.width):
-            rows = table[:, :, column]
-            tok, dec, pre = _PARTED
-            at = np.log([max(sequences, 1.0), max(context, 64.0)])
-            tokens = np.array([np.interp(at[0], _LOG_TOKENS, row[:tok]) for row in rows])
-            by_context = rows[:, tok:dec].reshape(len(PARTS), len(SEQUENCES), len(CONTEXTS))
-            curve = np.array([[np.interp(at[1], _LOG_CONTEXTS, line) for line in part] for part in by_context])
-            attention = np.array([np.interp(at[0], _LOG_SEQUENCES, line) for line in curve])
-            head = np.array([np.interp(at[0], _LOG_ROWS, row[pre:]) for row in rows])
-            found.append(tokens + attention + head)
+        tok, dec, pre = _PARTED
+        rows = np.stack([self.time_ns[:, :, column], self.width[:, :, column]])
+        at, key = np.log([max(sequences, 1.0), max(context, 64.0)])
+        curves = rows[:, :, tok:dec].reshape(*rows.shape[:2], len(SEQUENCES), len(CONTEXTS))
+        tokens, head = _row_at(_LOG_TOKENS, rows[:, :, :tok], at), _row_at(_LOG_ROWS, rows[:, :, pre:], at)
+        found = tokens + head + _row_at(_LOG_SEQUENCES, _row_at(_LOG_CONTEXTS, curves, key), at)
         time, width = found
         return time, width / np.maximum(time, 1e-3)
 
@@ -127,8 +136,23 @@ def step_tables(
     prompts, chunks, cached = (np.asarray(part.ravel(), dtype=np.float64) for part in grid)
     add_attention(book, places(dec, len(prompts)), prompts, chunks, cached + chunks)
     add_head(book, places(_PARTED[-1], len(ROWS)), np.array(ROWS, dtype=np.float64))
-    time_ns, width = book.tables(library, build_fleet(gpus, nodes), _COUNT)
-    return StepTables(gpus=tuple(gpus), sizes=sizes, plan=plan, stack=stack, time_ns=time_ns, width=width)
+    fleet = build_fleet(gpus, nodes)
+    power = board_power(fleet, library.values("matmul", fleet))
+    time_ns, width, joules = book.tables(library, fleet, power, _COUNT)
+    boards = np.stack([power.idle_w, power.idle_w + power.switching_w, power_half_width(fleet)], axis=1).tolist()
+    return StepTables(
+        gpus=tuple(gpus),
+        sizes=sizes,
+        plan=plan,
+        stack=stack,
+        time_ns=time_ns,
+        width=width,
+        joules=joules,
+        draws=tuple(
+            PowerDraw(idle_w=idle, work_j=0.0, limit_w=limit, half_width=half_width)
+            for idle, limit, half_width in boards
+        ),
+    )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -146,6 +170,7 @@ class StepClock:
     _tokens: dict[int, float] = field(default_factory=dict)
     _heads: dict[int, float] = field(default_factory=dict)
     _curves: dict[int, list[float]] = field(default_factory=dict)
+    _prompts: dict[int, list[list[float]]] = field(default_factory=dict)
 
     def tokens_ns(self, count: int) -> float:
         """Return what T tokens take in all layers beside attention."""
@@ -168,15 +193,13 @@ class StepClock:
 
     def prompts_ns(self, count: int, tokens: float, cached: float) -> float:
         """Return what attention takes of chunks of prompts, alike."""
-        table = self.pre
-        for axis, value in (
-            (_LOG_PROMPTS, log(count)),
-            (_LOG_CHUNKS, log(max(tokens, 1.0))),
-            (_LOG_CACHED, log(1.0 + cached / CACHED_SCALE)),
-        ):
-            low, share = _between(axis, value)
-            table = table[low] + share * (table[low + 1] - table[low])
-        return exp(float(table))
+        if count not in self._prompts:
+            low, share = _between(_LOG_PROMPTS, log(count))
+            self._prompts[count] = (self.pre[low] + share * (self.pre[low + 1] - self.pre[low])).tolist()
+        low, share = _between(_LOG_CHUNKS, log(max(tokens, 1.0)))
+        at = log(1.0 + cached / CACHED_SCALE)
+        short, long = (_at(_LOG_CACHED, curve, at) for curve in self._prompts[count][low : low + 2])
+        return exp(short + share * (long - short))
 
     def decode_ns(self, sequences: int, context: float) -> float:
         """Return a step in which sequences decode, on `context` tokens each."""
@@ -196,6 +219,12 @@ def _between(axis: list[float], value: float) -> tuple[int, float]:
     """Return the place before a value, and how far it is from there to the next; beyond the ends the line goes on."""
     low = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
     return low, (value - axis[low]) / (axis[low + 1] - axis[low])
+
+
+def _row_at(axis: list[float], values: Floats, value: float) -> Floats:
+    """Return values at a place of their last axis, held at its ends."""
+    low, share = _between(axis, min(max(value, axis[0]), axis[-1]))
+    return np.asarray(values[..., low] + share * (values[..., low + 1] - values[..., low]))
 
 
 def _at(axis: list[float], values: list[float], value: float) -> float:

@@ -132,6 +132,32 @@ def test_more_users_write_more_tokens_and_each_fewer() -> None:
     assert many["tpot_mean_ns"] > few["tpot_mean_ns"]
 
 
+def test_a_token_takes_fewer_joules_among_more_users_and_no_board_exceeds_its_limit() -> None:
+    few, many = (
+        wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=count, electricity=0.1).to_records()[0]
+        for count in (1, 64)
+    )
+    for row in (few, many):
+        assert row["joules_per_output_token_low"] < row["joules_per_output_token"] < row["joules_per_output_token_high"]
+        assert 100 < row["watts_per_gpu"] <= 700
+        # One GPU: joules per token are watts over tokens per second, but for what fills and empties the engine.
+        expected = row["watts_per_gpu"] / row["output_tokens_per_s"]
+        assert row["joules_per_output_token"] == pytest.approx(expected, rel=0.2)
+    assert many["joules_per_output_token"] < few["joules_per_output_token"] / 10
+
+
+def test_hosts_and_site_are_billed_where_asked() -> None:
+    alone, whole = (
+        wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=8, electricity=0.1, **more).to_records()[0]
+        for more in ({}, {"host_watts": 200.0, "pue": 1.5})
+    )
+    host_kwh = 200.0 / whole["output_tokens_per_s"] / 3.6
+    expected = 1.5 * (alone["kwh_per_million_output_tokens"] + host_kwh)
+    assert whole["kwh_per_million_output_tokens"] == pytest.approx(expected)
+    name = "electricity_usd_per_million_output_tokens"
+    assert whole[name] == pytest.approx(0.1 * whole["kwh_per_million_output_tokens"])
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
