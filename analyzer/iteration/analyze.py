@@ -23,7 +23,7 @@ from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario
 from .energy import row_joules
-from .gains import explain_idle_changes, find_gains
+from .gains import explain_idle_changes, find_gains, name_limit_changes
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus, warn_of_prices
 from .op_rows import list_ops
@@ -123,7 +123,12 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         compiled=result.compiled,
         ops=list_ops(result.trace, result.run, column, limit=op_limit, joules=joules),
         gains=find_gains(result, column),
-        warnings=(*warn(result), *explain_idle_changes(result, column), *warn_of_prices(result, ranked)),
+        warnings=(
+            *warn(result),
+            *explain_idle_changes(result, column),
+            *name_limit_changes(source.gpu, ranked),
+            *warn_of_prices(result, ranked),
+        ),
     )
 
 

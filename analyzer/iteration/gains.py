@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -17,11 +17,14 @@ from ..replay.causes import CAUSES, IdleCause
 from ..replay.engine import Timing, on_gpus
 from ..replay.forecast import iteration_lengths
 from ..whatif.scenario import Scenario, TargetPrecision
-from .report import FASTER_HOST, FASTER_KERNELS, LAUNCH_BOUND_RATIO, Gain
+from .report import FASTER_HOST, FASTER_KERNELS, LAUNCH_BOUND_RATIO, Gain, GpuPrediction
 from .result import Analysis, arrange, build_result
 
 NO_GAIN: Final = 1.005
 """Below, a change that was asked for is said to change nothing."""
+HOST_BOUND_RATIO, GPU_BOUND_RATIO = 0.4, 0.1
+"""Of an iteration in which the GPU waits for launches, over and under which host and GPU are called the limit."""
+SHOWN_NAMES: Final = 3
 _TWICE: Final = 2.0
 _LEAST_SHARE: Final = 0.005
 _WAITED_FOR: Final = {
@@ -68,6 +71,27 @@ def explain_idle_changes(result: Analysis, column: int) -> Iterator[str]:
         is_explained = any(warning.startswith(option) for warning in result.warnings)
         if not is_explained and (1.0 / NO_GAIN < length() / max(now_ns, 1.0) < NO_GAIN):
             yield f"{option} changes nothing on {gpu}: {_why_not(result, option) or _where_time_goes(result, column)}"
+
+
+def name_limit_changes(source: str | None, predictions: Sequence[GpuPrediction]) -> Iterator[str]:
+    """Yield a sentence for GPUs that would be the limit where the source's host is, and one for the reverse."""
+    row = next((item for item in predictions if item.gpu == source), None)
+    if row is None:
+        return
+    bound = [item.gpu for item in predictions if item.host_limited_ratio < GPU_BOUND_RATIO]
+    waiting = [item.gpu for item in predictions if item.host_limited_ratio > HOST_BOUND_RATIO]
+    share = f"{100 * row.host_limited_ratio:.0f} % of the iteration it waits for launches"
+    if row.host_limited_ratio > HOST_BOUND_RATIO and bound:
+        yield f"the host limits {source} ({share}), but on {_some(bound)} the GPU is the limit"
+    if row.host_limited_ratio < GPU_BOUND_RATIO and waiting:
+        machines = parameter("host")
+        yield f"{source} is the limit itself ({share}), but on {_some(waiting)} the host is: {machines} says whose"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more."""
+    shown, more = names[:SHOWN_NAMES], len(names) - SHOWN_NAMES
+    return f"{', '.join(shown)} and {more} more" if more > 0 else ", ".join(shown)
 
 
 def host_limited_ratio(result: Analysis, column: int) -> float:

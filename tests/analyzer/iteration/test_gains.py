@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from wavecast.analyzer.iteration.analyze import report_on, run_analysis
+from wavecast.analyzer.iteration.gains import name_limit_changes
 from wavecast.analyzer.iteration.report import FASTER_KERNELS, AnalysisReport
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
@@ -162,3 +164,21 @@ def test_a_library_of_ones_own_predicts_the_precision_that_was_recorded(root_dir
     scenario = Scenario(cpu_speed=0.01, precision=TargetPrecision.BF16)
     result = run_analysis(trace, CATALOG, targets=gpus, scenario=scenario, library=Library(fitted={}))
     assert any("precision='bf16' changes nothing" in warning for warning in report_on(result).warnings)
+
+
+def test_a_gpu_that_becomes_the_limit_is_named(root_dir: Path) -> None:
+    """On the H100 launches limit this network; a T4 is slower than its host, an L40S is not."""
+    trace = load_trace(root_dir / "samples" / "vit_small-inference-bf16-b4-h100.json.gz")
+    gpus = [find_gpu(CATALOG, name) for name in ("H100 SXM5 80GB", "Tesla T4", "L40S")]
+    report = report_on(run_analysis(trace, CATALOG, targets=gpus))
+    (named,) = [warning for warning in report.warnings if "the GPU is the limit" in warning]
+    assert named.startswith("the host limits H100 SXM5 80GB (84 %")
+    assert named.endswith("but on Tesla T4 the GPU is the limit")
+
+
+def test_a_host_that_becomes_the_limit_is_named() -> None:
+    rows = [SimpleNamespace(gpu=name, host_limited_ratio=ratio) for name, ratio in (("T4", 0.02), ("H100", 0.7))]
+    (named,) = name_limit_changes("T4", rows)  # type: ignore[arg-type]
+    assert named.startswith("T4 is the limit itself (2 %")
+    assert "on H100 the host is" in named
+    assert list(name_limit_changes(None, rows)) == []  # type: ignore[arg-type]
