@@ -61,7 +61,7 @@ def read_requests(path: Path) -> RequestLoad:
     Raises InputError for a file that lacks one of them, and for lengths that are no whole numbers above 0.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         is_json = path.suffix.casefold() in (".jsonl", ".json")
         lines = text.splitlines()
         rows = [json.loads(line) for line in lines if line.strip()] if is_json else list(csv.DictReader(lines))

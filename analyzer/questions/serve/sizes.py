@@ -182,7 +182,12 @@ def _read_file(path: Path) -> Mapping[str, Any]:
 
 def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes:
     """Return the sizes that a config's keys say. Raises InputError for what is missing or not modelled."""
-    outer, config = config, config.get("text_config") or config
+    outer = config
+    inner = config.get("text_config")
+    config = inner if isinstance(inner, dict) and inner else config
+    for table, key, form in ((outer, "text_config", dict), (config, "quantization_config", dict), (config, "layer_types", list)):
+        if table.get(key) and not isinstance(table[key], form):
+            raise InputError(f"{name}: {key}: expected a {form.__name__}, found {table[key]!r}")
     kind = str(config.get("model_type") or outer.get("model_type") or "")
     for key, what in REFUSED.items():
         if config.get(key):
