@@ -61,7 +61,7 @@ def read_requests(path: Path) -> RequestLoad:
     Raises InputError for a file that lacks one of them, and for lengths that are no whole numbers above 0.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         is_json = path.suffix.casefold() in (".jsonl", ".json")
         lines = text.splitlines()
         rows = [json.loads(line) for line in lines if line.strip()] if is_json else list(csv.DictReader(lines))
@@ -76,8 +76,8 @@ def read_requests(path: Path) -> RequestLoad:
         values = np.array([[float(row[name]) for name in found] for row in rows])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path.name}: a request lacks a number: {error}") from error
-    if not np.isfinite(values).all() or (values[:, 1:] < 1).any():
-        raise InputError(f"{path.name}: expected finite arrivals, and lengths of 1 token or more")
+    if not np.isfinite(values).all() or (values[:, 1:] < 1).any() or (values[:, 0] < 0).any():
+        raise InputError(f"{path.name}: expected finite arrivals from 0 on, and lengths of 1 token or more")
     values = values[np.argsort(values[:, 0], kind="stable")]
     arrival = (values[:, 0] - values[0, 0]) * ARRIVALS[found[0]]
     return RequestLoad(arrival_ns=arrival, prompts=values[:, 1].astype(np.int64), outputs=values[:, 2].astype(np.int64))

@@ -164,6 +164,7 @@ class OpBook:
             in_turn=zeros + 1.0,
             before_bytes=zeros,
             before_sector_bytes=zeros,
+            in_turn=zeros + 1.0,
             is_stand_in=zeros,
         )
         self.add("vector", problems, at, StepPart.SMALL, times)

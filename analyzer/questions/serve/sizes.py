@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tomllib
 from collections.abc import Mapping
@@ -182,7 +183,13 @@ def _read_file(path: Path) -> Mapping[str, Any]:
 
 def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes:
     """Return the sizes that a config's keys say. Raises InputError for what is missing or not modelled."""
-    outer, config = config, config.get("text_config") or config
+    outer = config
+    inner = config.get("text_config")
+    config = inner if isinstance(inner, dict) and inner else config
+    forms = {"text_config": dict, "quantization_config": dict, "layer_types": list}
+    for table, (key, form) in itertools.product((outer, config), forms.items()):
+        if table.get(key) and not isinstance(table[key], form):
+            raise InputError(f"{name}: {key}: expected a {form.__name__}, found {table[key]!r}")
     kind = str(config.get("model_type") or outer.get("model_type") or "")
     for key, what in REFUSED.items():
         if config.get(key):
@@ -198,6 +205,12 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
     )
     expert_size = read.first("moe_intermediate_size") or (read.count("intermediate_size") if experts else 0)
     shared = read.first("n_shared_experts") * expert_size or read.first("shared_expert_intermediate_size")
+    top_k = read.first("num_experts_per_tok", "experts_per_token")
+    if experts and not 1 <= top_k <= experts:
+        raise InputError(f"{name}: num_experts_per_tok: expected 1 to {experts}, found {top_k}")
+    if heads % (read.first("num_key_value_heads") or heads):
+        raise InputError(f"{name}: num_key_value_heads: expected a divisor of {heads} heads")
+    read.first("sliding_window")
     window, share = _window(config, kind, kinds)
     hidden, layers = read.count("hidden_size"), read.count("num_hidden_layers")
     latent = read.first("kv_lora_rank")
@@ -217,7 +230,7 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
         vocab=read.count("vocab_size"),
         is_tied=bool(config.get("tie_word_embeddings", kind.startswith("gemma"))),
         experts=experts,
-        top_k=read.first("num_experts_per_tok", "experts_per_token"),
+        top_k=top_k,
         expert_intermediate=expert_size,
         shared_intermediate=shared,
         dense_layers=min(dense + len(config.get("mlp_only_layers") or ()), layers),

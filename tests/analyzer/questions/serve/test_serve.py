@@ -15,7 +15,7 @@ from wavecast.analyzer.questions.serve.formats import stack_of
 from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Scheduler, Served
-from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names
+from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
 from wavecast.analyzer.questions.serve.step import StepClock, step_tables
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
@@ -175,3 +175,20 @@ def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said:
 def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
     assert read_engine("vllm==0.12").sequence_ns > read_engine("vllm==0.14").sequence_ns
     assert read_engine("vllm==0.12").spread < read_engine("vllm").spread
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text_config": [1]},
+        {"quantization_config": "fp8"},
+        {"layer_types": 5},
+        {"num_key_value_heads": 7},
+        {"num_experts": 4, "num_experts_per_tok": 8},
+        {"sliding_window": -1},
+    ],
+)
+def test_a_config_that_contradicts_itself_is_refused_by_its_key(wrong: dict[str, object]) -> None:
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32}
+    with pytest.raises(InputError, match=list(wrong)[-1]):
+        sizes_of({**sizes, "vocab_size": 128256, **wrong}, name="wrong", source="here")
