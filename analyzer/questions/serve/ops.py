@@ -164,7 +164,6 @@ class OpBook:
             in_turn=zeros + 1.0,
             before_bytes=zeros,
             before_sector_bytes=zeros,
-            in_turn=zeros + 1.0,
             is_stand_in=zeros,
         )
         self.add("vector", problems, at, StepPart.SMALL, times)
