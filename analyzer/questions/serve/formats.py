@@ -126,7 +126,7 @@ def weight_bytes(sizes: ModelSizes, precision: str) -> tuple[float, float, float
 
     >>> from .sizes import read_model
     >>> [round(part / 1e9, 1) for part in weight_bytes(read_model("gpt-oss-20b"), "mxfp4")]
-    [1.1, 10.2, 2.3]
+    [1.3, 10.2, 2.3]
     """
     wide, narrow = 2.0, WEIGHT_BYTES[precision]
     dense_layers = sizes.layers - sizes.expert_layers
