@@ -49,7 +49,8 @@ class ServeQuestion:
     cache_bytes: float
     prompt: int
     output: int
-    concurrency: int = 0
+    loads: tuple[int, ...] = ()
+    """Requests at all times, each answered; empty: a rate or given requests."""
     rate_per_s: float = 0.0
     requests: RequestLoad | None = None
     tp: int | None = None
@@ -75,6 +76,8 @@ class ServeRow:
     gpu: str
     gpus: int
     """In all."""
+    concurrency: int
+    """Requests at all times, in all; 0: they come at a rate, or as given."""
     tp: int
     instances: int
     note: str
@@ -91,6 +94,11 @@ class ServeRow:
     def output_tokens_per_s(self) -> float:
         """Return what all instances write."""
         return self.figures.output_tokens_per_s * self.instances
+
+    @property
+    def tokens_per_s_per_user(self) -> float:
+        """Return what each user gets after the first token."""
+        return 1e9 / self.figures.latencies[PER_TOKEN].values["mean"]
 
     @property
     def usd_per_million_output_tokens(self) -> float | None:
@@ -126,7 +134,7 @@ def answer(
             left_out[target.gpu.name] = _why_none(question, target)
         for tp in fitting:
             groups.setdefault((stack, tp), []).append((target, target.gpu))
-    best: dict[tuple[str, int | None], ServeRow] = {}
+    best: dict[tuple[str, int | None, int], ServeRow] = {}
     for (stack, tp), members in groups.items():
         gpus = [gpu for _, gpu in members]
         tables = step_tables(
@@ -140,16 +148,21 @@ def answer(
         )
         for column, (target, gpu) in enumerate(members):
             price = prices.price_of(gpu)
-            try:
-                row = _row(question, tables, column, target, None if price is None else price.usd_per_hour)
-            except InputError as error:
-                left_out.setdefault(gpu.name, str(error))
-                continue
-            key = (gpu.name, target.count)
-            if key not in best or _rank(question, row) < _rank(question, best[key]):
-                best[key] = row
-    served = {name for name, _ in best}
+            for users in question.loads or (0,):
+                usd = None if price is None else price.usd_per_hour
+                try:
+                    row = _row(question, tables, column, target, usd, users)
+                except InputError as error:
+                    left_out.setdefault(gpu.name, str(error))
+                    continue
+                key = (gpu.name, target.count, users)
+                if key not in best or _rank(question, row) < _rank(question, best[key]):
+                    best[key] = row
+    served = {name for name, *_ in best}
     rows = sorted(best.values(), key=lambda row: _rank(question, row))
+    if len(question.loads) > 1:  # Rows of one GPU type stand together, the types by the best of theirs.
+        types = list(dict.fromkeys(row.gpu for row in rows))
+        rows.sort(key=lambda row: types.index(row.gpu))
     return tuple(rows), tuple((name, why) for name, why in left_out.items() if name not in served)
 
 
@@ -188,7 +201,7 @@ def _capacity(question: ServeQuestion, gpu: Gpu, tp: int) -> Capacity:
 
 
 def _row(
-    question: ServeQuestion, tables: StepTables, column: int, target: Target, usd_per_hour: float | None
+    question: ServeQuestion, tables: StepTables, column: int, target: Target, usd_per_hour: float | None, users: int
 ) -> ServeRow:
     gpu, tp = target.gpu, tables.plan.tp
     engine = engine_on(question.engine, gpu, question.sizes, question.precision)
@@ -196,8 +209,8 @@ def _row(
     instances = (target.count or tp) // tp
     if question.requests is not None:
         figures = forecast_load(tables, column, engine, capacity, question.requests)
-    elif question.concurrency:
-        places = max(ceil(question.concurrency / instances), 1)
+    elif users:
+        places = max(ceil(users / instances), 1)
         load = closed_load(places, question.prompt, question.output, question.seed)
         skips = min(places, len(load.prompts) * (WAVES - 1) // WAVES)
         figures = forecast_load(tables, column, engine, capacity, load, skips=skips)
@@ -210,6 +223,7 @@ def _row(
     return ServeRow(
         gpu=gpu.name,
         gpus=instances * tp,
+        concurrency=users,
         tp=tp,
         instances=instances,
         note=tables.stack.fallback,
