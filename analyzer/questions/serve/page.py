@@ -82,7 +82,7 @@ def _headline(report: ServeReport) -> Iterator[str]:
     )
     cost = "price unknown" if best.usd_per_hour is None else f"{format_money(best.usd_per_hour)}/h"
     verb = "Best" if best.holds is not False else "No plan holds the limits; nearest"
-    plan = f"tp={best.tp}, {format_count(best.instances, 'instance')}"
+    plan = f"{best.plan}, {format_count(best.instances, 'instance')}"
     yield f"{verb}: {best.gpus} × {clean_text(best.gpu)} ({plan}), {cost}{_token_price(best)}."
     figures = best.figures
     first, token = (figures.latencies[name].within("mean") for name in (FIRST, PER_TOKEN))
@@ -111,7 +111,7 @@ def _sheet(report: ServeReport) -> Sheet:
 
     columns = (
         text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18),
-        number_column("tp", (str(row.tp) for row in rows)),
+        text_column("plan", (str(row.plan) for row in rows)),
         *([number_column("users", (f"{row.concurrency:,}" for row in rows))] if len(report.question.loads) > 1 else []),
         number_column("tokens/s", (f"{row.output_tokens_per_s:,.0f}" for row in rows)),
         number_column("per user", (f"{row.tokens_per_s_per_user:,.0f}" for row in rows)),
@@ -173,7 +173,9 @@ def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
     found: dict[str, Any] = {
         "gpu": row.gpu,
         "gpus": row.gpus,
-        "tp": row.tp,
+        "tp": row.plan.tp,
+        "dp": row.plan.dp,
+        "ep": row.plan.ep,
         "concurrency": row.concurrency,
         "instances": row.instances,
         "fits": True,
@@ -227,7 +229,7 @@ def draw_serving_json(report: ServeReport) -> str:
 
 _KINDS: Final = {
     **dict.fromkeys(("gpu", "limited_by"), str),
-    **dict.fromkeys(("gpus", "tp", "instances", "concurrency", "cache_tokens", "preempted"), int),
+    **dict.fromkeys(("gpus", "tp", "dp", "ep", "instances", "concurrency", "cache_tokens", "preempted"), int),
     **dict.fromkeys(("fits", "holds_limits"), bool),
 }
 

@@ -145,6 +145,26 @@ def test_several_numbers_of_users_make_a_curve_for_each_gpu() -> None:
     assert next(row for row in rows if row["gpu"] == alone["gpu"] and row["concurrency"] == 8) == alone
 
 
+def test_a_user_is_served_by_one_instance_whatever_the_number_of_gpus() -> None:
+    one, three = (
+        wavecast.serve("llama-3-8b", to=f"{count}xH100 SXM", concurrency=1).to_records()[0] for count in (1, 3)
+    )
+    assert three["output_tokens_per_s"] == pytest.approx(one["output_tokens_per_s"])
+    assert three["watts_per_gpu"] < one["watts_per_gpu"]
+    assert three["joules_per_output_token"] > one["joules_per_output_token"]
+
+
+def test_experts_are_also_searched_in_parts_and_with_replicas_of_attention() -> None:
+    few, many = (
+        wavecast.serve("deepseek-v3", to="8xH200 SXM", concurrency=count).to_records()[0] for count in (1, 1024)
+    )
+    assert few["dp"] == 1
+    assert many["dp"] * many["tp"] == 8
+    assert many["ep"] == 8
+    shared = wavecast.serve("deepseek-v3", to="8xH200 SXM", concurrency=1024, tp=8).to_records()[0]
+    assert many["output_tokens_per_s"] >= shared["output_tokens_per_s"]
+
+
 def test_a_token_takes_fewer_joules_among_more_users_and_no_board_exceeds_its_limit() -> None:
     few, many = (
         wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=count, electricity=0.1).to_records()[0]
