@@ -25,8 +25,8 @@ NAMES: Final = {FIRST: "TTFT", PER_TOKEN: "TPOT", END_TO_END: "end to end"}
 def describe_serving(report: ServeReport) -> Page:
     """Put the answer into words."""
     chart = [_curve(report)] if len(report.question.loads) > 1 else []
-    words = opening(_headline(report)), *chart, _sheet(report)
-    return build_page(*words, notes(_notes(report)), warnings(_warnings(report)))
+    table = [*chart, _sheet(report)]
+    return build_page(opening(_headline(report)), *table, notes(_notes(report)), warnings(_warnings(report)))
 
 
 def _curve(report: ServeReport) -> Chart:
