@@ -25,7 +25,7 @@ NAMES: Final = {FIRST: "TTFT", PER_TOKEN: "TPOT", END_TO_END: "end to end"}
 def describe_serving(report: ServeReport) -> Page:
     """Put the answer into words."""
     chart = [_curve(report)] if len(report.question.loads) > 1 else []
-    table = [*chart, _sheet(report)]
+    table: list[Chart | Sheet] = [*chart, _sheet(report)]
     return build_page(opening(_headline(report)), *table, notes(_notes(report)), warnings(_warnings(report)))
 
 
