@@ -102,6 +102,23 @@ def as_amount(parse: Callable[[str], float | None], expected: str) -> Callable[.
     return check
 
 
+def as_counts(expected: str) -> Callable[..., tuple[int, ...]]:
+    """Return what an option does with numbers, each given once or in a list with commas; refuses what is none.
+
+    >>> as_counts("a number of GPUs")(None, None, ("8,64", "512"))
+    (8, 64, 512)
+    """
+
+    def read(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
+        words = [word.strip() for text in texts for word in text.split(",")]
+        for word in words:
+            if not (word.isascii() and word.isdigit() and len(word) < 9 and int(word)):
+                raise click.BadParameter(f"{word!r}: expected {expected}, or several as in 8,64,512")
+        return tuple(dict.fromkeys(map(int, words)))
+
+    return read
+
+
 def repeated(record: type, name: str, **settings: Any) -> Any:
     """Return a field that is the option of another record's, but may be given several times.
 

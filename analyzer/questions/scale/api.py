@@ -12,7 +12,7 @@ import click
 from ....errors import InputError, parameter
 from ...asking.answer import PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option
+from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, as_counts, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.keywords import parse_duration_ns, read_bytes, read_duration_ns
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
@@ -78,15 +78,6 @@ class PlansReport(PicturedReport):
         return f"{self.report.trace.name or self.name}, {format_count(len(rows), 'plan')}{best if rows else ''}"
 
 
-def _read_counts(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the numbers of GPUs, each given once or in a list with commas."""
-    words = [word.strip() for text in texts for word in text.split(",")]
-    for word in words:
-        if not (word.isascii() and word.isdigit() and len(word) < 9 and int(word)):
-            raise click.BadParameter(f"{word!r}: expected a number of GPUs, or several as in 8,64,512")
-    return tuple(dict.fromkeys(map(int, words)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ScaleOptions(
     GlobalBatch,
@@ -118,7 +109,7 @@ class ScaleOptions(
         "How many GPUs: 64, or several as in 8,64,512.",
         metavar="N,…",
         multiple=True,
-        callback=_read_counts,
+        callback=as_counts("a number of GPUs"),
     )
     plan: str | Path | Sequence[str | Path] = option(
         HelpPart.MANY,

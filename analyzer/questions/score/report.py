@@ -261,7 +261,7 @@ class ServingRow:
     group: str
     """Source, GPU and engine."""
     measure: str
-    """TTFT or TPOT in the mean, or the latency of an offline batch."""
+    """TTFT, TPOT or end to end in the mean, or the latency of an offline batch."""
     rows: int
     mape: float
     median_ape: float

@@ -1,4 +1,4 @@
-"""Measured serving beside what `serve` says: `serving/points.csv`.
+"""Measured serving beside what `serve` says: `serving/points.csv`, and logs of requests, `serving/requests_*.csv`.
 
 What an engine adds was fitted on some of these rows (`engines.toml` names them): H100's, B200's and A100's errors are
 those of rows that were in sight.
@@ -7,6 +7,7 @@ those of rows that were in sight.
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ..serve.capacity import capacity_of
 from ..serve.engines import Engine, engine_on, read_engine
-from ..serve.forecast import FIRST, PER_TOKEN, LoadFigures, figures_of
+from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, figures_of
 from ..serve.formats import EngineStack, stack_of
 from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, Scheduler
@@ -33,6 +34,8 @@ from .report import ServingRow
 from .weights import Weights
 
 POINTS: Final = "serving/points.csv"
+LOGS: Final = "requests_*.csv"
+"""Beside each lies a JSON file of the same name: what ran, and how many tokens were cached."""
 LATENCY: Final = "latency"
 SKIPPED: Final = (
     *("speculation_unknown", "speculation_mtp", "impossible_tpot", "replicas_unclear", "no_parallelism_given"),
@@ -40,6 +43,7 @@ SKIPPED: Final = (
     "repeated_row",
 )
 """Flags of rows whose configuration or time is not what the row says (README of the tables)."""
+LOG_TIMES: Final = ("queued", "first_token", "last_token")
 SHORTEST: Final = 0.8
 """InferenceX draws lengths evenly from here up to the given ones."""
 REQUESTS_PER_PLACE: Final = 10
@@ -60,15 +64,8 @@ class ServingPoint:
     source: str
     gpu: str
     engine: str
-    version: str
-    model: str
-    precision: str
-    plan: str
-    concurrency: int
-    prompt: int
-    output: int
     measured: Mapping[str, float]
-    """By what was measured: ttft, tpot, latency."""
+    """By what was measured: ttft, tpot, e2e, latency."""
     predicted: Mapping[str, float]
     ends: Mapping[str, tuple[float, float]]
 
@@ -89,13 +86,14 @@ def score_serving(data: Path, weights: Weights) -> tuple[tuple[ServingRow, ...],
             points.append(scorer.score(row))
         except InputError as error:
             left_out[str(error).partition(" of ")[0]] += 1
+    points += [scorer.replay(log) for log in sorted(path.parent.glob(LOGS))]
     notes = [f"{count:,} rows of {POINTS} left out: {reason}" for reason, count in left_out.items()]
     return tuple(_rows_of(points)), tuple(notes)
 
 
 def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
     """Yield the errors of each measure by source, then by GPU and engine."""
-    for measure in (PER_TOKEN, FIRST, LATENCY):
+    for measure in (PER_TOKEN, FIRST, END_TO_END, LATENCY):
         chosen = [point for point in points if measure in point.measured]
         groups: dict[str, list[ServingPoint]] = {}
         for point in chosen:
@@ -149,7 +147,42 @@ class _Scorer:
         load, weights = _load_of(row, plan)
         served = Scheduler(engine=engine, clock=tables.clock(0), capacity=capacity.tokens).run(load)
         figures = figures_of(tables, 0, engine, served, weights)
-        return _point_of(row, precision, plan, figures, served.end_ns)
+        return _point_of(row, figures, served.end_ns)
+
+    def replay(self, path: Path) -> ServingPoint:
+        """Return a log's means beside those of its requests replayed, with the cache that it says."""
+        ran = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = sorted(csv.DictReader(file), key=lambda row: float(row["queued_s"]))
+        arrival, first, last = (np.array([float(row[f"{name}_s"]) for row in rows]) * 1e9 for name in LOG_TIMES)
+        prompts, outputs = (np.array([int(row[f"{name}_tokens"]) for row in rows]) for name in ("input", "output"))
+        load = RequestLoad(arrival_ns=arrival, prompts=prompts, outputs=outputs)
+        sizes, plan = _sizes_of(ran["model"]), ServePlan(tp=ran["tensor_parallel"])
+        gpu, precision = find_gpu(self.catalog, ran["gpu"]), {"bfloat16": "bf16", "float16": "fp16"}[ran["dtype"]]
+        found = engine_on(read_engine(f"{ran['engine']}=={ran['version']}"), gpu, sizes, precision)
+        # The log's clock starts as the engine queues a request: neither client nor text is in it.
+        engine = replace(
+            found,
+            budget=ran["max_num_batched_tokens"],
+            max_sequences=ran["max_num_seqs"],
+            first_ns=0.0,
+            first_per_token_ns=0.0,
+            first_steps=0.0,
+        )
+        tables = self._tables(sizes, plan, stack_of(gpu, precision, engine.name), gpu, 2.0)
+        served = Scheduler(engine=engine, clock=tables.clock(0), capacity=ran["kv_tokens"]).run(load)
+        figures = figures_of(tables, 0, engine, served, np.ones(len(rows)))
+        per_token = ((last - first) / np.maximum(outputs - 1, 1))[outputs > 1]
+        means = {FIRST: first - arrival, PER_TOKEN: per_token, END_TO_END: last - arrival}
+        predicted = {name: figures.latencies[name].within("mean") for name in means}
+        return ServingPoint(
+            source="request log",
+            gpu=gpu.name,
+            engine=engine.name,
+            measured={name: float(values.mean()) for name, values in means.items()},
+            predicted={name: value for name, (value, _, _) in predicted.items()},
+            ends={name: (low, high) for name, (_, low, high) in predicted.items()},
+        )
 
     def _tables(
         self, sizes: ModelSizes, plan: ServePlan, stack: EngineStack, gpu: Gpu, cache_bytes: float
@@ -205,9 +238,7 @@ def _load_of(row: Mapping[str, str], plan: ServePlan) -> tuple[RequestLoad, Floa
     return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places), weights
 
 
-def _point_of(
-    row: Mapping[str, str], precision: str, plan: ServePlan, figures: LoadFigures, end_ns: float
-) -> ServingPoint:
+def _point_of(row: Mapping[str, str], figures: LoadFigures, end_ns: float) -> ServingPoint:
     measured = {name: float(row[f"{name}_ms"]) * 1e6 for name in (FIRST, PER_TOKEN) if row[f"{name}_ms"]}
     predicted = {name: figures.latencies[name].within("mean") for name in measured}
     if row["latency_s"]:
@@ -218,13 +249,6 @@ def _point_of(
         source=row["source"],
         gpu=row["gpu"],
         engine=row["engine"],
-        version=row["version"],
-        model=row["model"],
-        precision=precision,
-        plan=str(plan),
-        concurrency=int(row["concurrency"]),
-        prompt=int(row["isl"]),
-        output=int(row["osl"]),
         measured=measured,
         predicted={name: value for name, (value, _, _) in predicted.items()},
         ends={name: (low, high) for name, (_, low, high) in predicted.items()},

@@ -13,7 +13,7 @@ import click
 from ....errors import InputError, parameter
 from ...asking.answer import Report, as_names
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import COUNT, FILE, HelpPart, as_amount, asks, declare, option
+from ...asking.declared import COUNT, FILE, HelpPart, as_amount, as_counts, asks, declare, option
 from ...asking.inputs import GpuFile
 from ...asking.keywords import parse_duration_ns, read_duration_ns
 from ...asking.machines import Machines
@@ -31,6 +31,7 @@ PRECISION_NAMES: Final = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", 
 MEASURE_NAMES: Final = ("mean", "p50", "p90", "p99")
 _COUNTED: Final = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)")
 """`2xH200`: so many of a GPU."""
+MOST_USERS: Final = 100_000
 _TIME: Final = as_amount(parse_duration_ns, "a time such as 50ms or 1.5s")
 
 
@@ -83,8 +84,15 @@ class ServeOptions(Machines, Prices, Power, GpuFile):
     )
     prompt_tokens: int = option(HelpPart.WHAT_IF, "Tokens of a prompt, ± 10 %.", default=1024, **COUNT)
     output_tokens: int = option(HelpPart.WHAT_IF, "Tokens written, ± 10 %.", default=512, **COUNT)
-    concurrency: int | None = option(
-        HelpPart.WHAT_IF, "Requests at all times. Default: 1 user.", "--concurrency", "--users", **COUNT
+    concurrency: int | Sequence[int] | None = option(
+        HelpPart.WHAT_IF,
+        "Requests at all times; several as in 1,4,16,64. Default: 1 user.",
+        "--concurrency",
+        "--users",
+        metavar="N,…",
+        multiple=True,
+        callback=as_counts("a number of requests"),
+        default=(),
     )
     rate: float | None = option(
         HelpPart.WHAT_IF, "Requests per second, at random (Poisson): says how many GPUs.", type=float, metavar="N"
@@ -130,7 +138,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from .search import ServeQuestion
     from .sizes import read_model
 
-    if sum(item is not None for item in (asked.concurrency, asked.rate, asked.requests)) > 1:
+    users = _counts(asked.concurrency)
+    if sum((bool(users), asked.rate is not None, asked.requests is not None)) > 1:
         raise InputError(
             f"{parameter('concurrency')}, {parameter('rate')} and {parameter('requests')} are three loads: give one"
         )
@@ -139,7 +148,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     sizes = read_model(model)
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
     held = {name: limit for name, limit in limits.items() if limit is not None}
-    is_open = asked.rate is not None or (bool(held) and asked.concurrency is None and asked.requests is None)
+    is_open = asked.rate is not None or (bool(held) and not users and asked.requests is None)
     engine = replace(read_engine(asked.engine), budget=asked.step_tokens or 0, max_sequences=asked.max_sequences)
     named, targets = _targets(asked)
     question = ServeQuestion(
@@ -149,7 +158,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         cache_bytes=1.0 if asked.kv == "fp8" else 2.0,
         prompt=asked.prompt_tokens,
         output=asked.output_tokens,
-        concurrency=0 if is_open or asked.requests is not None else asked.concurrency or 1,
+        loads=() if is_open or asked.requests is not None else users or (1,),
         rate_per_s=asked.rate or 0.0,
         requests=None if asked.requests is None else read_requests(Path(asked.requests)),
         tp=asked.tp,
@@ -160,6 +169,13 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     return ServeAnswer(report=report_serving(question, targets, load_library(), asked.book(catalog), cluster, catalog))
+
+
+def _counts(asked: int | Sequence[int] | None) -> tuple[int, ...]:
+    counts = (asked,) if isinstance(asked, int) else tuple(asked or ())
+    if not all(isinstance(count, int) and 0 < count < MOST_USERS for count in counts):
+        raise InputError(f"{parameter('concurrency', asked)}: expected a number of requests, or several as in 1,4,16")
+    return counts
 
 
 def _targets(asked: ServeOptions) -> tuple[Gpus, tuple[Target, ...]]:

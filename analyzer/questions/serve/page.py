@@ -9,7 +9,8 @@ from ....formats.trace.printable import clean_text
 from ...iteration.decision.electricity import Electricity
 from ...page.columns import number_column, text_column
 from ...page.encoding import Field, FieldTable, encode_json
-from ...page.page import Page, build_page, notes, opening, warnings
+from ...page.page import Chart, Page, build_page, notes, opening, warnings
+from ...page.plot import amount, build_chart, quantitative, said
 from ...page.quantity import format_bytes, format_count, format_money, format_number, format_time, format_time_within
 from ...page.sheet import Sheet
 from .forecast import END_TO_END, FIRST, PER_TOKEN
@@ -23,15 +24,46 @@ NAMES: Final = {FIRST: "TTFT", PER_TOKEN: "TPOT", END_TO_END: "end to end"}
 
 def describe_serving(report: ServeReport) -> Page:
     """Put the answer into words."""
-    return build_page(opening(_headline(report)), _sheet(report), notes(_notes(report)), warnings(_warnings(report)))
+    chart = [_curve(report)] if len(report.question.loads) > 1 else []
+    table: list[Chart | Sheet] = [*chart, _sheet(report)]
+    return build_page(opening(_headline(report)), *table, notes(_notes(report)), warnings(_warnings(report)))
+
+
+def _curve(report: ServeReport) -> Chart:
+    """Return what a GPU writes against what a user gets, a line per GPU type over the numbers of users."""
+    rows = [
+        {
+            "gpu": f"{row.gpus} × {clean_text(row.gpu)}",
+            "users": row.concurrency,
+            "user": row.tokens_per_s_per_user,
+            "each": row.output_tokens_per_s / row.gpus,
+        }
+        for row in report.rows
+        if row.gpu in {shown.gpu for shown in report.rows[:SHOWN]}
+    ]
+    told = [("gpu", "GPUs"), ("users", "users"), ("user", "tokens/s per user"), ("each", "tokens/s per GPU")]
+    spec = {
+        "height": 320,
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": amount("user", "tokens/s per user"),
+            "y": amount("each", "tokens/s per GPU"),
+            "order": quantitative("users"),
+            "color": {"field": "gpu", "type": "nominal", "title": "GPUs"},
+            "tooltip": said(*told),
+        },
+    }
+    words = "What each GPU writes against what each user gets, over the number of users."
+    return build_chart("Throughput against speed per user", words, spec, rows, told)
 
 
 def _load_words(question: ServeQuestion) -> str:
     lengths = f"{question.prompt:,} + {question.output:,} tokens"
     if question.requests is not None:
         return f"{format_count(len(question.requests.prompts), 'request')} of a file"
-    if question.concurrency:
-        return f"{format_count(question.concurrency, 'user')} at all times, {lengths}"
+    if question.loads:
+        counts = f"{', '.join(f'{count:,}' for count in question.loads)} user{'s' if question.loads != (1,) else ''}"
+        return f"{counts} at all times, {lengths}"
     if question.rate_per_s:
         return f"{question.rate_per_s:g} requests/s, {lengths}"
     return f"the largest rate, {lengths}"
@@ -50,7 +82,7 @@ def _headline(report: ServeReport) -> Iterator[str]:
     )
     cost = "price unknown" if best.usd_per_hour is None else f"{format_money(best.usd_per_hour)}/h"
     verb = "Best" if best.holds is not False else "No plan holds the limits; nearest"
-    plan = f"tp={best.tp}, {format_count(best.instances, 'instance')}"
+    plan = f"{best.plan}, {format_count(best.instances, 'instance')}"
     yield f"{verb}: {best.gpus} × {clean_text(best.gpu)} ({plan}), {cost}{_token_price(best)}."
     figures = best.figures
     first, token = (figures.latencies[name].within("mean") for name in (FIRST, PER_TOKEN))
@@ -79,9 +111,10 @@ def _sheet(report: ServeReport) -> Sheet:
 
     columns = (
         text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18),
-        number_column("tp", (str(row.tp) for row in rows)),
+        text_column("plan", (str(row.plan) for row in rows)),
+        *([number_column("users", (f"{row.concurrency:,}" for row in rows))] if len(report.question.loads) > 1 else []),
         number_column("tokens/s", (f"{row.output_tokens_per_s:,.0f}" for row in rows)),
-        number_column("per user", (f"{1e9 / row.figures.latencies[PER_TOKEN].values['mean']:,.0f}" for row in rows)),
+        number_column("per user", (f"{row.tokens_per_s_per_user:,.0f}" for row in rows)),
         number_column("TTFT", times(FIRST)),
         number_column("TPOT", times(PER_TOKEN)),
         number_column(
@@ -119,7 +152,7 @@ def _notes(report: ServeReport) -> Iterator[str]:
         "boards, with hosts and site as asked; links between GPUs are not in it, and no measured load checks it."
     )
     if len(report.rows) > SHOWN:
-        yield f"{len(report.rows) - SHOWN} more GPU types are in JSON and CSV."
+        yield f"{len(report.rows) - SHOWN} more rows are in JSON and CSV."
 
 
 def _warnings(report: ServeReport) -> Iterator[str]:
@@ -140,12 +173,16 @@ def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
     found: dict[str, Any] = {
         "gpu": row.gpu,
         "gpus": row.gpus,
-        "tp": row.tp,
+        "tp": row.plan.tp,
+        "dp": row.plan.dp,
+        "ep": row.plan.ep,
+        "concurrency": row.concurrency,
         "instances": row.instances,
         "fits": True,
         "holds_limits": row.holds,
         "requests_per_s": row.rate_per_s,
         "output_tokens_per_s": row.output_tokens_per_s,
+        "output_tokens_per_s_per_user": row.tokens_per_s_per_user,
         "output_tokens_per_s_per_gpu": row.output_tokens_per_s / row.gpus,
         "rate_low_ratio": figures.low_ratio,
         "rate_high_ratio": figures.high_ratio,
@@ -180,7 +217,7 @@ def draw_serving_json(report: ServeReport) -> str:
             "engine": question.engine,
             "prompt": question.prompt,
             "output": question.output,
-            "concurrency": question.concurrency,
+            "concurrency": question.loads,
             "rate_per_s": question.rate_per_s,
             "limits_ns": dict(question.limits),
             "measure": question.measure,
@@ -192,7 +229,7 @@ def draw_serving_json(report: ServeReport) -> str:
 
 _KINDS: Final = {
     **dict.fromkeys(("gpu", "limited_by"), str),
-    **dict.fromkeys(("gpus", "tp", "instances", "cache_tokens", "preempted"), int),
+    **dict.fromkeys(("gpus", "tp", "dp", "ep", "instances", "concurrency", "cache_tokens", "preempted"), int),
     **dict.fromkeys(("fits", "holds_limits"), bool),
 }
 

@@ -49,7 +49,8 @@ class ServeQuestion:
     cache_bytes: float
     prompt: int
     output: int
-    concurrency: int = 0
+    loads: tuple[int, ...] = ()
+    """Requests at all times, each answered; empty: a rate or given requests."""
     rate_per_s: float = 0.0
     requests: RequestLoad | None = None
     tp: int | None = None
@@ -75,7 +76,10 @@ class ServeRow:
     gpu: str
     gpus: int
     """In all."""
-    tp: int
+    concurrency: int
+    """Requests at all times, in all; 0: they come at a rate, or as given."""
+    plan: ServePlan
+    """Of each instance."""
     instances: int
     note: str
     """What the GPU does instead of a format that it lacks."""
@@ -91,6 +95,11 @@ class ServeRow:
     def output_tokens_per_s(self) -> float:
         """Return what all instances write."""
         return self.figures.output_tokens_per_s * self.instances
+
+    @property
+    def tokens_per_s_per_user(self) -> float:
+        """Return what each user gets after the first token."""
+        return 1e9 / self.figures.latencies[PER_TOKEN].values["mean"]
 
     @property
     def usd_per_million_output_tokens(self) -> float | None:
@@ -114,7 +123,7 @@ def answer(
 ) -> tuple[tuple[ServeRow, ...], tuple[tuple[str, str], ...]]:
     """Return the best plan of each target, the cheapest first, and the GPUs that are left out, each with its reason."""
     left_out: dict[str, str] = {}
-    groups: dict[tuple[EngineStack, int], list[tuple[Target, Gpu]]] = {}
+    groups: dict[tuple[EngineStack, ServePlan], list[tuple[Target, Gpu]]] = {}
     for target in targets:
         try:
             stack = stack_of(target.gpu, question.precision, question.engine.name)
@@ -124,14 +133,14 @@ def answer(
         fitting = list(_fitting(question, target, cluster))
         if not fitting:
             left_out[target.gpu.name] = _why_none(question, target)
-        for tp in fitting:
-            groups.setdefault((stack, tp), []).append((target, target.gpu))
-    best: dict[tuple[str, int | None], ServeRow] = {}
-    for (stack, tp), members in groups.items():
+        for plan in fitting:
+            groups.setdefault((stack, plan), []).append((target, target.gpu))
+    best: dict[tuple[str, int | None, int], ServeRow] = {}
+    for (stack, plan), members in groups.items():
         gpus = [gpu for _, gpu in members]
         tables = step_tables(
             question.sizes,
-            ServePlan(tp=tp),
+            plan,
             stack,
             gpus,
             library,
@@ -140,45 +149,59 @@ def answer(
         )
         for column, (target, gpu) in enumerate(members):
             price = prices.price_of(gpu)
-            try:
-                row = _row(question, tables, column, target, None if price is None else price.usd_per_hour)
-            except InputError as error:
-                left_out.setdefault(gpu.name, str(error))
-                continue
-            key = (gpu.name, target.count)
-            if key not in best or _rank(question, row) < _rank(question, best[key]):
-                best[key] = row
-    served = {name for name, _ in best}
+            for users in question.loads or (0,):
+                usd = None if price is None else price.usd_per_hour
+                try:
+                    row = _row(question, tables, column, target, usd, users)
+                except InputError as error:
+                    left_out.setdefault(gpu.name, str(error))
+                    continue
+                key = (gpu.name, target.count, users)
+                if key not in best or _rank(question, row) < _rank(question, best[key]):
+                    best[key] = row
+    served = {name for name, *_ in best}
     rows = sorted(best.values(), key=lambda row: _rank(question, row))
+    if len(question.loads) > 1:  # Rows of one GPU type stand together, the types by the best of theirs.
+        types = list(dict.fromkeys(row.gpu for row in rows))
+        rows.sort(key=lambda row: types.index(row.gpu))
     return tuple(rows), tuple((name, why) for name, why in left_out.items() if name not in served)
 
 
-def _fitting(question: ServeQuestion, target: Target, cluster: Cluster) -> Iterator[int]:
-    """Yield the tensor-parallel sizes that divide the model, stand in one machine and leave room for a sequence."""
+def _fitting(question: ServeQuestion, target: Target, cluster: Cluster) -> Iterator[ServePlan]:
+    """Yield the plans that divide the model, stand in one machine and leave room for a sequence.
+
+    Of n GPUs: layers shared by all; with experts also these in n parts, and attention either shared or in n replicas.
+    """
     sizes = question.sizes
     most = target.count or max(cluster.node_of(target.gpu).gpu_count, 1)
     for tp in RANKS if question.tp is None else (question.tp,):
         divides = sizes.heads % tp == 0 and (tp <= sizes.kv_heads or tp % sizes.kv_heads == 0)
         if tp > most or not divides or (target.count is not None and target.count % tp):
             continue
-        if _capacity(question, target.gpu, tp).tokens > question.context:
-            yield tp
+        plans = [ServePlan(tp=tp)]
+        if tp > 1 and sizes.experts % tp == 0 and sizes.experts:
+            plans.append(ServePlan(tp=tp, ep=tp))
+            # Replicas share out requests, which a file has in one order for all.
+            plans += [ServePlan(dp=tp, ep=tp)] if question.tp is None and question.requests is None else []
+        for plan in plans:
+            if _capacity(question, target.gpu, plan).tokens > question.context:
+                yield plan
 
 
 def _why_none(question: ServeQuestion, target: Target) -> str:
     tp = question.tp or target.count or RANKS[-1]
-    found = _capacity(question, target.gpu, tp)
+    found = _capacity(question, target.gpu, ServePlan(tp=tp))
     if found.tokens > question.context:
         return f"no plan of {tp} GPUs divides the model and stands in one machine"
     needed, memory = found.weight_bytes + found.rest_bytes, found.memory_bytes * question.engine.memory_share
     return f"does not fit: {needed / 2**30:.1f} GiB per GPU at tp={tp}, {memory / 2**30:.1f} GiB may be used"
 
 
-def _capacity(question: ServeQuestion, gpu: Gpu, tp: int) -> Capacity:
+def _capacity(question: ServeQuestion, gpu: Gpu, plan: ServePlan) -> Capacity:
     engine = engine_on(question.engine, gpu, question.sizes, question.precision)
     return capacity_of(
         question.sizes,
-        ServePlan(tp=tp),
+        plan,
         question.precision,
         gpu,
         engine,
@@ -188,19 +211,23 @@ def _capacity(question: ServeQuestion, gpu: Gpu, tp: int) -> Capacity:
 
 
 def _row(
-    question: ServeQuestion, tables: StepTables, column: int, target: Target, usd_per_hour: float | None
+    question: ServeQuestion, tables: StepTables, column: int, target: Target, usd_per_hour: float | None, users: int
 ) -> ServeRow:
-    gpu, tp = target.gpu, tables.plan.tp
+    gpu, plan = target.gpu, tables.plan
     engine = engine_on(question.engine, gpu, question.sizes, question.precision)
-    capacity = _capacity(question, gpu, tp)
-    instances = (target.count or tp) // tp
+    capacity = _capacity(question, gpu, plan)
+    instances = (target.count or plan.gpus) // plan.gpus
     if question.requests is not None:
         figures = forecast_load(tables, column, engine, capacity, question.requests)
-    elif question.concurrency:
-        places = max(ceil(question.concurrency / instances), 1)
+    elif users:
+        if plan.dp > 1 and users < instances * plan.dp:
+            raise InputError("fewer users than replicas of attention")
+        places = ceil(users / (instances * plan.dp))
         load = closed_load(places, question.prompt, question.output, question.seed)
         skips = min(places, len(load.prompts) * (WAVES - 1) // WAVES)
         figures = forecast_load(tables, column, engine, capacity, load, skips=skips)
+        busy = users / (places * instances * plan.dp)
+        figures = _shared_out(figures, busy, plan.gpus * tables.draws[column].idle_w)
     else:
         figures = _largest(question, tables, column, engine, capacity)
         if target.count is None and question.rate_per_s:
@@ -209,22 +236,23 @@ def _row(
             figures = _at_rate(question, tables, column, engine, capacity, question.rate_per_s / instances)
     return ServeRow(
         gpu=gpu.name,
-        gpus=instances * tp,
-        tp=tp,
+        gpus=instances * plan.gpus,
+        concurrency=users,
+        plan=plan,
         instances=instances,
         note=tables.stack.fallback,
         capacity=capacity,
         figures=figures,
         rate_per_s=question.rate_per_s or figures.requests_per_s * instances,
         holds=_holds(question, figures) if question.limits else None,
-        usd_per_hour=None if usd_per_hour is None else usd_per_hour * instances * tp,
+        usd_per_hour=None if usd_per_hour is None else usd_per_hour * instances * plan.gpus,
     )
 
 
 def _at_rate(
     question: ServeQuestion, tables: StepTables, column: int, engine: Engine, capacity: Capacity, rate: float
 ) -> LoadFigures:
-    load = open_load(rate, question.prompt, question.output, question.seed)
+    load = open_load(rate / tables.plan.dp, question.prompt, question.output, question.seed)
     return forecast_load(tables, column, engine, capacity, load)
 
 
@@ -255,6 +283,20 @@ def _largest(
         else:
             high = middle
     return _with_rate(found, low)
+
+
+def _shared_out(found: LoadFigures, busy: float, idle_w: float) -> LoadFigures:
+    """Return an instance's figures in the mean of several, whose users are so many times those of a busy one.
+
+    What of them has no user draws `idle_w`.
+    """
+    idle_j = idle_w * (1.0 / busy - 1.0) / found.output_tokens_per_s
+    joules, low, high = found.joules_per_token
+    return replace(
+        _with_rate(found, found.requests_per_s * busy),
+        joules_per_token=(joules + idle_j, low + idle_j, high + idle_j),
+        board_w=found.board_w * busy * (joules + idle_j) / joules,
+    )
 
 
 def _with_rate(found: LoadFigures, rate: float) -> LoadFigures:

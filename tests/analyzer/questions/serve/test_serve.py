@@ -132,6 +132,39 @@ def test_more_users_write_more_tokens_and_each_fewer() -> None:
     assert many["tpot_mean_ns"] > few["tpot_mean_ns"]
 
 
+def test_several_numbers_of_users_make_a_curve_for_each_gpu() -> None:
+    answer = wavecast.serve("llama-3-8b", to=["H100 SXM", "L40S"], concurrency=(1, 8, 64))
+    rows = answer.to_records()
+    assert [row["gpu"] for row in rows] == [rows[0]["gpu"]] * 3 + [rows[3]["gpu"]] * 3
+    for gpu in {row["gpu"] for row in rows}:
+        curve = sorted((row for row in rows if row["gpu"] == gpu), key=lambda row: row["concurrency"])
+        assert [row["concurrency"] for row in curve] == [1, 8, 64]
+        assert curve[0]["output_tokens_per_s_per_user"] > curve[2]["output_tokens_per_s_per_user"]
+        assert curve[0]["output_tokens_per_s_per_gpu"] < curve[2]["output_tokens_per_s_per_gpu"]
+    alone = wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=8).to_records()[0]
+    assert next(row for row in rows if row["gpu"] == alone["gpu"] and row["concurrency"] == 8) == alone
+
+
+def test_a_user_is_served_by_one_instance_whatever_the_number_of_gpus() -> None:
+    one, three = (
+        wavecast.serve("llama-3-8b", to=f"{count}xH100 SXM", concurrency=1).to_records()[0] for count in (1, 3)
+    )
+    assert three["output_tokens_per_s"] == pytest.approx(one["output_tokens_per_s"])
+    assert three["watts_per_gpu"] < one["watts_per_gpu"]
+    assert three["joules_per_output_token"] > one["joules_per_output_token"]
+
+
+def test_experts_are_also_searched_in_parts_and_with_replicas_of_attention() -> None:
+    few, many = (
+        wavecast.serve("deepseek-v3", to="8xH200 SXM", concurrency=count).to_records()[0] for count in (1, 1024)
+    )
+    assert few["dp"] == 1
+    assert many["dp"] * many["tp"] == 8
+    assert many["ep"] == 8
+    shared = wavecast.serve("deepseek-v3", to="8xH200 SXM", concurrency=1024, tp=8).to_records()[0]
+    assert many["output_tokens_per_s"] >= shared["output_tokens_per_s"]
+
+
 def test_a_token_takes_fewer_joules_among_more_users_and_no_board_exceeds_its_limit() -> None:
     few, many = (
         wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=count, electricity=0.1).to_records()[0]
@@ -164,6 +197,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"to": "MI300X", "engine": "trtllm"}, "NVIDIA"),
         ({"to": "Tesla T4"}, "does not fit"),
         ({"rate": 1.0, "concurrency": 2}, "three loads"),
+        ({"concurrency": (4, 0)}, "number of requests"),
         ({"engine": "llama.cpp"}, "expected vllm"),
     ],
 )

@@ -1,0 +1,67 @@
+"""Measured serving beside its prediction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from wavecast.analyzer.questions.score.serving import score_serving
+from wavecast.analyzer.questions.score.weights import choose_weights
+
+COLUMNS = (
+    "source,gpu,gpus,engine,version,model,precision,products,experts_format,tp,dp,ep,load,concurrency,isl,osl,"
+    "length_spread,ttft_ms,tpot_ms,latency_s,flags"
+)
+ROW = (
+    "here,H100 SXM5 80GB,1,vllm,0.19,meta-llama/Llama-3.1-8B,bf16,bf16,bf16,1,1,1,closed,{users},512,64,fixed,"
+    "{ttft},{tpot},,{flags}"
+)
+RAN = {
+    "engine": "vllm",
+    "version": "0.19.0",
+    "model": "meta-llama/Llama-3.1-8B",
+    "tensor_parallel": 1,
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 2048,
+    "dtype": "bfloat16",
+    "kv_tokens": 41408,
+    "gpu": "NVIDIA GeForce RTX 4090",
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "serving").mkdir()
+    (tmp_path / "serving" / "points.csv").write_text(COLUMNS + "\n")
+    return tmp_path
+
+
+def write_points(data: Path, *rows: str) -> None:
+    (data / "serving" / "points.csv").write_text("\n".join((COLUMNS, *rows)))
+
+
+def test_rows_that_do_not_say_what_ran_are_left_out_with_the_reason(data: Path) -> None:
+    write_points(data, ROW.format(users=4, ttft=30, tpot=7, flags="speculation_unknown"))
+    rows, notes = score_serving(data, choose_weights())
+    assert rows == ()
+    assert "speculation_unknown" in notes[0]
+
+
+def test_a_measured_load_is_judged_by_its_means(data: Path) -> None:
+    write_points(data, *(ROW.format(users=users, ttft=30, tpot=0.1, flags="") for users in (4, 256)))
+    rows, _ = score_serving(data, choose_weights())
+    tpot = next(row for row in rows if row.measure == "tpot" and row.group == "here")
+    assert (tpot.rows, tpot.covered) == (2, 0.0)
+    assert tpot.bias > 10
+
+
+def test_a_log_of_requests_is_replayed_with_its_cache(data: Path) -> None:
+    lines = ["input_tokens,output_tokens,arrival_s,queued_s,first_token_s,last_token_s"]
+    lines += [f"1000,100,{at},{at},{at + 0.15},{at + 2.0}" for at in range(5)]
+    (data / "serving" / "requests_x.csv").write_text("\n".join(lines))
+    (data / "serving" / "requests_x.json").write_text(json.dumps(RAN))
+    rows, _ = score_serving(data, choose_weights())
+    found = {row.measure: row.bias for row in rows if row.group == "request log"}
+    assert found.keys() == {"tpot", "ttft", "e2e"}
+    assert abs(found["tpot"]) < 0.2
