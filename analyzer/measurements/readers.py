@@ -40,7 +40,7 @@ MEASURED: Final = tuple(model for model in OP_MODELS.values() if model.is_measur
 TABLES: Final = tuple(dict.fromkeys([*(name for model in MEASURED for name in _tables_of(model)), NODES]))
 """What is read as samples of op models: their own tables, and ops of whole networks."""
 MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/throughput.parquet", "own/iterations.parquet")
-JOB_TABLES: Final = ("distributed/iterations.parquet", "distributed/recommenders.parquet")
+JOB_TABLES: Final = ("distributed/iterations.parquet", "distributed/recommenders.parquet", "serving/points.csv")
 TRACES: Final = "traces"
 
 

@@ -146,6 +146,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     if asked.rate is not None and not 0 < asked.rate < 1e6:
         raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0")
     sizes = read_model(model)
+    if not (asked.precision or sizes.precision):
+        raise InputError(f"{sizes.name}: its quantization_config is not known: say {parameter('precision')}")
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
     held = {name: limit for name, limit in limits.items() if limit is not None}
     is_open = asked.rate is not None or (bool(held) and not users and asked.requests is None)

@@ -183,21 +183,9 @@ def _read_file(path: Path) -> Mapping[str, Any]:
 
 def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes:
     """Return the sizes that a config's keys say. Raises InputError for what is missing or not modelled."""
-    outer = config
-    inner = config.get("text_config")
-    config = inner if isinstance(inner, dict) and inner else config
-    forms = {"text_config": dict, "quantization_config": dict, "layer_types": list}
-    for table, (key, form) in itertools.product((outer, config), forms.items()):
-        if table.get(key) and not isinstance(table[key], form):
-            raise InputError(f"{name}: {key}: expected a {form.__name__}, found {table[key]!r}")
+    outer, config = config, _decoder(config, name)
     kind = str(config.get("model_type") or outer.get("model_type") or "")
-    for key, what in REFUSED.items():
-        if config.get(key):
-            raise InputError(f"{name}: {key}: {what} is not modelled")
     kinds = [str(item) for item in config.get("layer_types") or ()]
-    other = next((item for item in kinds if item not in ("full_attention", "sliding_attention")), None)
-    if other is not None:
-        raise InputError(f"{name}: layer_types: {other} is not modelled; full and sliding attention are")
     read = _Reader(config, name)
     heads, experts = (
         read.count("num_attention_heads"),
@@ -243,9 +231,31 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
         value_dim=read.count("v_head_dim") if latent else 0,
         norms=4 if kind in FOUR_NORMS else 2,
         has_head_norms=kind in NORMED,
-        precision=_precision(outer.get("quantization_config") or config.get("quantization_config"), config, name),
+        precision=_precision(outer.get("quantization_config") or config.get("quantization_config"), config),
         assumed=assumed,
     )
+
+
+def _decoder(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the part of a config that tells of the decoder. Raises InputError for layers that are not modelled."""
+    forms: Mapping[str, tuple[type, str]] = {
+        "text_config": (dict, "an object"),
+        "quantization_config": (dict, "an object"),
+        "layer_types": (list, "a list"),
+    }
+    inner = config.get("text_config")
+    found = inner if isinstance(inner, dict) and inner else config
+    for table, (key, (form, words)) in itertools.product((config, found), forms.items()):
+        if table.get(key) and not isinstance(table[key], form):
+            raise InputError(f"{name}: {key}: expected {words}, found {str(table[key])[:60]!r}")
+    for key, what in REFUSED.items():
+        if found.get(key):
+            raise InputError(f"{name}: {key}: {what} is not modelled")
+    kinds = [str(item) for item in found.get("layer_types") or ()]
+    other = next((item for item in kinds if item not in ("full_attention", "sliding_attention")), None)
+    if other is not None:
+        raise InputError(f"{name}: layer_types: {other} is not modelled; full and sliding attention are")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +298,8 @@ def _window(config: Mapping[str, Any], kind: str, kinds: list[str]) -> tuple[int
     return (window, share) if share else (0, 0.0)
 
 
-def _precision(quantization: Mapping[str, Any] | None, config: Mapping[str, Any], name: str) -> str:
-    """Return the checkpoint's precision by the names of `--precision`."""
+def _precision(quantization: Mapping[str, Any] | None, config: Mapping[str, Any]) -> str:
+    """Return the checkpoint's precision by the names of `--precision`; empty where it is none of these."""
     if not quantization:
         dtype = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16").removeprefix("torch.")
         return "fp16" if dtype == "float16" else "bf16"
@@ -297,12 +307,10 @@ def _precision(quantization: Mapping[str, Any] | None, config: Mapping[str, Any]
     text = json.dumps(quantization).casefold()
     if method == "fp8" or '"quant_algo": "fp8"' in text:
         return "fp8_block" if quantization.get("weight_block_size") else "fp8"
-    if method in ("mxfp4", "awq", "gptq"):
-        return "mxfp4" if method == "mxfp4" else "int4"
-    if "nvfp4" in text:
-        return "nvfp4"
-    if '"num_bits": 4' in text or '"bits": 4' in text:
+    if method == "mxfp4" or "nvfp4" in text:
+        return "nvfp4" if "nvfp4" in text else "mxfp4"
+    if '"num_bits": 4' in text or '"bits": 4' in text or '"load_in_4bit": true' in text:
         return "int4"
-    if '"num_bits": 8' in text:
+    if '"num_bits": 8' in text or '"bits": 8' in text:
         return "fp8" if '"float"' in text else "int8"
-    raise InputError(f"{name}: quantization_config: {method or 'no method'} is not known; say --precision by hand")
+    return ""

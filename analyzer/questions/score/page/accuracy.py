@@ -18,7 +18,7 @@ from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, Score, Scor
 from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ..throughput import THROUGHPUT
 from . import iterations, own
-from .page import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
+from .page import decision_sheet, error_sheet, network_sheet, serving_sheet, trace_sheet, worst_sheet
 
 WORST_GROUPS: Final = 15
 LEAST_ROWS: Final = 30
@@ -77,6 +77,10 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
         yield from _throughput_lines(score.throughput) if table == THROUGHPUT else ()
     yield from _iteration_lines(score.iterations)
     yield from _recommender_lines(score.recommenders)
+    if score.serving:
+        yield "## Served models under load"
+        yield from _paragraphs("serving")
+        yield serving_sheet(score.serving)
     if score.decisions:
         yield "## Which GPU or plan is better"
         yield from _paragraphs("decisions")
