@@ -19,6 +19,8 @@ from .generation_rows import (
     AMD,
     AMD_TARGETS,
     BLACKWELL,
+    CDNA3,
+    CDNA4,
     GA10X,
     GP100,
     HOPPER,
@@ -26,6 +28,7 @@ from .generation_rows import (
     MAXWELL,
     NVIDIA,
     PASCAL,
+    RDNA2,
     THOR,
     TURING,
     UNKNOWN,
@@ -144,6 +147,10 @@ is_blackwell: Final = _is_of(BLACKWELL, THOR)
 """Of data centres."""
 is_async: Final = _having("is_async")
 """Matrix units are fed asynchronously: Hopper and data-centre Blackwell."""
+has_serving_kernels: Final = _is_of(*(row for row in _ROWS if row not in (*NVIDIA[:4], RDNA2)))
+"""vLLM and its like have kernels for it: since Volta, and not RDNA2."""
+prefers_composable_kernel: Final = _is_of(CDNA3, CDNA4)
+"""Engines take CK's attention there, Triton's on others of AMD."""
 has_tensor_memory: Final = _having("has_tensor_memory")
 """There is memory of its own for accumulators: data-centre Blackwell."""
 has_square_tiles: Final = _having("has_square_tiles")

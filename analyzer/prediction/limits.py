@@ -42,6 +42,8 @@ READ_ONCE: Final = frozenset(
 more bandwidth than their bytes tell (own/ops: layer norms and softmax move by 3 to 4 % worse within this bound)."""
 
 
+LEAST_NS: Final = 1e-3
+"""Under every kernel's time, so that ratios of such are finite."""
 ONE_CHIP_HALF_WIDTH: Final = 0.1
 """Natural log: how far a kernel's times on two GPUs of one chip differ beside what a memory can explain, in 90 % of the
 cases: libraries choose others of their kernels, boards differ. Products and convolutions of own/ops and of recordings
@@ -68,9 +70,11 @@ def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) ->
     is_held = np.array([family[row] in READ_ONCE for row in chosen.tolist()])[:, None]
     time = np.where(is_held & (memory < best), np.maximum(time_ns[here], low), time_ns[here])
     time = np.where(is_held & (memory > worst), np.minimum(time, high), time)
-    reach = np.maximum(np.abs(np.log(time / low)), np.abs(np.log(high / time)))
+    # Kernels that no clock saw take no time.
+    least, lowest, highest = (np.maximum(item, LEAST_NS) for item in (time, low, high))
+    reach = np.maximum(np.abs(np.log(least / lowest)), np.abs(np.log(highest / least)))
     # A model that the recording corrects is off by as much again as it was corrected by.
-    width = np.hypot(half_width[here], np.log(time / time_ns[here]))
+    width = np.hypot(half_width[here], np.log(least / np.maximum(time_ns[here], LEAST_NS)))
     time_ns[here], half_width[here] = time, np.fmin(width, reach + ONE_CHIP_HALF_WIDTH)
 
 

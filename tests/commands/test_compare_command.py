@@ -154,7 +154,7 @@ def little_gpu(folder: Path, gib: float) -> tuple[str, ...]:
 
 def test_what_no_longer_fits_fails_without_a_limit_of_time(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     old, new = pair
-    options = little_gpu(tmp_path, 4.6)
+    options = little_gpu(tmp_path, 5.4)
     result = run("compare", old, new, *options, "--on", "l40s")
     assert result.exit_code == 1
     assert result.stderr == "Error: the iteration no longer fits the memory of Little\n"

@@ -8,7 +8,8 @@ from typing import Final
 
 from ....errors import InputError, parameter
 from ....specs.attention_kernels import AttentionKernel
-from ....specs.generations import generation_at, generation_of, is_of_amd
+from ....specs.fleet import build_fleet
+from ....specs.generations import generation_at, has_serving_kernels, prefers_composable_kernel
 from ....specs.gpu import Gpu, Rate
 from ...models.experts.problems import FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
@@ -99,10 +100,8 @@ def why_not(gpu: Gpu, engine: str) -> str | None:
         return "TensorRT-LLM runs on NVIDIA's GPUs alone"
     if not {Rate.MATRIX_FP16, Rate.MATRIX_BF16} & set(gpu.peak_flops_per_s):
         return "has no matrix units that serving engines use"
-    if gpu.vendor == "NVIDIA" and float(gpu.compute_capability) < 7.0:
-        return "today's engines start at compute capability 7.0"
-    if generation_of(gpu.architecture) in ("Gaudi", "RDNA2"):
-        return f"{engine} has no kernels for {gpu.architecture} that were measured"
+    if not has_serving_kernels(build_fleet([gpu]))[0]:
+        return f"{engine} has no kernels for {gpu.architecture}"
     return None
 
 
@@ -110,8 +109,7 @@ def _attention(gpu: Gpu, engine: str, *, is_blackwell: bool) -> AttentionKernel:
     if gpu.vendor == "NVIDIA":
         is_own = engine == TENSORRT_LLM or is_blackwell
         return AttentionKernel.TENSORRT_LLM if is_own else AttentionKernel.PAGED
-    is_matrix = is_of_amd(gpu.architecture) and generation_of(gpu.architecture) in ("CDNA3", "CDNA4")
-    return AttentionKernel.CK if is_matrix else AttentionKernel.TRITON
+    return AttentionKernel.CK if prefers_composable_kernel(build_fleet([gpu]))[0] else AttentionKernel.TRITON
 
 
 def check_precision(precision: str) -> str:
