@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,9 +181,10 @@ def test_a_token_takes_fewer_joules_among_more_users_and_no_board_exceeds_its_li
 
 
 def test_hosts_and_site_are_billed_where_asked() -> None:
+    billed: tuple[dict[str, Any], ...] = ({}, {"host_watts": 200.0, "pue": 1.5})
     alone, whole = (
         wavecast.serve("llama-3-8b", to="H100 SXM", concurrency=8, electricity=0.1, **more).to_records()[0]
-        for more in ({}, {"host_watts": 200.0, "pue": 1.5})
+        for more in billed
     )
     host_kwh = 200.0 / whole["output_tokens_per_s"] / 3.6
     expected = 1.5 * (alone["kwh_per_million_output_tokens"] + host_kwh)
