@@ -176,7 +176,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
 def _counts(asked: int | Sequence[int] | None) -> tuple[int, ...]:
     counts = (asked,) if isinstance(asked, int) else tuple(asked or ())
     if not all(isinstance(count, int) and 0 < count < MOST_USERS for count in counts):
-        raise InputError(f"{parameter('concurrency', asked)}: expected a number of requests, or several as in 1,4,16")
+        given = parameter("concurrency", ",".join(map(str, counts)))
+        raise InputError(f"{given}: expected requests from 1 to {MOST_USERS - 1:,}, or several as in 1,4,16")
     return counts
 
 

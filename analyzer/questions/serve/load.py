@@ -20,6 +20,8 @@ OPEN_REQUESTS: Final = 300
 SPREAD: Final = 0.1
 """Lengths are drawn evenly between 1 - this and 1 + this times the given ones."""
 SECOND: Final = 1e9
+MOST_TOKENS: Final = 10_000_000
+"""No model's context is as long."""
 ARRIVALS: Final[Mapping[str, float]] = {"arrival_s": 1e9, "queued_s": 1e9, "arrival": 1e9, "timestamp": 1e6}
 """Names of arrivals → ns of their unit; `timestamp` is in ms, as Mooncake's traces have it."""
 PROMPTS: Final = ("prompt", "input_tokens", "prompt_tokens", "input_length")
@@ -76,8 +78,12 @@ def read_requests(path: Path) -> RequestLoad:
         values = np.array([[float(row[name]) for name in found] for row in rows])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path.name}: a request lacks a number: {error}") from error
-    if not np.isfinite(values).all() or (values[:, 1:] < 1).any() or (values[:, 0] < 0).any():
-        raise InputError(f"{path.name}: expected finite arrivals from 0 on, and lengths of 1 token or more")
+    lengths = values[:, 1:]
+    is_whole = (lengths >= 1) & (lengths < MOST_TOKENS) & (np.rint(lengths) == lengths)
+    wrong = np.flatnonzero(~is_whole.all(axis=1) | ~np.isfinite(values[:, 0]) | (values[:, 0] < 0))
+    if len(wrong):
+        expected = f"an arrival from 0 on, and whole numbers of tokens from 1 to {MOST_TOKENS - 1:,}"
+        raise InputError(f"{path.name}: request {wrong[0] + 1}: expected {expected}")
     values = values[np.argsort(values[:, 0], kind="stable")]
     arrival = (values[:, 0] - values[0, 0]) * ARRIVALS[found[0]]
     return RequestLoad(arrival_ns=arrival, prompts=values[:, 1].astype(np.int64), outputs=values[:, 2].astype(np.int64))

@@ -87,7 +87,7 @@ def _headline(report: ServeReport) -> Iterator[str]:
     figures = best.figures
     first, token = (figures.latencies[name].within("mean") for name in (FIRST, PER_TOKEN))
     yield (
-        f"{best.output_tokens_per_s:,.0f} tokens/s in all, {1e9 / token[0]:,.0f} per user; mean TTFT "
+        f"{best.output_tokens_per_s:,.0f} tokens/s in all, {best.tokens_per_s_per_user:,.0f} per user; mean TTFT "
         f"{format_time_within(*first)}, TPOT {format_time_within(*token)}."
     )
     tokens = f"{best.capacity.tokens:,} ({best.capacity.low_tokens:,}–{best.capacity.high_tokens:,})"
@@ -156,8 +156,11 @@ def _notes(report: ServeReport) -> Iterator[str]:
 
 
 def _warnings(report: ServeReport) -> Iterator[str]:
-    if report.question.sizes.assumed:
-        yield report.question.sizes.assumed
+    question, sizes = report.question, report.question.sizes
+    if sizes.assumed:
+        yield sizes.assumed
+    if question.requests is None and 0 < sizes.positions < question.prompt + question.output:
+        yield f"{question.prompt + question.output:,} tokens are more than the {sizes.positions:,} that it was made for"
     for row in report.rows[:SHOWN]:
         if row.note:
             yield f"{row.gpu}: {row.note}"

@@ -15,7 +15,7 @@ from ...iteration.decision.electricity import JOULE_PER_KWH, Electricity, billed
 from ...models.library import Library
 from .capacity import Capacity, capacity_of
 from .engines import Engine, engine_on
-from .forecast import FIRST, PER_TOKEN, LoadFigures, forecast_load
+from .forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, forecast_load
 from .formats import EngineStack, stack_of
 from .load import WAVES, closed_load, open_load
 from .ops import ServePlan
@@ -98,8 +98,9 @@ class ServeRow:
 
     @property
     def tokens_per_s_per_user(self) -> float:
-        """Return what each user gets after the first token."""
-        return 1e9 / self.figures.latencies[PER_TOKEN].values["mean"]
+        """Return what each user gets after the first token; of one token alone, in all."""
+        per_token, whole = (self.figures.latencies[name].values["mean"] for name in (PER_TOKEN, END_TO_END))
+        return 1e9 / (per_token or whole)
 
     @property
     def usd_per_million_output_tokens(self) -> float | None:

@@ -84,6 +84,8 @@ class ModelSizes:
     has_head_norms: bool = False
     precision: str = "bf16"
     """As the checkpoint has it."""
+    positions: int = 0
+    """Tokens that it was made for; 0: not said."""
     assumed: str = ""
     """What was assumed of it, a sentence; empty where nothing was."""
 
@@ -232,6 +234,7 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
         norms=4 if kind in FOUR_NORMS else 2,
         has_head_norms=kind in NORMED,
         precision=_precision(outer.get("quantization_config") or config.get("quantization_config"), config),
+        positions=read.first("max_position_embeddings"),
         assumed=assumed,
     )
 

@@ -199,7 +199,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"to": "MI300X", "engine": "trtllm"}, "NVIDIA"),
         ({"to": "Tesla T4"}, "does not fit"),
         ({"rate": 1.0, "concurrency": 2}, "three loads"),
-        ({"concurrency": (4, 0)}, "number of requests"),
+        ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
     ],
 )
@@ -228,3 +228,19 @@ def test_a_config_that_contradicts_itself_is_refused_by_its_key(wrong: dict[str,
     sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32}
     with pytest.raises(InputError, match=list(wrong)[-1]):
         sizes_of({**sizes, "vocab_size": 128256, **wrong}, name="wrong", source="here")
+
+
+def test_longer_than_the_model_was_made_for_is_said() -> None:
+    long, short = (
+        str(wavecast.serve("llama-2-7b", to="H100 SXM", prompt_tokens=tokens, output_tokens=1).page())
+        for tokens in (4096, 4095)
+    )
+    assert "4,097 tokens are more than the 4,096 that it was made for" in long
+    assert "made for" not in short
+
+
+def test_a_request_of_a_fraction_of_a_token_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("arrival_s,prompt,output\n0,10,5\n1,10.5,5\n")
+    with pytest.raises(InputError, match=r"log\.csv: request 2: expected an arrival from 0 on, and whole numbers"):
+        read_requests(path)
