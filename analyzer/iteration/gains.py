@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arrays import Floats, none_for_nan
 from ...errors import InputError, parameter
+from ...formats.trace.printable import list_names
 from ..graph.graph import Graph
 from ..graph.roles import Role, call_roles
 from ..replay.causes import CAUSES, IdleCause
@@ -24,7 +25,6 @@ NO_GAIN: Final = 1.005
 """Below, a change that was asked for is said to change nothing."""
 HOST_BOUND_RATIO, GPU_BOUND_RATIO = 0.4, 0.1
 """Of an iteration in which the GPU waits for launches, over and under which host and GPU are called the limit."""
-SHOWN_NAMES: Final = 3
 _TWICE: Final = 2.0
 _LEAST_SHARE: Final = 0.005
 _WAITED_FOR: Final = {
@@ -82,16 +82,10 @@ def name_limit_changes(source: str | None, predictions: Sequence[GpuPrediction])
     waiting = [item.gpu for item in predictions if item.host_limited_ratio > HOST_BOUND_RATIO]
     share = f"{100 * row.host_limited_ratio:.0f} % of the iteration it waits for launches"
     if row.host_limited_ratio > HOST_BOUND_RATIO and bound:
-        yield f"the host limits {source} ({share}), but on {_some(bound)} the GPU is the limit"
+        yield f"the host limits {source} ({share}), but on {list_names(bound)} the GPU is the limit"
     if row.host_limited_ratio < GPU_BOUND_RATIO and waiting:
         machines = parameter("host")
-        yield f"{source} is the limit itself ({share}), but on {_some(waiting)} the host is: {machines} says whose"
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return the first names, and how many more."""
-    shown, more = names[:SHOWN_NAMES], len(names) - SHOWN_NAMES
-    return f"{', '.join(shown)} and {more} more" if more > 0 else ", ".join(shown)
+        yield f"{source} is the limit itself ({share}), but on {list_names(waiting)} the host is: {machines} says whose"
 
 
 def host_limited_ratio(result: Analysis, column: int) -> float:

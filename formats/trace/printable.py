@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 from unicodedata import category
 
+SHOWN_NAMES: Final = 3
 REPLACEMENT: Final = "�"
 CONTROL_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that a terminal may act upon instead of showing them, or that no document may hold."""
@@ -21,6 +23,16 @@ def clean_text(text: str) -> str:
     if text.isprintable():
         return text
     return _UNUSUAL.sub(_clean_character, text)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> list_names(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    shown = ", ".join(clean_text(name) for name in names[:SHOWN_NAMES])
+    return f"{shown} and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else shown
 
 
 def clean_lines(text: str) -> str:

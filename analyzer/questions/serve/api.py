@@ -127,8 +127,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     catalogued.
 
     >>> answer = serve("llama-3-70b", precision="fp8", to=["2xH200"], concurrency=64, prompt_tokens=2000)
-    >>> [(row["gpu"], row["gpus"], row["fits"]) for row in answer.to_records()]
-    [('H200 SXM 141GB', 2, True)]
+    >>> [(row["gpu"], row["gpus"], row["tp"]) for row in answer.to_records()]
+    [('H200 SXM 141GB', 2, 2)]
     """
     from ...iteration.decision.electricity import Electricity
     from ...models.library import load_library
@@ -144,7 +144,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
             f"{parameter('concurrency')}, {parameter('rate')} and {parameter('requests')} are three loads: give one"
         )
     if asked.rate is not None and not 0 < asked.rate < 1e6:
-        raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0")
+        raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0 and under a million")
     sizes = read_model(model)
     if not (asked.precision or sizes.precision):
         raise InputError(f"{sizes.name}: its quantization_config is not known: say {parameter('precision')}")

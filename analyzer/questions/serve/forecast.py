@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ....specs.generations import is_of_amd, why_untested
+from ....specs.generations import why_untested
 from ....specs.gpu import Gpu, Rate, is_hbm
 from .capacity import Capacity
 from .engines import Engine
@@ -184,7 +184,7 @@ def is_foreign(gpu: Gpu) -> bool:
     >>> is_foreign(h100)
     False
     """
-    is_known = gpu.vendor == "NVIDIA" and is_hbm(gpu.memory_type) and not is_of_amd(gpu.architecture)
+    is_known = gpu.vendor == "NVIDIA" and is_hbm(gpu.memory_type)
     return not is_known or why_untested(gpu) is not None
 
 

@@ -67,17 +67,16 @@ def read_requests(path: Path) -> RequestLoad:
         is_json = path.suffix.casefold() in (".jsonl", ".json")
         lines = text.splitlines()
         rows = [json.loads(line) for line in lines if line.strip()] if is_json else list(csv.DictReader(lines))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path.name}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise InputError(f"{path.name}: expected requests, CSV or a JSON object per line: {error}") from error
     if not rows or not isinstance(rows[0], dict):
         raise InputError(f"{path.name}: holds no requests")
     found = [next((name for name in names if name in rows[0]), "") for names in (tuple(ARRIVALS), PROMPTS, OUTPUTS)]
     if "" in found:
         raise InputError(f"{path.name}: expected columns {next(iter(ARRIVALS))}, {PROMPTS[0]} and {OUTPUTS[0]}")
-    try:
-        values = np.array([[float(row[name]) for name in found] for row in rows])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path.name}: a request lacks a number: {error}") from error
+    values = np.array([[_number(row, name) for name in found] for row in rows])
     lengths = values[:, 1:]
     is_whole = (lengths >= 1) & (lengths < MOST_TOKENS) & (np.rint(lengths) == lengths)
     wrong = np.flatnonzero(~is_whole.all(axis=1) | ~np.isfinite(values[:, 0]) | (values[:, 0] < 0))
@@ -87,3 +86,12 @@ def read_requests(path: Path) -> RequestLoad:
     values = values[np.argsort(values[:, 0], kind="stable")]
     arrival = (values[:, 0] - values[0, 0]) * ARRIVALS[found[0]]
     return RequestLoad(arrival_ns=arrival, prompts=values[:, 1].astype(np.int64), outputs=values[:, 2].astype(np.int64))
+
+
+def _number(row: object, name: str) -> float:
+    """Return a number of a request; NaN for what is none."""
+    value = row.get(name) if isinstance(row, dict) else None
+    try:
+        return float("nan") if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return float("nan")

@@ -138,7 +138,8 @@ def _notes(report: ServeReport) -> Iterator[str]:
         "half-width of a step's time; limits are held at its upper end."
     )
     yield (
-        f"{question.engine.name}: {clean_text(question.engine.source)}. TTFT holds the client's and the text's share. "
+        f"What {question.engine.name} adds to its kernels: {clean_text(question.engine.source)}. "
+        "TTFT holds the client's and the text's share. "
         "Assumed: even routing of experts, no shared prefixes, no speculation, prompt and output ± 10 %."
     )
     best, asked = report.rows[0], question.electricity
@@ -181,7 +182,6 @@ def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
         "ep": row.plan.ep,
         "concurrency": row.concurrency,
         "instances": row.instances,
-        "fits": True,
         "holds_limits": row.holds,
         "requests_per_s": row.rate_per_s,
         "output_tokens_per_s": row.output_tokens_per_s,
@@ -233,7 +233,7 @@ def draw_serving_json(report: ServeReport) -> str:
 _KINDS: Final = {
     **dict.fromkeys(("gpu", "limited_by"), str),
     **dict.fromkeys(("gpus", "tp", "dp", "ep", "instances", "concurrency", "cache_tokens", "preempted"), int),
-    **dict.fromkeys(("fits", "holds_limits"), bool),
+    "holds_limits": bool,
 }
 
 

@@ -14,7 +14,7 @@ from ...models.library import Library
 from .search import ServeQuestion, ServeRow, Target, answer
 
 SERVE_FORMAT: Final = "wavecast.serve"
-SERVE_VERSION: Final = 1
+SERVE_VERSION: Final = "1.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

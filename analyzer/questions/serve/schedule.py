@@ -19,7 +19,6 @@ from .engines import Engine
 from .step import StepClock
 
 FAR: Final = float("inf")
-MOST_STEPS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

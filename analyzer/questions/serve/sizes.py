@@ -136,15 +136,23 @@ def read_model(model: str | Path) -> ModelSizes:
     (80, 70.6)
     """
     path = Path(model)
+    if path.is_dir() and not (path / CONFIG).is_file():
+        raise InputError(f"{model}: the folder holds no {CONFIG}")
     path = path / CONFIG if path.is_dir() else path
     if path.is_file():
-        return sizes_of(_read_file(path), name=path.parent.name or path.stem, source=str(path.name))
+        return sizes_of(_read_file(path), name=_name_of(path), source=path.name)
     found = _shipped().get(plain_name(str(model)))
     if found is None:
         near = get_close_matches(plain_name(str(model)), _shipped(), n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise InputError(f"{model}: no such file, and no shipped model is called so; {hint}give its config.json")
     return found
+
+
+def _name_of(path: Path) -> str:
+    """Return what a model's file is called after: its folder, unless that is somebody's home."""
+    folder = path.resolve().parent
+    return path.stem if folder == Path.home() or folder.parent == Path.home().parent else folder.name
 
 
 def plain_name(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from ....errors import InputError
-from ....formats.trace.printable import clean_text
+from ....formats.trace.printable import clean_text, list_names
 from ....specs.documents import read_table
 from .tables import EmbeddingTable
 
@@ -103,12 +103,6 @@ def _placement(file: str, table: EmbeddingTable, entry: object, gpu_count: int) 
     placement = TablePlacement(table=table.name, sharding=said.sharding, ranks=ranks)
     _check_placement(where, table, placement, gpu_count)
     return placement
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    shown = ", ".join(clean_text(name) for name in names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
 
 
 def say_kind(value: object) -> str:

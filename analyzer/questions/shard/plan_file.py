@@ -18,11 +18,11 @@ from typing import Any, Final
 import orjson
 
 from ....errors import InputError, parameter
-from ....formats.trace.printable import clean_text
+from ....formats.trace.printable import clean_text, list_names
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
-from .plan import TablePlacement, TableSharding, list_names, read_entries, say_kind
+from .plan import TablePlacement, TableSharding, read_entries, say_kind
 from .tables import EmbeddingTable
 
 MOST_FILE_BYTES: Final = 64 * 2**20

@@ -239,8 +239,31 @@ def test_longer_than_the_model_was_made_for_is_said() -> None:
     assert "made for" not in short
 
 
-def test_a_request_of_a_fraction_of_a_token_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", ["1,10.5,5", "1,10", "1,ten,5", "nan,10,5", "-1,10,5", "1,0,5"])
+def test_a_request_without_whole_tokens_is_named(wrong: str, tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    path.write_text("arrival_s,prompt,output\n0,10,5\n1,10.5,5\n")
+    path.write_text(f"\ufeffarrival_s,prompt,output\n0,10,5\n{wrong}\n")
     with pytest.raises(InputError, match=r"log\.csv: request 2: expected an arrival from 0 on, and whole numbers"):
         read_requests(path)
+
+
+@pytest.mark.parametrize("wrong", ['{"arrival_s": 0, "prompt": true, "output": 5}', "[3]"])
+def test_a_line_that_is_no_request_is_named(wrong: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"arrival_s": 0, "prompt": 10, "output": 5}}\n{wrong}\n')
+    with pytest.raises(InputError, match=r"log\.jsonl: request 2: expected"):
+        read_requests(path)
+
+
+def test_a_model_is_not_called_after_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "somebody"
+    (home / "mine").mkdir(parents=True)
+    monkeypatch.setattr(Path, "home", lambda: home)
+    config = '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, '
+    config += '"intermediate_size": 64, "vocab_size": 100}'
+    for folder in (home, home / "mine"):
+        (folder / "config.json").write_text(config)
+    assert read_model(home / "config.json").name == "config"
+    assert read_model(home / "mine").name == "mine"
+    with pytest.raises(InputError, match=r"holds no config\.json"):
+        read_model(tmp_path)
