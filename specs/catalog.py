@@ -1,4 +1,4 @@
-"""Loads the GPU catalogue, and a user's own file of additions and overrides. See docs/gpus.md."""
+"""Loads the GPU catalogue, and a user's own file of additions and overrides. See docs/reference/gpus.md."""
 
 from __future__ import annotations
 

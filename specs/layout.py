@@ -28,7 +28,7 @@ _PCIE_BYTES_PER_S_PER_LANE: Final = {
     6: 64e9 * 242 / 256 / 8,
 }
 """PCI Express base specification: transfer rate times line coding (8b/10b, 128b/130b, FLITs of 242 in 256 bytes)."""
-EXAMPLE: Final = "docs/gpus.md has a complete example"
+EXAMPLE: Final = "docs/reference/gpus.md has a complete example"
 Amount = Annotated[
     float, Meta(ge=1e-6, le=1e13, description="a number from 1e-06 to 1e+13 in the unit that its key names")
 ]

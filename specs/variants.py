@@ -1,7 +1,7 @@
 """GPUs as they are run: under a power cap, at a locked clock, or a slice of one.
 
 Short names of targets (`H100 SXM5@500W`, `A100@1200MHz`, `H100/1g.10gb`, `MI300X/CPX`) and the keys of a `--gpu-file`
-(`power.cap_w`, `clocks.lock_mhz`, `slice`) both come here. docs/gpus.md says what each changes.
+(`power.cap_w`, `clocks.lock_mhz`, `slice`) both come here. docs/reference/gpus.md says what each changes.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def find_slice(gpu: Gpu, name: str, *, slices_of: str | None = None) -> Slice:
     """
     known = _slices().get(slices_of or gpu.name, {})
     if not known:
-        raise InputError(f"{gpu.name} has no slices that are known; docs/gpus.md lists the GPUs that have")
+        raise InputError(f"{gpu.name} has no slices that are known; docs/reference/gpus.md lists the GPUs that have")
     bare = name.strip().casefold().removeprefix("mig ").removesuffix("+me").removesuffix("-me").removesuffix("+gfx")
     if bare not in known:
         raise InputError(f"{gpu.name} has no slice {name!r}; it has {', '.join(item.name for item in known.values())}")

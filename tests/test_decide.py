@@ -1,4 +1,4 @@
-"""The commands of docs/decide.md print what it shows; `pytest --rewrite-golden` writes what they print now."""
+"""The commands of docs/reference/decide.md print what it shows; `--rewrite-golden` writes what they print now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_commands_print_what_is_shown(
     root_dir: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(root_dir)
-    page = root_dir / "docs" / "decide.md"
+    page = root_dir / "docs" / "reference" / "decide.md"
 
     def draw(block: re.Match[str]) -> str:
         lines = printed(block[1])
@@ -45,6 +45,8 @@ def test_the_python_example_runs(
     root_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(root_dir)
-    (code,) = re.findall(r"^```python\n(.*?)^```", (root_dir / "docs" / "decide.md").read_text("utf-8"), re.M | re.S)
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", (root_dir / "docs" / "reference" / "decide.md").read_text("utf-8"), re.M | re.S
+    )
     exec(compile(code, "decide.md", "exec"), {})  # noqa: S102 (the page is ours)
     assert len(capsys.readouterr().out.splitlines()) == 3

@@ -28,7 +28,7 @@ from wavecast.specs.fleet import build_fleet
 from wavecast.specs.match import find_gpu
 
 ROOT = Path(__file__).parent.parent
-API_PAGE = ROOT / "docs" / "api.md"
+API_PAGE = ROOT / "docs" / "reference" / "api.md"
 PAGE_BLOCKS = tuple(
     re.findall(r"^```python\n(.*?)^```", API_PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 )

@@ -49,7 +49,7 @@ def record(step: Callable[[], object] | str | Path, **options: Any) -> Trace | A
     """Record one iteration that `step` runs, and return its trace; or, given a file, the loop inside `with`.
 
     A function without arguments is run warmup + repeats + 2 times, really: weights are updated. `device` is `cuda` (the
-    default where there is one), `cpu`, or `meta` for shapes alone; see docs/recording.md. Given the name of a file,
+    default where there is one), `cpu`, or `meta` for shapes alone (docs/reference/recording.md). Given a file's name,
     this is a context manager around a loop that stays as it is: `iterations` of it, the first and the one after the
     last, go to that file. `name`, `mode`, `batch_size` and `samples_per_iteration` describe the workload.
     Afterwards the host is timed for a third of a second, once per process, unless `host_times` is False.

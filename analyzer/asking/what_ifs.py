@@ -1,4 +1,4 @@
-"""What is asked beside the GPU: another host, other sizes, another precision, fewer launches; see docs/what-if.md."""
+"""Another host, other sizes, another precision, fewer launches: see docs/reference/what-if.md."""
 
 from __future__ import annotations
 

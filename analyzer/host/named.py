@@ -78,7 +78,7 @@ def host_list() -> tuple[NamedHost, ...]:
             ops_ratio=by_ops[name],
             half_width=named_width,
             words=f"{entry['ops']:,} ops of {', '.join(entry['traces'])}",
-            source="public profiler traces, docs/replay.md",
+            source="public profiler traces, docs/evidence/replay.md",
         )
         for name, entry in table["hosts"].items()
     )

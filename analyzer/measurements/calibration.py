@@ -22,7 +22,7 @@ from .trial import learn_model, learn_rates
 MOST_POINTS: Final = 1000
 """Measurements used per model and GPU: solving for them takes their number cubed, here a tenth of a second."""
 LEAST_EVENT_TIME_NS: Final = 100e3
-"""Times between CUDA events that are shorter tell more of the host than of the kernel (docs/accuracy.md)."""
+"""Times between CUDA events that are shorter tell more of the host than of the kernel (docs/evidence/accuracy.md)."""
 OPS: Final = "ops"
 
 

@@ -107,7 +107,7 @@ def energy_note(electricity: Electricity | None) -> str:
     """
     parts = [
         "Energy: boards while they compute and while they wait, links between GPUs, and between machines their NICs "
-        "and switches (docs/energy.md)."
+        "and switches (docs/evidence/energy.md)."
     ]
     asked = electricity or Electricity()
     more = [

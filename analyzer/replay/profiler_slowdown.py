@@ -18,7 +18,7 @@ HOST_RATIOS: Final = np.geomspace(0.25, 2.0, 64)
 """Host times tried, relative to the recording under the profiler."""
 USUAL_HOST_RATIO: Final = 0.75
 """What a host takes without the profiler where the iterations do not tell, as they wait for the GPU: the middle of the
-range that our tracer has seen, 1 / 1.8 to 1 (docs/recording.md)."""
+range that our tracer has seen, 1 / 1.8 to 1 (docs/reference/recording.md)."""
 _HOST_SPREAD: Final = 0.3
 """Natural log: that range is one of these on either side of the middle."""
 _LENGTH_SPREAD: Final = 0.02

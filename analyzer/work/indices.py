@@ -91,7 +91,7 @@ def _read_histogram(path: Path) -> Indices:
     try:
         rows = _READERS[path.suffix.lower()](data.decode())
     except (ValueError, RecursionError, csv.Error) as error:
-        raise InputError(f"{path}: no histogram ({error}); see docs/models.md, Embedding tables") from error
+        raise InputError(f"{path}: no histogram ({error}); see docs/evidence/models.md, Embedding tables") from error
     # The bins, most looked-up rows first. Raises InputError where one is none.
     if not 1 <= len(rows) <= MOST_BINS:
         raise InputError(f"{path}: {len(rows):,} bins; expected 1 to {MOST_BINS:,}")

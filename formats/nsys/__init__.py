@@ -1,4 +1,4 @@
-"""The importer of Nsight Systems' SQLite exports. See docs/nsys.md."""
+"""The importer of Nsight Systems' SQLite exports. See docs/reference/nsys.md."""
 
 from __future__ import annotations
 

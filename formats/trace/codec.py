@@ -1,4 +1,4 @@
-"""The trace file: plain JSON with one list per column. See docs/trace-format.md."""
+"""The trace file: plain JSON with one list per column. See docs/reference/trace-format.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Renders the part of docs/trace-format.md that lists every field and column, from their declarations.
+"""Renders the part of docs/reference/trace-format.md that lists every field and column, from their declarations.
 
-`python -m wavecast.formats.trace.reference docs/trace-format.md` brings the page up to date.
+`python -m wavecast.formats.trace.reference docs/reference/trace-format.md` brings the page up to date.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def build_schema() -> Schema:
     return {
         "$schema": DIALECT,
         "title": f"{FORMAT_NAME} {FORMAT_VERSION}",
-        "description": "One recorded iteration; see docs/trace-format.md. Unknown fields are allowed and ignored.",
+        "description": "One recorded iteration; see docs/reference/trace-format.md. Unknown fields are ignored.",
         "type": "object",
         "properties": {
             "format": {"const": FORMAT_NAME},

@@ -1,4 +1,4 @@
-"""The trace: one recorded iteration (or several) as frozen columnar tables. See docs/trace-format.md."""
+"""The trace: one recorded iteration (or several) as frozen columnar tables. See docs/reference/trace-format.md."""
 
 from __future__ import annotations
 

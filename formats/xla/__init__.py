@@ -1,4 +1,4 @@
-"""The importer of JAX and XLA profiles: XPlane files, and the trace JSON that is made of them. See docs/xla.md."""
+"""The importer of JAX and XLA profiles: XPlane files, and the trace JSON made of them. See docs/reference/xla.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs that docs/compare.md shows run as they stand, in a repository whose branch changed nothing, or too much."""
+"""The jobs that docs/reference/compare.md shows run as they stand, on a branch that changed nothing, or too much."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_job_passes_where_nothing_changed_and_fails_where_all_got_slower(
         assert run("git add train.py; git commit -q --allow-empty -m one").returncode == 0
     base = run("git rev-parse HEAD~1").stdout.strip()
     environment["CI_MERGE_REQUEST_DIFF_BASE_SHA"] = base
-    lines = jobs((root_dir / "docs" / "compare.md").read_text(encoding="utf-8"))[job]
+    lines = jobs((root_dir / "docs" / "reference" / "compare.md").read_text(encoding="utf-8"))[job]
     assert [line.split()[0] for line, _ in lines][:5] == ["pip", "wavecast", "git", "wavecast", "wavecast"]
     failed = None
     for line, is_last in lines:

@@ -181,7 +181,7 @@ def subcommands(found: click.Command) -> dict[str, click.Command]:
 def test_every_subcommand_is_described_on_the_page_of_its_group(root_dir: Path) -> None:
     for group in COMMANDS:
         for name, found in subcommands(command(group)).items():
-            page = (root_dir / "docs" / f"{group}.md").read_text(encoding="utf-8")
+            page = (root_dir / "docs" / "reference" / f"{group}.md").read_text(encoding="utf-8")
             assert f"`{group} {name} " in page
             options = {text for item in found.params for text in item.opts if text.startswith("--")}
             assert all(text in page for text in options), (name, options)
@@ -191,15 +191,15 @@ def test_every_subcommand_is_described_on_the_page_of_its_group(root_dir: Path) 
 
 @pytest.fixture(scope="module")
 def sections(root_dir: Path) -> dict[str, str]:
-    """What docs/cli.md says of each command."""
-    documented = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8")
+    """What docs/reference/cli.md says of each command."""
+    documented = (root_dir / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## `(?:wavecast )?([a-z]+)`.*$", documented, flags=re.MULTILINE)
     return {name: text.split("\n## ")[0] for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def test_every_command_has_a_section_and_a_row_of_the_overview(sections: dict[str, str], root_dir: Path) -> None:
     assert set(sections) == set(COMMANDS)
-    overview = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8").split("\n## ")[0]
+    overview = (root_dir / "docs" / "reference" / "cli.md").read_text(encoding="utf-8").split("\n## ")[0]
     assert set(re.findall(r"^\| .*`wavecast ([a-z]+)", overview, re.MULTILINE)) == set(COMMANDS)
 
 
@@ -225,7 +225,7 @@ def test_help_fits_80_columns(name: str) -> None:
 
 
 def test_options_that_are_spoken_of_exist(root_dir: Path) -> None:
-    documented = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8")
+    documented = (root_dir / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     commands = [item for name in COMMANDS for item in (command(name), *subcommands(command(name)).values())]
     known = {option for item in commands for parameter in item.params for option in parameter.opts}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", documented))

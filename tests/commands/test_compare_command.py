@@ -123,7 +123,7 @@ def test_the_interval_decides_unless_strict() -> None:
 def test_the_commands_of_the_documented_pipelines_run(
     run: Run, trace_bytes: bytes, tmp_path: Path, root_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (root_dir / "docs" / "compare.md").read_text(encoding="utf-8")
+    text = (root_dir / "docs" / "reference" / "compare.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [
         line for block in blocks for line in re.findall(r"wavecast (compare .*) > report.md$", block, re.MULTILINE)

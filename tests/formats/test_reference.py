@@ -1,4 +1,4 @@
-"""docs/trace-format.md is current, and what it shows works."""
+"""docs/reference/trace-format.md is current, and what it shows works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wavecast.formats.trace.tables import FORMAT_VERSION, Trace
 
 @pytest.fixture(scope="session")
 def page(root_dir: Path) -> str:
-    return (root_dir / "docs" / "trace-format.md").read_text(encoding="utf-8")
+    return (root_dir / "docs" / "reference" / "trace-format.md").read_text(encoding="utf-8")
 
 
 def code_blocks(page: str, language: str) -> list[str]:
@@ -24,7 +24,9 @@ def code_blocks(page: str, language: str) -> list[str]:
 
 
 def test_the_list_of_fields_is_current(page: str) -> None:
-    assert insert_reference(page) == page, "run: python -m wavecast.formats.trace.reference docs/trace-format.md"
+    assert insert_reference(page) == page, (
+        "run: python -m wavecast.formats.trace.reference docs/reference/trace-format.md"
+    )
 
 
 def test_the_version_is_current(page: str) -> None:

@@ -191,8 +191,8 @@ def test_a_base_goes_by_any_name_that_it_has_in_this_file(load: Load, base: str)
             toml_entry(memory__bandwith_gb_per_s=1),
             "Test T1: memory: unknown key bandwith_gb_per_s; did you mean",
         ),
-        (toml_entry(memory__size_gib=None), "Test T1: memory: size_gib is missing; docs/gpus.md has"),
-        (toml_entry(l2=None), "Test T1: l2 is missing; docs/gpus.md has a complete example"),
+        (toml_entry(memory__size_gib=None), "Test T1: memory: size_gib is missing; docs/reference/gpus.md has"),
+        (toml_entry(l2=None), "Test T1: l2 is missing; docs/reference/gpus.md has a complete example"),
         (toml_entry(l2=5), "l2: expected a table, found 5"),
         (
             toml_entry(memory__size_gib="80"),
@@ -300,7 +300,9 @@ def test_whatever_stands_in_a_value_it_loads_or_is_refused(load: Load, path: str
 
 
 def examples_of(root: Path) -> list[str]:
-    return re.findall(r"```toml\n(.*?)```", (root / "docs" / "gpus.md").read_text(encoding="utf-8"), re.DOTALL)
+    return re.findall(
+        r"```toml\n(.*?)```", (root / "docs" / "reference" / "gpus.md").read_text(encoding="utf-8"), re.DOTALL
+    )
 
 
 def test_the_examples_of_the_documentation_load(load: Load, root_dir: Path, catalog: Catalog) -> None:

@@ -201,7 +201,9 @@ def test_importing_the_tracer_does_not_import_torch() -> None:
 
 
 def test_the_guides_shape_only_recipe_works(root_dir: Path, load_model: Callable[[str], Any]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (root_dir / "docs" / "recording.md").read_text(), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (root_dir / "docs" / "reference" / "recording.md").read_text(), flags=re.DOTALL
+    )
     training = next(block for block in blocks if "def step" in block)
     shapes = next(block for block in blocks if 'device="meta"' in block)
     step = training[training.index("def step") : training.index("trace = ")]

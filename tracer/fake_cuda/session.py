@@ -41,7 +41,7 @@ _FEWEST_WALKS: Final = 3
 _BUSY_SHARE: Final = 0.75
 _WALKING_S: Final = 5.0
 """So long, and three times at least, iterations are walked through where the script does much between ops."""
-_AS_FUNCTION: Final = "record one iteration as a function (docs/recording.md)"
+_AS_FUNCTION: Final = "record one iteration as a function (docs/reference/recording.md)"
 _OF_VALUES: Final = (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, AssertionError)
 """What code raises that meets values it did not expect; not what misses a module, a file or a variable."""
 

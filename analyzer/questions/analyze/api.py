@@ -56,7 +56,7 @@ class IterationReport(Report):
         return illustrate(self.page(), self.report, self.analysis, name=self.name)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/cli.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
         from .page.records import draw_report_json
 
         return draw_report_json(self.report, with_ops=self.has_op_details)
@@ -148,7 +148,7 @@ def analyze(trace: str | Path | Trace, asked: AnalyzeOptions) -> IterationReport
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
     `record` return. `observed` holds how long the iteration took on GPUs of yours ({"L40S": "212 ms"}, or seconds);
     `goal` is what is to be run in all ("3 epochs of 1281167 samples"); `prices` are $ per hour by GPU, or a list. The
-    keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
+    keywords mean what the options of `analyze` of the same names do; see docs/reference/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
 

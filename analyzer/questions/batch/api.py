@@ -64,7 +64,7 @@ class TracesReport(Report):
         return illustrate_batch(self.page(), self.report, times_of(self.folder, self.inputs))
 
     def to_json(self) -> str:
-        """Return the summary as JSON; docs/batch.md has its layout."""
+        """Return the summary as JSON; docs/reference/batch.md has its layout."""
         from .page import draw_batch_json
 
         return draw_batch_json(self.report)

@@ -1,4 +1,4 @@
-"""The columns of a batch's table: names, types and meanings, the same whatever is asked. docs/batch.md lists them."""
+"""The columns of a batch's table: names, types and meanings; docs/reference/batch.md lists them."""
 
 from __future__ import annotations
 

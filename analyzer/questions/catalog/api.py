@@ -74,7 +74,7 @@ def gpus(
 ) -> GpuList:
     """Return the catalogue's GPUs, or those that `name` means: short (`h100`), as frameworks print it, or an instance.
 
-    `gpu_file` holds more of them; see docs/gpus.md. `prices` are $ per hour by GPU, a price list, or a `Prices`. Raises
+    `gpu_file` holds more (docs/reference/gpus.md). `prices` are $ per hour by GPU, a price list, or a `Prices`. Raises
     UnknownGpuError for a name that nothing has, and InputError for a file that cannot be read.
 
     >>> [gpu.name for gpu in gpus("a10")]

@@ -75,7 +75,7 @@ class ComparisonReport(Report):
         return illustrate_comparison(self.page(), self.report, max_slowdown=self.limits.slowdown)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/compare.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/compare.md has its layout."""
         from .page import draw_comparison_json
 
         status = int(bool(self.complaints))

@@ -150,7 +150,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         f"Unexplained on {gpu.gpu}: ops that did not change take {signed_time(same)} (clocks, noise); waits, launches "
         f"and overlap make {signed_time(gpu.rest_ns)}."
     )
-    yield "The interval is that of new over old: errors that both predictions share cancel (docs/compare.md)."
+    yield "The interval is that of new over old: errors that both predictions share cancel (docs/reference/compare.md)."
     if comparison.electricity is not None:
         yield energy_note(comparison.electricity)
 

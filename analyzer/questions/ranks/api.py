@@ -60,7 +60,7 @@ class JobReport(Report):
         save_events(rank_events(rank_activity(self.traces, self.asked, self.report.waits)), path)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/ranks.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/ranks.md has its layout."""
         from .page import draw_ranks_json
 
         return draw_ranks_json(self.report)

@@ -37,7 +37,7 @@ class RecommenderAnswer(Report):
         return describe_recommender(self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/recommenders.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/recommenders.md has its layout."""
         from .page import draw_recommender_json
 
         return draw_recommender_json(self.report)

@@ -51,7 +51,8 @@ _PART_NOTES: Final = (
     "Limit: compute where it takes two thirds, with optimizer and stragglers, else the largest of the others.",
 )
 _LIMITS_NOTE: Final = (
-    "Not in these times: other jobs on the same network, failures, data loading, checkpoints (docs/many-gpus.md)."
+    "Not in these times: other jobs on the same network, failures, data loading, checkpoints "
+    "(docs/reference/many-gpus.md)."
 )
 SHOWN_FAILURES: Final = 3
 

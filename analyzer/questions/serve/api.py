@@ -48,7 +48,7 @@ class ServeAnswer(Report):
         return describe_serving(self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/serve.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/serve.md has its layout."""
         from .page import draw_serving_json
 
         return draw_serving_json(self.report)

@@ -22,7 +22,7 @@ def serve(model: str, form: str | None, output: Path | None, **asked: Any) -> No
 
     MODEL is a Hugging Face config.json, a folder that holds one, or a short name (llama-3-70b,
     qwen3-32b, mixtral-8x7b, deepseek-v3, gpt-oss-20b). Says tokens per second, time to the first
-    token and per token, cost, and with a rate how many GPUs of what; see docs/serve.md.
+    token and per token, cost, and with a rate how many GPUs of what; see docs/reference/serve.md.
 
     \b
     Examples:

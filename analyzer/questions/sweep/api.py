@@ -58,7 +58,7 @@ class SweepAnswer(PicturedReport):
         return sweep_picture(self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/sweep.md has its layout."""
         from .page.records import draw_sweep_json
 
         return draw_sweep_json(self.report)
@@ -102,7 +102,7 @@ class SensitivityAnswer(PicturedReport):
         return sensitivity_chart(self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/sweep.md has its layout."""
         from .page.records import draw_sensitivity_json
 
         return draw_sensitivity_json(self.report)
@@ -149,8 +149,8 @@ def sweep(trace: str | Path | Trace, asked: SweepOptions) -> SweepAnswer | Sensi
     """Predict a recorded iteration while one or two parameters vary; without `vary`, what 1 % more of each figure buys.
 
     `on` is the GPU that is varied: by default the one that was measured. `vary` names figures of its datasheet, or
-    sizes of the iteration, with their values: `{"memory.bandwidth": "1x..4x", "sms": [66, 132]}`; docs/sweep.md lists
-    them. `{"gpus": "8..512"}` needs a `plan`. The other keywords mean what those of `analyze` do.
+    sizes of the iteration, with their values: `{"memory.bandwidth": "1x..4x", "sms": [66, 132]}`; all are listed in
+    docs/reference/sweep.md. `{"gpus": "8..512"}` needs a `plan`. The other keywords mean what those of `analyze` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> answer = sweep(trace, on="l40s", vary={"memory.bandwidth": "1x,2x"})

@@ -140,7 +140,7 @@ def _unknown(name: str) -> str:
     near = difflib.get_close_matches(plain(name), list(spellings), n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(dict.fromkeys(spellings[item] for item in near))}? " if near else ""
     named = f"{parameter('vary')} {name}"
-    return f"{named}: no parameter is called so; {hint}docs/sweep.md and 'wavecast sweep --help' list them"
+    return f"{named}: no parameter is called so; {hint}docs/reference/sweep.md and 'wavecast sweep --help' list them"
 
 
 def _read_change(

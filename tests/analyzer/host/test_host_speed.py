@@ -320,7 +320,7 @@ def test_the_shell_completes_hosts() -> None:
 
 
 def test_the_page_tells_the_widths_in_use(pair: tuple[Trace, Trace]) -> None:
-    page = (SAMPLES.parent / "docs" / "host.md").read_text(encoding="utf-8")
+    page = (SAMPLES.parent / "docs" / "reference" / "host.md").read_text(encoding="utf-8")
     named, known = host_list()[0].half_width, known_host_half_width()
     by_name, unknown = read_host("b200-node", pair[0]).half_width, unknown_host_half_width()
     for width in (named, known, by_name, np.hypot(known, known), unknown):

@@ -180,7 +180,7 @@ PAGES: Mapping[str, Callable[[], Page]] = {
     "replay": lambda: wavecast.replay(PAIR[0]).illustrated_page(),
     "overview": lambda: wavecast.overview(PAIR[1], top=2).illustrated_page(),
     "overview of shapes": lambda: wavecast.overview(SHAPES).illustrated_page(),
-    "score": lambda: ScoreReport(report=read_score(ROOT / "docs/accuracy.json.gz")).illustrated_page(),
+    "score": lambda: ScoreReport(report=read_score(ROOT / "docs/evidence/accuracy.json.gz")).illustrated_page(),
     "compare": lambda: compared().illustrated_page(),
     "ranks": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report(), ACTIVITY),
     "ranks alone": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report()),
@@ -385,7 +385,7 @@ def test_ops_beyond_the_longest_are_one_bar() -> None:
 
 
 def test_a_score_says_how_many_measurements_it_rests_on() -> None:
-    score = read_score(ROOT / "docs/accuracy.json.gz")
+    score = read_score(ROOT / "docs/evidence/accuracy.json.gz")
     rows = chart_named(page_of("score"), "Error by left-out chip").rows
     mine = {row["gpu"]: row["percent"] for row in rows if row["kind"] == "wavecast"}
     found = {row.gpu: 100 * row.mape for row in score.rows if row.table == "all" and row.size == "all"}
@@ -395,6 +395,6 @@ def test_a_score_says_how_many_measurements_it_rests_on() -> None:
 
 
 def test_nothing_to_show_is_no_chart() -> None:
-    score = read_score(ROOT / "docs/accuracy.json.gz")
+    score = read_score(ROOT / "docs/evidence/accuracy.json.gz")
     empty = replace(score, rows=(), networks=(), throughput=(), iterations=(), traces=())
     assert charts_of(illustrate_score(Page(blocks=()), empty)) == []

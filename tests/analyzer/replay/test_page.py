@@ -21,7 +21,7 @@ def test_the_page_shows_what_the_benchmark_prints(
     monkeypatch.syspath_prepend(str(root_dir))
     monkeypatch.setattr(sys, "argv", [benchmark_name, str(data_dir / "traces")])
     import_module(f"benchmarks.check.{benchmark_name}").main()
-    shown = (root_dir / "docs" / "replay.md").read_text(encoding="utf-8").splitlines()
+    shown = (root_dir / "docs" / "evidence" / "replay.md").read_text(encoding="utf-8").splitlines()
     printed = [line for line in capsys.readouterr().out.splitlines() if line]
     assert len(printed) > 10
     assert [line for line in printed if line not in shown] == []

@@ -294,7 +294,7 @@ def row(item: LibraryOp) -> str:
 
 
 def test_the_page_lists_what_is_declared(request: pytest.FixtureRequest) -> None:
-    path = request.config.rootpath / "docs" / "serving-ops.md"
+    path = request.config.rootpath / "docs" / "evidence" / "serving-ops.md"
     text = "".join(page())
     if request.config.getoption("--rewrite-golden"):
         path.write_text(text, encoding="utf-8")

@@ -171,7 +171,7 @@ def test_a_script_that_ends_early_keeps_its_status_and_is_advised_where_it_helps
 @pytest.mark.parametrize(
     ("text", "ending"),
     [
-        (READS + "while found: raise KeyboardInterrupt", f"{AS_FUNCTION} (docs/recording.md)"),
+        (READS + "while found: raise KeyboardInterrupt", f"{AS_FUNCTION} (docs/reference/recording.md)"),
         ("raise KeyboardInterrupt", "after 0 iterations and 0 reads of values that shapes do not have"),
         (
             BY_HAND.format(steps=9, backward=BACKWARD) + "    if step == 5: raise KeyboardInterrupt",

@@ -16,7 +16,7 @@ from ....page.sheet import SheetColumn
 
 _METHOD: Final = (
     "Energy is the board's, what idles included and no more than its limit: by what each op computes, moves and "
-    "waits for (docs/energy.md)."
+    "waits for (docs/evidence/energy.md)."
 )
 
 

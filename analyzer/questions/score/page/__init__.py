@@ -1,1 +1,1 @@
-"""The report of `score`, and the page docs/accuracy.md."""
+"""The report of `score`, and the page docs/evidence/accuracy.md."""

@@ -1,6 +1,7 @@
-"""Writes docs/accuracy.md from a score, and keeps a copy of the score.
+"""Writes docs/evidence/accuracy.md from a score, and keeps a copy of the score.
 
-Usage: python -m wavecast.analyzer.questions.score.page SCORE.json -o docs/accuracy.md [--keep docs/accuracy.json.gz]
+Usage: python -m wavecast.analyzer.questions.score.page SCORE.json -o docs/evidence/accuracy.md
+    [--keep docs/evidence/accuracy.json.gz]
 
 SCORE.json (or .json.gz) is what `wavecast score DATA --leave-one-out --format json` writes.
 """

@@ -1,4 +1,4 @@
-"""The page docs/accuracy.md, written from a score."""
+"""The page docs/evidence/accuracy.md, written from a score."""
 
 from __future__ import annotations
 

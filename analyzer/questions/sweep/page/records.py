@@ -1,4 +1,4 @@
-"""Sweeps and sensitivities as JSON and as CSV; the layout is public and documented in docs/sweep.md."""
+"""Sweeps and sensitivities as JSON and as CSV; the layout is public and documented in docs/reference/sweep.md."""
 
 from __future__ import annotations
 

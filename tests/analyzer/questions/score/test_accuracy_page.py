@@ -50,8 +50,8 @@ def test_what_is_no_score_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_page_is_what_its_score_says(root_dir: Path) -> None:
-    score = root_dir / "docs" / "accuracy.json.gz"
+    score = root_dir / "docs" / "evidence" / "accuracy.json.gz"
     if not score.exists():
         pytest.skip("no score is kept beside the page")
     page = draw_markdown(describe_accuracy(read_score(score)))
-    assert page == (root_dir / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    assert page == (root_dir / "docs" / "evidence" / "accuracy.md").read_text(encoding="utf-8")
