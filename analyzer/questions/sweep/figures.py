@@ -1,8 +1,8 @@
 """What of a GPU's datasheet can be varied: under which names, in which units, and what goes with it.
 
 A figure is a key of the GPU catalogue (docs/reference/gpus.md) and has the same name, `memory.bandwidth_gb_per_s`, or
-a shorter one, `memory.bandwidth`. Imagined GPUs are built as a `--gpu-file` entry `based_on` another is: peak rates follow SM
-count x clock. Beyond what such an entry does, the clocks go together, and the memory's bandwidth with its pins.
+a shorter one, `memory.bandwidth`. Imagined GPUs are built as a `--gpu-file` entry `based_on` another is: peak rates
+follow SM count x clock. Beyond what such an entry does, the clocks go together, and the memory's bandwidth with its pins.
 """
 
 from __future__ import annotations

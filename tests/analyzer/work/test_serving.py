@@ -272,7 +272,7 @@ profilers record by the class. The last column names the libraries' public sourc
 others written from memory and not compared with a release. They change with versions: a call that does not fit one has
 no work rather than a wrong one. Where no profiler records a
 library's functions by themselves (`fla::`, `causal_conv1d::`, `mamba_ssm::`), the names are those that
-[recordings of shapes](recording.md#a-model-by-name) give them.
+[recordings of shapes](../reference/recording.md#a-model-by-name) give them.
 
 This page is written by `pytest tests/analyzer/work/test_serving.py --rewrite-golden`, from the declarations in
 `analyzer/work/serving/`.
