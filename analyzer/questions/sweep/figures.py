@@ -2,7 +2,8 @@
 
 A figure is a key of the GPU catalogue (docs/reference/gpus.md) and has the same name, `memory.bandwidth_gb_per_s`, or
 a shorter one, `memory.bandwidth`. Imagined GPUs are built as a `--gpu-file` entry `based_on` another is: peak rates
-follow SM count x clock. Beyond what such an entry does, the clocks go together, and the memory's bandwidth with its pins.
+follow SM count x clock. Beyond what such an entry does, the clocks go together, and the memory's bandwidth with its
+pins.
 """
 
 from __future__ import annotations
