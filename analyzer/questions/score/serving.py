@@ -27,7 +27,7 @@ from ..serve.engines import Engine, engine_on, read_engine
 from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, figures_of
 from ..serve.formats import EngineStack, stack_of
 from ..serve.ops import ServePlan
-from ..serve.schedule import RequestLoad, Scheduler
+from ..serve.schedule import RequestLoad, serve_load
 from ..serve.sizes import ModelSizes, plain_name, read_model
 from ..serve.step import StepTables, step_tables
 from .report import ServingRow
@@ -145,7 +145,7 @@ class _Scorer:
             sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=prompt + output / 2
         )
         load, weights = _load_of(row, plan)
-        served = Scheduler(engine=engine, clock=tables.clock(0), capacity=capacity.tokens).run(load)
+        served = serve_load(engine, tables.clock(0), capacity.tokens, load)
         figures = figures_of(tables, 0, engine, served, weights)
         return _point_of(row, figures, served.end_ns)
 
@@ -170,7 +170,7 @@ class _Scorer:
             first_steps=0.0,
         )
         tables = self._tables(sizes, plan, stack_of(gpu, precision, engine.name), gpu, 2.0)
-        served = Scheduler(engine=engine, clock=tables.clock(0), capacity=ran["kv_tokens"]).run(load)
+        served = serve_load(engine, tables.clock(0), ran["kv_tokens"], load)
         figures = figures_of(tables, 0, engine, served, np.ones(len(rows)))
         per_token = ((last - first) / np.maximum(outputs - 1, 1))[outputs > 1]
         means = {FIRST: first - arrival, PER_TOKEN: per_token, END_TO_END: last - arrival}

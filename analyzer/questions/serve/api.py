@@ -31,6 +31,9 @@ PRECISION_NAMES: Final = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", 
 MEASURE_NAMES: Final = ("mean", "p50", "p90", "p99")
 _COUNTED: Final = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)")
 """`2xH200`: so many of a GPU."""
+_DRAFTS: Final = re.compile(r"(\d{1,2}):(\d(?:\.\d*)?|\.\d+)")
+"""`3:0.7`: so many tokens, each right with this chance."""
+MOST_DRAFTED: Final = 16
 MOST_USERS: Final = 100_000
 _TIME: Final = as_amount(parse_duration_ns, "a time such as 50ms or 1.5s")
 
@@ -114,6 +117,25 @@ class ServeOptions(Machines, Prices, Power, GpuFile):
     step_tokens: int | None = option(
         HelpPart.WHAT_IF, "Tokens of a step at most. Default: 8,192 from 70 GiB on, else 2,048.", **COUNT
     )
+    memory_share: float = option(
+        HelpPart.WHAT_IF,
+        "Of a GPU's memory, what the engine uses: its gpu_memory_utilization.",
+        default=0.9,
+        type=click.FloatRange(0.0, 1.0, min_open=True),
+        metavar="SHARE",
+    )
+    shared_prompt: float = option(
+        HelpPart.WHAT_IF,
+        "Of each prompt, the beginning that the cache holds already, once for all: 0.6.",
+        default=0.0,
+        type=click.FloatRange(0.0, 1.0, max_open=True),
+        metavar="SHARE",
+    )
+    speculate: str | None = option(
+        HelpPart.WHAT_IF,
+        "Draft so many tokens of which each is right with a chance: 3:0.7.",
+        metavar="N:CHANCE",
+    )
     seed: int = option(HelpPart.WHAT_IF, "Draws lengths and arrivals.", default=0, type=click.IntRange(min=0))
 
 
@@ -151,7 +173,16 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
     held = {name: limit for name, limit in limits.items() if limit is not None}
     is_open = asked.rate is not None or (bool(held) and not users and asked.requests is None)
-    engine = replace(read_engine(asked.engine), budget=asked.step_tokens or 0, max_sequences=asked.max_sequences)
+    drafted, acceptance = _speculation(asked.speculate)
+    engine = replace(
+        read_engine(asked.engine),
+        budget=asked.step_tokens or 0,
+        max_sequences=asked.max_sequences,
+        memory_share=asked.memory_share,
+        shared_share=asked.shared_prompt,
+        drafted=drafted,
+        acceptance=acceptance,
+    )
     named, targets = _targets(asked)
     question = ServeQuestion(
         sizes=sizes,
@@ -179,6 +210,17 @@ def _counts(asked: int | Sequence[int] | None) -> tuple[int, ...]:
         given = parameter("concurrency", ",".join(map(str, counts)))
         raise InputError(f"{given}: expected requests from 1 to {MOST_USERS - 1:,}, or several as in 1,4,16")
     return counts
+
+
+def _speculation(text: str | None) -> tuple[int, float]:
+    """Return how many tokens are drafted, and the chance that one is right."""
+    if text is None:
+        return 0, 0.0
+    found = _DRAFTS.fullmatch(text.strip())
+    if not found or not 0 < int(found[1]) <= MOST_DRAFTED or not 0.0 <= float(found[2]) <= 1.0:
+        expected = f"1 to {MOST_DRAFTED} tokens and a chance from 0 to 1, such as 3:0.7"
+        raise InputError(f"{parameter('speculate', text)}: expected {expected}")
+    return int(found[1]), float(found[2])
 
 
 def _targets(asked: ServeOptions) -> tuple[Gpus, tuple[Target, ...]]:

@@ -54,6 +54,21 @@ class Engine:
     """Whether prompts' chunks run beside sequences that decode; else in steps of their own."""
     ratio: float = 1.0
     """Of small steps to the kernels' own times."""
+    shared_share: float = 0.0
+    """Of each prompt, its beginning: the cache holds it already, once for all."""
+    drafted: int = 0
+    """Tokens that a head of one layer proposes for each sequence of a step, which the model checks at once."""
+    acceptance: float = 0.0
+    """The chance of each of them to be right, given that those before it are."""
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Return what a sequence gets of a step in the mean: (1 - a^(k+1)) / (1 - a), Leviathan et al., ICML 2023.
+
+        >>> round(replace(read_engine("vllm"), drafted=3, acceptance=0.7).tokens_per_step, 2)
+        2.53
+        """
+        return sum(self.acceptance**count for count in range(self.drafted + 1))
 
     def kernel_ratio(self, tokens: float) -> float:
         """Return by what a step's kernels differ from their times alone."""

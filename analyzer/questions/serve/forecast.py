@@ -16,7 +16,7 @@ from .capacity import Capacity
 from .engines import Engine
 from .formats import weight_bytes
 from .ops import PARTS, StepPart
-from .schedule import RequestLoad, Scheduler, Served
+from .schedule import RequestLoad, Schedule, Served, serve_load
 from .step import StepTables
 
 MEASURES: Final = ("mean", "p50", "p90", "p99")
@@ -88,19 +88,25 @@ class LoadFigures:
 
 
 def forecast_load(
-    tables: StepTables, column: int, engine: Engine, capacity: Capacity, load: RequestLoad, *, skips: int = 0
+    tables: StepTables,
+    column: int,
+    engine: Engine,
+    capacity: Capacity,
+    load: RequestLoad,
+    *,
+    skips: int = 0,
+    known: dict[tuple[object, ...], Schedule] | None = None,
 ) -> LoadFigures:
     """Run a load on a GPU of the tables; the first `skips` requests, which fill the engine, do not count."""
-    served = Scheduler(
-        engine=engine, clock=tables.clock(column), joules=tables.joule_clock(column), capacity=capacity.tokens
-    ).run(load)
+    clock, joules = (make(column, engine.drafted) for make in (tables.clock, tables.joule_clock))
+    served = serve_load(engine, clock, capacity.tokens, load, joules=joules, known=known)
     weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
     return _with_energy(tables, column, served, figures_of(tables, column, engine, served, weights))
 
 
 def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFigures) -> LoadFigures:
     """Return figures with what boards take: steps' work within the board's limit, and what idles all the time."""
-    span = max(served.busy_ns + served.idle_ns, 1.0)
+    span = max(served.end_ns, 1.0)
     power = replace(tables.draws[column], work_j=served.work_j)
     low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
     joule = power.joule(span)
@@ -116,9 +122,10 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     busy = max(served.busy_ns, 1.0)
     sequences = served.sequence_ns / busy
     context = served.context_ns / max(served.sequence_ns, 1.0)
-    parts, widths = tables.parts(column, max(sequences, 1.0), context)
+    parts, widths = tables.parts(column, max(sequences, 1.0), context, engine.drafted)
     width = step_half_width(tables, column, engine, parts, widths)
-    step_ns = float(parts.sum()) * engine.kernel_ratio(sequences) + engine.step_ns + engine.sequence_ns * sequences
+    ratio = engine.kernel_ratio(sequences * (1 + engine.drafted))
+    step_ns = float(parts.sum()) * ratio + engine.step_ns + engine.sequence_ns * sequences
     waited = served.first_ns - served.arrival_ns
     added = engine.first_ns + engine.first_per_token_ns * load.prompts + engine.first_steps * step_ns
     tokens = np.maximum(load.outputs - 1, 1)
@@ -137,7 +144,7 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     }
     kernels = dict(zip(PARTS, parts.tolist(), strict=True))
     host_ns = engine.step_ns + engine.sequence_ns * sequences
-    span_all = max(served.busy_ns + served.idle_ns, 1.0)
+    span_all = max(served.end_ns, 1.0)
     found = LoadFigures(
         latencies=latencies,
         engine_first_ns=float(waited[counted].mean()),

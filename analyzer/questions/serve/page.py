@@ -58,7 +58,7 @@ def _curve(report: ServeReport) -> Chart:
 
 
 def _load_words(question: ServeQuestion) -> str:
-    lengths = f"{question.prompt:,} + {question.output:,} tokens"
+    lengths = f"{question.prompt:,} + {question.output:,} tokens{_engine_words(question)}"
     if question.requests is not None:
         return f"{format_count(len(question.requests.prompts), 'request')} of a file"
     if question.loads:
@@ -67,6 +67,13 @@ def _load_words(question: ServeQuestion) -> str:
     if question.rate_per_s:
         return f"{question.rate_per_s:g} requests/s, {lengths}"
     return f"the largest rate, {lengths}"
+
+
+def _engine_words(question: ServeQuestion) -> str:
+    engine = question.engine
+    shared = f", {100 * engine.shared_share:g} % of each prompt cached" if engine.shared_share else ""
+    drafts = f", {engine.drafted} drafted tokens, each right in {100 * engine.acceptance:g} %" if engine.drafted else ""
+    return shared + drafts
 
 
 def _headline(report: ServeReport) -> Iterator[str]:
@@ -140,8 +147,13 @@ def _notes(report: ServeReport) -> Iterator[str]:
     yield (
         f"What {question.engine.name} adds to its kernels: {clean_text(question.engine.source)}. "
         "TTFT holds the client's and the text's share. "
-        "Assumed: even routing of experts, no shared prefixes, no speculation, prompt and output ± 10 %."
+        "Assumed: even routing of experts, prompt and output ± 10 %."
     )
+    if question.engine.drafted:
+        yield (
+            f"A step writes {question.engine.tokens_per_step:.2f} tokens per sequence: drafts by a head of one layer, "
+            "all checked at once. The chance is yours, and the interval does not hold its error."
+        )
     best, asked = report.rows[0], question.electricity
     kwh = best.kwh_per_million_output_tokens(asked)
     more = [f"{format_money(kwh * asked.usd_per_kwh)} of electricity"] if asked.usd_per_kwh is not None else []

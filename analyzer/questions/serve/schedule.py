@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import ceil
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 from .engines import Engine
-from .step import StepClock
+from .step import StepClock, Steps
 
 FAR: Final = float("inf")
 
@@ -41,8 +42,6 @@ class Served:
     arrival_ns: Floats
     first_ns: Floats
     last_ns: Floats
-    steps: int
-    decode_steps: int
     busy_ns: float
     sequence_ns: float
     """Sum over steps of sequences that decode times their time: over the time, the mean number of them."""
@@ -50,7 +49,6 @@ class Served:
     """The same of the tokens that are cached."""
     prompt_ns: float
     """In steps that prompts are part of."""
-    idle_ns: float
     preempted: int
     full_ns: float
     """In which requests waited for room in the cache."""
@@ -63,6 +61,75 @@ class Served:
         return float(self.last_ns.max(initial=0.0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Schedule:
+    """Hold which steps an engine ran, and after how many of them each request came, began and ended, [r]."""
+
+    load: RequestLoad
+    steps: Steps
+    arrived: Rows
+    first: Rows
+    last: Rows
+    cached: Floats
+    """Tokens, by step."""
+    is_full: Mask
+    """Steps in which requests waited for room in the cache."""
+    preempted: int
+    needed: int
+    """Tokens that the cache must hold for the steps to be these."""
+    end_ns: Floats | None
+    """When steps ended; None where it is not known yet, as nothing depends on it."""
+
+    def served(self, engine: Engine, clock: StepClock, joules: StepClock | None = None) -> Served:
+        """Return when requests have their tokens, and what the engine does, on a GPU with these clocks."""
+        steps = self.steps
+        time = step_times(engine, clock, steps)
+        ends = np.concatenate([[0.0], time.cumsum() if self.end_ns is None else self.end_ns])
+        return Served(
+            load=self.load,
+            arrival_ns=ends[self.arrived] if self.end_ns is None else self.load.arrival_ns,
+            first_ns=ends[self.first],
+            last_ns=ends[self.last],
+            busy_ns=float(time.sum()),
+            sequence_ns=float(steps.decoding @ time),
+            context_ns=float(self.cached @ time),
+            prompt_ns=float(time[steps.chunks > 0].sum()),
+            preempted=self.preempted,
+            full_ns=float(time[self.is_full].sum()),
+            work_j=0.0 if joules is None else float(joules.steps_ns(steps) @ steps.repeats) * 1e-9,
+        )
+
+
+def step_times(engine: Engine, clock: StepClock, steps: Steps) -> Floats:
+    """Return what steps take with what an engine adds, repeated as often as they are, ns, [steps]."""
+    tokens = (steps.decoding * (1 + engine.drafted) + steps.fresh).tolist()
+    ratio = 1.0 if engine.ratio == 1.0 else np.array([engine.kernel_ratio(count) for count in tokens])
+    host = engine.step_ns + engine.sequence_ns * (steps.decoding + steps.chunks)
+    return np.asarray((clock.steps_ns(steps) * ratio + host) * steps.repeats)
+
+
+def serve_load(
+    engine: Engine,
+    clock: StepClock,
+    capacity: int,
+    load: RequestLoad,
+    *,
+    joules: StepClock | None = None,
+    known: dict[tuple[object, ...], Schedule] | None = None,
+) -> Served:
+    """Return how an engine serves a load. Raises InputError where a request can never be cached whole.
+
+    Which steps serve requests at all times depends on no clock: `known` keeps them, for all GPUs with room enough.
+    """
+    key = (load, engine.budget, engine.max_sequences)
+    kept = (known or {}).get(key)
+    if kept is None or kept.needed > capacity:
+        kept = Scheduler(engine=engine, clock=None if load.concurrency else clock, capacity=capacity).run(load)
+        if known is not None and load.concurrency and kept.needed <= capacity:
+            known[key] = kept
+    return kept.served(engine, clock, joules)
+
+
 @dataclass(slots=True, eq=False)
 class _Sequence:
     """Hold what of a request is still to be done."""
@@ -72,10 +139,12 @@ class _Sequence:
     """Tokens to be computed before the next one: what was generated before a preemption is among them."""
     left: int
     """Tokens to be generated."""
+    shared: int
+    """Of the prompt, cached once for all."""
     done: int = 0
-    """Of the prompt, computed."""
+    """Of the prompt, computed or shared."""
     ends_at: int = 0
-    """Count of decode steps at which it has its last token."""
+    """Count of decoded tokens at which it has its last one."""
     is_gone: bool = False
 
 
@@ -84,18 +153,21 @@ class Scheduler:
     """Run requests through an engine on one replica; one owner, one use."""
 
     engine: Engine
-    clock: StepClock
+    clock: StepClock | None
+    """None for requests at all times, which wait for each other and not for a time."""
     capacity: int
     """Tokens that can be cached."""
-    joules: StepClock | None = None
-    """Tells what a GPU switches in a step, nJ."""
     now_ns: float = 0.0
     decodes: int = 0
-    """Steps in which sequences decoded, ever."""
+    """Tokens that each sequence decoded, ever."""
     cached: int = 0
     """Tokens cached by sequences that decode."""
     held: int = 0
     """Tokens kept for prompts under way."""
+    spared: int = 0
+    """Tokens of those cached that take no place, as sequences share them."""
+    owed: float = 0.0
+    """Part of a token that drafts gave in steps with prompts."""
     running: list[tuple[int, int, _Sequence]] = field(default_factory=list)
     """Heap by their ends."""
     order: dict[int, _Sequence] = field(default_factory=dict)
@@ -103,20 +175,28 @@ class Scheduler:
     begun: int = 0
     prompts: deque[_Sequence] = field(default_factory=deque)
     waiting: deque[_Sequence] = field(default_factory=deque)
-    counts: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("steps", "sequence_ns", "context_ns", "prompt_ns", "idle_ns", "preempted", "full_ns", "work_nj"), 0.0
-        )
-    )
+    preempted: int = 0
+    needed: int = 0
+    """Tokens that the cache was asked to hold, at most."""
+    each: float = 1.0
+    """Tokens that a sequence gets of a step."""
+    log: list[tuple[float, ...]] = field(default_factory=list)
+    """Of each step what `Steps` holds, then the tokens cached, whether requests wait for room, and when it ended."""
 
-    def run(self, load: RequestLoad) -> Served:
-        """Return when each request has its tokens. Raises InputError where one can never be cached whole."""
-        longest = int((load.prompts + load.outputs).max(initial=0))
+    def run(self, load: RequestLoad) -> Schedule:
+        """Return which steps serve the requests. Raises InputError where one can never be cached whole."""
+        shared = np.minimum(np.rint(load.prompts * self.engine.shared_share), load.prompts - 1).astype(np.int64)
+        longest, most_shared = int((load.prompts + load.outputs).max(initial=0)), int(shared.max(initial=0))
         if longest > self.capacity:
             raise InputError(f"a request of {longest:,} tokens is larger than the cache of {max(self.capacity, 0):,}")
+        self.capacity -= most_shared
+        self.each = self.engine.tokens_per_step
         count = len(load.prompts)
-        arrival, first, last = load.arrival_ns.astype(np.float64).copy(), np.zeros(count), np.zeros(count)
-        prompts, outputs = load.prompts.tolist(), load.outputs.tolist()
+        arrived, first, last = (np.zeros(count, dtype=np.int64) for _ in range(3))
+        arrival, sizes = (
+            load.arrival_ns.tolist(),
+            list(zip(*(part.tolist() for part in (load.prompts, load.outputs, shared)), strict=True)),
+        )
         next_request = 0
         done = 0
         closed = load.concurrency
@@ -124,37 +204,31 @@ class Scheduler:
             while next_request < count and (
                 next_request - done < closed if closed else arrival[next_request] <= self.now_ns
             ):
-                if closed:
-                    arrival[next_request] = self.now_ns
-                self.waiting.append(_Sequence(next_request, prompts[next_request], outputs[next_request]))
+                arrived[next_request] = len(self.log)
+                self.waiting.append(_Sequence(next_request, *sizes[next_request]))
                 next_request += 1
             if not (self.waiting or self.prompts or self.order):
-                self.counts["idle_ns"] += float(arrival[next_request]) - self.now_ns
-                self.now_ns = float(arrival[next_request])
+                self.now_ns = arrival[next_request]
                 continue
-            upcoming = FAR if closed or next_request >= count else float(arrival[next_request])
+            upcoming = FAR if closed or next_request >= count else arrival[next_request]
             for sequence, is_first in self._step(upcoming):
                 if is_first and not first[sequence.request]:
-                    first[sequence.request] = self.now_ns
+                    first[sequence.request] = len(self.log)
                 if sequence.left <= 0:
-                    last[sequence.request] = self.now_ns
+                    last[sequence.request] = len(self.log)
                     done += 1
-        kept = self.counts
-        return Served(
+        *steps, cached, is_full, end_ns = np.array(self.log, dtype=np.float64).T
+        return Schedule(
             load=load,
-            arrival_ns=arrival,
-            first_ns=first,
-            last_ns=last,
-            steps=int(kept["steps"]),
-            decode_steps=self.decodes,
-            busy_ns=self.now_ns - kept["idle_ns"],
-            sequence_ns=kept["sequence_ns"],
-            context_ns=kept["context_ns"],
-            prompt_ns=kept["prompt_ns"],
-            idle_ns=kept["idle_ns"],
-            preempted=int(kept["preempted"]),
-            full_ns=kept["full_ns"],
-            work_j=kept["work_nj"] * 1e-9,
+            steps=Steps(*steps),
+            arrived=arrived,
+            first=first,
+            last=last,
+            cached=cached,
+            is_full=is_full > 0,
+            preempted=self.preempted,
+            needed=max(self.needed + most_shared, longest),
+            end_ns=None if closed else end_ns,
         )
 
     def _step(self, upcoming_ns: float) -> list[tuple[_Sequence, bool]]:
@@ -165,16 +239,23 @@ class Scheduler:
             return self._run_chunks(chunks)
         return self._jump(upcoming_ns)
 
+    def _fits(self, tokens: int) -> bool:
+        """Say whether the cache has room for so many more."""
+        needed = self.cached - self.spared + self.held + tokens
+        self.needed = max(self.needed, needed)
+        return needed <= self.capacity
+
     def _make_room(self) -> None:
         """Push out the newest sequences while the next tokens of those that decode have no place."""
-        while self.order and self.cached + self.held + len(self.order) > self.capacity and len(self.order) > 1:
+        while len(self.order) > 1 and not self._fits(len(self.order) * ceil(self.each)):
             _, sequence = self.order.popitem()
             sequence.is_gone = True
             generated = self.decodes - (sequence.ends_at - sequence.left)
             tokens = sequence.prompt + 1 + generated
             self.cached -= tokens
-            self.waiting.appendleft(_Sequence(sequence.request, tokens, sequence.left - generated))
-            self.counts["preempted"] += 1
+            self.spared -= sequence.shared
+            self.waiting.appendleft(_Sequence(sequence.request, tokens, sequence.left - generated, sequence.shared))
+            self.preempted += 1
 
     def _take_chunks(self) -> list[tuple[_Sequence, int, int]]:
         """Return chunks of prompts for the next step, (sequence, new tokens, tokens before): those under way first."""
@@ -189,36 +270,35 @@ class Scheduler:
             budget -= size
         while self.waiting and budget > 0 and len(self.order) + len(self.prompts) < self.engine.max_sequences:
             sequence = self.waiting[0]
-            if self.cached + self.held + sequence.prompt + len(self.order) + 1 > self.capacity:
+            if not self._fits(sequence.prompt - sequence.shared + len(self.order) + 1):
                 break
             self.waiting.popleft()
             self.prompts.append(sequence)
-            self.held += sequence.prompt
-            size = min(sequence.prompt, budget)
-            chunks.append((sequence, size, 0))
+            self.held += sequence.prompt - sequence.shared
+            sequence.done = sequence.shared
+            size = min(sequence.prompt - sequence.done, budget)
+            chunks.append((sequence, size, sequence.done))
             budget -= size
         return chunks
 
     def _run_chunks(self, chunks: list[tuple[_Sequence, int, int]]) -> list[tuple[_Sequence, bool]]:
         decoding = len(self.order) if self.engine.splits_prompts else 0
         context = self.cached / decoding if decoding else 0.0
-        sizes = [(size, before) for _, size, before in chunks]
-        tokens = decoding + sum(size for size, _ in sizes)
-        kernels = self.clock.mixed_ns(decoding, context, sizes) * self.engine.kernel_ratio(tokens)
-        time = kernels + self.engine.step_ns + self.engine.sequence_ns * (decoding + len(chunks))
-        if self.joules is not None:
-            self.counts["work_nj"] += self.joules.mixed_ns(decoding, context, sizes)
-        self._pass(time, 1, decoding)
-        self.counts["prompt_ns"] += time
+        fresh = sum(size for _, size, _ in chunks)
+        square = sum(size * size for _, size, _ in chunks) / len(chunks)
+        before = sum(size * done for _, size, done in chunks) / fresh
+        self._pass(decoding, context, len(chunks), fresh, square**0.5, before, 1.0)
         events: list[tuple[_Sequence, bool]] = []
         if decoding:
-            self._advance(1)
+            self.owed += self.each
+            self._advance(int(self.owed))
+            self.owed -= int(self.owed)
             events += self._ended()
         for sequence, size, _ in chunks:
             sequence.done += size
             if sequence.done >= sequence.prompt:
                 self.prompts.popleft()
-                self.held -= sequence.prompt
+                self.held -= sequence.prompt - sequence.shared
                 sequence.left -= 1
                 events.append((sequence, True))
                 if sequence.left > 0:
@@ -228,6 +308,7 @@ class Scheduler:
     def _begin(self, sequence: _Sequence) -> None:
         sequence.ends_at = self.decodes + sequence.left
         self.cached += sequence.prompt + 1
+        self.spared += sequence.shared
         self.begun += 1
         self.order[self.begun] = sequence
         heappush(self.running, (sequence.ends_at, self.begun, sequence))
@@ -238,31 +319,34 @@ class Scheduler:
         while self.running[0][2].is_gone:
             heappop(self.running)
         steps = self.running[0][0] - self.decodes
-        steps = min(steps, max((self.capacity - self.cached - self.held) // count, 1))
-        if upcoming_ns < FAR:
-            time = self._decode_ns(count, self.cached)
+        if not self._fits(steps * count):
+            steps = max((self.capacity - self.cached + self.spared - self.held) // count, 1)
+        if self.clock is not None and upcoming_ns < FAR:
+            time = self._step_ns(self.clock, count, self.cached / count, 0, 0, 0.0, 0.0) / self.each
             steps = max(min(steps, int((upcoming_ns - self.now_ns) / time) + 1), 1)
-        middle = self.cached + count * (steps - 1) / 2.0
-        time = self._decode_ns(count, middle)
-        if self.joules is not None:
-            self.counts["work_nj"] += steps * self.joules.decode_ns(count, middle / count)
-        self._pass(time * steps, steps, count)
+        context = self.cached / count + (steps - 1) / 2.0
+        self._pass(count, context, 0, 0, 0.0, 0.0, steps / self.each)
         self._advance(steps)
         return self._ended()
 
-    def _decode_ns(self, count: int, cached: float) -> float:
-        kernels = self.clock.decode_ns(count, cached / count) * self.engine.kernel_ratio(count)
-        return kernels + self.engine.step_ns + self.engine.sequence_ns * count
+    def _step_ns(
+        self, clock: StepClock, decoding: int, context: float, chunks: int, fresh: int, square: float, before: float
+    ) -> float:
+        engine = self.engine
+        kernels = clock.step_ns(decoding, context, chunks, fresh, square, before)
+        ratio = engine.kernel_ratio(decoding * (1 + engine.drafted) + fresh)
+        return kernels * ratio + engine.step_ns + engine.sequence_ns * (decoding + chunks)
 
-    def _pass(self, time_ns: float, steps: int, sequences: int) -> None:
-        counts = self.counts
-        self.now_ns += time_ns
-        counts["steps"] += steps
-        counts["sequence_ns"] += sequences * time_ns
-        counts["context_ns"] += self.cached * time_ns
-        is_full = self.waiting and len(self.order) + len(self.prompts) < self.engine.max_sequences
-        if is_full and not self.prompts:
-            counts["full_ns"] += time_ns
+    def _pass(
+        self, decoding: int, context: float, chunks: int, fresh: int, square: float, before: float, repeats: float
+    ) -> None:
+        """Note steps that are alike, and let their time pass."""
+        step = (decoding, context, chunks, fresh, square, before)
+        if self.clock is not None:
+            self.now_ns += self._step_ns(self.clock, *step) * repeats
+        has_places = len(self.order) + len(self.prompts) < self.engine.max_sequences
+        is_full = bool(self.waiting) and has_places and not self.prompts
+        self.log.append((*step, repeats, self.cached, is_full, self.now_ns))
 
     def _advance(self, steps: int) -> None:
         self.decodes += steps
@@ -274,7 +358,9 @@ class Scheduler:
             _, number, sequence = heappop(self.running)
             if sequence.is_gone:
                 continue
-            self.cached -= sequence.prompt + 1 + sequence.left
+            # With drafts a step may end after a sequence's last token: what is beyond it is cast away.
+            self.cached -= sequence.prompt + 1 + sequence.left + self.decodes - sequence.ends_at
+            self.spared -= sequence.shared
             sequence.left = 0
             del self.order[number]
             events.append((sequence, False))

@@ -19,7 +19,7 @@ from .forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, forecast_load
 from .formats import EngineStack, stack_of
 from .load import WAVES, closed_load, open_load
 from .ops import ServePlan
-from .schedule import RequestLoad
+from .schedule import RequestLoad, Schedule
 from .sizes import ModelSizes
 from .step import StepTables, step_tables
 
@@ -29,6 +29,7 @@ BISECTIONS: Final = 6
 LEAST_SHARE: Final = 0.02
 """Of the largest rate, from which on the search looks for one that holds the limits."""
 HOUR: Final = 3600.0
+_Rank = tuple[bool, bool, float, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ def answer(
 ) -> tuple[tuple[ServeRow, ...], tuple[tuple[str, str], ...]]:
     """Return the best plan of each target, the cheapest first, and the GPUs that are left out, each with its reason."""
     left_out: dict[str, str] = {}
-    groups: dict[tuple[EngineStack, ServePlan], list[tuple[Target, Gpu]]] = {}
+    groups: dict[tuple[EngineStack, ServePlan], list[Target]] = {}
     for target in targets:
         try:
             stack = stack_of(target.gpu, question.precision, question.engine.name)
@@ -135,37 +136,62 @@ def answer(
         if not fitting:
             left_out[target.gpu.name] = _why_none(question, target)
         for plan in fitting:
-            groups.setdefault((stack, plan), []).append((target, target.gpu))
-    best: dict[tuple[str, int | None, int], ServeRow] = {}
+            groups.setdefault((stack, plan), []).append(target)
+    candidates: dict[tuple[str, int | None, int], list[_Candidate]] = {}
+    known: dict[tuple[object, ...], Schedule] = {}
     for (stack, plan), members in groups.items():
-        gpus = [gpu for _, gpu in members]
-        tables = step_tables(
-            question.sizes,
-            plan,
-            stack,
-            gpus,
-            library,
-            cache_bytes=question.cache_bytes,
-            nodes=cluster.nodes_of(gpus),
-        )
-        for column, (target, gpu) in enumerate(members):
-            price = prices.price_of(gpu)
+        gpus = [target.gpu for target in members]
+        nodes = cluster.nodes_of(gpus)
+        tables = step_tables(question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes)
+        for column, target in enumerate(members):
+            price = prices.price_of(target.gpu)
             for users in question.loads or (0,):
-                usd = None if price is None else price.usd_per_hour
-                try:
-                    row = _row(question, tables, column, target, usd, users)
-                except InputError as error:
-                    left_out.setdefault(gpu.name, str(error))
-                    continue
-                key = (gpu.name, target.count, users)
-                if key not in best or _rank(question, row) < _rank(question, best[key]):
-                    best[key] = row
-    served = {name for name, *_ in best}
-    rows = sorted(best.values(), key=lambda row: _rank(question, row))
+                candidate = _Candidate(
+                    tables=tables,
+                    column=column,
+                    target=target,
+                    usd_per_hour=None if price is None else price.usd_per_hour,
+                    users=users,
+                    engine=engine_on(question.engine, target.gpu, question.sizes, question.precision),
+                    capacity=_capacity(question, target.gpu, plan),
+                    known=known,
+                )
+                candidates.setdefault((target.gpu.name, target.count, users), []).append(candidate)
+    rows: list[ServeRow] = []
+    for (name, *_), plans in candidates.items():
+        row = _best(question, plans, left_out)
+        rows += [] if row is None else [row]
+        left_out.pop(name if row is not None else "", None)
+    rows.sort(key=lambda row: _rank(question, row))
     if len(question.loads) > 1:  # Rows of one GPU type stand together, the types by the best of theirs.
         types = list(dict.fromkeys(row.gpu for row in rows))
         rows.sort(key=lambda row: types.index(row.gpu))
-    return tuple(rows), tuple((name, why) for name, why in left_out.items() if name not in served)
+    return tuple(rows), tuple(left_out.items())
+
+
+def _best(question: ServeQuestion, plans: Sequence[_Candidate], left_out: dict[str, str]) -> ServeRow | None:
+    """Return the best plan's row; None, and why, where none serves the load.
+
+    Plans are tried by what they would be at best, until none that is left can be better.
+    """
+    bounded: list[tuple[_Rank, _Candidate]] = []
+    best: tuple[_Rank, ServeRow] | None = None
+    try:
+        bounded = sorted(((_bound(question, item), item) for item in plans), key=lambda pair: pair[0])
+    except InputError as error:
+        left_out.setdefault(plans[0].target.gpu.name, str(error))
+    for bound, candidate in bounded:
+        if best is not None and bound >= best[0] and not question.loads:
+            break
+        try:
+            row = _try(question, candidate)
+        except InputError as error:
+            left_out.setdefault(candidate.target.gpu.name, str(error))
+            continue
+        rank = _rank(question, row)
+        if best is None or rank < best[0]:
+            best = rank, row
+    return None if best is None else best[1]
 
 
 def _fitting(question: ServeQuestion, target: Target, cluster: Cluster) -> Iterator[ServePlan]:
@@ -211,74 +237,141 @@ def _capacity(question: ServeQuestion, gpu: Gpu, plan: ServePlan) -> Capacity:
     )
 
 
-def _row(
-    question: ServeQuestion, tables: StepTables, column: int, target: Target, usd_per_hour: float | None, users: int
-) -> ServeRow:
-    gpu, plan = target.gpu, tables.plan
-    engine = engine_on(question.engine, gpu, question.sizes, question.precision)
-    capacity = _capacity(question, gpu, plan)
-    instances = (target.count or plan.gpus) // plan.gpus
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Candidate:
+    """Hold a plan on GPUs of one type that may be the best for a load."""
+
+    tables: StepTables
+    column: int
+    target: Target
+    usd_per_hour: float | None
+    """Of a GPU."""
+    users: int
+    engine: Engine
+    capacity: Capacity
+    known: dict[tuple[object, ...], Schedule]
+    """Steps of loads that other candidates served."""
+    full: LoadFigures | None = None
+    """With as many requests at once as it takes, once that was asked."""
+
+    @property
+    def instances(self) -> int:
+        """Return how many of the plan the GPUs that were asked for hold."""
+        return (self.target.count or self.tables.plan.gpus) // self.tables.plan.gpus
+
+    def serve(self, load: RequestLoad, skips: int = 0) -> LoadFigures:
+        """Return the figures of a load."""
+        return forecast_load(self.tables, self.column, self.engine, self.capacity, load, skips=skips, known=self.known)
+
+    def at_rate(self, question: ServeQuestion, rate: float) -> LoadFigures:
+        """Return the figures of requests that come to an instance at a rate."""
+        return self.serve(open_load(rate / self.tables.plan.dp, question.prompt, question.output, question.seed))
+
+    def most(self, question: ServeQuestion) -> LoadFigures:
+        """Return figures at the rate that the upper end of its steps can serve without a queue that grows."""
+        if self.full is None:
+            longest = (question.prompt + question.output) * 1.1
+            places = int(max(min(self.engine.max_sequences, self.capacity.tokens / longest), 1))
+            load = closed_load(places, question.prompt, question.output, question.seed)
+            full = self.serve(load, min(places, len(load.prompts) // 2))
+            self.full = _with_rate(full, full.requests_per_s * exp(-full.step_half_width))
+        return self.full
+
+    def row(self, question: ServeQuestion, figures: LoadFigures, instances: int, *, holds: bool) -> ServeRow:
+        """Return the row of figures of an instance."""
+        gpus = instances * self.tables.plan.gpus
+        return ServeRow(
+            gpu=self.target.gpu.name,
+            gpus=gpus,
+            concurrency=self.users,
+            plan=self.tables.plan,
+            instances=instances,
+            note=self.tables.stack.fallback,
+            capacity=self.capacity,
+            figures=figures,
+            rate_per_s=question.rate_per_s or figures.requests_per_s * instances,
+            holds=holds if question.limits else None,
+            usd_per_hour=None if self.usd_per_hour is None else self.usd_per_hour * gpus,
+        )
+
+
+def _bound(question: ServeQuestion, candidate: _Candidate) -> _Rank:
+    """Return the best rank that a plan can have; of requests at all times and given ones nothing is known before."""
+    if question.loads or question.requests is not None:
+        return False, False, 0.0, 0
+    most = candidate.most(question)
+    return _rank(question, candidate.row(question, most, _instances(question, candidate, most), holds=True))
+
+
+def _instances(question: ServeQuestion, candidate: _Candidate, largest: LoadFigures) -> int:
+    if candidate.target.count is not None or not question.rate_per_s:
+        return candidate.instances
+    return max(ceil(question.rate_per_s / largest.requests_per_s), 1)
+
+
+def _try(question: ServeQuestion, candidate: _Candidate) -> ServeRow:
+    """Return what a plan does under the load that is asked for."""
+    plan, instances, users = candidate.tables.plan, candidate.instances, candidate.users
     if question.requests is not None:
-        figures = forecast_load(tables, column, engine, capacity, question.requests)
+        figures = candidate.serve(question.requests)
     elif users:
         if plan.dp > 1 and users < instances * plan.dp:
             raise InputError("fewer users than replicas of attention")
         places = ceil(users / (instances * plan.dp))
         load = closed_load(places, question.prompt, question.output, question.seed)
-        skips = min(places, len(load.prompts) * (WAVES - 1) // WAVES)
-        figures = forecast_load(tables, column, engine, capacity, load, skips=skips)
+        figures = candidate.serve(load, min(places, len(load.prompts) * (WAVES - 1) // WAVES))
         busy = users / (places * instances * plan.dp)
-        figures = _shared_out(figures, busy, plan.gpus * tables.draws[column].idle_w)
+        figures = _shared_out(figures, busy, plan.gpus * candidate.tables.draws[candidate.column].idle_w)
+    elif question.rate_per_s:
+        figures, instances = _fewest(question, candidate)
     else:
-        figures = _largest(question, tables, column, engine, capacity)
-        if target.count is None and question.rate_per_s:
-            instances = max(ceil(question.rate_per_s / figures.requests_per_s), 1)
-        if question.rate_per_s:
-            figures = _at_rate(question, tables, column, engine, capacity, question.rate_per_s / instances)
-    return ServeRow(
-        gpu=gpu.name,
-        gpus=instances * plan.gpus,
-        concurrency=users,
-        plan=plan,
-        instances=instances,
-        note=tables.stack.fallback,
-        capacity=capacity,
-        figures=figures,
-        rate_per_s=question.rate_per_s or figures.requests_per_s * instances,
-        holds=_holds(question, figures) if question.limits else None,
-        usd_per_hour=None if usd_per_hour is None else usd_per_hour * instances * plan.gpus,
-    )
+        figures = _largest(question, candidate)
+    return candidate.row(question, figures, instances, holds=_holds(question, figures))
 
 
-def _at_rate(
-    question: ServeQuestion, tables: StepTables, column: int, engine: Engine, capacity: Capacity, rate: float
-) -> LoadFigures:
-    load = open_load(rate / tables.plan.dp, question.prompt, question.output, question.seed)
-    return forecast_load(tables, column, engine, capacity, load)
+def _fewest(question: ServeQuestion, candidate: _Candidate) -> tuple[LoadFigures, int]:
+    """Return the figures of an instance, and how many of them hold a rate within the limits: the fewest, or as asked.
+
+    From what serves the rate at all up in steps of a half, then by bisection.
+    """
+
+    def at(number: int) -> LoadFigures:
+        return candidate.at_rate(question, question.rate_per_s / number)
+
+    few = _instances(question, candidate, candidate.most(question))
+    found = at(few)
+    if candidate.target.count is not None or _holds(question, found):
+        return found, few
+    many = ceil(few / LEAST_SHARE)
+    best = at(many)
+    if not _holds(question, best):
+        return best, many
+    tried = ceil(1.5 * few)
+    while many - few > 1:
+        found = at(tried)
+        if _holds(question, found):
+            many, best = tried, found
+            tried = (few + many) // 2
+        else:
+            few = tried
+            tried = min(ceil(1.5 * few), (few + many) // 2)
+    return best, many
 
 
-def _largest(
-    question: ServeQuestion, tables: StepTables, column: int, engine: Engine, capacity: Capacity
-) -> LoadFigures:
-    """Return the figures at the largest rate that an instance serves: by limits, and without a queue that grows.
+def _largest(question: ServeQuestion, candidate: _Candidate) -> LoadFigures:
+    """Return the figures at the largest rate that an instance serves within the limits.
 
     By bisection of the rate's logarithm, below what it serves with as many requests at once as it takes.
     """
-    longest = (question.prompt + question.output) * 1.1
-    places = int(max(min(engine.max_sequences, capacity.tokens / longest), 1))
-    load = closed_load(places, question.prompt, question.output, question.seed)
-    skips = min(places, len(load.prompts) // 2)
-    full = forecast_load(tables, column, engine, capacity, load, skips=skips)
-    # At a rate that the upper end of its steps can serve no queue grows.
-    high = full.requests_per_s * exp(-full.step_half_width)
+    high = candidate.most(question).requests_per_s
     low = high * LEAST_SHARE
-    found = _at_rate(question, tables, column, engine, capacity, high)
+    found = candidate.at_rate(question, high)
     if _holds(question, found):
         return _with_rate(found, high)
-    found = _at_rate(question, tables, column, engine, capacity, low)
-    for _ in range(BISECTIONS):
+    found = candidate.at_rate(question, low)
+    for _ in range(BISECTIONS if _holds(question, found) else 0):
         middle = (low * high) ** 0.5
-        tried = _at_rate(question, tables, column, engine, capacity, middle)
+        tried = candidate.at_rate(question, middle)
         if _holds(question, tried):
             low, found = middle, tried
         else:
@@ -316,7 +409,7 @@ def _holds(question: ServeQuestion, figures: LoadFigures) -> bool:
     return all(upper[name] <= limit for name, limit in question.limits.items())
 
 
-def _rank(question: ServeQuestion, row: ServeRow) -> tuple[bool, bool, float, int]:
+def _rank(question: ServeQuestion, row: ServeRow) -> _Rank:
     """Return what rows are sorted by: that hold the limits first, then by the price of a token, then by its GPUs."""
     usd = row.usd_per_million_output_tokens
     per_gpu = row.gpus / row.output_tokens_per_s

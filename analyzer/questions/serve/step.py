@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import exp, log
 from typing import Final
 
@@ -59,15 +60,15 @@ class StepTables:
     draws: tuple[PowerDraw, ...]
     """Boards at no work, [m]."""
 
-    def clock(self, column: int) -> StepClock:
-        """Return what tells the time of steps on one of the GPUs."""
-        return self._clock(self.time_ns[:, :, column].sum(axis=0))
+    def clock(self, column: int, drafted: int = 0) -> StepClock:
+        """Return what tells the time of steps on one of the GPUs, in which so many tokens are drafted."""
+        return self._clock(self.time_ns[:, :, column].sum(axis=0), drafted)
 
-    def joule_clock(self, column: int) -> StepClock:
+    def joule_clock(self, column: int, drafted: int = 0) -> StepClock:
         """Return what tells the nJ that one of the GPUs switches in a step."""
-        return self._clock(self.joules[:, column] * 1e9)
+        return self._clock(self.joules[:, column] * 1e9, drafted)
 
-    def _clock(self, values: Floats) -> StepClock:
+    def _clock(self, values: Floats, drafted: int) -> StepClock:
         log_ns = np.log(np.maximum(values, 1e-3))
         tok, dec, pre = _PARTED
         shape = (len(PROMPTS), len(CHUNKS), len(CACHED))
@@ -76,17 +77,25 @@ class StepTables:
             dec=log_ns[tok:dec].reshape(len(SEQUENCES), len(CONTEXTS)),
             pre=log_ns[dec:pre].reshape(shape),
             head=log_ns[pre:].tolist(),
+            drafted=drafted,
+            draft_share=1.0 / self.sizes.layers,
         )
 
-    def parts(self, column: int, sequences: float, context: float) -> tuple[Floats, Floats]:
+    def parts(self, column: int, sequences: float, context: float, drafted: int = 0) -> tuple[Floats, Floats]:
         """Return what a decode step takes by part, ns, and the half-width of each part's interval, [parts]."""
         tok, dec, pre = _PARTED
         rows = np.stack([self.time_ns[:, :, column], self.width[:, :, column]])
         at, key = np.log([max(sequences, 1.0), max(context, 64.0)])
         curves = rows[:, :, tok:dec].reshape(*rows.shape[:2], len(SEQUENCES), len(CONTEXTS))
-        tokens, head = _row_at(_LOG_TOKENS, rows[:, :, :tok], at), _row_at(_LOG_ROWS, rows[:, :, pre:], at)
-        found = tokens + head + _row_at(_LOG_SEQUENCES, _row_at(_LOG_CONTEXTS, curves, key), at)
-        time, width = found
+        attention = _row_at(_LOG_SEQUENCES, _row_at(_LOG_CONTEXTS, curves, key), at)
+
+        def beside(at: float) -> tuple[Floats, Floats]:
+            return _row_at(_LOG_TOKENS, rows[:, :, :tok], at), _row_at(_LOG_ROWS, rows[:, :, pre:], at)
+
+        tokens, head = beside(at)
+        draft = drafted * ((tokens + attention) / self.sizes.layers + head)
+        tokens, head = beside(at + log(1 + drafted))
+        time, width = tokens + head + attention + draft
         return time, width / np.maximum(time, 1e-3)
 
 
@@ -120,7 +129,7 @@ def step_tables(
     >>> from .sizes import read_model
     >>> stack = stack_of(h100, "bf16", "vllm")
     >>> clock = step_tables(read_model("llama-3-8b"), ServePlan(), stack, [h100], library).clock(0)
-    >>> 5e6 < clock.decode_ns(1, 1000) < 9e6
+    >>> 5e6 < clock.step_ns(1, 1000) < 9e6
     True
     """
     book = OpBook(sizes=sizes, plan=plan, stack=stack, cache_bytes=cache_bytes)
@@ -155,6 +164,26 @@ def step_tables(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Hold steps as columns [s]."""
+
+    decoding: Floats
+    """Sequences that decode."""
+    context: Floats
+    """Tokens that each of them has cached."""
+    chunks: Floats
+    """Of prompts."""
+    fresh: Floats
+    """Tokens of all chunks."""
+    square: Floats
+    """Their root mean square."""
+    before: Floats
+    """Tokens cached before a chunk, in the mean over fresh ones."""
+    repeats: Floats
+    """Steps that are alike."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class StepClock:
     """Tell the time of steps on one GPU: logarithms of ns at the places of the tables, interpolated.
@@ -167,6 +196,10 @@ class StepClock:
     dec: Floats
     pre: Floats
     head: list[float]
+    drafted: int = 0
+    """Tokens that are checked for each sequence that decodes, beside its own."""
+    draft_share: float = 0.0
+    """Of a model's layers, what drafts a token: one."""
     _tokens: dict[int, float] = field(default_factory=dict)
     _heads: dict[int, float] = field(default_factory=dict)
     _curves: dict[int, list[float]] = field(default_factory=dict)
@@ -201,24 +234,57 @@ class StepClock:
         short, long = (_at(_LOG_CACHED, curve, at) for curve in self._prompts[count][low : low + 2])
         return exp(short + share * (long - short))
 
-    def decode_ns(self, sequences: int, context: float) -> float:
-        """Return a step in which sequences decode, on `context` tokens each."""
-        return self.tokens_ns(sequences) + self.attention_ns(sequences, context) + self.head_ns(sequences)
+    def step_ns(
+        self, decoding: int, context: float, chunks: int = 0, fresh: int = 0, square: float = 0.0, before: float = 0.0
+    ) -> float:
+        """Return a step; the arguments are those of `Steps`."""
+        rows, attention = decoding * (1 + self.drafted), self.attention_ns(decoding, context) if decoding else 0.0
+        total = self.tokens_ns(rows + fresh) + self.head_ns(rows + chunks) + attention
+        if self.drafted and decoding:
+            layer = (self.tokens_ns(decoding) + attention) * self.draft_share
+            total += self.drafted * (layer + self.head_ns(decoding))
+        return total + (self.prompts_ns(chunks, square, before) if chunks else 0.0)
 
-    def mixed_ns(self, sequences: int, context: float, chunks: Sequence[tuple[int, int]]) -> float:
-        """Return a step with chunks of prompts, (new tokens, cached tokens) each, beside sequences that decode."""
-        fresh = sum(tokens for tokens, _ in chunks)
-        square = sum(tokens * tokens for tokens, _ in chunks) / len(chunks)
-        cached = sum(tokens * done for tokens, done in chunks) / fresh
-        total = self.tokens_ns(sequences + fresh) + self.head_ns(sequences + len(chunks))
-        total += self.prompts_ns(len(chunks), square**0.5, cached)
-        return total + (self.attention_ns(sequences, context) if sequences else 0.0)
+    def steps_ns(self, steps: Steps) -> Floats:
+        """Return many steps at once, each one time, [steps]."""
+
+        def tokens_ns(count: Floats) -> Floats:
+            return np.exp(_grid_at(np.array(self.tok), (_LOG_TOKENS, count)))
+
+        def head_ns(count: Floats) -> Floats:
+            return np.exp(_grid_at(np.array(self.head), (_LOG_ROWS, count)))
+
+        decoding, chunks, rows = steps.decoding, steps.chunks, steps.decoding * (1 + self.drafted)
+        attention = np.exp(_grid_at(self.dec, (_LOG_SEQUENCES, decoding), (_LOG_CONTEXTS, steps.context)))
+        attention = np.where(decoding > 0, attention, 0.0)
+        cached = 1.0 + steps.before / CACHED_SCALE
+        prompts = _grid_at(self.pre, (_LOG_PROMPTS, chunks), (_LOG_CHUNKS, steps.square), (_LOG_CACHED, cached))
+        total = tokens_ns(rows + steps.fresh) + head_ns(rows + chunks) + attention
+        if self.drafted:
+            layer = (tokens_ns(decoding) + attention) * self.draft_share
+            total += np.where(decoding > 0, self.drafted * (layer + head_ns(decoding)), 0.0)
+        return np.asarray(total + np.where(chunks > 0, np.exp(prompts), 0.0))
 
 
 def _between(axis: list[float], value: float) -> tuple[int, float]:
     """Return the place before a value, and how far it is from there to the next; beyond the ends the line goes on."""
     low = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
     return low, (value - axis[low]) / (axis[low + 1] - axis[low])
+
+
+def _grid_at(values: Floats, *places: tuple[list[float], Floats]) -> Floats:
+    """Return values of a grid at places, [s], linear in the logarithms along each axis, beyond its ends too."""
+    sides = []
+    for axis, at in places:
+        steps, value = np.array(axis), np.log(np.maximum(at, 1.0))
+        low = np.clip(np.searchsorted(steps, value, side="right") - 1, 0, len(axis) - 2)
+        share = (value - steps[low]) / (steps[low + 1] - steps[low])
+        sides.append(((low, 1.0 - share), (low + 1, share)))
+    found = np.zeros(len(places[0][1]))
+    for corner in product(*sides):
+        weight = np.prod([part for _, part in corner], axis=0)
+        found += weight * values[tuple(index for index, _ in corner)]
+    return found
 
 
 def _row_at(axis: list[float], values: Floats, value: float) -> Floats:

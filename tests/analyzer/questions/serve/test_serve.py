@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from wavecast.analyzer.questions.serve.engines import engine_on, read_engine
 from wavecast.analyzer.questions.serve.formats import stack_of
 from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
-from wavecast.analyzer.questions.serve.schedule import RequestLoad, Scheduler, Served
+from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
-from wavecast.analyzer.questions.serve.step import StepClock, step_tables
+from wavecast.analyzer.questions.serve.step import StepClock, Steps, step_tables
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
@@ -43,7 +44,7 @@ def clock() -> StepClock:
 
 def run(clock: StepClock, load: RequestLoad, capacity: int = 400_000) -> Served:
     engine = engine_on(read_engine("vllm==0.19"), H100, read_model("llama-3-8b"), "bf16")
-    return Scheduler(engine=replace(engine, budget=2048), clock=clock, capacity=capacity).run(load)
+    return serve_load(replace(engine, budget=2048), clock, capacity, load)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +80,9 @@ def test_what_is_not_modelled_is_refused(tmp_path: Path, changed: dict[str, obje
 
 
 def test_steps_grow_with_sequences_contexts_and_prompts(clock: StepClock) -> None:
-    assert clock.decode_ns(1, 1000) < clock.decode_ns(64, 1000) < clock.decode_ns(64, 8000)
-    assert clock.mixed_ns(0, 0, [(512, 0)]) < clock.mixed_ns(0, 0, [(2048, 0)]) < clock.mixed_ns(64, 1000, [(2048, 0)])
+    assert clock.step_ns(1, 1000) < clock.step_ns(64, 1000) < clock.step_ns(64, 8000)
+    short, long = (0, 0, 1, 512, 512.0), (0, 0, 1, 2048, 2048.0)
+    assert clock.step_ns(*short) < clock.step_ns(*long) < clock.step_ns(64, 1000, *long[2:])
 
 
 def test_every_request_has_its_tokens_in_order(clock: StepClock) -> None:
@@ -267,3 +269,67 @@ def test_a_model_is_not_called_after_a_home(tmp_path: Path, monkeypatch: pytest.
     assert read_model(home / "mine").name == "mine"
     with pytest.raises(InputError, match=r"holds no config\.json"):
         read_model(tmp_path)
+
+
+def test_steps_at_once_take_what_each_takes_alone(clock: StepClock) -> None:
+    drafting = replace(clock, drafted=3, draft_share=1 / 32)
+    columns = np.array(
+        [[1, 900, 0, 0, 0, 0], [64, 3000.5, 2, 900, 451.0, 70.0], [0, 0, 3, 5000, 1700.0, 0.0]], dtype=float
+    )
+    steps = Steps(*columns.T, np.ones(3))
+    for each in (clock, drafting):
+        alone = [each.step_ns(int(a), b, int(c), int(d), e, f) for a, b, c, d, e, f in columns.tolist()]
+        assert each.steps_ns(steps).tolist() == pytest.approx(alone)
+
+
+def test_a_closed_load_takes_the_same_steps_on_a_gpu_twice_as_fast(clock: StepClock) -> None:
+    known: dict[tuple[object, ...], Schedule] = {}
+    engine = replace(read_engine("vllm==0.19"), budget=2048, sequence_ns=0.0)
+    load = closed_load(8, 500, 50, seed=0)
+    fast = replace(clock, tok=[x - log(2) for x in clock.tok], dec=clock.dec - log(2), pre=clock.pre - log(2))
+    fast = replace(fast, head=[x - log(2) for x in clock.head])
+    slow, quick = (serve_load(engine, each, 400_000, load, known=known) for each in (clock, fast))
+    alone = serve_load(engine, fast, 400_000, load)
+    assert len(known) == 1
+    assert quick.last_ns.tolist() == pytest.approx((slow.last_ns / 2).tolist())
+    assert quick.last_ns.tolist() == alone.last_ns.tolist()
+
+
+def test_a_small_cache_does_not_take_the_steps_of_a_large_one(clock: StepClock) -> None:
+    known: dict[tuple[object, ...], Schedule] = {}
+    engine, load = replace(read_engine("vllm"), budget=2048), closed_load(16, 200, 400, seed=0)
+    large, small = (serve_load(engine, clock, room, load, known=known) for room in (400_000, 4_000))
+    assert small.preempted > large.preempted == 0
+
+
+@pytest.mark.parametrize(("drafts", "faster"), [("3:0.8", True), ("8:0", False)])
+def test_drafts_pay_where_they_are_right(drafts: str, faster: bool) -> None:
+    plain, drafted = (
+        wavecast.serve("llama-3-70b", precision="fp8", to="2xH200", concurrency=1, speculate=asked).report.rows[0]
+        for asked in (None, drafts)
+    )
+    assert (drafted.output_tokens_per_s > plain.output_tokens_per_s) is faster
+
+
+def test_a_shared_beginning_is_neither_computed_nor_kept_for_each() -> None:
+    rows = [
+        wavecast.serve("llama-3-8b", to="L40S", concurrency=64, prompt_tokens=4000, shared_prompt=share).report.rows[0]
+        for share in (0.0, 0.5, 0.9)
+    ]
+    first = [row.figures.latencies["ttft"].values["mean"] for row in rows]
+    assert first[0] > first[1] > first[2]
+    assert rows[0].output_tokens_per_s < rows[1].output_tokens_per_s < rows[2].output_tokens_per_s
+
+
+def test_more_memory_for_the_engine_is_a_larger_cache() -> None:
+    low, high = (
+        wavecast.serve("llama-3-8b", to="L40S", memory_share=share).report.rows[0].capacity.tokens
+        for share in (0.5, 0.95)
+    )
+    assert low < high
+
+
+@pytest.mark.parametrize("text", ["3", "0:0.5", "3:1.5", "17:0.5", "a:b"])
+def test_drafts_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"1 to 16 tokens and a chance"):
+        wavecast.serve("llama-3-8b", to="H100", speculate=text)
