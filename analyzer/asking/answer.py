@@ -120,7 +120,10 @@ class Report(ABC):
 
     def show(self) -> None:
         """Show the report: in a notebook as its words and tables, else printed as wide as the terminal."""
-        if _is_notebook():
+        # Whether this is a kernel that shows HTML; IPython in a terminal is none.
+        module = sys.modules.get("IPython")
+        shell = module.get_ipython() if module is not None else None
+        if shell is not None and hasattr(shell, "kernel"):
             from IPython.display import display
 
             display(self)
@@ -184,13 +187,6 @@ class PicturedReport(Report):
             write_atomic(Path(path), self.picture("png"))
         else:
             Report.save(self, path)
-
-
-def _is_notebook() -> bool:
-    """Say whether this is a kernel that shows HTML; IPython in a terminal is none."""
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    return shell is not None and hasattr(shell, "kernel")
 
 
 def as_names(value: str | Path | Sequence[str | Path], name: str = "to") -> tuple[str, ...]:

@@ -148,7 +148,14 @@ def _anchored(
     apart, foreign = _separations(workload, rows, fleet, origin), _foreign(fleet, origin)
     time = _anchored_ns(workload, (target, source), rows, apart, foreign)
     width = _anchored_width(workload, target, rows, fleet, origin)
-    return time, np.hypot(width, _waiting_width(workload, source, rows))
+    # What is not known of collectives, [rows, 1], that took longer than the model's interval has it. They waited for
+    # other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
+    chosen = np.flatnonzero(rows)
+    is_collective = workload.is_family(Family.COLLECTIVE)[chosen]
+    measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
+    excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
+    bound = width_of("link", Family.COLLECTIVE)
+    return time, np.hypot(width, np.where(is_collective, np.clip(excess, 0.0, bound), 0.0)[:, None])
 
 
 def _separations(workload: GpuWorkload, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
@@ -190,19 +197,6 @@ def _anchored_ns(
     alone = workload.is_family(Family.COLLECTIVE)[rows, None] | ~foreign
     carried = np.where(alone, carried, (measured_ns / source_ns) ** FOREIGN_SHARE)
     return np.asarray(target.time_ns[rows] * carried * share)
-
-
-def _waiting_width(workload: GpuWorkload, source: ModelTimes, rows: Mask) -> Floats:
-    """Return what is not known of collectives, [rows, 1], that took longer than the model's interval has it.
-
-    They waited for other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
-    """
-    chosen = np.flatnonzero(rows)
-    is_collective = workload.is_family(Family.COLLECTIVE)[chosen]
-    measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
-    excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
-    bound = width_of("link", Family.COLLECTIVE)
-    return np.where(is_collective, np.clip(excess, 0.0, bound), 0.0)[:, None]
 
 
 def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:

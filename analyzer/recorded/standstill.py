@@ -92,7 +92,12 @@ def find_standstills(trace: Trace) -> list[Standstill]:
     if not row_count(trace.kernels) or not len(long):
         return []
     found: list[Standstill] = []
-    gaps, until_ns = _gaps(trace), _first_loss_ns(trace)
+    # Start and end of each stretch without GPU activity, [n, 2], before the first and after the last too.
+    order = np.argsort(trace.kernels.start_ns, kind="stable")
+    begun = trace.kernels.start_ns[order].astype(np.int64)
+    ended = np.maximum.accumulate(begun + trace.kernels.duration_ns[order])
+    edges = np.stack((np.append(-NEVER_NS, ended), np.append(begun, NEVER_NS)), axis=1)
+    gaps, until_ns = edges[edges[:, 1] > edges[:, 0]], _first_loss_ns(trace)
     for row in long[np.argsort(-trace.calls.duration_ns[long], kind="stable")][:MOST_CALLS].tolist():
         start, end = _span(trace, row)
         idle = gaps[np.minimum(gaps[:, 1], end) - np.maximum(gaps[:, 0], start) >= LONG_CALL_NS]
@@ -153,15 +158,6 @@ def _joined(found: list[Standstill]) -> list[Standstill]:
         else:
             joined.append(item)
     return joined
-
-
-def _gaps(trace: Trace) -> Rows:
-    """Return start and end of each stretch without GPU activity, [n, 2], before the first and after the last too."""
-    order = np.argsort(trace.kernels.start_ns, kind="stable")
-    begun = trace.kernels.start_ns[order].astype(np.int64)
-    ended = np.maximum.accumulate(begun + trace.kernels.duration_ns[order])
-    edges = np.stack((np.append(-NEVER_NS, ended), np.append(begun, NEVER_NS)), axis=1)
-    return edges[edges[:, 1] > edges[:, 0]]
 
 
 def _interval(trace: Trace, index: int | None) -> tuple[int, int]:

@@ -63,7 +63,10 @@ def answer_on_processes(work: Work, items: Sequence[BatchInput], count: int) -> 
             for worker in [worker for worker in workers if worker.pipe in ready]:
                 yield from _receive(worker)
                 if worker.is_ready and worker.item is None and waiting:
-                    _give(worker, waiting.pop())
+                    item = waiting.pop()
+                    worker.item = item
+                    with suppress(OSError):  # it has died: its pipe says so next
+                        worker.pipe.send(item)
                 elif worker.item is None:
                     workers.remove(worker)
                     _end(worker)
@@ -95,12 +98,6 @@ def _receive(worker: _Worker) -> Iterator[Delivery]:
     if item is not None:
         is_part = isinstance(message, bytes)
         yield Delivery(item=item, data=message if is_part else None, failure=None if is_part else message)
-
-
-def _give(worker: _Worker, item: BatchInput) -> None:
-    worker.item = item
-    with suppress(OSError):  # it has died: its pipe says so next
-        worker.pipe.send(item)
 
 
 def _describe_end(code: int | None) -> str:

@@ -95,11 +95,8 @@ def forecast_load(
         engine=engine, clock=tables.clock(column), joules=tables.joule_clock(column), capacity=capacity.tokens
     ).run(load)
     weights = (np.arange(len(load.prompts)) >= skips).astype(np.float64)
-    return _with_energy(tables, column, served, figures_of(tables, column, engine, served, weights))
-
-
-def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFigures) -> LoadFigures:
-    """Return figures with what boards take: steps' work within the board's limit, and what idles all the time."""
+    # Figures with what boards take: steps' work within the board's limit, and what idles all the time.
+    found = figures_of(tables, column, engine, served, weights)
     span = max(served.busy_ns + served.idle_ns, 1.0)
     power = replace(tables.draws[column], work_j=served.work_j)
     low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
@@ -195,12 +192,17 @@ def limit_of(tables: StepTables, column: int, found: LoadFigures) -> str:
     gpu = tables.gpus[column]
     kernels = sum(found.parts_ns.values())
     decode = 1.0 - found.prompt_share
+    sizes, plan = tables.sizes, tables.plan
+    peak = max(gpu.peak_flops_per_s.get(rate, 0.0) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_FP16))
+    active = sizes.parameters if not sizes.experts else sizes.parameters * sizes.top_k / sizes.experts
+    arithmetic_s = 2.0 * active * found.sequences * plan.dp / plan.gpus / peak
+    moved_s = sum(weight_bytes(sizes, sizes.precision)) / plan.gpus / gpu.memory_bandwidth_bytes_per_s
     shares = {
         "attention reading the cache": decode * found.parts_ns[StepPart.ATTENTION],
         "links": decode * found.parts_ns[StepPart.LINKS],
         "small kernels": decode * found.parts_ns[StepPart.SMALL],
         "the engine's host": decode * found.engine_ns,
-        _product_limit(tables, gpu, found): decode * found.parts_ns[StepPart.PRODUCTS],
+        "arithmetic" if arithmetic_s > moved_s else "reading the weights": decode * found.parts_ns[StepPart.PRODUCTS],
     }
     total = kernels + found.engine_ns
     shares = {name: value / total for name, value in shares.items()}
@@ -208,13 +210,3 @@ def limit_of(tables: StepTables, column: int, found: LoadFigures) -> str:
     if found.busy_share < 0.5:
         return "requests: the GPU idles"
     return max(shares, key=lambda name: shares[name])
-
-
-def _product_limit(tables: StepTables, gpu: Gpu, found: LoadFigures) -> str:
-    """Say whether products wait for their weights or for arithmetic."""
-    sizes, plan = tables.sizes, tables.plan
-    peak = max(gpu.peak_flops_per_s.get(rate, 0.0) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_FP16))
-    active = sizes.parameters if not sizes.experts else sizes.parameters * sizes.top_k / sizes.experts
-    arithmetic_s = 2.0 * active * found.sequences * plan.dp / plan.gpus / peak
-    moved_s = sum(weight_bytes(sizes, sizes.precision)) / plan.gpus / gpu.memory_bandwidth_bytes_per_s
-    return "arithmetic" if arithmetic_s > moved_s else "reading the weights"

@@ -48,11 +48,15 @@ class WholeRun:
 def illustrate_score(page: Page, score: Score) -> Page:
     """Return the page of a score with charts."""
     whole = list(_predictions(score))
+    cells = [
+        (f"{row.family}, {row.dtype}", row.gpu, row.mape, row.rows)
+        for row in _of_gpus(row for row in score.rows if row.table != EVERYTHING)
+    ]
     return plot.place_charts(
         page,
         lead=[_chip_chart(score), _interval_chart(score), _whole_chart(whole)],
         details=[
-            _family_heat(score.rows),
+            _heat_chart("Ops: error by family and GPU", "families", cells),
             _model_heat("Networks and iterations: error by model and GPU", whole, ("network", "iteration")),
             _model_heat("Throughput: error by family of models and GPU", whole, ("throughput",)),
         ],
@@ -207,14 +211,6 @@ def _whole_chart(found: Sequence[WholeRun]) -> Chart | None:
         f"dashed line they are equal. The median error is {format_error(middle)}.{left}"
     )
     return plot.build_chart("Whole networks and iterations", text, spec, rows, told)
-
-
-def _family_heat(rows: Sequence[ScoreRow]) -> Chart | None:
-    cells = [
-        (f"{row.family}, {row.dtype}", row.gpu, row.mape, row.rows)
-        for row in _of_gpus(row for row in rows if row.table != EVERYTHING)
-    ]
-    return _heat_chart("Ops: error by family and GPU", "families", cells)
 
 
 def _model_heat(title: str, found: Sequence[WholeRun], kinds: Sequence[str]) -> Chart | None:
