@@ -23,14 +23,11 @@ def root_mean_square_norm(writer: Writer, x: Variable, name: str) -> Variable:
         narrow = writer.cast(_times(writer, wide, root), x.spec.dtype)
         found = _times(writer, narrow, weight)
 
-        def undo() -> None:
-            outer = tape.gradient.get(found.row)
-            if outer is None:
-                return
+        @tape.undoes(found)
+        def undo(outer: Variable) -> None:
             if not writer.kernels.lora_rank:
-                given = writer.activation(hidden)
-                tape.op("aten::sum", (_times(writer, outer, narrow), (0, 1), False, None), given)
-                tape.add_gradient(weight, given)
+                arguments = (_times(writer, outer, narrow), (0, 1), False, None)
+                tape.add_gradient(weight, writer.write("aten::sum", arguments, hidden))
             inner = writer.cast(_times(writer, outer, weight), FLOAT)
             direct, spread = _times(writer, inner, root), tape.tensor(FLOAT, *mean.shape)
             tape.op("aten::sum", (_times(writer, inner, wide), (-1,), True, None), spread)
@@ -39,7 +36,6 @@ def root_mean_square_norm(writer: Writer, x: Variable, name: str) -> Variable:
             tape.op("aten::add", (direct, _times(writer, doubled, spread), 1), total)
             tape.add_gradient(x, writer.cast(total, x.spec.dtype))
 
-        tape.differentiate(tape.last, undo)
     return found
 
 
@@ -49,16 +45,13 @@ def rotate(writer: Writer, x: Variable) -> Variable:
     angle = tape.tensor(FLOAT, 1, x.shape[1], 1, x.shape[3])
     found = writer.cast(_times(writer, writer.cast(x, FLOAT), angle), x.spec.dtype)
 
-    def undo() -> None:
-        grad = writer.cast(tape.gradient[found.row], FLOAT)
-        tape.add_gradient(x, writer.cast(_times(writer, grad, angle), x.spec.dtype))
+    @tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        tape.add_gradient(x, writer.cast(_times(writer, writer.cast(outer, FLOAT), angle), x.spec.dtype))
 
-    tape.differentiate(tape.last, undo)
     return found
 
 
 def _times(writer: Writer, a: Variable, b: Variable) -> Variable:
     """Write the product of each element of `a` with that of `b`, which may be shared along some dims."""
-    found = writer.tape.tensor(a.spec.dtype, *a.shape)
-    writer.tape.op("aten::mul", (a, b), found)
-    return found
+    return writer.write("aten::mul", (a, b), *a.shape, dtype=a.spec.dtype)

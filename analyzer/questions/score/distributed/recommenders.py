@@ -21,8 +21,8 @@ from .....specs.nodes import Node
 from ....measurements.samples import read_table
 from ....prediction.prediction import Method
 from ....work.indices import UNIFORM, USUAL, Indices
-from ...recommender.forecast import RecommenderForecast, RecommenderPart, forecast_recommender
 from ...recommender.placement import GB
+from ...recommender.report import RecommenderForecast, RecommenderPart, forecast_recommender
 from ...recommender.sizes import (
     MEMORY_SHARE,
     USUAL_TABLE_GB,
