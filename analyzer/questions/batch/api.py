@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ....errors import InputError, OutputError, parameter, spells_options
-from ...asking.answer import Report, as_names
+from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option, repeated
 from ...asking.inputs import GpuFile
@@ -28,7 +28,6 @@ from .processes import Rows
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
-    from ...asking.answer import Tables
     from ...page.page import Page
     from .inputs import BatchInput
     from .parts import PartFolder
@@ -50,11 +49,15 @@ class TracesReport(Report):
     folder: PartFolder
     inputs: tuple[BatchInput, ...]
 
-    def page(self) -> Page:
-        """Return the summary in words and sheets."""
-        from .page import describe_batch
+    def _drawn(self) -> Drawn:
+        from .page import describe_batch, draw_batch_json
+        from .report import all_rows
 
-        return describe_batch(self.report, output=self.output.name)
+        return Drawn(
+            page=lambda: describe_batch(self.report, output=self.output.name),
+            json=lambda: draw_batch_json(self.report),
+            tables={"predictions": lambda: _prediction_table(all_rows(self.folder, self.inputs))},
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts."""
@@ -62,17 +65,6 @@ class TracesReport(Report):
         from .report import times_of
 
         return illustrate_batch(self.page(), self.report, times_of(self.folder, self.inputs))
-
-    def to_json(self) -> str:
-        """Return the summary as JSON; docs/reference/batch.md has its layout."""
-        from .page import draw_batch_json
-
-        return draw_batch_json(self.report)
-
-    def _tables(self) -> Tables:
-        from .report import all_rows
-
-        return {"predictions": lambda: _prediction_table(all_rows(self.folder, self.inputs))}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

@@ -14,8 +14,7 @@ from ...page.page import Page, build_page, notes, opening, warnings
 from ...page.quantity import ABSENT, common_time_unit, format_count, format_money
 from ...page.sheet import Sheet, drop_empty_columns
 from .fleet import FleetSummary, GpuTotal
-from .mix import GpuMix
-from .report import BatchReport
+from .report import BatchReport, GpuMix
 
 BATCH_FORMAT: Final = "wavecast.batch"
 BATCH_VERSION: Final = "1.0"

@@ -12,8 +12,7 @@ from ...page.energy import describe_energy, energy_columns, energy_note, energy_
 from ...page.page import Page, build_page, notes, opening, warnings
 from ...page.quantity import common_time_unit, format_bytes, format_count, format_time_within, percent
 from ...page.sheet import Sheet
-from .forecast import RecommenderPart
-from .report import RECOMMENDER_FORMAT, RECOMMENDER_VERSION, RecommenderReport, RecommenderRow
+from .report import RECOMMENDER_FORMAT, RECOMMENDER_VERSION, RecommenderPart, RecommenderReport, RecommenderRow
 from .sizes import HostWork, TableLayout
 
 TITLES: Final = {

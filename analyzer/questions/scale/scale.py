@@ -30,8 +30,7 @@ from ...whatif.parallel.plan_file import PlanDocument, load_plan, read_plan
 from ...whatif.parallel.unidentified import is_unidentified
 from ...work import VARYING_FAMILIES
 from .known_runs import find_anchor
-from .predictor import build_predictor
-from .question import AskedPlans, PlanOutcome, Predictor, Question, part_batch
+from .predictor import AskedPlans, PlanOutcome, Predictor, Question, build_predictor, part_batch
 from .report import PlanPrediction, ScaleReport, SearchSummary
 from .rows import Measures, list_rows, order_rows
 

@@ -14,8 +14,7 @@ from ...page.plot import amount, build_chart, quantitative, said
 from ...page.quantity import format_bytes, format_count, format_money, format_number, format_time, format_time_within
 from ...page.sheet import Sheet
 from .forecast import END_TO_END, FIRST, PER_TOKEN
-from .report import SERVE_FORMAT, SERVE_VERSION, ServeReport
-from .search import ServeQuestion, ServeRow
+from .search import SERVE_FORMAT, SERVE_VERSION, ServeQuestion, ServeReport, ServeRow
 
 SHOWN: Final = 16
 """Rows of the sheet; JSON and CSV have all."""

@@ -9,17 +9,15 @@ from typing import Final
 
 from ....errors import InputError
 from ....specs.cluster import USUAL, Cluster
-from ....specs.gpu import Gpu
-from ....specs.prices.book import PriceBook
+from ....specs.gpu import Catalog, Gpu
+from ....specs.prices.book import PriceBook, prices_of
 from ...iteration.decision.electricity import JOULE_PER_KWH, Electricity, billed_joule
 from ...models.library import Library
-from .capacity import Capacity, capacity_of
 from .engines import Engine, engine_on
-from .forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, forecast_load
+from .forecast import END_TO_END, FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, forecast_load
 from .formats import EngineStack, stack_of
-from .load import WAVES, closed_load, open_load
 from .ops import ServePlan
-from .schedule import RequestLoad
+from .schedule import WAVES, RequestLoad, closed_load, open_load
 from .sizes import ModelSizes
 from .step import StepTables, step_tables
 
@@ -323,3 +321,33 @@ def _rank(question: ServeQuestion, row: ServeRow) -> tuple[bool, bool, float, in
     if question.rate_per_s:
         return row.holds is False, row.usd_per_hour is None, row.usd_per_hour or float(row.gpus), row.gpus
     return row.holds is False, usd is None, usd if usd is not None else per_gpu, row.gpus
+
+
+SERVE_FORMAT: Final = "wavecast.serve"
+SERVE_VERSION: Final = "1.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeReport:
+    """Hold how a model is served on GPUs, the best first."""
+
+    question: ServeQuestion
+    rows: tuple[ServeRow, ...]
+    left_out: tuple[tuple[str, str], ...]
+    """GPUs that cannot serve it, and why."""
+
+
+def report_serving(
+    question: ServeQuestion,
+    targets: Sequence[Target],
+    library: Library,
+    prices: PriceBook | None,
+    cluster: Cluster,
+    catalog: Catalog,
+) -> ServeReport:
+    """Return the answer to a question. Raises InputError where no GPU can serve the model."""
+    rows, left_out = answer(question, targets, library, prices or prices_of(catalog), cluster)
+    if not rows:
+        first = "; ".join(f"{name}: {why}" for name, why in left_out[:3])
+        raise InputError(f"no GPU that was asked for serves {question.sizes.name}: {first}")
+    return ServeReport(question=question, rows=rows, left_out=left_out)

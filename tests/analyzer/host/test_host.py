@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synthesize_timeline
 from wavecast.analyzer.host.launches import multi_tensor_launches
 from wavecast.analyzer.host.named import load_anchor, reference_speed, usual_mix
-from wavecast.analyzer.host.script import script_speed_of, script_time
+from wavecast.analyzer.host.timeline import script_speed_of, script_time
 from wavecast.errors import InputError
 from wavecast.formats.measured.host_file import REFERENCE_HOST
 from wavecast.formats.trace.codec import decode, encode

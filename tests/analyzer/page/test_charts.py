@@ -24,9 +24,8 @@ from wavecast.analyzer.page.vega import chart_document
 from wavecast.analyzer.questions.batch.charts import MOST_GPUS, MOST_TRACES, illustrate_batch
 from wavecast.analyzer.questions.batch.fleet import FleetTimes, summarize_fleet
 from wavecast.analyzer.questions.batch.inputs import BatchInput
-from wavecast.analyzer.questions.batch.mix import GpuCount, GpuMix
 from wavecast.analyzer.questions.batch.page import describe_batch
-from wavecast.analyzer.questions.batch.report import BatchReport, FleetAnswer
+from wavecast.analyzer.questions.batch.report import BatchReport, FleetAnswer, GpuCount, GpuMix
 from wavecast.analyzer.questions.compare.charts import illustrate_comparison
 from wavecast.analyzer.questions.ranks.activity import RankActivity, RankState
 from wavecast.analyzer.questions.ranks.charts import illustrate_ranks

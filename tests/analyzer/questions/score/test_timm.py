@@ -17,19 +17,21 @@ from wavecast.analyzer.questions.score.page.accuracy import describe_accuracy
 from wavecast.analyzer.questions.score.page.iterations import WORST_MODELS, family_sheet, worst_model_sheet
 from wavecast.analyzer.questions.score.page.page import describe_score
 from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
-from wavecast.analyzer.questions.score.recordings import (
+from wavecast.analyzer.questions.score.report import Score, Size, Split, ThroughputRow
+from wavecast.analyzer.questions.score.rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
+from wavecast.analyzer.questions.score.throughput import (
     ARCHIVE,
     EARLIER_ARCHIVE,
     FOLDER,
     LIST,
+    THROUGHPUT,
     earlier_networks,
     list_recordings,
     read_networks,
     read_recordings,
+    score_throughput,
+    torch_version,
 )
-from wavecast.analyzer.questions.score.report import Score, Size, Split, ThroughputRow
-from wavecast.analyzer.questions.score.rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
-from wavecast.analyzer.questions.score.throughput import THROUGHPUT, score_throughput, torch_version
 from wavecast.analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError

@@ -13,9 +13,15 @@ import wavecast
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine
 from wavecast.analyzer.questions.serve.formats import stack_of
-from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
-from wavecast.analyzer.questions.serve.schedule import RequestLoad, Scheduler, Served
+from wavecast.analyzer.questions.serve.schedule import (
+    RequestLoad,
+    Scheduler,
+    Served,
+    closed_load,
+    open_load,
+    read_requests,
+)
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
 from wavecast.analyzer.questions.serve.step import StepClock, step_tables
 from wavecast.errors import InputError
