@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ....errors import InputError, parameter
+from ....errors import InputError
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import build_fleet
 from ....specs.generations import generation_at, has_serving_kernels, prefers_composable_kernel
@@ -110,13 +110,6 @@ def _attention(gpu: Gpu, engine: str, *, is_blackwell: bool) -> AttentionKernel:
         is_own = engine == TENSORRT_LLM or is_blackwell
         return AttentionKernel.TENSORRT_LLM if is_own else AttentionKernel.PAGED
     return AttentionKernel.CK if prefers_composable_kernel(build_fleet([gpu]))[0] else AttentionKernel.TRITON
-
-
-def check_precision(precision: str) -> str:
-    """Return a precision that is known. Raises InputError for another."""
-    if precision not in PRECISIONS:
-        raise InputError(f"{parameter('precision', precision)}: expected {', '.join(PRECISIONS)}")
-    return precision
 
 
 def weight_bytes(sizes: ModelSizes, precision: str) -> tuple[float, float, float]:

@@ -9,9 +9,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import isnan
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from .....errors import InputError
 from .....specs.catalog import load_catalog
@@ -37,6 +36,7 @@ from ..report import IterationScore
 from ..rows import ANCHORED
 from ..weights import Weights
 from .machines import described_node
+from .rows import clean_value
 
 RECOMMENDERS: Final = "distributed/recommenders.parquet"
 MLPERF: Final = "MLPerf "
@@ -123,21 +123,11 @@ def read_recommenders(data: Path) -> tuple[tuple[MeasuredRecommender, ...], int]
     suspect = table["suspect"].tolist()
     wanted = [at for at, model in enumerate(lists["model"]) if str(model).startswith(MLPERF)]
     rows = [
-        MeasuredRecommender(row=at, **{name: _clean(name, lists[name][at]) for name in names})
+        MeasuredRecommender(row=at, **{name: clean_value(MeasuredRecommender, name, lists[name][at]) for name in names})
         for at in wanted
         if not suspect[at]
     ]
     return tuple(rows), sum(bool(suspect[at]) for at in wanted)
-
-
-def _clean(name: str, value: Any) -> Any:
-    kind = str(MeasuredRecommender.__annotations__[name])
-    is_missing = value is None or (isinstance(value, float) and isnan(value))
-    if kind == "str":
-        return "" if is_missing else str(value)
-    if kind == "float":
-        return 0.0 if is_missing else float(value)
-    return 0 if is_missing else int(value)
 
 
 def sizes_of(row: MeasuredRecommender) -> RecommenderSizes:
