@@ -156,7 +156,10 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     busy = share_busy_time(kernels.start_ns[rows[counts]], kernels.duration_ns[rows[counts]])
     row_of = np.full(row_count(kernels), -1, dtype=np.int64)
     row_of[rows] = group
-    op_time = _op_time(owners, duration)
+    # Per kernel the GPU time of all kernels of its op call; its own where no op explains it.
+    _, position = np.unique(owners, return_inverse=True)
+    total = np.bincount(position, weights=duration)[position] if len(owners) else duration
+    op_time = np.maximum(np.where(owners >= 0, total, duration), 1.0)
     names = [trace.strings[name] for name in kernels.name[rows[first]].tolist()]
     owner, kind = owners[first], kernels.kind[rows[first]]
     works = [lookup.work(row) if row >= 0 else None for row in owner.tolist()]
@@ -265,13 +268,6 @@ def _group_keys(trace: Trace, rows: Rows, owners: Rows) -> list[Column]:
     launch = [kernels.grid[rows][:, axis] for axis in range(3)] + [kernels.block[rows][:, axis] for axis in range(3)]
     plain = [kernels.name, kernels.kind, kernels.registers, kernels.shared_memory_bytes, kernels.size_bytes]
     return [*of_owner, *(column[rows] for column in plain), *launch]
-
-
-def _op_time(owners: Rows, duration: Floats) -> Floats:
-    """Return per kernel the GPU time of all kernels of its op call; its own where no op explains it."""
-    _, position = np.unique(owners, return_inverse=True)
-    total = np.bincount(position, weights=duration)[position] if len(owners) else duration
-    return np.maximum(np.where(owners >= 0, total, duration), 1.0)
 
 
 def _family(name: str, by_op: Family | None, kind: int) -> Family | None:

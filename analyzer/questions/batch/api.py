@@ -155,19 +155,16 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     skipped = tuple(item for item in found.skipped if Path(item.name).name != path.name)
     answer = TracesReport(report=replace(report, skipped=skipped), output=path, folder=folder, inputs=found.inputs)
     if report.row_count:
-        _write(answer)
+        from ....formats.files.open import write_atomic
+        from .report import all_rows
+
+        suffix = answer.output.suffix.lower()
+        is_page = suffix == HTML
+        data = (
+            answer.draw("html").encode() if is_page else _encode_table(suffix, all_rows(answer.folder, answer.inputs))
+        )
+        write_atomic(answer.output, data)
     return answer
-
-
-def _write(answer: TracesReport) -> None:
-    """Write the table, or the page with charts."""
-    from ....formats.files.open import write_atomic
-    from .report import all_rows
-
-    suffix = answer.output.suffix.lower()
-    is_page = suffix == HTML
-    data = answer.draw("html").encode() if is_page else _encode_table(suffix, all_rows(answer.folder, answer.inputs))
-    write_atomic(answer.output, data)
 
 
 def _check_output(output: Path) -> None:

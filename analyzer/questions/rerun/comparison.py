@@ -106,7 +106,9 @@ def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | 
         item=item,
         row=row,
         excuse=excuse,
-        recorded_ns=_recorded_ns(used, window, item),
+        recorded_ns=np.full(len(item), np.nan)
+        if not len(window.kernel_rows)
+        else used.kernels.duration_ns[item].astype(np.float64),
         predicted_ns=predicted.time_ns,
         low_ns=predicted.low_ns,
         high_ns=predicted.high_ns,
@@ -148,12 +150,6 @@ def _excuse(kind: int, name: str, op: int) -> str:
     if kind == KernelKind.MEMCPY and _HOST_COPY.search(name):
         return "copies between host and device"
     return "no op launched it" if op < 0 else ""
-
-
-def _recorded_ns(trace: Trace, window: Window, items: Rows) -> Floats:
-    if not len(window.kernel_rows):
-        return np.full(len(items), np.nan)
-    return trace.kernels.duration_ns[items].astype(np.float64)
 
 
 def _predicted(result: Analysis | None, workload: GpuWorkload, row: Rows, gpu: Gpu | None) -> _Predicted:

@@ -205,7 +205,16 @@ def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationSco
     known: dict[tuple[object, ...], RecommenderForecast] = {}
     for row in rows:
         try:
-            made.append((row, _forecasts(row, weights, known)))
+            gpu = find_gpu(load_catalog(), row.gpu)
+            library, node, sizes = weights.library_for(gpu), node_of_row(row, gpu), sizes_of(row)
+            found = {}
+            for indices in (USUAL, *OTHER_INDICES):
+                training = training_of(row, gpu, indices)
+                key = (sizes, training, gpu.name, node)
+                if key not in known:
+                    known[key] = forecast_recommender(sizes, training, [gpu], library, nodes=[node])
+                found[indices] = known[key]
+            made.append((row, found))
         except InputError as error:
             lacking[str(error).split("\n", 1)[0]] += 1
     notes = [f"{count:,} rows of {RECOMMENDERS} left out: {reason}" for reason, count in lacking.items()]
@@ -215,21 +224,6 @@ def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationSco
 
 
 Made = Sequence[tuple[MeasuredRecommender, Mapping[Indices, RecommenderForecast]]]
-
-
-def _forecasts(
-    row: MeasuredRecommender, weights: Weights, known: dict[tuple[object, ...], RecommenderForecast]
-) -> dict[Indices, RecommenderForecast]:
-    gpu = find_gpu(load_catalog(), row.gpu)
-    library, node, sizes = weights.library_for(gpu), node_of_row(row, gpu), sizes_of(row)
-    found = {}
-    for indices in (USUAL, *OTHER_INDICES):
-        training = training_of(row, gpu, indices)
-        key = (sizes, training, gpu.name, node)
-        if key not in known:
-            known[key] = forecast_recommender(sizes, training, [gpu], library, nodes=[node])
-        found[indices] = known[key]
-    return found
 
 
 def _score(made: Made, at: int, weights: Weights) -> IterationScore:
