@@ -61,17 +61,13 @@ def check_solver() -> None:
     _scipy("optimize")
 
 
-def find_mix(
-    times: FleetTimes, *, max_kinds: int | None = None, utilisation: float = 1.0, at_high_end: bool = False
-) -> GpuMix:
+def find_mix(times: FleetTimes, *, max_kinds: int | None = None, utilisation: float = 1.0) -> GpuMix:
     """Return the cheapest mix of priced GPUs that carries the runs of every trace within a day.
 
-    `at_high_end` takes every iteration at the high end of its interval. Raises WavecastError where no mix does, or none
-    was found in time.
+    Raises WavecastError where no mix does, or none was found in time.
     """
-    time_ns = times.high_ns if at_high_end else times.time_ns
     rows = np.flatnonzero(times.runs > 0)
-    load = times.runs[rows, None] * time_ns[rows] / (DAY_NS * utilisation)
+    load = times.runs[rows, None] * times.time_ns[rows] / (DAY_NS * utilisation)
     can = times.fits[rows] & np.isfinite(load)
     price = times.price_usd_per_hour
     kept = _undominated(np.where(can, load, np.inf), price)

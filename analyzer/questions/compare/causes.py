@@ -67,7 +67,6 @@ class Ledger:
         old: Iterable[int] = (),
         new: Iterable[int] = (),
         pairs: Iterable[int] = (),
-        counts: tuple[int, int] | None = None,
     ) -> None:
         """Explain calls without a partner, and pairs, by one change."""
         olds, news, both = (np.array(sorted(item), dtype=np.int64) for item in (old, new, pairs))
@@ -80,8 +79,8 @@ class Ledger:
             ChangeGroup(
                 kind=kind,
                 cause=cause,
-                old_count=counts[0] if counts else len(olds),
-                new_count=counts[1] if counts else len(news),
+                old_count=len(olds),
+                new_count=len(news),
                 modules=module_patterns(paths),
                 old_ns=tuple(self.old.time_ns[olds].sum(axis=0).tolist()),
                 new_ns=tuple(self.new.time_ns[news].sum(axis=0).tolist()),
