@@ -36,11 +36,11 @@ from wavecast.analyzer.questions.rerun.page import describe_rerun
 from wavecast.analyzer.questions.rerun.report import FamilyRow, Iteration, RerunOp, RerunReport
 from wavecast.analyzer.questions.scale.report import Spent
 from wavecast.analyzer.questions.score.api import ScoreReport
-from wavecast.analyzer.questions.score.page.__main__ import read_score
 from wavecast.analyzer.questions.score.page.charts import illustrate_score
 from wavecast.analyzer.questions.shard.problem import PlanPhase
 from wavecast.analyzer.questions.validate.charts import illustrate_validation
 from wavecast.analyzer.questions.validate.report import Coverage
+from wavecast.benchmarks.make.accuracy import read_score
 
 vl_convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python")
 
