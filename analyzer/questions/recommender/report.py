@@ -193,10 +193,6 @@ def _width(prediction: Prediction, workload: GpuWorkload, chosen: Mask, otherwis
     return np.where(np.isfinite(found), found, otherwise)
 
 
-RECOMMENDER_FORMAT: Final = "wavecast.recommender"
-RECOMMENDER_VERSION: Final = 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommenderRow:
     """Hold what an iteration takes on GPUs of one type."""

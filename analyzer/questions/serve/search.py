@@ -323,10 +323,6 @@ def _rank(question: ServeQuestion, row: ServeRow) -> tuple[bool, bool, float, in
     return row.holds is False, usd is None, usd if usd is not None else per_gpu, row.gpus
 
 
-SERVE_FORMAT: Final = "wavecast.serve"
-SERVE_VERSION: Final = "1.0"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeReport:
     """Hold how a model is served on GPUs, the best first."""

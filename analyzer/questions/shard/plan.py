@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -13,8 +13,6 @@ from ....errors import InputError
 from ....formats.trace.printable import clean_text, list_names
 from ....specs.documents import read_table
 from .tables import EmbeddingTable
-
-PLAN_FORMAT: Final = "wavecast.sharding-plan"
 
 
 class TableSharding(StrEnum):
@@ -64,7 +62,7 @@ def read_entries(
 def plan_document(placements: Sequence[TablePlacement], gpu_count: int) -> dict[str, Any]:
     """Return a plan as the JSON that `plan_file.load_placements` reads."""
     return {
-        "format": PLAN_FORMAT,
+        "format": "wavecast.sharding-plan",
         "gpus": gpu_count,
         "tables": {item.table: {"sharding": item.sharding.value, "ranks": list(item.ranks)} for item in placements},
     }

@@ -20,8 +20,6 @@ from ...page.sheet import Sheet
 if TYPE_CHECKING:
     from .api import ValidationReport
 
-PAIRS_FORMAT: Final = "wavecast.validation-pairs"
-PAIRS_VERSION: Final = "1.0"
 GPU_BOUND_RATIO: Final = 0.85
 """An iteration whose GPU is busy for so much of it says little about hosts."""
 
@@ -95,7 +93,7 @@ class PairsReport(Report):
 
     def _drawn(self) -> Drawn:
         pairs: list[dict[str, Any]] = [attributes(row) for row in self.rows]
-        document = {"format": PAIRS_FORMAT, "version": PAIRS_VERSION, "pairs": pairs}
+        document = {"format": "wavecast.validation-pairs", "version": "1.0", "pairs": pairs}
         tables = {"pairs": lambda: table_of(self.rows, PairRow)}
         return Drawn(page=self._page, json=lambda: encode_json(document), tables=tables)
 
