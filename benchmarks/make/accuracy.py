@@ -10,14 +10,15 @@ from __future__ import annotations
 import argparse
 import gzip
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import orjson
+from msgspec import ValidationError, convert
 from wavecast.analyzer.page.columns import count_column, number_column, text_column
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Line, Page, Passage, Tone, build_page
@@ -34,11 +35,13 @@ from wavecast.analyzer.questions.score.page.page import (
     trace_sheet,
     worst_sheet,
 )
-from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
+from wavecast.analyzer.questions.score.page.records import draw_score_json
 from wavecast.analyzer.questions.score.report import (
     CLASS_LABELS,
     EVERYTHING,
     MEAN,
+    SCORE_FORMAT,
+    SCORE_VERSION,
     IterationScore,
     Score,
     ScoreRow,
@@ -304,6 +307,37 @@ def timm_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
+
+
+def read_score_json(document: Mapping[str, Any]) -> Score:
+    """Return the score that a JSON document holds.
+
+    Raises InputError where it is no score of a version that is known.
+    """
+    if document.get("format") != SCORE_FORMAT or str(document.get("version")).split(".")[0] != SCORE_VERSION[0]:
+        found = f"{document.get('format')!r} {document.get('version')!r}"
+        raise InputError(f"$.format: found {found}, expected {SCORE_FORMAT!r} {SCORE_VERSION!r}")
+    try:
+        return convert(_with_nan(dict(document)), Score)
+    except ValidationError as error:
+        raise InputError(f"$: no score of version {SCORE_VERSION} ({error})") from error
+
+
+def _with_nan(value: Any) -> Any:
+    """Return a document with NaN where null stands for it."""
+    if isinstance(value, dict):
+        return {
+            name: float("nan") if item is None and name not in _OPTIONAL else _with_nan(item)
+            for name, item in value.items()
+        }
+    return [_with_nan(item) for item in value] if isinstance(value, list) else value
+
+
+_OPTIONAL: Final = frozenset(
+    {"low_ns", "high_ns", "kendall_tau", "source", "moved_ns", "moved_iteration_ns"}
+    | {"joules", "moved_joules", "moved_low_joules", "moved_high_joules"}
+)
+"""Fields that may be None; elsewhere null is NaN."""
 
 
 def read_score(path: Path) -> Score:

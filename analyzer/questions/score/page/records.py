@@ -1,15 +1,11 @@
-"""The score for programs: JSON, and back, and a table; the layout is public and documented in docs/reference/cli.md."""
+"""The score for programs: JSON, and a table; the layout is public and documented in docs/reference/cli.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from msgspec import ValidationError, convert
-
 from .....arrays import none_for_nan
-from .....errors import InputError
 from ....measurements.networks import PEERS
 from ....page.encoding import FieldTable, encode_json, join_tables, table_of, table_of_keys
 from ..end_to_end import OP_SUM
@@ -34,20 +30,6 @@ def draw_score_json(score: Score) -> str:
     return encode_json({"format": SCORE_FORMAT, "version": SCORE_VERSION, **_rounded(asdict(score))})
 
 
-def read_score_json(document: Mapping[str, Any]) -> Score:
-    """Return the score that a JSON document holds.
-
-    Raises InputError where it is no score of a version that is known.
-    """
-    if document.get("format") != SCORE_FORMAT or str(document.get("version")).split(".")[0] != SCORE_VERSION[0]:
-        found = f"{document.get('format')!r} {document.get('version')!r}"
-        raise InputError(f"$.format: found {found}, expected {SCORE_FORMAT!r} {SCORE_VERSION!r}")
-    try:
-        return convert(_with_nan(dict(document)), Score)
-    except ValidationError as error:
-        raise InputError(f"$: no score of version {SCORE_VERSION} ({error})") from error
-
-
 def score_table(score: Score) -> FieldTable:
     """Return one row per group of measurements: errors as ratios, two columns per baseline."""
     plain = table_of(score.rows, ScoreRow, PLAIN)
@@ -58,23 +40,6 @@ def score_table(score: Score) -> FieldTable:
             (row.baseline_rows for row in score.rows), {f"rows_{kind}": kind for kind in BASELINES}, kind=int, absent=0
         ),
     )
-
-
-def _with_nan(value: Any) -> Any:
-    """Return a document with NaN where null stands for it."""
-    if isinstance(value, dict):
-        return {
-            name: float("nan") if item is None and name not in _OPTIONAL else _with_nan(item)
-            for name, item in value.items()
-        }
-    return [_with_nan(item) for item in value] if isinstance(value, list) else value
-
-
-_OPTIONAL: Final = frozenset(
-    {"low_ns", "high_ns", "kendall_tau", "source", "moved_ns", "moved_iteration_ns"}
-    | {"joules", "moved_joules", "moved_low_joules", "moved_high_joules"}
-)
-"""Fields that may be None; elsewhere null is NaN."""
 
 
 def _rounded(value: Any) -> Any:

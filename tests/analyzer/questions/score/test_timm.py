@@ -15,7 +15,7 @@ from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.score.ledger import score_rows, throughput_entries
 from wavecast.analyzer.questions.score.page.iterations import WORST_MODELS, worst_model_sheet
 from wavecast.analyzer.questions.score.page.page import describe_score
-from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
+from wavecast.analyzer.questions.score.page.records import draw_score_json
 from wavecast.analyzer.questions.score.report import Score, Size, Split, ThroughputRow
 from wavecast.analyzer.questions.score.rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from wavecast.analyzer.questions.score.throughput import (
@@ -33,7 +33,7 @@ from wavecast.analyzer.questions.score.throughput import (
 )
 from wavecast.analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from wavecast.analyzer.work import work_of
-from wavecast.benchmarks.make.accuracy import describe_accuracy, timm_sheet
+from wavecast.benchmarks.make.accuracy import describe_accuracy, read_score_json, timm_sheet
 from wavecast.errors import InputError
 from wavecast.formats.trace.tables import Trace
 
