@@ -24,16 +24,16 @@ from ...asking.question import find_named
 from ...asking.what_ifs import LaunchWhatIfs, OpWhatIfs, VariedWhatIfs
 from ...page.encoding import Field, FieldTable, encode_csv
 from .columns import COLUMNS, ColumnKind
-from .processes import Rows
+from .workers import Rows
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
     from ...page.page import Page
     from .inputs import BatchInput
     from .parts import PartFolder
-    from .processes import Delivery
     from .question import BatchQuestion
     from .report import BatchReport, MixRequest
+    from .workers import Delivery
 
 SCHEMES: Final = ("tcp://", "tls://")
 """Of a Dask scheduler's address."""
@@ -132,9 +132,9 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     """
     from .inputs import find_inputs, read_weights
     from .parts import PartFolder, parts_path
-    from .processes import fill_parts
     from .question import describe_settings
     from .report import report_batch
+    from .workers import fill_parts
 
     path, gpu_file = Path(asked.output), None if asked.gpu_file is None else Path(asked.gpu_file)
     question = _question(asked)
@@ -245,12 +245,12 @@ def _answering(
 ) -> Callable[[Sequence[BatchInput]], Iterator[Delivery]]:
     """Return what answers traces: processes of this machine, or a Dask cluster."""
     from .answer import answer_input
-    from .processes import answer_on_processes
+    from .workers import answer_on_processes
 
     work, count = partial(answer_input, question, spells_options()), jobs or os.cpu_count() or 1
     if scheduler is None:
         return lambda items: answer_on_processes(work, items, count)
-    from .dask_cluster import LOCAL, answer_on_dask, check_dask
+    from .workers import LOCAL, answer_on_dask, check_dask
 
     if scheduler != LOCAL and not scheduler.startswith(SCHEMES):
         raise InputError(f"{parameter('scheduler')} {scheduler!r}: expected local, or an address as tcp://HOST:8786")

@@ -26,8 +26,8 @@ from ....errors import InputError, WavecastError, parameter
 from .fleet import FleetSummary, FleetTimes, collect_times, summarize_fleet
 from .inputs import BatchInput, SkippedFile, spread_weights
 from .parts import PartFolder, TracePart
-from .processes import BatchFailure, refusals_of, rows_of
-from .processes import Rows as PartRows
+from .workers import BatchFailure, refusals_of, rows_of
+from .workers import Rows as PartRows
 
 DAY_NS: Final = 86_400e9
 DAY_H: Final = 24.0

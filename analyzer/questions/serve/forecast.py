@@ -13,8 +13,7 @@ from ....arrays import Floats
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu, Rate, is_hbm
 from ...memory.fit import UNREPORTED_RATIO
-from .engines import Engine
-from .formats import weight_bytes
+from .engines import Engine, weight_bytes
 from .ops import PARTS, ServePlan, StepPart
 from .schedule import RequestLoad, Scheduler, Served
 from .sizes import ModelSizes

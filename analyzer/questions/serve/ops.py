@@ -36,7 +36,7 @@ from ...models.vector.problems import VectorKernel, VectorProblems
 from ...prediction.energy import op_joules
 from ...work.communication import CollectiveKind, Implementation
 from ...work.work import ExpertsFormat, LatentKernel
-from .formats import EngineStack, experts_bytes
+from .engines import EngineStack, experts_bytes
 from .sizes import ModelSizes
 
 COLD_COPIES: Final = 6.0

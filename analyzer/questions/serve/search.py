@@ -13,9 +13,8 @@ from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, prices_of
 from ...iteration.decision.electricity import JOULE_PER_KWH, Electricity, billed_joule
 from ...models.library import Library
-from .engines import Engine, engine_on
+from .engines import Engine, EngineStack, engine_on, stack_of
 from .forecast import END_TO_END, FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, forecast_load
-from .formats import EngineStack, stack_of
 from .ops import ServePlan
 from .schedule import WAVES, RequestLoad, closed_load, open_load
 from .sizes import ModelSizes

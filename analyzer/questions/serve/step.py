@@ -25,7 +25,7 @@ from ...iteration.decision.electricity import PowerDraw
 from ...iteration.energy import power_half_width
 from ...models.frame.energy import board_power
 from ...models.library import Library
-from .formats import EngineStack
+from .engines import EngineStack
 from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
 from .sizes import ModelSizes
 
@@ -116,7 +116,7 @@ def step_tables(
 ) -> StepTables:
     """Return the tables of a model on GPUs that run it in one way; `cache_bytes`: per cached element.
 
-    >>> from .formats import stack_of
+    >>> from .engines import stack_of
     >>> from .sizes import read_model
     >>> stack = stack_of(h100, "bf16", "vllm")
     >>> clock = step_tables(read_model("llama-3-8b"), ServePlan(), stack, [h100], library).clock(0)

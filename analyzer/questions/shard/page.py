@@ -20,10 +20,9 @@ from ...page.quantity import (
 )
 from ...page.sheet import Sheet
 from ..analyze.page.headline import describe_recording
-from .plan import TablePlacement, TableSharding, plan_document
 from .problem import PlanPhase
 from .report import PlanRow, ShardLoad, ShardReport
-from .tables import EmbeddingTable
+from .tables import EmbeddingTable, TablePlacement, TableSharding, plan_document
 
 PHASE_TITLES: Final = {
     PlanPhase.DENSE: "dense",

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import TraceSummary
-from .plan import TablePlacement
 from .problem import PlanPhase
-from .tables import EmbeddingTable
+from .tables import EmbeddingTable, TablePlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Rows
-from .plan import TableSharding
 from .problem import Load, PlanPhase, ShardingOption, ShardingProblem
+from .tables import TableSharding
 
 RANKS_TRIED: Final = 8
 """For one piece: the ranks with least to do."""

@@ -1,4 +1,9 @@
-"""Layers as torch records them, forward and backward: products in 16 bits or fewer, adapters, norms."""
+"""Layers as torch records them, forward and backward: products in 16 bits or fewer, adapters, norms.
+
+Norms and rotary embeddings of uncompiled models stand in the single operations of their formulas, in float32 of 16-bit
+activations and given back in 16 bits: `torch.nn.functional.rms_norm` until it had a kernel of its own, and the models
+of transformers and torchtitan.
+"""
 
 from __future__ import annotations
 
@@ -324,3 +329,50 @@ def _report(writer: Writer, logits: Variable, labels: Variable) -> None:
     chances = tape.tensor(FLOAT, rows, vocab)
     tape.op("aten::_log_softmax", (flat, 1, False), chances)
     tape.op("aten::nll_loss_forward", (chances, labels, None, 2, -100), tape.tensor(FLOAT), tape.tensor(FLOAT))
+
+
+def root_mean_square_norm(writer: Writer, x: Variable, name: str) -> Variable:
+    """Write y = w x / sqrt(mean(x²) + eps), and its gradients."""
+    tape, hidden = writer.tape, x.shape[-1]
+    with tape.module(name):
+        weight, wide = writer.parameter(hidden), writer.cast(x, FLOAT)
+        square, mean = tape.tensor(FLOAT, *x.shape), tape.tensor(FLOAT, *x.shape[:-1], 1)
+        tape.op("aten::pow", (wide, 2), square)
+        tape.op("aten::mean", (square, (-1,), True, None), mean)
+        root = tape.tensor(FLOAT, *mean.shape)
+        tape.op("aten::rsqrt", (mean,), root)
+        narrow = writer.cast(_times(writer, wide, root), x.spec.dtype)
+        found = _times(writer, narrow, weight)
+
+        @tape.undoes(found)
+        def undo(outer: Variable) -> None:
+            if not writer.kernels.lora_rank:
+                arguments = (_times(writer, outer, narrow), (0, 1), False, None)
+                tape.add_gradient(weight, writer.write("aten::sum", arguments, hidden))
+            inner = writer.cast(_times(writer, outer, weight), FLOAT)
+            direct, spread = _times(writer, inner, root), tape.tensor(FLOAT, *mean.shape)
+            tape.op("aten::sum", (_times(writer, inner, wide), (-1,), True, None), spread)
+            doubled, total = tape.tensor(FLOAT, *x.shape), tape.tensor(FLOAT, *x.shape)
+            tape.op("aten::mul", (wide, 2.0), doubled)
+            tape.op("aten::add", (direct, _times(writer, doubled, spread), 1), total)
+            tape.add_gradient(x, writer.cast(total, x.spec.dtype))
+
+    return found
+
+
+def rotate(writer: Writer, x: Variable) -> Variable:
+    """Write a rotary embedding of [batch, tokens, heads, width]: widened, multiplied with the angles, narrowed."""
+    tape = writer.tape
+    angle = tape.tensor(FLOAT, 1, x.shape[1], 1, x.shape[3])
+    found = writer.cast(_times(writer, writer.cast(x, FLOAT), angle), x.spec.dtype)
+
+    @tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        tape.add_gradient(x, writer.cast(_times(writer, writer.cast(outer, FLOAT), angle), x.spec.dtype))
+
+    return found
+
+
+def _times(writer: Writer, a: Variable, b: Variable) -> Variable:
+    """Write the product of each element of `a` with that of `b`, which may be shared along some dims."""
+    return writer.write("aten::mul", (a, b), *a.shape, dtype=a.spec.dtype)

@@ -7,8 +7,19 @@ from typing import Final
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Tape, Variable
-from .eager import root_mean_square_norm, rotate
-from .products import Writer, activate, add, embed, feed_forward, is_narrow, linear, loss, norm
+from .products import (
+    Writer,
+    activate,
+    add,
+    embed,
+    feed_forward,
+    is_narrow,
+    linear,
+    loss,
+    norm,
+    root_mean_square_norm,
+    rotate,
+)
 from .sizes import Kernels, TransformerSizes
 
 FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}

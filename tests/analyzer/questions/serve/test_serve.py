@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import wavecast
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.questions.serve.engines import engine_on, read_engine
-from wavecast.analyzer.questions.serve.formats import stack_of
+from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
 from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import (
     RequestLoad,
