@@ -94,7 +94,7 @@ def _columns(rows: tuple[GpuPrediction, ...], samples: int | None, tokens: int |
     costs = [None if price is None else price * hour for price, hour in zip(prices, hours, strict=True)]
     return {
         "rank": list(range(1, len(rows) + 1)),
-        **{name: [getattr(row, name) for row in rows] for name, _, _ in PREDICTION_FIELDS},
+        **{name: [getattr(row, name) for row in rows] for name in PREDICTION_FIELDS},
         "tokens_per_s": [row.samples_per_s * tokens if row.samples_per_s and tokens else None for row in rows],
         "price_usd_per_hour": list(prices),
         "price_date": [row.price_date for row in rows],

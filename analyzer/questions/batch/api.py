@@ -23,7 +23,7 @@ from ...asking.prices import Prices
 from ...asking.question import find_named
 from ...asking.what_ifs import LaunchWhatIfs, OpWhatIfs, VariedWhatIfs
 from ...page.encoding import Field, FieldTable, encode_csv
-from .columns import COLUMNS, ColumnKind
+from .columns import COLUMNS
 from .workers import Rows
 
 if TYPE_CHECKING:
@@ -266,7 +266,6 @@ CSV: Final = ".csv"
 PARQUET: Final = ".parquet"
 HTML: Final = ".html"
 TABLE_SUFFIXES: Final = (PARQUET, CSV)
-_KINDS: Final = {ColumnKind.TEXT: str, ColumnKind.WHOLE: int, ColumnKind.NUMBER: float, ColumnKind.TRUTH: bool}
 _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""
 
@@ -278,22 +277,20 @@ def _encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
 
 def _prediction_table(rows: Iterable[Rows]) -> FieldTable:
     """Return the table in memory."""
-    fields = tuple(Field(name=column.name, kind=_KINDS[column.kind]) for column in COLUMNS)
+    fields = tuple(Field(name=name, kind=kind) for name, kind in COLUMNS.items())
     lines = (line for some in rows for line in zip(*(some[item.name] for item in fields), strict=True))
     return FieldTable(fields=fields, rows=tuple(lines))
 
 
 def _encode_csv(rows: Iterable[Rows]) -> bytes:
-    names = [column.name for column in COLUMNS]
-    return encode_csv(
-        names, (row for some in rows for row in zip(*(some[name] for name in names), strict=True))
-    ).encode()
+    lines = (row for some in rows for row in zip(*(some[name] for name in COLUMNS), strict=True))
+    return encode_csv(tuple(COLUMNS), lines).encode()
 
 
 def _encode_parquet(rows: Iterable[Rows]) -> bytes:
     arrow, parquet = _pyarrow("lib"), _pyarrow("parquet")
-    types = {"string": arrow.string(), "int64": arrow.int64(), "double": arrow.float64(), "bool": arrow.bool_()}
-    schema = arrow.schema([arrow.field(column.name, types[column.kind.value]) for column in COLUMNS])
+    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    schema = arrow.schema([arrow.field(name, types[kind]) for name, kind in COLUMNS.items()])
     buffer = BytesIO()
     with parquet.ParquetWriter(buffer, schema, compression="zstd") as writer:
         waiting: list[Any] = []

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InputError, WavecastError, parameter
-from .columns import COLUMNS, ColumnPart
+from .columns import COLUMNS
 from .inputs import BatchInput
 from .parts import PartFolder, TracePart, Value
 from .question import installed_identity
@@ -172,7 +172,7 @@ def deliver(work: Work, item: BatchInput) -> Any:
 Answering = Callable[[Sequence[BatchInput]], Iterator[Delivery]]
 """Takes the traces that are missing, and yields what comes of each."""
 Rows = dict[str, list[Value]]
-"""A column per name of `COLUMNS`, equally long."""
+"""A column per name in `COLUMNS`, equally long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,10 +224,7 @@ def rows_of(item: BatchInput, part: TracePart) -> Iterator[Rows]:
     for answer in part.answers:
         count = len(answer.columns["gpu"])
         shared = {"trace_id": item.trace_id, "trace": item.name, **part.facts, **answer.shared}
-        yield {
-            column.name: answer.columns[column.name] if column.part is ColumnPart.GPU else [shared[column.name]] * count
-            for column in COLUMNS
-        }
+        yield {name: answer.columns[name] if name in answer.columns else [shared[name]] * count for name in COLUMNS}
 
 
 LOCAL: Final = "local"
