@@ -39,7 +39,6 @@ class Capacity:
     weight_bytes: float
     rest_bytes: float
     """Activations, logits, context."""
-    token_bytes: float
     tokens: int
     """That are cached at most, of a replica of attention; negative where the weights alone do not fit."""
     low_tokens: int
@@ -69,7 +68,6 @@ def capacity_of(
         memory_bytes=memory,
         weight_bytes=weights,
         rest_bytes=rest,
-        token_bytes=token,
         tokens=int((left - rest) // token),
         low_tokens=int((left - REST_HIGH * rest) // token),
         high_tokens=int((left - REST_LOW * rest) // token),
@@ -119,8 +117,6 @@ class LoadFigures:
 
     latencies: Mapping[str, Latency]
     """TTFT, TPOT, end to end, by `FIRST`, `PER_TOKEN`, `END_TO_END`; TTFT with the client's share."""
-    engine_first_ns: float
-    """Mean TTFT from arrival at the engine, without client and text handling."""
     requests_per_s: float
     output_tokens_per_s: float
     prompt_tokens_per_s: float
@@ -200,7 +196,6 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     span_all = max(served.busy_ns + served.idle_ns, 1.0)
     found = LoadFigures(
         latencies=latencies,
-        engine_first_ns=float(waited[counted].mean()),
         requests_per_s=rate,
         output_tokens_per_s=rate * float(load.outputs[counted].mean()),
         prompt_tokens_per_s=rate * float(load.prompts[counted].mean()),

@@ -46,7 +46,6 @@ class Served:
     first_ns: Floats
     last_ns: Floats
     steps: int
-    decode_steps: int
     busy_ns: float
     sequence_ns: float
     """Sum over steps of sequences that decode times their time: over the time, the mean number of them."""
@@ -150,7 +149,6 @@ class Scheduler:
             first_ns=first,
             last_ns=last,
             steps=int(kept["steps"]),
-            decode_steps=self.decodes,
             busy_ns=self.now_ns - kept["idle_ns"],
             sequence_ns=kept["sequence_ns"],
             context_ns=kept["context_ns"],
