@@ -20,9 +20,17 @@ if TYPE_CHECKING:
     from ..page.page import Chart, Page
     from ..page.terminal import Screen
 
-    Tables = Mapping[str, Callable[[], FieldTable]]
-
 SVG: Final = "svg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drawn:
+    """Say how a report's words, its JSON and its tables are made, each when it is asked for."""
+
+    page: Callable[[], Page]
+    json: Callable[[], str]
+    tables: Mapping[str, Callable[[], FieldTable]]
+    """By name, the main one first."""
 
 
 class Report(ABC):
@@ -37,20 +45,20 @@ class Report(ABC):
     """What it can be drawn as."""
 
     @abstractmethod
+    def _drawn(self) -> Drawn:
+        """Return how it is drawn."""
+
     def page(self) -> Page:
         """Return the report in words and sheets."""
+        return self._drawn().page()
 
     def illustrated_page(self) -> Page:
         """Return it with charts, where it has any."""
         return self.page()
 
-    @abstractmethod
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits."""
-
-    @abstractmethod
-    def _tables(self) -> Tables:
-        """Return its tables by name, each built when it is asked for; the first is the main one."""
+        """Return the report as JSON, with all digits; the layout is in docs/reference, on its command's page."""
+        return self._drawn().json()
 
     @abstractmethod
     def _headline(self) -> str:
@@ -59,7 +67,7 @@ class Report(ABC):
     @property
     def tables(self) -> tuple[str, ...]:
         """Return the names of its tables, the main one first."""
-        return tuple(self._tables())
+        return tuple(self._drawn().tables)
 
     def to_csv(self) -> str:
         """Return its main table as CSV, with all digits."""
@@ -120,7 +128,10 @@ class Report(ABC):
 
     def show(self) -> None:
         """Show the report: in a notebook as its words and tables, else printed as wide as the terminal."""
-        if _is_notebook():
+        # Whether this is a kernel that shows HTML; IPython in a terminal is none.
+        module = sys.modules.get("IPython")
+        shell = module.get_ipython() if module is not None else None
+        if shell is not None and hasattr(shell, "kernel"):
             from IPython.display import display
 
             display(self)
@@ -130,7 +141,7 @@ class Report(ABC):
         sys.stdout.write(encodable(draw_terminal(self.page(), stdout_screen())))
 
     def _table(self, name: str | None) -> FieldTable:
-        tables = self._tables()
+        tables = self._drawn().tables
         if name is None:
             return next(iter(tables.values()))()
         if name not in tables:
@@ -184,13 +195,6 @@ class PicturedReport(Report):
             write_atomic(Path(path), self.picture("png"))
         else:
             Report.save(self, path)
-
-
-def _is_notebook() -> bool:
-    """Say whether this is a kernel that shows HTML; IPython in a terminal is none."""
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    return shell is not None and hasattr(shell, "kernel")
 
 
 def as_names(value: str | Path | Sequence[str | Path], name: str = "to") -> tuple[str, ...]:

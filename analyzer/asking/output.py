@@ -144,7 +144,12 @@ class LateBar:
         if self._progress is None:
             if time.monotonic() - self._begin_s < PATIENCE_S:
                 return
-            self._progress, self._task = _start(self._label)
+            from rich.console import Console
+            from rich.progress import Progress
+
+            progress = Progress(console=Console(stderr=True), transient=True)
+            progress.start()
+            self._progress, self._task = progress, progress.add_task(self._label, total=None)
         if self._task is not None:
             self._progress.update(self._task, completed=done, total=total or None)
 
@@ -152,12 +157,3 @@ class LateBar:
         """Remove the bar."""
         if self._progress is not None:
             self._progress.stop()
-
-
-def _start(label: str) -> tuple[Progress, TaskID]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    progress = Progress(console=Console(stderr=True), transient=True)
-    progress.start()
-    return progress, progress.add_task(label, total=None)

@@ -189,11 +189,6 @@ def profiler_shares(mode: str) -> ProfilerShares:
     return ProfilerShares(lead=row["lead"], own=row["own"])
 
 
-def host_names() -> Mapping[str, float]:
-    """Return the hosts whose speed was measured, with it; 1 is the reference host, 2 twice as fast."""
-    return {name: entry["speed_ratio"] for name, entry in read_constants(CONSTANTS)["hosts"].items()}
-
-
 def costs_of_table(table: Mapping[str, Any]) -> HostCosts:
     """Read the costs on the reference host from the layout of the file of constants; sample counts are left out."""
     op_ns, lead_ns = ({key: row[0] for key, row in table[part].items()} for part in ("op_ns", "lead_ns"))

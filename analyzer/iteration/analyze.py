@@ -16,9 +16,8 @@ from ...specs.gpu import Catalog, Gpu
 from ...specs.prices.book import PriceBook, prices_of
 from ..graph.export.summary import summarize_path
 from ..models.library import Library, load_library
-from ..recorded.gaps import check_rescalable
-from ..recorded.recording import take_recording
-from ..recorded.standstill import Reason
+from ..recorded.no_iteration import Reason
+from ..recorded.recording import check_rescalable, take_recording
 from ..recorded.window import Window
 from ..replay.causes import CAUSES
 from ..whatif.scenario import Scenario

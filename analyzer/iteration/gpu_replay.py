@@ -17,7 +17,7 @@ from ..graph.critical import CriticalPath
 from ..graph.graph import Graph
 from ..prediction.workload import measured_workload
 from ..recorded.recording import RecordedIteration, marked
-from ..replay.binding import durations_ns
+from ..replay.causes import durations_ns
 from ..replay.engine import Timing, measured_timing, on_gpus, replay
 from ..replay.forecast import kernel_rows
 from ..replay.iterations import runs_near

@@ -20,8 +20,7 @@ from ...specs.prices.book import PriceBook, shipped_prices
 from ..graph.build import build_graph
 from ..graph.graph import Graph, Runs
 from ..host.costs import known_host_half_width, load_host_costs, unknown_host_half_width
-from ..host.script import script_time
-from ..host.timeline import leads_of, synthesize_timeline
+from ..host.timeline import leads_of, script_time, synthesize_timeline
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
@@ -34,8 +33,7 @@ from ..prediction.prediction import Prediction
 from ..prediction.shared_error import iteration_kind
 from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ..recorded.compiled import CompiledCode, find_compiled, names_tensors
-from ..recorded.gaps import explain_nothing
-from ..recorded.recording import RecordedIteration, choose_recording
+from ..recorded.recording import RecordedIteration, choose_recording, explain_nothing
 from ..recorded.window import Window
 from ..replay.causes import occupation
 from ..replay.engine import Timing, measured_timing

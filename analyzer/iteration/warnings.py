@@ -14,10 +14,9 @@ from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
 from ..prediction.prediction import METHODS, Method
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
-from ..recorded.gaps import describe_gaps, describe_loss
 from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
-from ..recorded.no_iteration import describe_left_out
-from ..recorded.standstill import Reason, Standstill
+from ..recorded.no_iteration import Reason, Standstill, describe_left_out
+from ..recorded.recording import describe_gaps, describe_loss
 from ..recorded.waiting import waiting_by_row
 from ..recorded.window import Window
 from ..replay.causes import CAUSES, IdleCause

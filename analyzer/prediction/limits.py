@@ -52,7 +52,7 @@ that an H100 and an H200 share: 0.10 and 0.12."""
 
 def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) -> None:
     """Hold times and half-widths [n, m] of some rows to what the bandwidth reached on the source leaves, in place."""
-    is_same = _same_chip(move.fleet, move.origin)
+    is_same = np.array([chip_of(gpu) == chip_of(move.origin.gpus[0]) for gpu in move.fleet.gpus], dtype=bool)
     family = move.workload.family
     known = rows & (move.workload.work.moved_bytes * move.workload.has_work > 0)
     chosen = np.flatnonzero(known & np.array([item in READ_ONCE or item is Family.MATMUL for item in family]))
@@ -76,11 +76,6 @@ def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) ->
     # A model that the recording corrects is off by as much again as it was corrected by.
     width = np.hypot(half_width[here], np.log(least / np.maximum(time_ns[here], LEAST_NS)))
     time_ns[here], half_width[here] = time, np.fmin(width, reach + ONE_CHIP_HALF_WIDTH)
-
-
-def _same_chip(fleet: Fleet, origin: Fleet) -> Mask:
-    """Say which GPUs are of the source's chip, [m]."""
-    return np.array([chip_of(gpu) == chip_of(origin.gpus[0]) for gpu in fleet.gpus], dtype=bool)
 
 
 def bandwidth_ratio(fleet: Fleet, origin: Fleet) -> Floats:

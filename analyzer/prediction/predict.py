@@ -1,18 +1,24 @@
-"""Predict the time of every kernel on every GPU: measured ones moved, others from their shapes."""
+"""Predict the time of every kernel on every GPU: measured ones moved, others from their shapes.
 
-from collections.abc import Sequence
+By how much more the ops of real networks are off than the same models' single ops, no table of ops tells: what an op
+finds in caches, which kernel a network's layout leads to, what runs beside it. mlp_weights/train/family_widths.py
+learns it by family from our own recordings, for GPUs whose chip the weights saw and for others.
+"""
+
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ...arrays import Floats, Mask
+from ...formats.files.constants import read_constants
 from ...formats.trace.tables import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.fabric import link_separations
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.generations import generation_codes, is_untested
-from ...specs.gpu import Gpu
+from ...specs.gpu import Gpu, chip_of
 from ...specs.nodes import Node
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
@@ -21,7 +27,6 @@ from ..recorded.waiting import waiting_by_row
 from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
-from .family_error import family_half_widths
 from .limits import hold_reached
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Method, Prediction
@@ -29,6 +34,37 @@ from .ratio_widths import cache_gap, may_be_cached, width_of
 from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
+
+CONSTANTS: Final = "family_widths"
+OTHER: Final = "other"
+SHORT, LONG = "short", "long"
+LONG_NS: Final = 10e3
+"""Predicted time from which on an op counts as long: in shorter ones launches and caches are most of the error."""
+
+
+def family_half_widths(
+    families: Sequence[Family | None], time_ns: Floats, gpus: Sequence[Gpu], trained: Set[str]
+) -> Floats:
+    """Return the 90 % half-width, natural log, of an op's error beside its model's own, by family and time [n, m].
+
+    `trained` holds the chips that the models which predicted the ops have seen.
+
+    >>> time_ns = np.array([[5e3, 5e4]])
+    >>> family_half_widths([Family.SOFTMAX], time_ns, [h100, a100], {"GH100"}).shape
+    (1, 2)
+    """
+    known: Mapping[str, Any] = read_constants(CONSTANTS)
+    is_seen = np.array([chip_of(gpu) in trained and chip_of(gpu) in known["chips"] for gpu in gpus], dtype=bool)
+    names = [family.value if family else OTHER for family in families]
+
+    def column(widths: Mapping[str, float]) -> Floats:
+        return np.array([[widths.get(name, widths[OTHER])] for name in names], dtype=np.float64)
+
+    seen, unseen = (
+        np.where(time_ns >= LONG_NS, column(widths[LONG]), column(widths[SHORT]))
+        for widths in (known["seen"], known["unseen"])
+    )
+    return np.where(is_seen, seen, unseen)
 
 
 def predict_measured(
@@ -148,7 +184,14 @@ def _anchored(
     apart, foreign = _separations(workload, rows, fleet, origin), _foreign(fleet, origin)
     time = _anchored_ns(workload, (target, source), rows, apart, foreign)
     width = _anchored_width(workload, target, rows, fleet, origin)
-    return time, np.hypot(width, _waiting_width(workload, source, rows))
+    # What is not known of collectives, [rows, 1], that took longer than the model's interval has it. They waited for
+    # other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
+    chosen = np.flatnonzero(rows)
+    is_collective = workload.is_family(Family.COLLECTIVE)[chosen]
+    measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
+    excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
+    bound = width_of("link", Family.COLLECTIVE)
+    return time, np.hypot(width, np.where(is_collective, np.clip(excess, 0.0, bound), 0.0)[:, None])
 
 
 def _separations(workload: GpuWorkload, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
@@ -190,19 +233,6 @@ def _anchored_ns(
     alone = workload.is_family(Family.COLLECTIVE)[rows, None] | ~foreign
     carried = np.where(alone, carried, (measured_ns / source_ns) ** FOREIGN_SHARE)
     return np.asarray(target.time_ns[rows] * carried * share)
-
-
-def _waiting_width(workload: GpuWorkload, source: ModelTimes, rows: Mask) -> Floats:
-    """Return what is not known of collectives, [rows, 1], that took longer than the model's interval has it.
-
-    They waited for other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
-    """
-    chosen = np.flatnonzero(rows)
-    is_collective = workload.is_family(Family.COLLECTIVE)[chosen]
-    measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
-    excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
-    bound = width_of("link", Family.COLLECTIVE)
-    return np.where(is_collective, np.clip(excess, 0.0, bound), 0.0)[:, None]
 
 
 def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:

@@ -1,15 +1,19 @@
-"""What one iteration asks of a GPU: distinct kernels (or ops, where nothing was measured) with their work."""
+"""What one iteration asks of a GPU: distinct kernels (or ops, where nothing was measured) with their work.
+
+What the GPU moved between the last touch of an op's operands and the op says whether a cache may still hold them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, at_rows, group_rows, share_busy_time
 from ...formats.trace.column import Column, row_count
+from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import KernelKind, Meta, Trace
 from ...specs.gpu import Rate
 from ..recorded.window import Window
@@ -20,7 +24,79 @@ from ..work.communication import CollectiveDims
 from ..work.kernel_names import family_of_kernel, rate_of_work
 from ..work.lookup import WorkLookup, choose_explained
 from ..work.table import WorkTable, tabulate
-from .reuse import median_by_group, moved_since
+
+UNLISTED_ELEMENT_BYTES: Final = 4
+LARGE_SHARE: Final = 0.5
+"""Of the largest operand's bytes: the coldest operand from that size on counts, smaller ones cost little."""
+
+
+def moved_since(trace: Trace, ops: Rows, moved_bytes: Floats, is_once: Mask) -> Floats:
+    """Return the bytes moved since its operands were touched, for each op in the order they run, [n].
+
+    `moved_bytes`: what each moves itself. NaN where the recording does not tell tensors apart; there ops that `is_once`
+    in an iteration, as an optimizer's, find what they touched an iteration ago. What the iteration was given, weights
+    first of all, was last touched in the iteration before.
+
+    >>> ops, once = np.array([1]), np.array([True])
+    >>> moved_since(measured, ops, np.array([5e6]), once)
+    array([0.])
+    """
+    after = np.cumsum(moved_bytes)
+    before, total = after - moved_bytes, float(after[-1]) if len(after) else 0.0
+    unknown = np.where(is_once, np.maximum(total - moved_bytes, 0.0), np.nan)
+    place = np.full(row_count(trace.ops), -1, dtype=np.int64)
+    place[ops] = np.arange(len(ops))
+    used = np.flatnonzero(place[trace.operands.op] >= 0)
+    if not len(used):
+        return unknown
+    tensor = trace.operands.tensor[used]
+    at, storage = place[trace.operands.op[used]], trace.tensors.storage[tensor].astype(np.int64)
+    last = _last_touch(storage, at)
+    since = before[at] - after[last]
+    since = np.where(last < at, since, since + total)
+    is_read = ~trace.operands.is_output[used].astype(bool)
+    return _of_large_ones(unknown, at[is_read], np.maximum(since, 0.0)[is_read], _bytes(trace)[tensor][is_read])
+
+
+def _last_touch(storage: Rows, at: Rows) -> Rows:
+    """Return for each use where its storage was used before: the place of its last use of all where it was not."""
+    order = np.lexsort((at, storage))
+    ranked, places = storage[order], at[order]
+    is_first_use = np.r_[True, (ranked[1:] != ranked[:-1]) | (places[1:] != places[:-1])]
+    use = np.cumsum(is_first_use) - 1  # uses of one op in one place are one
+    place_of, storage_of = places[is_first_use], ranked[is_first_use]
+    begins = np.r_[True, storage_of[1:] != storage_of[:-1]]
+    ends = np.flatnonzero(np.r_[begins[1:], True])
+    previous = np.where(begins, place_of[ends[np.cumsum(begins) - 1]], np.r_[0, place_of[:-1]])
+    found = np.empty(len(at), dtype=np.int64)
+    found[order] = previous[use]
+    return found
+
+
+def _of_large_ones(unknown: Floats, at: Rows, since: Floats, size: Floats) -> Floats:
+    """Return the largest `since` among the large operands of each op; `unknown` where it has none."""
+    largest = np.zeros(len(unknown))
+    np.maximum.at(largest, at, size)
+    is_large = size >= LARGE_SHARE * largest[at]
+    found = np.full(len(unknown), -1.0)
+    np.maximum.at(found, at[is_large], since[is_large])
+    return np.where(found >= 0.0, found, unknown)
+
+
+def _bytes(trace: Trace) -> Floats:
+    """Return the bytes of each tensor."""
+    element = np.array([DTYPE_BYTES.get(name, UNLISTED_ELEMENT_BYTES) for name in trace.strings], dtype=np.float64)
+    return np.asarray(trace.tensors.element_count * element[trace.tensors.dtype])
+
+
+def median_by_group(values: Floats, group: Rows, count: int) -> Floats:
+    """Return the median of the known values of each group, [count]; NaN where none is known."""
+    known = np.flatnonzero(~np.isnan(values))
+    order = known[np.lexsort((values[known], group[known]))]
+    found, begin, size = np.unique(group[order], return_index=True, return_counts=True)
+    result = np.full(count, np.nan)
+    result[found] = values[order][begin + (size - 1) // 2]
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +156,10 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     busy = share_busy_time(kernels.start_ns[rows[counts]], kernels.duration_ns[rows[counts]])
     row_of = np.full(row_count(kernels), -1, dtype=np.int64)
     row_of[rows] = group
-    op_time = _op_time(owners, duration)
+    # Per kernel the GPU time of all kernels of its op call; its own where no op explains it.
+    _, position = np.unique(owners, return_inverse=True)
+    total = np.bincount(position, weights=duration)[position] if len(owners) else duration
+    op_time = np.maximum(np.where(owners >= 0, total, duration), 1.0)
     names = [trace.strings[name] for name in kernels.name[rows[first]].tolist()]
     owner, kind = owners[first], kernels.kind[rows[first]]
     works = [lookup.work(row) if row >= 0 else None for row in owner.tolist()]
@@ -189,13 +268,6 @@ def _group_keys(trace: Trace, rows: Rows, owners: Rows) -> list[Column]:
     launch = [kernels.grid[rows][:, axis] for axis in range(3)] + [kernels.block[rows][:, axis] for axis in range(3)]
     plain = [kernels.name, kernels.kind, kernels.registers, kernels.shared_memory_bytes, kernels.size_bytes]
     return [*of_owner, *(column[rows] for column in plain), *launch]
-
-
-def _op_time(owners: Rows, duration: Floats) -> Floats:
-    """Return per kernel the GPU time of all kernels of its op call; its own where no op explains it."""
-    _, position = np.unique(owners, return_inverse=True)
-    total = np.bincount(position, weights=duration)[position] if len(owners) else duration
-    return np.maximum(np.where(owners >= 0, total, duration), 1.0)
 
 
 def _family(name: str, by_op: Family | None, kind: int) -> Family | None:

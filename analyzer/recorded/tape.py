@@ -143,6 +143,21 @@ class Tape:
         """Remember what the backward pass of a forward op does."""
         self._undo.append((row, tuple(self._path), undo))
 
+    def undoes(self, result: Variable, row: int | None = None) -> Callable[[Callable[[Variable], None]], None]:
+        """Let a function write an op's backward pass, given its result's gradient where it has one.
+
+        The op is the one that was written last, unless its row is given.
+        """
+
+        def remember(undo: Callable[[Variable], None]) -> None:
+            def run() -> None:
+                if result.row in self.gradient:
+                    undo(self.gradient[result.row])
+
+            self.differentiate(self.last if row is None else row, run)
+
+        return remember
+
     def add_gradient(self, of: Variable, value: Variable) -> None:
         """Give a tensor a gradient; a second one is added to the first."""
         known = self.gradient.get(of.row)

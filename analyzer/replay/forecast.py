@@ -22,7 +22,27 @@ from ..recorded.window import Window
 from .causes import occupation
 from .engine import Timing, on_gpus, piece_rows_for, replay
 from .iterations import IterationNodes, iteration_nodes, iteration_position
-from .loop import loop_lengths
+
+
+def loop_lengths(
+    iterations: IterationNodes, graph: Graph, timing: Timing, end_ns: Floats, length_ns: Floats, runs: Runs
+) -> Floats:
+    """Return what an iteration takes in a loop on each GPU, ns, [m]; NaN where the recording did not wait at its end.
+
+    `end_ns`: the ends of nodes in the replay [n, m]; `length_ns`: how long the iteration takes there by itself, [m].
+    """
+    if iterations.closing < 0:
+        return np.full(len(length_ns), np.nan)
+    last = iterations.closing - 1
+    host = end_ns[last] - end_ns[iterations.host_start[0]]
+    kept = np.where(graph.nodes.is_gpu, timing.residual_ns, 0.0)
+    alone = replace(timing, host_ratio=np.zeros_like(timing.host_ratio), residual_ns=kept)
+    ends = replay(graph, alone, runs=runs)
+    launched = iterations.launched
+    begun = (ends[launched] - alone.node_ns(launched)).min(axis=0)
+    gpu, held = ends[launched].max(axis=0) - begun, ends[last] - begun
+    return np.minimum(np.maximum.reduce((host, gpu, 0.5 * (held + length_ns))), length_ns)
+
 
 _ENDS: Final = 4
 """Columns per GPU beside the one as predicted: kernels fast and slow, host fast and slow."""

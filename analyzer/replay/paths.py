@@ -10,7 +10,7 @@ from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
 from ..graph.critical import CriticalPath, critical_path
 from ..graph.graph import Graph, Nodes
-from .binding import durations_ns
+from .causes import durations_ns
 from .engine import Timing
 from .iterations import iteration_position, iteration_rows, iteration_spans
 

@@ -12,7 +12,7 @@ from ..graph.critical import CriticalPath
 from ..graph.graph import Graph, Lane, NodeKind
 from ..graph.rules import lane_firsts
 from ..recorded.window import Window
-from ..replay.binding import durations_ns
+from ..replay.causes import durations_ns
 from ..replay.engine import Timing
 from ..replay.iterations import iteration_position, iteration_rows, iteration_spans
 from .slices import KernelNotes, no_notes

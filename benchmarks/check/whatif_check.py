@@ -28,7 +28,7 @@ import torch
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import shape_workload
-from wavecast.analyzer.questions.score.recordings import list_recordings, read_recordings
+from wavecast.analyzer.questions.score.throughput import list_recordings, read_recordings
 from wavecast.analyzer.whatif.axis.change import with_batch, with_cached_tokens, with_sequence_length
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.whatif.change import Whatif

@@ -35,8 +35,14 @@ import timm
 import torch
 from pyarrow import parquet
 from timm.models._registry import _model_to_module  # no public function says where a model is defined
-from wavecast.analyzer.questions.score.recordings import ARCHIVE, EARLIER_ARCHIVE, HALF_ATTENTION_BEFORE, read_networks
-from wavecast.analyzer.questions.score.throughput import OLDEST_TORCH, torch_version
+from wavecast.analyzer.questions.score.throughput import (
+    ARCHIVE,
+    EARLIER_ARCHIVE,
+    HALF_ATTENTION_BEFORE,
+    OLDEST_TORCH,
+    read_networks,
+    torch_version,
+)
 from wavecast.errors import WavecastError
 from wavecast.formats.trace.codec import encode
 from wavecast.formats.trace.column import build_table

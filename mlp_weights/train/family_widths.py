@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ...analyzer.prediction.family_error import CONSTANTS, LONG, LONG_NS, OTHER, SHORT, family_half_widths
+from ...analyzer.prediction.predict import CONSTANTS, LONG, LONG_NS, OTHER, SHORT, family_half_widths
 from ...analyzer.questions.score.own_networks import TABLE, recorded_ops
 from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...analyzer.work import Family

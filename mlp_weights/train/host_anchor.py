@@ -27,8 +27,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ...analyzer.host.costs import HostCosts, load_host_costs, profiler_shares
-from ...analyzer.host.kinds import speeds_between
 from ...analyzer.host.recorded_speed import kinds_of_ops
+from ...analyzer.host.speed import speeds_between
 from ...analyzer.host.timeline import leads_of
 from ...analyzer.work import VARYING_FAMILIES, Family, family_of
 from ...formats.files.open import load_trace

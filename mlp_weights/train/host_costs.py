@@ -23,8 +23,7 @@ import click
 import numpy as np
 
 from ...analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_keys, spellings
-from ...analyzer.host.op_times import winsorised
-from ...analyzer.host.recorded_speed import speed_by_ops
+from ...analyzer.host.recorded_speed import speed_by_ops, winsorised
 from ...analyzer.host.timeline import synthesize_timeline
 from ...analyzer.work import Family, family_of
 from ...arrays import Floats

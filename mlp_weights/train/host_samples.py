@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from ...analyzer.host.op_times import LONGEST_NS, classify_calls, sum_between, times_of_rows
+from ...analyzer.host.recorded_speed import LONGEST_NS, classify_calls, sum_between, times_of_rows
 from ...analyzer.host.timeline import places_of
 from ...arrays import Floats, Rows
 from ...formats.files.open import load_trace

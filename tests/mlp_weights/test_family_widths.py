@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.prediction.family_error import CONSTANTS, LONG_NS, OTHER, family_half_widths
+from wavecast.analyzer.prediction.predict import CONSTANTS, LONG_NS, OTHER, family_half_widths
 from wavecast.analyzer.work import Family
 from wavecast.formats.files.constants import read_constants
 from wavecast.mlp_weights.train.family_widths import FamilyErrors, half_width_of, widths_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...asking.answer import Report, as_names, trace_name
+from ...asking.answer import Drawn, Report, as_names, trace_name
 from ...asking.choice import GPU_NAMES, Goals, GpuSelection, complete_gpu_equals
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
@@ -18,7 +18,6 @@ from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ...asking.answer import Tables
     from ...asking.question import Gpus
     from ...iteration.decision.observed import Observation
     from ...iteration.report import AnalysisReport
@@ -43,8 +42,16 @@ class IterationReport(Report):
     has_op_details: bool = False
     """Whether ops are listed with bound and reason, and are what CSV holds."""
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
+    def _drawn(self) -> Drawn:
+        from .page.records import draw_report_json, gpu_table, op_table
+
+        return Drawn(
+            page=self._page,
+            json=lambda: draw_report_json(self.report, with_ops=self.has_op_details),
+            tables={"gpus": lambda: gpu_table(self.report), "ops": lambda: op_table(self._with_all_ops())},
+        )
+
+    def _page(self) -> Page:
         from .page.page import describe_report
 
         return describe_report(self.report, name=self.name, detailed_ops=self.has_op_details)
@@ -55,20 +62,9 @@ class IterationReport(Report):
 
         return illustrate(self.page(), self.report, self.analysis, name=self.name)
 
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
-        from .page.records import draw_report_json
-
-        return draw_report_json(self.report, with_ops=self.has_op_details)
-
     def to_csv(self) -> str:
         """Return a row per GPU as CSV, or per op where they are detailed."""
         return self._table("ops" if self.has_op_details else "gpus").to_csv()
-
-    def _tables(self) -> Tables:
-        from .page.records import gpu_table, op_table
-
-        return {"gpus": lambda: gpu_table(self.report), "ops": lambda: op_table(self._with_all_ops())}
 
     def _with_all_ops(self) -> AnalysisReport:
         from ...iteration.analyze import report_on

@@ -7,11 +7,10 @@ from ....formats.trace.tables import Trace
 from ...iteration.analyze import run_analysis
 from ...iteration.gpu_rows import rank_gpus
 from ...iteration.report import GpuPrediction
-from ...iteration.result import Analysis
 from ...iteration.warnings import warn
 from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
-from ...whatif.axis.infer import infer_sequence_length
+from ...whatif.axis.infer import find_sequence_length
 from .columns import PREDICTION_FIELDS
 from .inputs import BatchInput, check_input, load_input
 from .parts import BatchAnswer, Refusal, TracePart, Value, encode_part
@@ -72,7 +71,7 @@ def _answer(question: BatchQuestion, change: BatchChange, trace: Trace) -> Batch
     rows = rank_gpus(result)
     workload = result.trace.meta.workload
     samples = workload.samples_per_iteration or workload.batch_size
-    tokens = _tokens_per_sample(result, change)
+    tokens = change.sequence_length or find_sequence_length(result.trace)
     shared: dict[str, Value] = {
         "source_gpu": result.origin.name if result.origin is not None else None,
         "what_if": change.label,
@@ -89,22 +88,13 @@ def _answer(question: BatchQuestion, change: BatchChange, trace: Trace) -> Batch
     return BatchAnswer(shared=shared, columns=_columns(rows, samples, tokens))
 
 
-def _tokens_per_sample(result: Analysis, change: BatchChange) -> int | None:
-    if change.sequence_length is not None:
-        return change.sequence_length
-    try:
-        return infer_sequence_length(result.trace)
-    except InputError:
-        return None
-
-
 def _columns(rows: tuple[GpuPrediction, ...], samples: int | None, tokens: int | None) -> dict[str, list[Value]]:
     prices = [row.price_usd_per_hour for row in rows]
     hours = [row.iteration_ns / _HOUR_NS for row in rows]
     costs = [None if price is None else price * hour for price, hour in zip(prices, hours, strict=True)]
     return {
         "rank": list(range(1, len(rows) + 1)),
-        **{name: [getattr(row, name) for row in rows] for name, _, _ in PREDICTION_FIELDS},
+        **{name: [getattr(row, name) for row in rows] for name in PREDICTION_FIELDS},
         "tokens_per_s": [row.samples_per_s * tokens if row.samples_per_s and tokens else None for row in rows],
         "price_usd_per_hour": list(prices),
         "price_date": [row.price_date for row in rows],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ....errors import InputError, OutputError, parameter, spells_options
-from ...asking.answer import Report, as_names
+from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option, repeated
 from ...asking.inputs import GpuFile
@@ -23,18 +23,17 @@ from ...asking.prices import Prices
 from ...asking.question import find_named
 from ...asking.what_ifs import LaunchWhatIfs, OpWhatIfs, VariedWhatIfs
 from ...page.encoding import Field, FieldTable, encode_csv
-from .columns import COLUMNS, ColumnKind
-from .processes import Rows
+from .columns import COLUMNS
+from .workers import Rows
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
-    from ...asking.answer import Tables
     from ...page.page import Page
     from .inputs import BatchInput
     from .parts import PartFolder
-    from .processes import Delivery
     from .question import BatchQuestion
     from .report import BatchReport, MixRequest
+    from .workers import Delivery
 
 SCHEMES: Final = ("tcp://", "tls://")
 """Of a Dask scheduler's address."""
@@ -50,11 +49,15 @@ class TracesReport(Report):
     folder: PartFolder
     inputs: tuple[BatchInput, ...]
 
-    def page(self) -> Page:
-        """Return the summary in words and sheets."""
-        from .page import describe_batch
+    def _drawn(self) -> Drawn:
+        from .page import describe_batch, draw_batch_json
+        from .report import all_rows
 
-        return describe_batch(self.report, output=self.output.name)
+        return Drawn(
+            page=lambda: describe_batch(self.report, output=self.output.name),
+            json=lambda: draw_batch_json(self.report),
+            tables={"predictions": lambda: _prediction_table(all_rows(self.folder, self.inputs))},
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts."""
@@ -62,17 +65,6 @@ class TracesReport(Report):
         from .report import times_of
 
         return illustrate_batch(self.page(), self.report, times_of(self.folder, self.inputs))
-
-    def to_json(self) -> str:
-        """Return the summary as JSON; docs/reference/batch.md has its layout."""
-        from .page import draw_batch_json
-
-        return draw_batch_json(self.report)
-
-    def _tables(self) -> Tables:
-        from .report import all_rows
-
-        return {"predictions": lambda: _prediction_table(all_rows(self.folder, self.inputs))}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count
@@ -140,9 +132,9 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     """
     from .inputs import find_inputs, read_weights
     from .parts import PartFolder, parts_path
-    from .processes import fill_parts
     from .question import describe_settings
     from .report import report_batch
+    from .workers import fill_parts
 
     path, gpu_file = Path(asked.output), None if asked.gpu_file is None else Path(asked.gpu_file)
     question = _question(asked)
@@ -163,19 +155,16 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     skipped = tuple(item for item in found.skipped if Path(item.name).name != path.name)
     answer = TracesReport(report=replace(report, skipped=skipped), output=path, folder=folder, inputs=found.inputs)
     if report.row_count:
-        _write(answer)
+        from ....formats.files.open import write_atomic
+        from .report import all_rows
+
+        suffix = answer.output.suffix.lower()
+        is_page = suffix == HTML
+        data = (
+            answer.draw("html").encode() if is_page else _encode_table(suffix, all_rows(answer.folder, answer.inputs))
+        )
+        write_atomic(answer.output, data)
     return answer
-
-
-def _write(answer: TracesReport) -> None:
-    """Write the table, or the page with charts."""
-    from ....formats.files.open import write_atomic
-    from .report import all_rows
-
-    suffix = answer.output.suffix.lower()
-    is_page = suffix == HTML
-    data = answer.draw("html").encode() if is_page else _encode_table(suffix, all_rows(answer.folder, answer.inputs))
-    write_atomic(answer.output, data)
 
 
 def _check_output(output: Path) -> None:
@@ -256,12 +245,12 @@ def _answering(
 ) -> Callable[[Sequence[BatchInput]], Iterator[Delivery]]:
     """Return what answers traces: processes of this machine, or a Dask cluster."""
     from .answer import answer_input
-    from .processes import answer_on_processes
+    from .workers import answer_on_processes
 
     work, count = partial(answer_input, question, spells_options()), jobs or os.cpu_count() or 1
     if scheduler is None:
         return lambda items: answer_on_processes(work, items, count)
-    from .dask_cluster import LOCAL, answer_on_dask, check_dask
+    from .workers import LOCAL, answer_on_dask, check_dask
 
     if scheduler != LOCAL and not scheduler.startswith(SCHEMES):
         raise InputError(f"{parameter('scheduler')} {scheduler!r}: expected local, or an address as tcp://HOST:8786")
@@ -277,7 +266,6 @@ CSV: Final = ".csv"
 PARQUET: Final = ".parquet"
 HTML: Final = ".html"
 TABLE_SUFFIXES: Final = (PARQUET, CSV)
-_KINDS: Final = {ColumnKind.TEXT: str, ColumnKind.WHOLE: int, ColumnKind.NUMBER: float, ColumnKind.TRUTH: bool}
 _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""
 
@@ -289,22 +277,20 @@ def _encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
 
 def _prediction_table(rows: Iterable[Rows]) -> FieldTable:
     """Return the table in memory."""
-    fields = tuple(Field(name=column.name, kind=_KINDS[column.kind]) for column in COLUMNS)
+    fields = tuple(Field(name=name, kind=kind) for name, kind in COLUMNS.items())
     lines = (line for some in rows for line in zip(*(some[item.name] for item in fields), strict=True))
     return FieldTable(fields=fields, rows=tuple(lines))
 
 
 def _encode_csv(rows: Iterable[Rows]) -> bytes:
-    names = [column.name for column in COLUMNS]
-    return encode_csv(
-        names, (row for some in rows for row in zip(*(some[name] for name in names), strict=True))
-    ).encode()
+    lines = (row for some in rows for row in zip(*(some[name] for name in COLUMNS), strict=True))
+    return encode_csv(tuple(COLUMNS), lines).encode()
 
 
 def _encode_parquet(rows: Iterable[Rows]) -> bytes:
     arrow, parquet = _pyarrow("lib"), _pyarrow("parquet")
-    types = {"string": arrow.string(), "int64": arrow.int64(), "double": arrow.float64(), "bool": arrow.bool_()}
-    schema = arrow.schema([arrow.field(column.name, types[column.kind.value]) for column in COLUMNS])
+    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    schema = arrow.schema([arrow.field(name, types[kind]) for name, kind in COLUMNS.items()])
     buffer = BytesIO()
     with parquet.ParquetWriter(buffer, schema, compression="zstd") as writer:
         waiting: list[Any] = []

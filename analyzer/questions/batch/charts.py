@@ -15,8 +15,7 @@ from ...page.plot import GOOD, HEAT_INK, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
 from ...page.vega import INK
 from .fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
-from .mix import GpuMix
-from .report import BatchReport
+from .report import BatchReport, GpuMix
 
 MOST_TRACES: Final = 60
 """Lines of a table of colours: those that take longest on their best GPU."""

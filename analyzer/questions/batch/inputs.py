@@ -209,7 +209,7 @@ RUNS: Final = "runs_per_day"
 
 def read_weights(path: Path) -> dict[str, float]:
     """Return runs per day by name of trace, tag or workload: TOML with a table `runs_per_day`, or CSV."""
-    entries = _toml(path, RUNS) if path.suffix.lower() == ".toml" else _csv(path, RUNS)
+    entries = _toml(path) if path.suffix.lower() == ".toml" else _csv(path)
     if not entries:
         raise InputError(f"{path.name}: expected at least one name with its {RUNS}, found none")
     found: dict[str, float] = {}
@@ -251,26 +251,26 @@ def _number(value: Any) -> float | None:
     return number if isfinite(number) and number >= 0 else None
 
 
-def _toml(path: Path, column: str) -> list[tuple[str, str, Any]]:
-    table = read_toml(path).get(column)
+def _toml(path: Path) -> list[tuple[str, str, Any]]:
+    table = read_toml(path).get(RUNS)
     if not isinstance(table, dict):
-        raise InputError(f"{path.name}: expected a table [{column}] with a number per name")
+        raise InputError(f"{path.name}: expected a table [{RUNS}] with a number per name")
     return [(str(name), str(name), value) for name, value in table.items()]
 
 
-def _csv(path: Path, column: str) -> list[tuple[str, str, Any]]:
+def _csv(path: Path) -> list[tuple[str, str, Any]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         rows = list(csv.reader(StringIO(text), strict=True))
     except OSError as error:
         raise InputError(f"{path.name}: cannot be read: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path.name}: expected CSV of two columns, name and {column}: {error}") from None
+        raise InputError(f"{path.name}: expected CSV of two columns, name and {RUNS}: {error}") from None
     entries = []
     for number, row in enumerate(rows, 1):
-        if not row or (number == 1 and len(row) > 1 and row[1].strip() == column):
+        if not row or (number == 1 and len(row) > 1 and row[1].strip() == RUNS):
             continue
         if len(row) != 2:
-            raise InputError(f"{path.name}: line {number}: expected a name and {column}, found {len(row)} columns")
+            raise InputError(f"{path.name}: line {number}: expected a name and {RUNS}, found {len(row)} columns")
         entries.append((f"line {number}", row[0].strip(), row[1].strip()))
     return entries

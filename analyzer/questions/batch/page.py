@@ -14,11 +14,8 @@ from ...page.page import Page, build_page, notes, opening, warnings
 from ...page.quantity import ABSENT, common_time_unit, format_count, format_money
 from ...page.sheet import Sheet, drop_empty_columns
 from .fleet import FleetSummary, GpuTotal
-from .mix import GpuMix
-from .report import BatchReport
+from .report import BatchReport, GpuMix
 
-BATCH_FORMAT: Final = "wavecast.batch"
-BATCH_VERSION: Final = "1.0"
 _SHOWN_GPUS: Final = 10
 _SHOWN_WORKLOADS: Final = 30
 
@@ -37,7 +34,7 @@ def describe_batch(report: BatchReport, *, output: str, top: int = _SHOWN_GPUS) 
 
 def draw_batch_json(report: BatchReport) -> str:
     """Write what a batch comes to as JSON, times in ns."""
-    return encode_json({"format": BATCH_FORMAT, "version": BATCH_VERSION, **asdict(report)})
+    return encode_json({"format": "wavecast.batch", "version": "1.0", **asdict(report)})
 
 
 def _sheets(summary: FleetSummary, mix: GpuMix | None, top: int) -> Iterator[Sheet]:

@@ -1,16 +1,150 @@
-"""What a batch comes to: how many rows, what failed, and which GPUs carry the fleet under each what-if."""
+"""What a batch comes to: how many rows, what failed, which GPUs carry the fleet under each what-if, and their mix.
+
+The cheapest fleet of several GPU types that carries a daily load is an integer programme, solved by HiGHS.
+With n_g GPUs of type g at p_g US dollars per hour, x_ig the part of trace i's runs that type g takes, t_ig its time
+and r_i its runs per day:
+
+    minimise    sum_g 24 p_g n_g
+    subject to  sum_g x_ig = 1,  sum_i r_i t_ig x_ig <= u D n_g,  x_ig = 0 where i does not fit g,
+                n_g <= N_g y_g,  sum_g y_g <= kinds,  n_g whole, y_g 0 or 1
+
+D is a day and u how busy a GPU may be. A type that another beats in price, in every time and in what fits is left out
+before: each of its GPUs could be exchanged for one of the other, at no loss.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
 
-from ....errors import InputError, WavecastError
+import numpy as np
+
+from ....arrays import Floats, Mask, Rows
+from ....errors import InputError, WavecastError, parameter
 from .fleet import FleetSummary, FleetTimes, collect_times, summarize_fleet
 from .inputs import BatchInput, SkippedFile, spread_weights
-from .mix import GpuMix, check_solver, find_mix
 from .parts import PartFolder, TracePart
-from .processes import BatchFailure, Rows, refusals_of, rows_of
+from .workers import BatchFailure, refusals_of, rows_of
+from .workers import Rows as PartRows
+
+DAY_NS: Final = 86_400e9
+DAY_H: Final = 24.0
+SOLVER_LIMIT_S: Final = 60.0
+RELATIVE_GAP: Final = 1e-4
+_LEAST_PART: Final = 1e-6
+"""Less of a trace's runs on a type is the solver's rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCount:
+    """Say how many GPUs of a type are rented, how busy they are, and how many traces they have a part of."""
+
+    gpu: str
+    count: int
+    busy_ratio: float
+    trace_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuMix:
+    """Hold the cheapest mix of GPUs; no mix costs less than `least_usd_per_day`."""
+
+    gpus: tuple[GpuCount, ...]
+    usd_per_day: float
+    least_usd_per_day: float
+
+
+def check_solver() -> None:
+    """Raise InputError where there is no solver."""
+    _scipy("optimize")
+
+
+def find_mix(times: FleetTimes, *, max_kinds: int | None = None, utilisation: float = 1.0) -> GpuMix:
+    """Return the cheapest mix of priced GPUs that carries the runs of every trace within a day.
+
+    Raises WavecastError where no mix does, or none was found in time.
+    """
+    rows = np.flatnonzero(times.runs > 0)
+    load = times.runs[rows, None] * times.time_ns[rows] / (DAY_NS * utilisation)
+    can = times.fits[rows] & np.isfinite(load)
+    price = times.price_usd_per_hour
+    kept = _undominated(np.where(can, load, np.inf), price)
+    if not len(rows):
+        raise WavecastError(f"{times.what_if}: no trace has runs: {parameter('weights')} gives none of them any")
+    nowhere = rows[~can[:, kept].any(axis=1)]
+    if len(nowhere):
+        raise WavecastError(f"{times.what_if}: {times.traces[nowhere[0]].name} fits no GPU that has a price")
+    counts, parts, bound = _solve(np.where(can, load, 0.0)[:, kept], can[:, kept], DAY_H * price[kept], max_kinds)
+    busy = (np.where(can, load, 0.0)[:, kept] * parts).sum(axis=0) * utilisation
+    return GpuMix(
+        gpus=tuple(
+            GpuCount(
+                gpu=times.gpus[kept[at]],
+                count=int(counts[at]),
+                busy_ratio=float(busy[at] / counts[at]),
+                trace_count=int((parts[:, at] > _LEAST_PART).sum()),
+            )
+            for at in np.flatnonzero(counts)
+        ),
+        usd_per_day=float(counts @ (DAY_H * price[kept])),
+        least_usd_per_day=bound,
+    )
+
+
+def _undominated(load: Floats, price: Floats) -> Rows:
+    """Return the priced GPUs that no other beats in price and in every load; of equal ones, the first."""
+    priced = np.flatnonzero(np.isfinite(price) & np.isfinite(load).any(axis=0))
+    kept = []
+    for at in priced:
+        others = priced[priced != at]
+        no_worse = (price[others] <= price[at]) & (load[:, others] <= load[:, [at]]).all(axis=0)
+        better = (price[others] < price[at]) | (load[:, others] < load[:, [at]]).any(axis=0) | (others < at)
+        if not (no_worse & better).any():
+            kept.append(int(at))
+    return np.array(kept, dtype=np.int64)
+
+
+def _solve(load: Floats, can: Mask, cost: Floats, max_kinds: int | None) -> tuple[Rows, Floats, float]:
+    """Return counts [m], parts [n, m] and the least cost that any solution has; variables are n, y, then x by row."""
+    optimize, sparse = _scipy("optimize"), _scipy("sparse")
+    rows, gpus = load.shape
+    most = np.maximum(np.ceil(load.sum(axis=0)), 1.0)
+    whole = sparse.identity(gpus, format="csr")
+    none = sparse.csr_matrix((rows, gpus))
+    sums = sparse.kron(sparse.identity(rows), np.ones((1, gpus)), format="csr")
+    used = sparse.hstack([sparse.diags(load[row]) for row in range(rows)], format="csr")
+    no_parts = sparse.csr_matrix((gpus, rows * gpus))
+    limits = [
+        optimize.LinearConstraint(sparse.hstack([none, none, sums], format="csr"), 1.0, 1.0),
+        optimize.LinearConstraint(sparse.hstack([-whole, 0 * whole, used], format="csr"), -np.inf, 0.0),
+        optimize.LinearConstraint(sparse.hstack([whole, -sparse.diags(most), no_parts], format="csr"), -np.inf, 0.0),
+    ]
+    if max_kinds is not None:
+        kinds = np.concatenate((np.zeros(gpus), np.ones(gpus), np.zeros(rows * gpus)))
+        limits.append(optimize.LinearConstraint(kinds[None], 0.0, max_kinds))
+    found = optimize.milp(
+        np.concatenate((cost, np.zeros(gpus + rows * gpus))),
+        integrality=np.concatenate((np.ones(2 * gpus), np.zeros(rows * gpus))),
+        bounds=optimize.Bounds(0.0, np.concatenate((most, np.ones(gpus), can.ravel().astype(float)))),
+        constraints=limits,
+        options={"time_limit": SOLVER_LIMIT_S, "mip_rel_gap": RELATIVE_GAP},
+    )
+    if found.x is None:
+        raise WavecastError(f"no mix of GPUs was found: {found.message}")
+    counts = np.rint(found.x[:gpus]).astype(np.int64)
+    bound = found.mip_dual_bound if found.mip_dual_bound is not None else found.fun
+    return counts, found.x[2 * gpus :].reshape(rows, gpus), float(bound)
+
+
+def _scipy(part: str) -> Any:
+    try:
+        return import_module(f"scipy.{part}")
+    except ImportError:
+        raise InputError(
+            f"{parameter('max_kinds')} and {parameter('utilisation')} need scipy: pip install 'wavecast[fleet]'"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +179,7 @@ class MixRequest:
     utilisation: float = 1.0
 
 
-def all_rows(folder: PartFolder, inputs: Sequence[BatchInput]) -> Iterator[Rows]:
+def all_rows(folder: PartFolder, inputs: Sequence[BatchInput]) -> Iterator[PartRows]:
     """Yield the table's rows in the order of the traces, those of one what-if of a trace at a time."""
     for item in inputs:
         part = folder.read(item.trace_id)

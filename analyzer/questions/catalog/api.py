@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....errors import InputError
-from ...asking.answer import Report
+from ...asking.answer import Drawn, Report
 from ...asking.keywords import checks_kinds
 from ...asking.prices import Prices, read_prices
 
 if TYPE_CHECKING:
     from ....specs.gpu import Gpu
     from ....specs.prices.book import PriceBook
-    from ...asking.answer import Tables
-    from ...page.page import Page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -37,27 +35,19 @@ class GpuList(Report):
     def __getitem__(self, place: int) -> Gpu:
         return self.gpus[place]
 
-    def page(self) -> Page:
-        """Return all facts of one GPU, or a table of several."""
-        from .gpus_page import describe_gpu, describe_gpus
+    def _drawn(self) -> Drawn:
+        from .gpus_page import catalog_table, describe_gpu, describe_gpus, draw_gpus_json
 
         is_one = len(self.gpus) == 1
-        return (
-            describe_gpu(self.gpus[0], self.prices, self.machines)
-            if is_one
-            else describe_gpus(self.gpus, self.prices, self.machines)
+        return Drawn(
+            page=lambda: (
+                describe_gpu(self.gpus[0], self.prices, self.machines)
+                if is_one
+                else describe_gpus(self.gpus, self.prices, self.machines)
+            ),
+            json=lambda: draw_gpus_json(self.gpus, self.prices),
+            tables={"gpus": lambda: catalog_table(self.gpus, self.prices)},
         )
-
-    def to_json(self) -> str:
-        """Return the entries as JSON, in SI units."""
-        from .gpus_page import draw_gpus_json
-
-        return draw_gpus_json(self.gpus, self.prices)
-
-    def _tables(self) -> Tables:
-        from .gpus_page import catalog_table
-
-        return {"gpus": lambda: catalog_table(self.gpus, self.prices)}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

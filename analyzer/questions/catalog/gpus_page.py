@@ -17,8 +17,6 @@ from ...page.page import Line, Page, Passage, build_page, facts, join_passages, 
 from ...page.quantity import ABSENT, format_bytes, format_number, format_rate
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 
-GPUS_FORMAT: Final = "wavecast.gpus"
-GPUS_VERSION: Final = "1.0"
 PRICE_COLUMNS: Final = ("price_usd_per_hour", "price_kind", "price_date", "price_source")
 NESTED_FIELDS: Final = frozenset({"aliases", "peak_flops_per_s", "sources", "price_usd_per_hour"})
 """Fields that take more than one CSV column, or joined text."""
@@ -67,7 +65,7 @@ def _machine_lines(machines: Sequence[str]) -> Passage:
 def draw_gpus_json(gpus: Sequence[Gpu], prices: PriceBook) -> str:
     """Write catalogue entries as JSON, in SI units."""
     records = [_record(gpu, prices) for gpu in gpus]
-    return encode_json({"format": GPUS_FORMAT, "version": GPUS_VERSION, "gpus": records})
+    return encode_json({"format": "wavecast.gpus", "version": "1.0", "gpus": records})
 
 
 def _record(gpu: Gpu, prices: PriceBook) -> dict[str, Any]:

@@ -18,10 +18,6 @@ from ...page.page import Line, Page, Passage, build_page, facts, join_passages, 
 from ...page.quantity import ABSENT, format_number, format_rate
 from ...page.sheet import Sheet, drop_empty_columns
 
-NODES_FORMAT: Final = "wavecast.nodes"
-NODES_VERSION: Final = "1.0"
-HOSTS_FORMAT: Final = "wavecast.hosts"
-HOSTS_VERSION: Final = "1.0"
 _KNOWN_BY: Final = {HostBasis.RECORDINGS: "public recordings", HostBasis.PROCESSOR: "clock and generation alone"}
 _RATIOS: Final = ("link_latency_ratio", "link_bandwidth_ratio", "nic_latency_ratio", "nic_bandwidth_ratio")
 
@@ -51,7 +47,7 @@ def describe_node(node: Node, prices: PriceBook | None = None) -> Page:
 
 def draw_nodes_json(nodes: Sequence[Node]) -> str:
     """Write machines as JSON, in SI units."""
-    return encode_json({"format": NODES_FORMAT, "version": NODES_VERSION, "nodes": [asdict(node) for node in nodes]})
+    return encode_json({"format": "wavecast.nodes", "version": "1.0", "nodes": [asdict(node) for node in nodes]})
 
 
 def draw_nodes_csv(nodes: Sequence[Node]) -> str:
@@ -152,7 +148,7 @@ def describe_host(item: NamedHost) -> Page:
 
 def draw_hosts_json(hosts: Sequence[NamedHost]) -> str:
     """Write hosts as JSON."""
-    return encode_json({"format": HOSTS_FORMAT, "version": HOSTS_VERSION, "hosts": [asdict(item) for item in hosts]})
+    return encode_json({"format": "wavecast.hosts", "version": "1.0", "hosts": [asdict(item) for item in hosts]})
 
 
 def draw_hosts_csv(hosts: Sequence[NamedHost]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...asking.answer import Report, trace_name
+from ...asking.answer import Drawn, Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ....formats.trace.tables import Trace
-    from ...asking.answer import Tables
     from ...page.page import Page
     from .report import Comparison, GpuChange
 
@@ -55,17 +54,21 @@ class ComparisonReport(Report):
         """Return what goes beyond the limits; none: it passes."""
         return tuple(self._complaints())
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
-        from .page import describe_comparison
+    def _drawn(self) -> Drawn:
+        from .page import change_table, changed_gpu_table, describe_comparison, draw_comparison_json
 
-        return describe_comparison(
-            self.report,
-            old_name=self.old_name,
-            new_name=self.new_name,
-            max_slowdown=self.limits.slowdown,
-            exit_status=int(bool(self.complaints)),
-            top=self.shown_count,
+        status = int(bool(self.complaints))
+        return Drawn(
+            page=lambda: describe_comparison(
+                self.report,
+                old_name=self.old_name,
+                new_name=self.new_name,
+                max_slowdown=self.limits.slowdown,
+                exit_status=status,
+                top=self.shown_count,
+            ),
+            json=lambda: draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status),
+            tables={"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)},
         )
 
     def illustrated_page(self) -> Page:
@@ -73,18 +76,6 @@ class ComparisonReport(Report):
         from .charts import illustrate_comparison
 
         return illustrate_comparison(self.page(), self.report, max_slowdown=self.limits.slowdown)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/compare.md has its layout."""
-        from .page import draw_comparison_json
-
-        status = int(bool(self.complaints))
-        return draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status)
-
-    def _tables(self) -> Tables:
-        from .page import change_table, changed_gpu_table
-
-        return {"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)}
 
     def _headline(self) -> str:
         from ...page.quantity import format_change

@@ -49,8 +49,6 @@ class CallColumns:
     """Of the op as it was named, and all arguments, [n]."""
     kernels: Codes
     """Of the names of the kernels that it launched, [n]."""
-    kernel_names: tuple[str, ...]
-    """Of each call's kernels, joined; empty without timings."""
     module: tuple[str, ...]
     """Path of each call's module; empty: none."""
     phase: npt.NDArray[np.int8]
@@ -96,7 +94,6 @@ def list_call_columns(result: Analysis, numbers: SharedNumbers) -> CallColumns:
         full=columns[:, 1],
         exact=columns[:, 2],
         kernels=numbers.kernels.number(names),
-        kernel_names=names,
         module=tuple(_module(trace, row) for row in op.tolist()),
         phase=at_rows(trace.ops.phase, op, Phase.OTHER).astype(np.int8),
         time_ns=time_ns,

@@ -28,8 +28,8 @@ from ...recorded.window import working_iterations
 from ...whatif.scenario import Scenario
 from . import causes
 from .calls import SharedNumbers, list_call_columns
+from .causes import Ledger, open_ledger
 from .interval import change_half_widths
-from .ledger import Ledger, open_ledger
 from .modules import map_modules
 from .pair_causes import explain_layout, explain_precision, explain_rest, explain_sizes
 from .pairing import pair_calls

@@ -22,7 +22,7 @@ from ...page.quantity import (
     signed_time,
 )
 from ...page.sheet import Sheet, SheetColumn
-from .report import COMPARISON_FORMAT, COMPARISON_VERSION, ChangeGroup, Comparison, GpuChange, Verdict
+from .report import ChangeGroup, Comparison, GpuChange, Verdict
 
 CAUSES: int = 6
 """Named in words; the table and JSON hold more."""
@@ -171,7 +171,7 @@ def draw_comparison_json(comparison: Comparison, *, max_slowdown: float | None, 
         }
         for gpu in comparison.gpus
     ]
-    head = {"format": COMPARISON_FORMAT, "version": COMPARISON_VERSION, "exit_status": exit_status}
+    head = {"format": "wavecast.comparison", "version": "1.0", "exit_status": exit_status}
     return encode_json({**head, **attributes(comparison), "gpus": gpus, "memory_growth": comparison.memory_growth})
 
 

@@ -11,7 +11,7 @@ from ....arrays import group_by
 from ....formats.trace.tables import Phase, Precision
 from ...work.registry import family_of
 from ...work.work import Family
-from .ledger import Ledger
+from .causes import Ledger
 from .report import ChangeKind
 
 _CASTS: Final = frozenset({"_to_copy", "to", "copy_", "copy", "clone", "contiguous"})

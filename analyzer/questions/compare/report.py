@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from ...iteration.decision.electricity import Electricity, JobEnergy
-
-COMPARISON_FORMAT: Final = "wavecast.comparison"
-COMPARISON_VERSION: Final = "1.0"
 
 
 class ChangeKind(StrEnum):

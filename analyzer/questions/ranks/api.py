@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
-from ...asking.answer import Report, as_names
+from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import HelpPart, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
@@ -24,7 +24,6 @@ _NAMED: Final = 3
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Catalog
-    from ...asking.answer import Tables
     from ...page.page import Page
     from .job import OtherMachine
     from .report import RanksReport
@@ -39,11 +38,20 @@ class JobReport(Report):
     asked: int | str | None = None
     """The iteration, as it was asked for."""
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
-        from .page import describe_ranks
+    def _drawn(self) -> Drawn:
+        from ...page.encoding import table_of
+        from .page import describe_ranks, draw_ranks_json, rank_table
+        from .report import CollectiveRow, JobRow
 
-        return describe_ranks(self.report)
+        return Drawn(
+            page=lambda: describe_ranks(self.report),
+            json=lambda: draw_ranks_json(self.report),
+            tables={
+                "ranks": lambda: rank_table(self.report),
+                "collectives": lambda: table_of(self.report.collectives, CollectiveRow),
+                "gpus": lambda: table_of(self.report.jobs, JobRow),
+            },
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts."""
@@ -58,23 +66,6 @@ class JobReport(Report):
         from .activity import rank_activity, rank_events
 
         save_events(rank_events(rank_activity(self.traces, self.asked, self.report.waits)), path)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/ranks.md has its layout."""
-        from .page import draw_ranks_json
-
-        return draw_ranks_json(self.report)
-
-    def _tables(self) -> Tables:
-        from ...page.encoding import table_of
-        from .page import rank_table
-        from .report import CollectiveRow, JobRow
-
-        return {
-            "ranks": lambda: rank_table(self.report),
-            "collectives": lambda: table_of(self.report.collectives, CollectiveRow),
-            "gpus": lambda: table_of(self.report.jobs, JobRow),
-        }
 
     def _headline(self) -> str:
         from ...page.quantity import format_count, format_time

@@ -14,8 +14,7 @@ from ....formats.trace.tables import KernelKind, Trace
 from ...recorded.host_ranks import as_device
 from ...recorded.recording import RecordedIteration
 from ...recorded.waiting import AlignedRanks, align_ranks
-from ...replay.host_job import HostRank, replay_hosts
-from ...replay.host_steps import host_rank
+from ...replay.host_steps import HostRank, host_rank, replay_hosts
 from ...replay.iterations import iteration_rows
 from .report import RankRow, RanksReport, Straggler
 from .rows import (

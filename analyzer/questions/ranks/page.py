@@ -24,11 +24,9 @@ from ...page.quantity import (
 from ...page.sheet import Sheet, drop_empty_columns
 from .report import RankRow, RanksReport, Straggler
 
-RANKS_FORMAT: Final = "wavecast.ranks"
 _ALIKE: Final = 2e-3
 """Times that differ by less are told as one."""
 _SHOWN_RANKS: Final = 64
-RANKS_VERSION: Final = "2.2"
 
 
 def describe_ranks(report: RanksReport) -> Page:
@@ -41,7 +39,7 @@ def describe_ranks(report: RanksReport) -> Page:
 
 def draw_ranks_json(report: RanksReport) -> str:
     """Write the comparison as JSON: times in ns."""
-    return encode_json({"format": RANKS_FORMAT, "version": RANKS_VERSION, **asdict(report)})
+    return encode_json({"format": "wavecast.ranks", "version": "2.2", **asdict(report)})
 
 
 def rank_table(report: RanksReport) -> FieldTable:

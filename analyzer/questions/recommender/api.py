@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ....errors import InputError, parameter
-from ...asking.answer import Report, as_names
+from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import HelpPart, asks, declare, option
 from ...asking.inputs import AskedLookups, GpuFile
@@ -19,8 +19,6 @@ from ...asking.prices import Power
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
-    from ...asking.answer import Tables
-    from ...page.page import Page
     from .report import RecommenderReport
 
 
@@ -30,28 +28,20 @@ class RecommenderAnswer(Report):
 
     report: RecommenderReport
 
-    def page(self) -> Page:
-        """Return the report in words and a sheet."""
-        from .page import describe_recommender
+    def _drawn(self) -> Drawn:
+        from .page import describe_recommender, draw_recommender_json, recommender_table
 
-        return describe_recommender(self.report)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/recommenders.md has its layout."""
-        from .page import draw_recommender_json
-
-        return draw_recommender_json(self.report)
+        return Drawn(
+            page=lambda: describe_recommender(self.report),
+            json=lambda: draw_recommender_json(self.report),
+            tables={"gpus": lambda: recommender_table(self.report)},
+        )
 
     def save_trace(self, path: str | Path) -> None:
         """Write what the busiest GPU of the fastest type runs, as a recording of shapes with its collectives."""
         from ....formats.files.open import save_trace
 
         save_trace(self.report.trace, path)
-
-    def _tables(self) -> Tables:
-        from .page import recommender_table
-
-        return {"gpus": lambda: recommender_table(self.report)}
 
     def _headline(self) -> str:
         from ...page.quantity import format_time

@@ -12,8 +12,7 @@ from ...page.energy import describe_energy, energy_columns, energy_note, energy_
 from ...page.page import Page, build_page, notes, opening, warnings
 from ...page.quantity import common_time_unit, format_bytes, format_count, format_time_within, percent
 from ...page.sheet import Sheet
-from .forecast import RecommenderPart
-from .report import RECOMMENDER_FORMAT, RECOMMENDER_VERSION, RecommenderReport, RecommenderRow
+from .report import RecommenderPart, RecommenderReport, RecommenderRow
 from .sizes import HostWork, TableLayout
 
 TITLES: Final = {
@@ -114,8 +113,8 @@ def draw_recommender_json(report: RecommenderReport) -> str:
     del training["gpus_per_node"]
     return encode_json(
         {
-            "format": RECOMMENDER_FORMAT,
-            "version": RECOMMENDER_VERSION,
+            "format": "wavecast.recommender",
+            "version": 1,
             "model": report.sizes,
             "training": training,
             "gpus": [

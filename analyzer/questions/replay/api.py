@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....errors import InputError, parameter
-from ...asking.answer import Report, trace_name
+from ...asking.answer import Drawn, Report, trace_name
 from ...asking.declared import asks
 from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover
 from ...asking.keywords import check_iteration, checks_kinds
@@ -17,7 +17,6 @@ from ...asking.question import find_one, read_trace
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Catalog, Gpu
-    from ...asking.answer import Tables
     from ...page.page import Page
     from ...recorded.choice import IterationChoice
     from ...replay.fidelity import Fidelity
@@ -45,11 +44,14 @@ class ReplayReport(Report):
         found = (item for item in self.fidelity.iterations if item.measured_ns > 0)
         return max((abs(item.replayed_ns / item.measured_ns - 1) for item in found), default=0.0)
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
-        from .page import describe_replay
+    def _drawn(self) -> Drawn:
+        from .page import describe_replay, draw_replay_json, iteration_table
 
-        return describe_replay(self.fidelity, name=self.name)
+        return Drawn(
+            page=lambda: describe_replay(self.fidelity, name=self.name),
+            json=lambda: draw_replay_json(self.fidelity, self.choice),
+            tables={"iterations": lambda: iteration_table(self.fidelity)},
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
@@ -59,12 +61,6 @@ class ReplayReport(Report):
 
         timeline = lay_out_rules(choose_recording(self.trace, self.asked), self.gpu)
         return illustrate_replay(self.page(), self.fidelity, timeline)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
-        from .page import draw_replay_json
-
-        return draw_replay_json(self.fidelity, self.choice)
 
     @checks_kinds
     def save_figure(
@@ -98,11 +94,6 @@ class ReplayReport(Report):
         if chart is None:
             raise InputError(f"{parameter('stretch')}: nothing in it has a time")
         write_atomic(Path(path), draw_picture(chart, "svg"))
-
-    def _tables(self) -> Tables:
-        from .page import iteration_table
-
-        return {"iterations": lambda: iteration_table(self.fidelity)}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count, format_error

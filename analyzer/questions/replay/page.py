@@ -17,8 +17,6 @@ from ...recorded.choice import IterationChoice
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.fidelity import Fidelity, ReplayedIteration
 
-REPLAY_FORMAT: Final = "wavecast.replay"
-REPLAY_VERSION: Final = "1.0"
 _TIMES: Final = ("index", "measured_ns", "replayed_ns", "rules_only_ns", "exact_ns", "gpu_busy_ns")
 OPAQUE_RATIO: Final = 0.1
 """Of an iteration: beyond this, time for which nothing is recorded makes the rules' error meaningless."""
@@ -44,8 +42,8 @@ def draw_replay_json(fidelity: Fidelity, choice: IterationChoice | None = None) 
     ratios = {f"{near:.0f}_ns": share for near, share in fidelity.starts_within_ratio.items()}
     return encode_json(
         {
-            "format": REPLAY_FORMAT,
-            "version": REPLAY_VERSION,
+            "format": "wavecast.replay",
+            "version": "1.0",
             "gpu": fidelity.gpu,
             "iteration_choice": None if choice is None else choice.rule,
             "recorded_iteration_count": len(fidelity.iterations) if choice is None else choice.count,

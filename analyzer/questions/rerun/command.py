@@ -114,8 +114,7 @@ def rerun(
     """
     from ....formats.files.open import load_trace
     from ....specs.catalog import load_catalog
-    from .comparison import compare_rerun
-    from .worklist import list_work
+    from .comparison import compare_rerun, list_work
 
     if not (isfinite(seconds) and seconds > 0):
         raise InputError(f"--seconds {seconds:g}: expected a time above zero")

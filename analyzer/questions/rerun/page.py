@@ -34,7 +34,7 @@ from ...page.quantity import (
     format_time,
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
-from .report import RERUN_FORMAT, RERUN_VERSION, FamilyRow, LeftOut, RerunOp, RerunReport
+from .report import FamilyRow, LeftOut, RerunOp, RerunReport
 
 LEFT_OUT_ROWS: Final = 8
 """Rows of what was not re-run; JSON holds all."""
@@ -218,8 +218,8 @@ def draw_rerun_json(report: RerunReport) -> str:
     """Write it as JSON: times in ns, shares and errors as ratios, null where nothing is known."""
     return encode_json(
         {
-            "format": RERUN_FORMAT,
-            "version": RERUN_VERSION,
+            "format": "wavecast.rerun",
+            "version": "1.0",
             **attributes(report),
             "total": _family(report.total),
             "families": [_family(row) for row in report.families],

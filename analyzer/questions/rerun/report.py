@@ -8,9 +8,6 @@ from ....formats.measured.rerun import WholePass
 from ...measurements.metrics import Figures
 from ..validate.report import Coverage
 
-RERUN_FORMAT = "wavecast.rerun"
-RERUN_VERSION = "1.0"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerunOp:

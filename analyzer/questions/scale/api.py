@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, parameter
-from ...asking.answer import PicturedReport, as_names, trace_name
+from ...asking.answer import Drawn, PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, as_counts, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
@@ -22,7 +22,6 @@ from ...asking.what_ifs import PlanWhatIfs
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ...asking.answer import Tables
     from ...page.page import Chart, Page
     from .report import ScaleReport
 
@@ -41,11 +40,14 @@ class PlansReport(PicturedReport):
     shown_count: int = SHOWN_PLANS
     """Plans in its page."""
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
-        from .page import describe_scale
+    def _drawn(self) -> Drawn:
+        from .page import describe_scale, draw_scale_json, plan_table
 
-        return describe_scale(self.report, name=self.name, top=self.shown_count)
+        return Drawn(
+            page=lambda: describe_scale(self.report, name=self.name, top=self.shown_count),
+            json=lambda: draw_scale_json(self.report),
+            tables={"plans": lambda: plan_table(self.report)},
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts."""
@@ -53,22 +55,11 @@ class PlansReport(PicturedReport):
 
         return illustrate_scale(self.page(), self.report)
 
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
-        from .page import draw_scale_json
-
-        return draw_scale_json(self.report)
-
     def chart(self) -> Chart:
         """Return the scaling curve."""
         from .charts import chart_scaling
 
         return chart_scaling(self.report, name=self.name)
-
-    def _tables(self) -> Tables:
-        from .page import plan_table
-
-        return {"plans": lambda: plan_table(self.report)}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count, format_time

@@ -33,7 +33,7 @@ from ...work.lookup import WorkLookup
 from .forecast import predict_plan
 from .parts import LINKS, PlanPart
 from .pieces import PlanAnchor, PlanGpus
-from .question import Question
+from .predictor import Question
 
 _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 """Half-width, natural log, of what is left where a plan is anchored at another one of the same model and GPU: the study

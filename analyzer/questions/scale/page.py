@@ -28,7 +28,7 @@ from ...page.quantity import (
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ..analyze.page.headline import describe_recording
 from .parts import PlanPart
-from .report import SCALE_FORMAT, SCALE_VERSION, PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
+from .report import PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
 
 SPENT_TITLES: Final = {
     Spent.COMPUTE: "compute",
@@ -293,7 +293,7 @@ def draw_scale_json(report: ScaleReport) -> str:
         }
         for row in report.predictions
     ]
-    found = {"format": SCALE_FORMAT, "version": SCALE_VERSION, **attributes(report), "predictions": predictions}
+    found = {"format": "wavecast.scale", "version": "1.0", **attributes(report), "predictions": predictions}
     return encode_json(found)
 
 

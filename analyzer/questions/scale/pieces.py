@@ -15,8 +15,8 @@ from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph
 from ...graph.graph import Graph, NodeKind
-from ...host.communication import STREAM
 from ...host.costs import HostCosts
+from ...host.launches import STREAM
 from ...host.timeline import synthesize_timeline
 from ...models.library import Library
 from ...prediction.predict import predict_shapes

@@ -1,15 +1,27 @@
-"""Predicts plans from a recording: the ranks derived, their pieces replayed and scheduled, their memory fitted."""
+"""What is asked of a recording about many GPUs, and plans predicted from it.
+
+Ranks are derived, their pieces replayed and scheduled, their memory fitted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from ....errors import InputError
+from ....arrays import Floats
+from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
+from ....specs.cluster import Cluster
+from ....specs.fleet import Fleet
+from ....specs.gpu import Gpu
 from ...host.costs import known_host_half_width
-from ...memory.fit import fit_on
-from ...memory.use import MemoryMethod, MemoryUse
+from ...iteration.analyze import Asked
+from ...iteration.decision.electricity import Electricity
+from ...iteration.result import Analysis
+from ...memory.fit import Fit, fit_on
+from ...memory.use import MemoryCategory, MemoryMethod, MemoryUse
+from ...models.library import Library
 from ...whatif.parallel.derive import derive_ranks
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.memory import memory_per_rank
@@ -17,9 +29,127 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument, ShardKind
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.parallel.shard.shard import Sharded, shard_tensors
-from .forecast import predict_plan
+from .forecast import PlanForecast, predict_plan
+from .parts import PlanPart
 from .pieces import PlanAnchor, PlanGpus, PlanHost
-from .question import Batches, PlanOutcome, Predictor, Question
+
+
+class AskedPlans(Asked, total=False):
+    """Name what may be asked of a recording about many GPUs."""
+
+    gpu_counts: Sequence[int]
+    plans: Sequence[str | PlanDocument]
+    """Lines such as `fsdp=8,tp=2`, TOML files, or documents; default: the best ones are looked for.
+
+    A line that leaves the data-parallel axis open (or says `fsdp=*`) takes each of `gpu_counts`.
+    """
+    search: bool
+    """Whether the best plans are looked for beside given ones."""
+    global_batch: int | None
+    """Samples of an iteration; default: every GPU adds a recorded batch."""
+    max_memory_bytes: float | None
+    """That a GPU may use."""
+    measured_step_ns: float | None
+    """What one iteration took on `source`, where the recording has no times."""
+    timeline: Path | None
+    """Where the timeline of the fastest plan goes."""
+    electricity: Electricity | None
+    sort: str | None
+    """What plans are listed by (`RANK_BY`)."""
+    predictor: Predictor
+    """In place of the one that derives ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """Hold a recording of one GPU with its analysis, and what is asked of it."""
+
+    result: Analysis
+    """Of one GPU."""
+    shapes: Trace
+    """The recording that plans are derived from, with what-ifs applied."""
+    gpus: tuple[Gpu, ...]
+    fleet: Fleet
+    """The same GPUs, each in its machine."""
+    library: Library
+    recorded_batch: int
+    global_batch: int | None
+    """Samples of an iteration; None: a recorded batch for every GPU."""
+    cluster: Cluster
+    max_memory_bytes: float | None
+    """That a rank may use; None: what its GPU has."""
+
+    @property
+    def is_training(self) -> bool:
+        """Say whether the recording has a backward pass to share."""
+        return self.result.trace.meta.workload.mode != "inference"
+
+
+def part_batch(plan: ParallelPlan, recorded_batch: int, global_batch: int | None = None) -> Batches:
+    """Return the batches of a plan: micro batches as recorded, and as many that every GPU adds a recorded batch.
+
+    `global_batch` sets the samples of an iteration otherwise. Raises InputError where they cannot be parted evenly.
+
+    >>> part_batch(ParallelPlan(dp=4, tp=2), recorded_batch=4)
+    Batches(global_batch=32, micro_batch=4, micro_batches=2)
+    """
+    name = format_plan(plan)
+    micro = plan.micro_batch or recorded_batch
+    per_step = micro * plan.replicas
+    if plan.micro_batches is not None:
+        total = per_step * plan.micro_batches
+        if global_batch not in (None, total):
+            raise InputError(
+                f"{name}: {plan.replicas:,} replicas x {plan.micro_batches:,} micro batches of {micro:,} are {total:,} "
+                f"samples, not {parameter('global_batch', f'{global_batch:,}')}; leave out ga"
+            )
+        return Batches(global_batch=total, micro_batch=micro, micro_batches=plan.micro_batches)
+    total = recorded_batch * plan.ranks if global_batch is None else global_batch
+    if total < per_step and plan.micro_batch is None and total % plan.replicas == 0:
+        micro = total // plan.replicas
+        per_step = total
+    if total % per_step:
+        whose = "each GPU adds a recorded batch" if global_batch is None else parameter("global_batch")
+        raise InputError(
+            f"{name}: {total:,} samples ({whose}) are not so many micro batches of {micro:,} on {plan.replicas:,} "
+            f"replicas; choose mb= and {parameter('global_batch')} so that they divide"
+        )
+    return Batches(global_batch=total, micro_batch=micro, micro_batches=total // per_step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Say how the samples of an iteration are parted."""
+
+    global_batch: int
+    micro_batch: int
+    micro_batches: int
+    """Of each replica and iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanOutcome:
+    """Hold what a plan comes to on m GPU types."""
+
+    plan: ParallelPlan
+    batches: Batches
+    step_ns: Floats
+    """[m]"""
+    low_ns: Floats
+    """Ends of the 90 % interval, [m]; NaN: not known."""
+    high_ns: Floats
+    parts_ns: Mapping[PlanPart, Floats]
+    """[m] each; they add up to the step."""
+    fits: tuple[Fit, ...]
+    """Of the rank that holds most, m of them."""
+    held: Mapping[MemoryCategory, int] | None = None
+    """What that rank holds at its peak, bytes; None: not known."""
+    forecast: PlanForecast | None = None
+    """With its pieces, for a timeline; None: there is none."""
+
+
+Predictor = Callable[[PlanDocument, Batches], PlanOutcome]
+"""Predicts one plan on all GPU types. Raises InputError for a plan that the trace cannot run under."""
 
 
 def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Predictor:

@@ -12,8 +12,6 @@ from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import Source, TraceSummary
 from .parts import LINKS, PlanPart
 
-SCALE_FORMAT: Final = "wavecast.scale"
-SCALE_VERSION: Final = "1.0"
 COMPUTE_BOUND_RATIO: Final = 2 / 3
 """Of the step in kernels and the optimizer: from here on, compute is what limits a plan."""
 

@@ -20,7 +20,7 @@ from ...iteration.decision.amounts import COST, ENERGY
 from ...iteration.decision.electricity import Electricity, JobEnergy, whole_machines
 from ...whatif.parallel.grammar import format_plan
 from .parts import LINKS, PlanPart
-from .question import PlanOutcome
+from .predictor import PlanOutcome
 from .report import COMPUTE_BOUND_RATIO, MEMORY, RANK_BY, PlanLimit, PlanPrediction
 
 _UNRANKED: Final = {

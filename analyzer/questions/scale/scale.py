@@ -23,15 +23,14 @@ from ...iteration.result import Analysis
 from ...prediction.workload import GpuWorkload
 from ...recorded.recording import untimed
 from ...whatif.apply import change_trace
-from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
+from ...whatif.axis.infer import find_sequence_length, infer_batch_size
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from ...whatif.parallel.plan_file import PlanDocument, load_plan, read_plan
 from ...whatif.parallel.unidentified import is_unidentified
 from ...work import VARYING_FAMILIES
 from .known_runs import find_anchor
-from .predictor import build_predictor
-from .question import AskedPlans, PlanOutcome, Predictor, Question, part_batch
+from .predictor import AskedPlans, PlanOutcome, Predictor, Question, build_predictor, part_batch
 from .report import PlanPrediction, ScaleReport, SearchSummary
 from .rows import Measures, list_rows, order_rows
 
@@ -241,18 +240,6 @@ def _limited(outcome: PlanOutcome, max_memory_bytes: float | None) -> PlanOutcom
         for fit in outcome.fits
     )
     return replace(outcome, fits=fits)
-
-
-def find_sequence_length(trace: Trace) -> int | None:
-    """Return how many tokens a sample has; None where shapes do not tell.
-
-    >>> find_sequence_length(trace)
-    1024
-    """
-    try:
-        return infer_sequence_length(trace)
-    except InputError:
-        return None
 
 
 def _save_timeline(outcomes: Sequence[PlanOutcome], row: PlanPrediction, path: Path) -> None:

@@ -21,7 +21,7 @@ from ...memory.use import MemoryCategory
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode, check_plan
 from ...whatif.parallel.plan_file import PlanDocument
 from .parts import LINKS, PlanPart
-from .question import Batches, PlanOutcome, Predictor, Question, part_batch
+from .predictor import Batches, PlanOutcome, Predictor, Question, part_batch
 from .report import SearchSummary
 
 FITTING_RATIO: Final = 0.6

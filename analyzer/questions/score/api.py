@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
-from ...asking.answer import Report, as_names
+from ...asking.answer import Drawn, Report, as_names
 from ...asking.keywords import check_choice, checks_kinds
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
-    from ...asking.answer import Tables
     from ...page.page import Page
     from .report import Score
 
@@ -27,28 +26,21 @@ class ScoreReport(Report):
 
     report: Score
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
+    def _drawn(self) -> Drawn:
         from .page.page import describe_score
+        from .page.records import draw_score_json, score_table
 
-        return describe_score(self.report)
+        return Drawn(
+            page=lambda: describe_score(self.report),
+            json=lambda: draw_score_json(self.report),
+            tables={"groups": lambda: score_table(self.report)},
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts."""
         from .page.charts import illustrate_score
 
         return illustrate_score(self.page(), self.report)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
-        from .page.records import draw_score_json
-
-        return draw_score_json(self.report)
-
-    def _tables(self) -> Tables:
-        from .page.records import score_table
-
-        return {"groups": lambda: score_table(self.report)}
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

@@ -157,7 +157,11 @@ def source_rows(samples: Samples[Any]) -> Rows:
         for near in np.argsort(distance[target], kind="stable").tolist():
             missing = rows[source[rows] < 0]
             if len(missing) and len(by_gpu[near]) and chip[missing[0]] != chip[by_gpu[near][0]]:
-                source[missing] = _find(keys, missing, by_gpu[near])
+                # For each row one of `among` with the same key, -1 where there is none.
+                among = by_gpu[near]
+                order = among[np.argsort(keys[among], kind="stable")]
+                place = np.minimum(np.searchsorted(keys[order], keys[missing]), len(order) - 1)
+                source[missing] = np.where(keys[order[place]] == keys[missing], order[place], -1)
     return source
 
 
@@ -196,10 +200,3 @@ def _families(samples: Samples[Any]) -> Iterator[Rows]:
 def _long_rows(samples: Samples[Any], rows: Rows) -> Rows:
     long = rows[samples.measured_ns[rows] >= FITTED_FROM_NS]
     return long if len(long) else rows
-
-
-def _find(keys: Keys, rows: Rows, among: Rows) -> Rows:
-    """Return for each row one of `among` with the same key, -1 where there is none."""
-    order = among[np.argsort(keys[among], kind="stable")]
-    place = np.minimum(np.searchsorted(keys[order], keys[rows]), len(order) - 1)
-    return np.where(keys[order[place]] == keys[rows], order[place], -1)

@@ -22,10 +22,8 @@ from ....specs.catalog import load_catalog
 from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
-from ..serve.capacity import capacity_of
-from ..serve.engines import Engine, engine_on, read_engine
-from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, figures_of
-from ..serve.formats import EngineStack, stack_of
+from ..serve.engines import Engine, EngineStack, engine_on, read_engine, stack_of
+from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, capacity_of, figures_of
 from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, serve_load
 from ..serve.sizes import ModelSizes, plain_name, read_model

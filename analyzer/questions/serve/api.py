@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, parameter
-from ...asking.answer import Report, as_names
+from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import COUNT, FILE, HelpPart, as_amount, as_counts, asks, declare, option
 from ...asking.inputs import GpuFile
@@ -21,11 +21,8 @@ from ...asking.prices import Power, Prices
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
-    from ...asking.answer import Tables
     from ...asking.question import Gpus
-    from ...page.page import Page
-    from .report import ServeReport
-    from .search import Target
+    from .report import ServeReport, Target
 
 PRECISION_NAMES: Final = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int8", "int4")
 MEASURE_NAMES: Final = ("mean", "p50", "p90", "p99")
@@ -44,22 +41,14 @@ class ServeAnswer(Report):
 
     report: ServeReport
 
-    def page(self) -> Page:
-        """Return the report in words and a sheet."""
-        from .page import describe_serving
+    def _drawn(self) -> Drawn:
+        from .page import describe_serving, draw_serving_json, serving_table
 
-        return describe_serving(self.report)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/serve.md has its layout."""
-        from .page import draw_serving_json
-
-        return draw_serving_json(self.report)
-
-    def _tables(self) -> Tables:
-        from .page import serving_table
-
-        return {"gpus": lambda: serving_table(self.report)}
+        return Drawn(
+            page=lambda: describe_serving(self.report),
+            json=lambda: draw_serving_json(self.report),
+            tables={"gpus": lambda: serving_table(self.report)},
+        )
 
     def _headline(self) -> str:
         best = self.report.rows[0]
@@ -156,8 +145,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from ...models.library import load_library
     from .engines import read_engine
     from .load import read_requests
-    from .report import report_serving
-    from .search import ServeQuestion
+    from .report import ServeQuestion
+    from .search import report_serving
     from .sizes import read_model
 
     users = _counts(asked.concurrency)
@@ -225,7 +214,7 @@ def _speculation(text: str | None) -> tuple[int, float]:
 
 def _targets(asked: ServeOptions) -> tuple[Gpus, tuple[Target, ...]]:
     """Return the catalogue, and the GPUs with how many of each are asked for."""
-    from .search import Target
+    from .report import Target
 
     names = as_names(asked.to)
     named = find_named((), None, asked.gpu_file)

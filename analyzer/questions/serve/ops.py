@@ -36,7 +36,7 @@ from ...models.vector.problems import VectorKernel, VectorProblems
 from ...prediction.energy import op_joules
 from ...work.communication import CollectiveKind, Implementation
 from ...work.work import ExpertsFormat, LatentKernel
-from .formats import EngineStack, experts_bytes
+from .engines import EngineStack, experts_bytes
 from .sizes import ModelSizes
 
 COLD_COPIES: Final = 6.0
@@ -249,6 +249,11 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
     inputs, weights = experts_bytes(book.stack.experts)
     intermediate, zeros = sizes.expert_intermediate * plan.ep / plan.gpus, np.zeros(len(tokens), dtype=np.int64)
     one: Floats = np.ones(len(tokens))
+    wide = Rate.MATRIX_FP16 if book.stack.products == "fp16" else Rate.MATRIX_BF16
+    named: Mapping[ExpertsFormat, Rate] = {
+        **dict.fromkeys((ExpertsFormat.FP8, ExpertsFormat.FP8_BLOCK, ExpertsFormat.W4A8), Rate.MATRIX_FP8),
+        ExpertsFormat.FP4: Rate.MATRIX_FP4,
+    }
     problems = ExpertsProblems(
         tokens=everyone,
         choices=everyone * sizes.top_k,
@@ -260,7 +265,7 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
         local_experts=one * float(sizes.experts // plan.ep),
         input_bytes=one * inputs,
         weight_bytes=one * weights,
-        rate=zeros + RATES.index(_experts_rate(book.stack)),
+        rate=zeros + RATES.index(named.get(book.stack.experts, wide)),
         format=zeros + int(book.stack.experts),
         kernel=zeros + ANY_KERNEL,
         quantized=zeros,
@@ -275,15 +280,6 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
             book.collective(at, kind, message, plan.gpus, layers)
     else:
         book.collective(at, CollectiveKind.ALL_REDUCE, message, plan.tp, layers)
-
-
-def _experts_rate(stack: EngineStack) -> Rate:
-    wide = Rate.MATRIX_FP16 if stack.products == "fp16" else Rate.MATRIX_BF16
-    named: Mapping[ExpertsFormat, Rate] = {
-        **dict.fromkeys((ExpertsFormat.FP8, ExpertsFormat.FP8_BLOCK, ExpertsFormat.W4A8), Rate.MATRIX_FP8),
-        ExpertsFormat.FP4: Rate.MATRIX_FP4,
-    }
-    return named.get(stack.experts, wide)
 
 
 def add_attention(book: OpBook, at: Any, sequences: Floats, queries: Floats, keys: Floats) -> None:

@@ -14,8 +14,7 @@ from ...page.plot import amount, build_chart, quantitative, said
 from ...page.quantity import format_bytes, format_count, format_money, format_number, format_time, format_time_within
 from ...page.sheet import Sheet
 from .forecast import END_TO_END, FIRST, PER_TOKEN
-from .report import SERVE_FORMAT, SERVE_VERSION, ServeReport
-from .search import ServeQuestion, ServeRow
+from .report import ServeQuestion, ServeReport, ServeRow
 
 SHOWN: Final = 16
 """Rows of the sheet; JSON and CSV have all."""
@@ -225,8 +224,8 @@ def draw_serving_json(report: ServeReport) -> str:
     question = report.question
     return encode_json(
         {
-            "format": SERVE_FORMAT,
-            "version": SERVE_VERSION,
+            "format": "wavecast.serve",
+            "version": "1.0",
             "model": question.sizes,
             "precision": question.precision,
             "engine": question.engine,

@@ -17,7 +17,7 @@ import numpy as np
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 from .engines import Engine
-from .step import StepClock, Steps
+from .step import StepClock, StepColumns
 
 FAR: Final = float("inf")
 
@@ -66,14 +66,14 @@ class Schedule:
     """Hold which steps an engine ran, and after how many of them each request came, began and ended, [r]."""
 
     load: RequestLoad
-    steps: Steps
+    steps: StepColumns
     arrived: Rows
     first: Rows
     last: Rows
     cached: Floats
     """Tokens, by step."""
     is_full: Mask
-    """Steps in which requests waited for room in the cache."""
+    """StepColumns in which requests waited for room in the cache."""
     preempted: int
     needed: int
     """Tokens that the cache must hold for the steps to be these."""
@@ -100,7 +100,7 @@ class Schedule:
         )
 
 
-def step_times(engine: Engine, clock: StepClock, steps: Steps) -> Floats:
+def step_times(engine: Engine, clock: StepClock, steps: StepColumns) -> Floats:
     """Return what steps take with what an engine adds, repeated as often as they are, ns, [steps]."""
     tokens = (steps.decoding * (1 + engine.drafted) + steps.fresh).tolist()
     ratio = 1.0 if engine.ratio == 1.0 else np.array([engine.kernel_ratio(count) for count in tokens])
@@ -181,7 +181,7 @@ class Scheduler:
     each: float = 1.0
     """Tokens that a sequence gets of a step."""
     log: list[tuple[float, ...]] = field(default_factory=list)
-    """Of each step what `Steps` holds, then the tokens cached, whether requests wait for room, and when it ended."""
+    """What `StepColumns` holds of a step, the tokens cached, whether requests wait for room, and when it ended."""
 
     def run(self, load: RequestLoad) -> Schedule:
         """Return which steps serve the requests. Raises InputError where one can never be cached whole."""
@@ -220,7 +220,7 @@ class Scheduler:
         *steps, cached, is_full, end_ns = np.array(self.log, dtype=np.float64).T
         return Schedule(
             load=load,
-            steps=Steps(*steps),
+            steps=StepColumns(*steps),
             arrived=arrived,
             first=first,
             last=last,

@@ -26,7 +26,7 @@ from ...iteration.decision.electricity import PowerDraw
 from ...iteration.energy import power_half_width
 from ...models.frame.energy import board_power
 from ...models.library import Library
-from .formats import EngineStack
+from .engines import EngineStack
 from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
 from .sizes import ModelSizes
 
@@ -125,7 +125,7 @@ def step_tables(
 ) -> StepTables:
     """Return the tables of a model on GPUs that run it in one way; `cache_bytes`: per cached element.
 
-    >>> from .formats import stack_of
+    >>> from .engines import stack_of
     >>> from .sizes import read_model
     >>> stack = stack_of(h100, "bf16", "vllm")
     >>> clock = step_tables(read_model("llama-3-8b"), ServePlan(), stack, [h100], library).clock(0)
@@ -165,7 +165,7 @@ def step_tables(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class StepColumns:
     """Hold steps as columns [s]."""
 
     decoding: Floats
@@ -181,7 +181,7 @@ class Steps:
     before: Floats
     """Tokens cached before a chunk, in the mean over fresh ones."""
     repeats: Floats
-    """Steps that are alike."""
+    """StepColumns that are alike."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -237,7 +237,7 @@ class StepClock:
     def step_ns(
         self, decoding: int, context: float, chunks: int = 0, fresh: int = 0, square: float = 0.0, before: float = 0.0
     ) -> float:
-        """Return a step; the arguments are those of `Steps`."""
+        """Return a step; the arguments are those of `StepColumns`."""
         rows, attention = decoding * (1 + self.drafted), self.attention_ns(decoding, context) if decoding else 0.0
         total = self.tokens_ns(rows + fresh) + self.head_ns(rows + chunks) + attention
         if self.drafted and decoding:
@@ -245,7 +245,7 @@ class StepClock:
             total += self.drafted * (layer + self.head_ns(decoding))
         return total + (self.prompts_ns(chunks, square, before) if chunks else 0.0)
 
-    def steps_ns(self, steps: Steps) -> Floats:
+    def steps_ns(self, steps: StepColumns) -> Floats:
         """Return many steps at once, each one time, [steps]."""
 
         def tokens_ns(count: Floats) -> Floats:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...asking.answer import Report, trace_name
+from ...asking.answer import Drawn, Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option
 from ...asking.inputs import AskedLookups, AskedRecording, AskedSource
@@ -18,7 +18,6 @@ from ...asking.prices import Power
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ...asking.answer import Tables
     from ...page.page import Page
     from .report import ShardReport
 
@@ -31,32 +30,24 @@ class ShardingReport(Report):
     """Of the trace, where its workload has none."""
     report: ShardReport
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
-        from .page import describe_sharding
+    def _drawn(self) -> Drawn:
+        from .page import describe_sharding, draw_sharding_json, placement_table, plans_table, rank_table
 
-        return describe_sharding(self.report, name=self.name)
+        return Drawn(
+            page=lambda: describe_sharding(self.report, name=self.name),
+            json=lambda: draw_sharding_json(self.report),
+            tables={
+                "plans": lambda: plans_table(self.report),
+                "ranks": lambda: rank_table(self.report),
+                "tables": lambda: placement_table(self.report),
+            },
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts."""
         from .charts import illustrate_sharding
 
         return illustrate_sharding(self.page(), self.report)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/shard.md has its layout."""
-        from .page import draw_sharding_json
-
-        return draw_sharding_json(self.report)
-
-    def _tables(self) -> Tables:
-        from .page import placement_table, plans_table, rank_table
-
-        return {
-            "plans": lambda: plans_table(self.report),
-            "ranks": lambda: rank_table(self.report),
-            "tables": lambda: placement_table(self.report),
-        }
 
     def _headline(self) -> str:
         from ...page.quantity import format_time

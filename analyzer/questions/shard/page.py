@@ -20,10 +20,9 @@ from ...page.quantity import (
 )
 from ...page.sheet import Sheet
 from ..analyze.page.headline import describe_recording
-from .plan import TablePlacement, TableSharding, plan_document
 from .problem import PlanPhase
-from .report import SHARD_FORMAT, SHARD_VERSION, PlanRow, ShardLoad, ShardReport
-from .tables import EmbeddingTable
+from .report import PlanRow, ShardLoad, ShardReport
+from .tables import EmbeddingTable, TablePlacement, TableSharding, plan_document
 
 PHASE_TITLES: Final = {
     PlanPhase.DENSE: "dense",
@@ -210,8 +209,8 @@ def draw_sharding_json(report: ShardReport) -> str:
     ]
     return encode_json(
         {
-            "format": SHARD_FORMAT,
-            "version": SHARD_VERSION,
+            "format": "wavecast.sharding",
+            "version": 1,
             **attributes(report, _HEAD),
             "plan": plan_document(report.plans[0].placements, report.gpu_count),
             "embedding_tables": [attributes(table, _TABLE) for table in report.tables],

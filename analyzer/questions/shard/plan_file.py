@@ -22,8 +22,7 @@ from ....formats.trace.printable import clean_text, list_names
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
-from .plan import TablePlacement, TableSharding, read_entries, say_kind
-from .tables import EmbeddingTable
+from .tables import EmbeddingTable, TablePlacement, TableSharding, read_entries, say_kind
 
 MOST_FILE_BYTES: Final = 64 * 2**20
 

@@ -33,8 +33,7 @@ from ...models.library import Library
 from ...work.communication import CollectiveDims, CollectiveKind
 from ...work.indices import USUAL
 from .pieces import TablePiece, price_pieces
-from .plan import TableSharding
-from .tables import EmbeddingTable, TableStep
+from .tables import EmbeddingTable, TableSharding, TableStep
 
 MOST_COLUMN_PIECES: Final = 8
 LEAST_COLUMN_BYTES: Final = 16

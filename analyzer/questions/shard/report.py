@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import TraceSummary
-from .plan import TablePlacement
 from .problem import PlanPhase
-from .tables import EmbeddingTable
-
-SHARD_FORMAT: Final = "wavecast.sharding"
-SHARD_VERSION: Final = 1
+from .tables import EmbeddingTable, TablePlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from ....specs.fabric import Fabric
 from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw, whole_machines
 from ...prediction.energy import LINK_HALF_WIDTH, network_w, sending_joules
 from ...work.communication import CollectiveDims, CollectiveKind
-from .plan import TablePlacement
 from .problem import Load, PlanPhase, ShardingProblem, TableExchange
 from .report import PlanRow, ShardLoad
 from .search import FoundPlan, TableChoice
+from .tables import TablePlacement
 
 
 def plan_row(

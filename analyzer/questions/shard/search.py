@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Rows
-from .plan import TableSharding
 from .problem import Load, PlanPhase, ShardingOption, ShardingProblem
+from .tables import TableSharding
 
 RANKS_TRIED: Final = 8
 """For one piece: the ranks with least to do."""
@@ -160,7 +160,10 @@ def _best_swap(problem: ShardingProblem, plan: FoundPlan) -> FoundPlan:
     if not len(left):
         return plan
     own = np.stack([problem.options[at][plan.choices[at].option].piece for at in single.tolist()])
-    loads = _swapped(plan.loads, rank, own, left, right)
+    loads, rows = np.repeat(plan.loads[None], len(left), axis=0), np.arange(len(left))
+    change = own[right] - own[left]
+    loads[rows, rank[left]] += change
+    loads[rows, rank[right]] -= change
     scores = problem.scores(loads, np.repeat(plan.common[None], len(left), axis=0))
     best = int(scores.argmin())
     choices = list(plan.choices)
@@ -168,14 +171,6 @@ def _best_swap(problem: ShardingProblem, plan: FoundPlan) -> FoundPlan:
     choices[one] = replace(choices[one], ranks=plan.choices[other].ranks)
     choices[other] = replace(choices[other], ranks=plan.choices[one].ranks)
     return assemble(problem, choices)
-
-
-def _swapped(loads: Floats, rank: Rows, own: Floats, left: Rows, right: Rows) -> Floats:
-    tried, rows = np.repeat(loads[None], len(left), axis=0), np.arange(len(left))
-    change = own[right] - own[left]
-    tried[rows, rank[left]] += change
-    tried[rows, rank[right]] -= change
-    return tried
 
 
 def _add(loads: Floats, common: Floats, option: ShardingOption, ranks: Sequence[int], sign: float) -> None:
@@ -210,7 +205,11 @@ def prove_fastest(problem: ShardingProblem, best: FoundPlan) -> tuple[FoundPlan,
     loads, common = start[None], shared[None]
     steps: list[tuple[Rows, list[TableChoice], Rows, Rows]] = []
     for depth, at in enumerate(order):
-        choices = _choices(problem, at)
+        choices = [
+            TableChoice(option=number, ranks=ranks)
+            for number, option in enumerate(problem.options[at])
+            for ranks in combinations(range(problem.gpu_count), option.pieces)
+        ]
         if len(loads) * len(choices) > MOST_EXPANDED:
             return best, False
         parent, choice = (grid.ravel() for grid in np.indices((len(loads), len(choices))))
@@ -233,14 +232,6 @@ def prove_fastest(problem: ShardingProblem, best: FoundPlan) -> tuple[FoundPlan,
 
 def _weight(problem: ShardingProblem, at: int) -> float:
     return max(float((option.piece + option.every)[list(_TIMES)].sum()) for option in problem.options[at])
-
-
-def _choices(problem: ShardingProblem, at: int) -> list[TableChoice]:
-    return [
-        TableChoice(option=number, ranks=ranks)
-        for number, option in enumerate(problem.options[at])
-        for ranks in combinations(range(problem.gpu_count), option.pieces)
-    ]
 
 
 def _matrix(problem: ShardingProblem, at: int, choice: TableChoice) -> Floats:

@@ -29,13 +29,12 @@ from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
 from ...whatif.scenario import Scenario
 from ..scale.scale import check_one_gpu
-from .plan import TablePlacement, TableSharding
 from .plan_file import ask_torchrec, load_placements
 from .problem import Load, ShardingProblem, TableUse, build_options, time_links
 from .report import PlanRow, ShardReport
 from .rows import EnergySetting, plan_row
 from .search import FoundPlan, TableChoice, assemble, improve, prove_fastest, search_greedily, search_plan
-from .tables import EmbeddingTable, dense_shares, find_steps, find_tables, find_tied
+from .tables import EmbeddingTable, TablePlacement, TableSharding, dense_shares, find_steps, find_tables, find_tied
 
 LEAST_GPUS: Final = 2
 MOST_GPUS: Final = 1024

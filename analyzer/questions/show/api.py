@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...asking.answer import Report, trace_name
+from ...asking.answer import Drawn, Report, trace_name
 from ...asking.keywords import check_count, checks_kinds
 from ...asking.question import read_recording
 
 if TYPE_CHECKING:
     from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
-    from ...asking.answer import Tables
     from ...page.page import Page
     from ...recorded.overview import Overview
 
@@ -30,11 +29,21 @@ class OverviewReport(Report):
     report: Overview
     trace: Trace
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
-        from .page import describe_overview
+    def _drawn(self) -> Drawn:
+        from ...page.encoding import table_of
+        from ...recorded.overview import IterationLine, NameLine, PhaseLine
+        from .page import describe_overview, draw_overview_json
 
-        return describe_overview(self.report)
+        return Drawn(
+            page=lambda: describe_overview(self.report),
+            json=lambda: draw_overview_json(self.report),
+            tables={
+                "ops": lambda: table_of(self.report.ops, NameLine),
+                "kernels": lambda: table_of(self.report.kernels, NameLine),
+                "phases": lambda: table_of(self.report.phases, PhaseLine),
+                "iterations": lambda: table_of(self.report.iterations, IterationLine),
+            },
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts, which show more ops and kernels than its tables."""
@@ -46,23 +55,6 @@ class OverviewReport(Report):
         timeline = lay_out_recording(choose_recording(self.trace), None) if self.report.kernel_count else None
         whole = describe_trace(self.trace, limit=None)
         return illustrate_overview(self.page(), whole, name=self.name, timeline=timeline)
-
-    def to_json(self) -> str:
-        """Return the report as JSON; docs/reference/cli.md has its layout."""
-        from .page import draw_overview_json
-
-        return draw_overview_json(self.report)
-
-    def _tables(self) -> Tables:
-        from ...page.encoding import table_of
-        from ...recorded.overview import IterationLine, NameLine, PhaseLine
-
-        return {
-            "ops": lambda: table_of(self.report.ops, NameLine),
-            "kernels": lambda: table_of(self.report.kernels, NameLine),
-            "phases": lambda: table_of(self.report.phases, PhaseLine),
-            "iterations": lambda: table_of(self.report.iterations, IterationLine),
-        }
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

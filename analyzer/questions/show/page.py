@@ -18,8 +18,6 @@ from ...page.quantity import common_time_unit, format_bytes, format_count, forma
 from ...page.sheet import Sheet, drop_empty_columns
 from ...recorded.overview import IterationLine, NameLine, Overview
 
-OVERVIEW_FORMAT: Final = "wavecast.overview"
-OVERVIEW_VERSION: Final = "1.0"
 SHOWN_ITERATION_COUNT: Final = 20
 KIND_NOUNS: Final = {
     "kernel": ("kernel", "kernels"),
@@ -37,7 +35,7 @@ CAPTURE_WORDS: Final = {
 
 def draw_overview_json(overview: Overview) -> str:
     """Write an overview as JSON: times in ns, sizes in bytes."""
-    return encode_json({"format": OVERVIEW_FORMAT, "version": OVERVIEW_VERSION, **asdict(overview)})
+    return encode_json({"format": "wavecast.overview", "version": "1.0", **asdict(overview)})
 
 
 def describe_overview(overview: Overview) -> Page:

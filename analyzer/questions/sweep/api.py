@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ....errors import InputError, parameter
-from ...asking.answer import PicturedReport, trace_name
+from ...asking.answer import Drawn, PicturedReport, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import HelpPart, asks, option
 from ...asking.inputs import AskedRecording, AskedSource
@@ -21,7 +21,6 @@ from ...asking.what_ifs import WhatIfs
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
     from ....specs.gpu import Gpu
-    from ...asking.answer import Tables
     from ...asking.question import Gpus
     from ...page.page import Chart, Page
     from .report import SensitivityReport, SweepReport
@@ -38,11 +37,15 @@ class SweepAnswer(PicturedReport):
     """Of the trace, where its workload has none."""
     report: SweepReport
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
+    def _drawn(self) -> Drawn:
         from .page.page import describe_sweep
+        from .page.records import draw_sweep_json, point_table
 
-        return describe_sweep(self.report, name=self.name)
+        return Drawn(
+            page=lambda: describe_sweep(self.report, name=self.name),
+            json=lambda: draw_sweep_json(self.report),
+            tables={"points": lambda: point_table(self.report)},
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with charts."""
@@ -56,17 +59,6 @@ class SweepAnswer(PicturedReport):
         from .page.charts import sweep_picture
 
         return sweep_picture(self.report)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/sweep.md has its layout."""
-        from .page.records import draw_sweep_json
-
-        return draw_sweep_json(self.report)
-
-    def _tables(self) -> Tables:
-        from .page.records import point_table
-
-        return {"points": lambda: point_table(self.report)}
 
     def _headline(self) -> str:
         names = " and ".join(axis.name for axis in self.report.axes)
@@ -83,11 +75,15 @@ class SensitivityAnswer(PicturedReport):
     """Of the trace, where its workload has none."""
     report: SensitivityReport
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
+    def _drawn(self) -> Drawn:
+        from .page.records import draw_sensitivity_json, figure_table
         from .page.sensitivity import describe_sensitivity
 
-        return describe_sensitivity(self.report, name=self.name)
+        return Drawn(
+            page=lambda: describe_sensitivity(self.report, name=self.name),
+            json=lambda: draw_sensitivity_json(self.report),
+            tables={"figures": lambda: figure_table(self.report)},
+        )
 
     def illustrated_page(self) -> Page:
         """Return it with its chart."""
@@ -100,17 +96,6 @@ class SensitivityAnswer(PicturedReport):
         from .page.charts import sensitivity_chart
 
         return sensitivity_chart(self.report)
-
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/sweep.md has its layout."""
-        from .page.records import draw_sensitivity_json
-
-        return draw_sensitivity_json(self.report)
-
-    def _tables(self) -> Tables:
-        from .page.records import figure_table
-
-        return {"figures": lambda: figure_table(self.report)}
 
     def _headline(self) -> str:
         most = self.report.figures[0]

@@ -12,7 +12,6 @@ from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import Source, TraceSummary
 from ...whatif.scenario import Scenario
 
-SWEEP_FORMAT: Final = "wavecast.sweep"
 SWEEP_VERSION: Final = "1.0"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...asking.answer import Report, trace_name
+from ...asking.answer import Drawn, Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover
@@ -16,7 +16,6 @@ from ...asking.what_ifs import WhatIfs
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ...asking.answer import Tables
     from ...page.page import Page
     from .report import Validation
 
@@ -37,15 +36,18 @@ class ValidationReport(Report):
     """Ops in its page and its JSON; None: all."""
     has_op_details: bool = False
 
-    def page(self) -> Page:
-        """Return the report in words and sheets."""
-        from .page import describe_validation
+    def _drawn(self) -> Drawn:
+        from .page import compared_op_table, describe_validation, draw_validation_json, unmatched_table
 
-        return describe_validation(
-            self._shortened(),
-            source_name=self.first_name,
-            target_name=self.second_name,
-            detailed_ops=self.has_op_details,
+        return Drawn(
+            page=lambda: describe_validation(
+                self._shortened(),
+                source_name=self.first_name,
+                target_name=self.second_name,
+                detailed_ops=self.has_op_details,
+            ),
+            json=lambda: draw_validation_json(self._shortened()),
+            tables={"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)},
         )
 
     def illustrated_page(self) -> Page:
@@ -54,19 +56,8 @@ class ValidationReport(Report):
 
         return illustrate_validation(self.page(), self.report)
 
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
-        from .page import draw_validation_json
-
-        return draw_validation_json(self._shortened())
-
     def _shortened(self) -> Validation:
         return replace(self.report, ops=self.report.ops[: self.shown_op_count])
-
-    def _tables(self) -> Tables:
-        from .page import compared_op_table, unmatched_table
-
-        return {"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)}
 
     def _headline(self) -> str:
         from ...page.quantity import format_error

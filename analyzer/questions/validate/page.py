@@ -44,8 +44,6 @@ from ...prediction.prediction import Method
 from ...replay.causes import CAUSES
 from ...work.work import Family
 from .report import (
-    VALIDATION_FORMAT,
-    VALIDATION_VERSION,
     Coverage,
     FamilyComparison,
     IterationComparison,
@@ -281,8 +279,8 @@ def draw_validation_json(validation: Validation) -> str:
     iteration = validation.iteration
     return encode_json(
         {
-            "format": VALIDATION_FORMAT,
-            "version": VALIDATION_VERSION,
+            "format": "wavecast.validation",
+            "version": "1.0",
             **attributes(validation),
             "source": attributes(validation.source) | {"matched_ratio": validation.source.matched_ratio},
             "target": attributes(validation.target) | {"matched_ratio": validation.target.matched_ratio},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InputError
 from ....formats.trace.printable import clean_text
-from ...asking.answer import Report
+from ...asking.answer import Drawn, Report
 from ...page.columns import change_column, covered_column, text_column, time_column
 from ...page.encoding import attributes, encode_json, table_of
 from ...page.page import Page, build_page, notes
@@ -18,11 +18,8 @@ from ...page.quantity import common_time_unit, format_change, format_count, form
 from ...page.sheet import Sheet
 
 if TYPE_CHECKING:
-    from ...asking.answer import Tables
     from .api import ValidationReport
 
-PAIRS_FORMAT: Final = "wavecast.validation-pairs"
-PAIRS_VERSION: Final = "1.0"
 GPU_BOUND_RATIO: Final = 0.85
 """An iteration whose GPU is busy for so much of it says little about hosts."""
 
@@ -94,7 +91,13 @@ class PairsReport(Report):
 
     rows: tuple[PairRow, ...]
 
-    def page(self) -> Page:
+    def _drawn(self) -> Drawn:
+        pairs: list[dict[str, Any]] = [attributes(row) for row in self.rows]
+        document = {"format": "wavecast.validation-pairs", "version": "1.0", "pairs": pairs}
+        tables = {"pairs": lambda: table_of(self.rows, PairRow)}
+        return Drawn(page=self._page, json=lambda: encode_json(document), tables=tables)
+
+    def _page(self) -> Page:
         """Return the table of pairs, and what they show by source and target."""
         unit = common_time_unit(row.measured_ns for row in self.rows)
         columns = (
@@ -108,14 +111,6 @@ class PairsReport(Report):
             covered_column((row.is_covered for row in self.rows), rank=1),
         )
         return build_page(Sheet(title="Pairs of recordings", columns=columns), notes(self._lines()))
-
-    def to_json(self) -> str:
-        """Return the pairs as JSON: times in ns, errors as ratios."""
-        pairs: list[dict[str, Any]] = [attributes(row) for row in self.rows]
-        return encode_json({"format": PAIRS_FORMAT, "version": PAIRS_VERSION, "pairs": pairs})
-
-    def _tables(self) -> Tables:
-        return {"pairs": lambda: table_of(self.rows, PairRow)}
 
     def _headline(self) -> str:
         return f"{format_count(len(self.rows), 'pair')}: GPU busy {_errors([row.busy_error for row in self.rows])}"

@@ -10,9 +10,6 @@ from ...prediction.prediction import Method
 from ...replay.causes import IdleCause
 from ...whatif.scenario import Scenario
 
-VALIDATION_FORMAT = "wavecast.validation"
-VALIDATION_VERSION = "1.0"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:

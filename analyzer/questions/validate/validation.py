@@ -23,8 +23,7 @@ from ...recorded.choice import ALL, choose_iteration
 from ...recorded.devices import source_gpu
 from ...recorded.recording import choose_recording
 from ...recorded.window import Window, check_usable
-from ...replay.binding import durations_ns
-from ...replay.causes import CAUSES, IdleCause
+from ...replay.causes import CAUSES, IdleCause, durations_ns
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.iterations import iteration_position, iteration_spans
 from .calls import Alignment, KeyTable, align, list_calls

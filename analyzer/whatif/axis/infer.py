@@ -80,10 +80,9 @@ def infer_sequence_length(trace: Trace) -> int:
 
     Raises InputError where nothing is looked up, or one token at a time.
     """
-    found = find_tokens(trace)
-    if found is not None and found > 1:
+    if found := find_sequence_length(trace):
         return found
-    if found == 1:
+    if find_tokens(trace) == 1:
         raise InputError(
             "the recording reads one token per sample: a length of 1 leaves no mark in the shapes; what it sees of "
             f"earlier ones is rescaled with {parameter('cached_tokens')}"
@@ -92,6 +91,12 @@ def infer_sequence_length(trace: Trace) -> int:
         "the shapes do not tell the sequence length (no table is looked up by samples and tokens): pass it with "
         f"{parameter('from_sequence_length')}"
     )
+
+
+def find_sequence_length(trace: Trace) -> int | None:
+    """Return the same; None where nothing is looked up, or one token at a time."""
+    found = find_tokens(trace)
+    return found if found is not None and found > 1 else None
 
 
 def find_tokens(trace: Trace) -> int | None:

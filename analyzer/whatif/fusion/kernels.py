@@ -6,8 +6,7 @@ from typing import Final
 
 from ....arrays import Rows
 from ....formats.trace.tables import Trace
-from ...prediction.reuse import LARGE_SHARE
-from ...prediction.workload import GpuWorkload
+from ...prediction.workload import LARGE_SHARE, GpuWorkload
 from ...work import Family, Work
 from ...work.row_kernels import RowKernel
 from ...work.work import RowDims

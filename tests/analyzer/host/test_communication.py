@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind
-from wavecast.analyzer.host import load_host_costs, synthesize_timeline
-from wavecast.analyzer.host.communication import STREAM
+from wavecast.analyzer.host.costs import load_host_costs
+from wavecast.analyzer.host.launches import STREAM
+from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import (

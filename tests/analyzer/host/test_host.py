@@ -10,11 +10,12 @@ import pytest
 import wavecast
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synthesize_timeline
+from wavecast.analyzer.host.costs import CONSTANTS, HostCosts, load_host_costs
 from wavecast.analyzer.host.launches import multi_tensor_launches
 from wavecast.analyzer.host.named import load_anchor, reference_speed, usual_mix
-from wavecast.analyzer.host.script import script_speed_of, script_time
+from wavecast.analyzer.host.timeline import script_speed_of, script_time, synthesize_timeline
 from wavecast.errors import InputError
+from wavecast.formats.files.constants import read_constants
 from wavecast.formats.measured.host_file import REFERENCE_HOST
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.column import build_table, columns, row_count
@@ -230,8 +231,9 @@ def test_launches_agree_with_a_loop_over_chunks(sizes: list[int]) -> None:
 
 def test_shipped_hosts_differ_by_their_speed_alone() -> None:
     reference = load_host_costs()
-    assert host_names()[reference.host] == 1.0
-    for name, speed in host_names().items():
+    speeds = {name: entry["speed_ratio"] for name, entry in read_constants(CONSTANTS)["hosts"].items()}
+    assert speeds[reference.host] == 1.0
+    for name, speed in speeds.items():
         costs = load_host_costs(name)
         assert costs.host == name
         assert costs.launch_ns == pytest.approx(reference.launch_ns / speed)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.host import load_host_costs, synthesize_timeline
+from wavecast.analyzer.host.costs import load_host_costs
+from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.formats.files.constants import read_constants
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast.analyzer.host.costs import costs_of_table, lead_keys, spellings
-from wavecast.analyzer.host.kinds import KindSpeeds, speeds_between
 from wavecast.analyzer.host.named import load_anchor, usual_mix
-from wavecast.analyzer.host.op_times import kind_of_call, sum_between, winsorised
-from wavecast.analyzer.host.script import script_speed_of
+from wavecast.analyzer.host.recorded_speed import kind_of_call, sum_between, winsorised
+from wavecast.analyzer.host.speed import KindSpeeds, speeds_between
+from wavecast.analyzer.host.timeline import script_speed_of
 from wavecast.formats.files.constants import read_constants
 from wavecast.formats.trace.meta import HostTimes
 from wavecast.formats.trace.tables import Phase

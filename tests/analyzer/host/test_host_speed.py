@@ -13,12 +13,19 @@ import wavecast
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast as program
 from wavecast.analyzer.asking.what_ifs import complete_hosts
-from wavecast.analyzer.host import load_host_costs
-from wavecast.analyzer.host.costs import known_host_half_width, unknown_host_half_width
-from wavecast.analyzer.host.kinds import KINDS, KindSpeeds, kind_times_ns, speeds_between
+from wavecast.analyzer.host.costs import known_host_half_width, load_host_costs, unknown_host_half_width
 from wavecast.analyzer.host.named import HostBasis, find_host, host_list, load_anchor, usual_mix
 from wavecast.analyzer.host.recorded_speed import SAME_OPS_HALF_WIDTH, host_speed_of, relative_host_speed
-from wavecast.analyzer.host.speed import MEASURED_HALF_WIDTH, check_host, read_host, told_between
+from wavecast.analyzer.host.speed import (
+    KINDS,
+    MEASURED_HALF_WIDTH,
+    KindSpeeds,
+    check_host,
+    kind_times_ns,
+    read_host,
+    speeds_between,
+    told_between,
+)
 from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.errors import InputError
 from wavecast.formats.measured.host_file import HostFile, save_host

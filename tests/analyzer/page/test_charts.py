@@ -24,9 +24,8 @@ from wavecast.analyzer.page.vega import chart_document
 from wavecast.analyzer.questions.batch.charts import MOST_GPUS, MOST_TRACES, illustrate_batch
 from wavecast.analyzer.questions.batch.fleet import FleetTimes, summarize_fleet
 from wavecast.analyzer.questions.batch.inputs import BatchInput
-from wavecast.analyzer.questions.batch.mix import GpuCount, GpuMix
 from wavecast.analyzer.questions.batch.page import describe_batch
-from wavecast.analyzer.questions.batch.report import BatchReport, FleetAnswer
+from wavecast.analyzer.questions.batch.report import BatchReport, FleetAnswer, GpuCount, GpuMix
 from wavecast.analyzer.questions.compare.charts import illustrate_comparison
 from wavecast.analyzer.questions.ranks.activity import RankActivity, RankState
 from wavecast.analyzer.questions.ranks.charts import illustrate_ranks
@@ -37,11 +36,11 @@ from wavecast.analyzer.questions.rerun.page import describe_rerun
 from wavecast.analyzer.questions.rerun.report import FamilyRow, Iteration, RerunOp, RerunReport
 from wavecast.analyzer.questions.scale.report import Spent
 from wavecast.analyzer.questions.score.api import ScoreReport
-from wavecast.analyzer.questions.score.page.__main__ import read_score
 from wavecast.analyzer.questions.score.page.charts import illustrate_score
 from wavecast.analyzer.questions.shard.problem import PlanPhase
 from wavecast.analyzer.questions.validate.charts import illustrate_validation
 from wavecast.analyzer.questions.validate.report import Coverage
+from wavecast.benchmarks.make.accuracy import read_score
 
 vl_convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python")
 

@@ -63,7 +63,6 @@ DESCRIBED = {
     "describe_recommender",
     "describe_replay",
     "describe_rerun",
-    "describe_accuracy",
     "describe_score",
     "describe_sharding",
     "describe_sensitivity",

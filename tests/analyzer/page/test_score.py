@@ -14,9 +14,8 @@ from wavecast.analyzer.page.formats import PAGE_FORMATS
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.questions.score.page.accuracy import describe_accuracy
 from wavecast.analyzer.questions.score.page.page import describe_score
-from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json, score_table
+from wavecast.analyzer.questions.score.page.records import draw_score_json, score_table
 from wavecast.analyzer.questions.score.report import (
     DecisionRow,
     NetworkRow,
@@ -27,6 +26,7 @@ from wavecast.analyzer.questions.score.report import (
     TraceRow,
     WorstRow,
 )
+from wavecast.benchmarks.make.accuracy import describe_accuracy, read_score_json
 from wavecast.errors import InputError
 
 CheckGolden = Callable[[str, str], None]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.models.matmul.problems import COLD_COPIES, problems_of
-from wavecast.analyzer.prediction.reuse import median_by_group, moved_since
-from wavecast.analyzer.prediction.workload import shape_workload
+from wavecast.analyzer.prediction.workload import median_by_group, moved_since, shape_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.work import Family
 from wavecast.formats.trace.column import build_table

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.recorded.standstill import Reason, find_standstills, leave_out_standstills
+from wavecast.analyzer.recorded.no_iteration import Reason, find_standstills, leave_out_standstills
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.column import row_count

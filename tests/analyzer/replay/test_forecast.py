@@ -20,8 +20,7 @@ from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
 from wavecast.analyzer.recorded.recording import with_iterations
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay import forecast as forecast_module
-from wavecast.analyzer.replay.binding import durations_ns
-from wavecast.analyzer.replay.causes import occupation
+from wavecast.analyzer.replay.causes import durations_ns, occupation
 from wavecast.analyzer.replay.engine import Timing, on_gpus, replay
 from wavecast.analyzer.replay.forecast import Spread, forecast, spread_of, target_timing
 from wavecast.analyzer.replay.iterations import iteration_position, iteration_spans

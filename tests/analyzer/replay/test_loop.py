@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.replay.engine import measured_timing, replay
+from wavecast.analyzer.replay.forecast import loop_lengths
 from wavecast.analyzer.replay.iterations import iteration_nodes
-from wavecast.analyzer.replay.loop import loop_lengths
 from wavecast.formats.trace.tables import SyncKind, Trace
 
 from ...conftest import Recording

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
-from wavecast.analyzer.replay.binding import durations_ns
+from wavecast.analyzer.replay.causes import durations_ns
 from wavecast.analyzer.replay.engine import measured_timing, on_gpus, replay
 from wavecast.analyzer.replay.iterations import iteration_rows, iteration_spans
 from wavecast.analyzer.replay.paths import measured_path, replayed_path, retime_nodes

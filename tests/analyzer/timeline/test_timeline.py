@@ -19,8 +19,7 @@ from wavecast.analyzer.prediction.predict import predict_measured
 from wavecast.analyzer.prediction.prediction import METHODS
 from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.replay.binding import durations_ns
-from wavecast.analyzer.replay.causes import occupation
+from wavecast.analyzer.replay.causes import durations_ns, occupation
 from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.forecast import kernel_rows
 from wavecast.analyzer.replay.iterations import iteration_position, iteration_spans

@@ -1,11 +1,17 @@
-"""Layers as torch records them, forward and backward: products in 16 bits or fewer, adapters, norms."""
+"""Layers as torch records them, forward and backward: products in 16 bits or fewer, adapters, norms.
+
+Norms and rotary embeddings of uncompiled models stand in the single operations of their formulas, in float32 of 16-bit
+activations and given back in 16 bits: `torch.nn.functional.rms_norm` until it had a kernel of its own, and the models
+of transformers and torchtitan.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from ....recorded.tape import FLOAT, Tape, Variable
+from ....recorded.tape import FLOAT, Operand, Tape, Variable
 from .sizes import Activation, Kernels, TransformerSizes
 
 
@@ -40,6 +46,12 @@ class Writer:
         """Return a new tensor of the model's dtype."""
         return self.tape.tensor(dtype or self.kernels.dtype, *shape)
 
+    def write(self, name: str, inputs: Sequence[Operand], *shape: int, dtype: str | None = None) -> Variable:
+        """Write an op with one result, of the model's dtype where none is given."""
+        found = self.activation(*shape, dtype=dtype)
+        self.tape.op(name, inputs, found)
+        return found
+
     def view(self, x: Variable, *shape: int, name: str = "aten::view") -> Variable:
         """Write a view of other sizes."""
         found = self.tape.tensor(x.spec.dtype, *shape, view_of=x)
@@ -55,9 +67,7 @@ class Writer:
 
     def cast(self, x: Variable, dtype: str) -> Variable:
         """Write a cast."""
-        found = self.tape.tensor(dtype, *x.shape)
-        self.tape.op("aten::_to_copy", (x, dtype, None, None, None, False, None), found)
-        return found
+        return self.write("aten::_to_copy", (x, dtype, None, None, None, False, None), *x.shape, dtype=dtype)
 
     def narrow(self, x: Variable, dtype: str) -> Variable:
         """Write the cast of a product's operand [rows, columns], with the passes that its format takes.
@@ -126,10 +136,8 @@ def _differentiate(
     x, weight, turned, flat, result = saved
     tape, kernels = writer.tape, writer.kernels
 
-    def undo() -> None:
-        grad = tape.gradient.get(result.row)
-        if grad is None:
-            return
+    @tape.undoes(result, row)
+    def undo(grad: Variable) -> None:
         grad = writer.view(grad, prod(x.shape[:-1]), result.shape[-1])
         grad = writer.narrow(grad, kernels.products.dtypes[1]) if narrows else grad
         if any(weight is item for item in writer.trained):
@@ -138,21 +146,16 @@ def _differentiate(
         found = writer.product(grad, writer.turn(turned), kernels.dtype)
         tape.add_gradient(x, writer.view(found, *x.shape))
 
-    tape.differentiate(row, undo)
-
 
 def _differentiate_bias(writer: Writer, row: int, bias: Variable, result: Variable) -> None:
     """Remember a bias's gradient: its output's, summed over tokens in a pass of its own, as torch does."""
-    tape = writer.tape
 
-    def undo() -> None:
-        if result.row in tape.gradient and any(bias is item for item in writer.trained):
-            grad = writer.view(tape.gradient[result.row], prod(result.shape[:-1]), result.shape[-1])
-            found = writer.activation(1, result.shape[-1])
-            tape.op("aten::sum", (grad, (0,), True, None), found)
-            tape.add_gradient(bias, writer.view(found, *bias.shape))
-
-    tape.differentiate(row, undo)
+    @writer.tape.undoes(result, row)
+    def undo(outer: Variable) -> None:
+        if any(bias is item for item in writer.trained):
+            grad = writer.view(outer, prod(result.shape[:-1]), result.shape[-1])
+            found = writer.write("aten::sum", (grad, (0,), True, None), 1, result.shape[-1])
+            writer.tape.add_gradient(bias, writer.view(found, *bias.shape))
 
 
 def _adapted(writer: Writer, x: Variable, y: Variable, out: int) -> Variable:
@@ -166,16 +169,13 @@ def _adapted(writer: Writer, x: Variable, y: Variable, out: int) -> Variable:
 
 def add(writer: Writer, a: Variable, b: Variable) -> Variable:
     """Write the sum of two activations; each has the sum's gradient."""
-    tape = writer.tape
-    total = writer.activation(*a.shape)
-    row = tape.op("aten::add", (a, b, 1), total)
+    total = writer.write("aten::add", (a, b, 1), *a.shape)
 
-    def undo() -> None:
+    @writer.tape.undoes(total)
+    def undo(outer: Variable) -> None:
         for item in (a, b):
-            if total.row in tape.gradient:
-                tape.add_gradient(item, tape.gradient[total.row])
+            writer.tape.add_gradient(item, outer)
 
-    tape.differentiate(row, undo)
     return total
 
 
@@ -186,16 +186,14 @@ def norm(writer: Writer, x: Variable, name: str) -> Variable:
         weight, found = writer.parameter(hidden), writer.activation(*x.shape)
         spread = tape.tensor(FLOAT, *x.shape[:-1], 1)
         if writer.sizes.has_rms_norm:
-            row = tape.op("aten::_fused_rms_norm", (x, (hidden,), weight, 1e-5), found, spread)
+            tape.op("aten::_fused_rms_norm", (x, (hidden,), weight, 1e-5), found, spread)
         else:
             shift, mean = writer.parameter(hidden), tape.tensor(FLOAT, *x.shape[:-1], 1)
-            row = tape.op("aten::native_layer_norm", (x, (hidden,), weight, shift, 1e-5), found, mean, spread)
+            tape.op("aten::native_layer_norm", (x, (hidden,), weight, shift, 1e-5), found, mean, spread)
 
-        def undo() -> None:
-            if found.row not in tape.gradient:
-                return
+        @tape.undoes(found)
+        def undo(outer: Variable) -> None:
             grad, given, trains = writer.activation(*x.shape), writer.activation(hidden), not writer.kernels.lora_rank
-            outer = tape.gradient[found.row]
             if writer.sizes.has_rms_norm:
                 masked = (outer, x, (hidden,), spread, weight, (True, trains))
                 tape.op("aten::_fused_rms_norm_backward", masked, grad, given)
@@ -207,33 +205,24 @@ def norm(writer: Writer, x: Variable, name: str) -> Variable:
             tape.add_gradient(weight, given)
             tape.add_gradient(x, grad)
 
-        tape.differentiate(row, undo)
     return found
 
 
 def activate(writer: Writer, x: Variable) -> Variable:
     """Write what stands between the products of a feed-forward block, one fused kernel each way."""
-    tape, kind = writer.tape, writer.sizes.activation
+    kind = writer.sizes.activation
     width = x.shape[-1] // 2 if kind.is_gated else x.shape[-1]
-    found = writer.activation(*x.shape[:-1], width)
-    name, more = {
-        Activation.SWIGLU: ("aten::glu", (-1,)),
-        Activation.GELU: ("aten::gelu", ()),
-        Activation.SQUARED_RELU: ("aten::square", ()),
+    forward, more, backward, more_back = {
+        Activation.SWIGLU: ("aten::glu", (-1,), "aten::glu_backward", (-1,)),
+        Activation.GELU: ("aten::gelu", (), "aten::gelu_backward", ()),
+        Activation.SQUARED_RELU: ("aten::square", (), "aten::threshold_backward", (0,)),
     }[kind]
-    row = tape.op(name, (x, *more), found)
+    found = writer.write(forward, (x, *more), *x.shape[:-1], width)
 
-    def undo() -> None:
-        grad, outer = writer.activation(*x.shape), tape.gradient[found.row]
-        name, more = {
-            Activation.SWIGLU: ("aten::glu_backward", (-1,)),
-            Activation.GELU: ("aten::gelu_backward", ()),
-            Activation.SQUARED_RELU: ("aten::threshold_backward", (0,)),
-        }[kind]
-        tape.op(name, (outer, x, *more), grad)
-        tape.add_gradient(x, grad)
+    @writer.tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        writer.tape.add_gradient(x, writer.write(backward, (outer, x, *more_back), *x.shape))
 
-    tape.differentiate(row, undo)
     return found
 
 
@@ -248,40 +237,32 @@ def gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
         return _fused_gate(writer, gated, plain)
     soft, found = writer.activation(*gated.shape), writer.activation(*gated.shape)
     with tape.module("act_fn"):
-        row = tape.op("aten::silu", (gated,), soft)
+        tape.op("aten::silu", (gated,), soft)
 
-        def undo_silu() -> None:
-            grad = writer.activation(*gated.shape)
-            tape.op("aten::silu_backward", (tape.gradient[soft.row], gated), grad)
-            tape.add_gradient(gated, grad)
+        @tape.undoes(soft)
+        def undo_silu(outer: Variable) -> None:
+            tape.add_gradient(gated, writer.write("aten::silu_backward", (outer, gated), *gated.shape))
 
-        tape.differentiate(row, undo_silu)
-    row = tape.op("aten::mul", (soft, plain), found)
+    tape.op("aten::mul", (soft, plain), found)
 
-    def undo() -> None:
-        outer = tape.gradient[found.row]
+    @tape.undoes(found)
+    def undo(outer: Variable) -> None:
         for one, other in ((plain, soft), (soft, plain)):
-            grad = writer.activation(*gated.shape)
-            tape.op("aten::mul", (outer, other), grad)
-            tape.add_gradient(one, grad)
+            tape.add_gradient(one, writer.write("aten::mul", (outer, other), *gated.shape))
 
-    tape.differentiate(row, undo)
     return found
 
 
 def _fused_gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
-    tape, found = writer.tape, writer.activation(*gated.shape)
-    row = tape.op("aten::mul", (gated, plain), found)
+    found = writer.write("aten::mul", (gated, plain), *gated.shape)
 
-    def undo() -> None:
-        outer = tape.gradient[found.row]
-        one, other = writer.activation(*gated.shape), writer.activation(*gated.shape)
-        tape.op("aten::silu_backward", (outer, gated), one)
-        tape.op("aten::neg", (outer,), other)
-        tape.add_gradient(gated, one)
-        tape.add_gradient(plain, other)
+    @writer.tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        one = writer.write("aten::silu_backward", (outer, gated), *gated.shape)
+        other = writer.write("aten::neg", (outer,), *gated.shape)
+        writer.tape.add_gradient(gated, one)
+        writer.tape.add_gradient(plain, other)
 
-    tape.differentiate(row, undo)
     return found
 
 
@@ -301,17 +282,14 @@ def embed(writer: Writer, tokens: Variable, rows: int, name: str) -> tuple[Varia
     tape = writer.tape
     with tape.module(name):
         table = writer.parameter(rows, writer.sizes.hidden)
-        found = writer.activation(*tokens.shape, writer.sizes.hidden)
-        row = tape.op("aten::embedding", (table, tokens, -1, False, False), found)
+        found = writer.write("aten::embedding", (table, tokens, -1, False, False), *tokens.shape, writer.sizes.hidden)
 
-        def undo() -> None:
-            if writer.kernels.lora_rank or found.row not in tape.gradient:
-                return
-            grad = writer.activation(*table.shape)
-            tape.op("aten::embedding_dense_backward", (tape.gradient[found.row], tokens, rows, -1, False), grad)
-            tape.add_gradient(table, grad)
+        @tape.undoes(found)
+        def undo(outer: Variable) -> None:
+            if not writer.kernels.lora_rank:
+                arguments = (outer, tokens, rows, -1, False)
+                tape.add_gradient(table, writer.write("aten::embedding_dense_backward", arguments, *table.shape))
 
-        tape.differentiate(row, undo)
     return found, table
 
 
@@ -323,12 +301,12 @@ def loss(writer: Writer, logits: Variable) -> None:
     wide = logits if writer.kernels.is_loss_fused else writer.cast(logits, FLOAT)
     flat = writer.view(wide, rows, vocab)
     chances, found, weight = tape.tensor(dtype, rows, vocab), tape.tensor(FLOAT), tape.tensor(FLOAT)
-    first = tape.op("aten::_log_softmax", (flat, 1, False), chances)
-    second = tape.op("aten::nll_loss_forward", (chances, labels, None, 1, -100), found, weight)
+    tape.op("aten::_log_softmax", (flat, 1, False), chances)
 
-    def undo_softmax() -> None:
-        grad = tape.tensor(dtype, rows, vocab)
-        tape.op("aten::_log_softmax_backward_data", (tape.gradient[chances.row], chances, 1, dtype), grad)
+    @tape.undoes(chances)
+    def undo_softmax(outer: Variable) -> None:
+        arguments = (outer, chances, 1, dtype)
+        grad = writer.write("aten::_log_softmax_backward_data", arguments, rows, vocab, dtype=dtype)
         grad = writer.view(grad, *logits.shape)
         tape.add_gradient(logits, grad if dtype == logits.spec.dtype else writer.cast(grad, logits.spec.dtype))
 
@@ -338,8 +316,8 @@ def loss(writer: Writer, logits: Variable) -> None:
         tape.op("aten::nll_loss_backward", (one, chances, labels, None, 1, -100, weight), grad)
         tape.add_gradient(chances, grad)
 
-    tape.differentiate(first, undo_softmax)
-    tape.differentiate(second, undo_loss)
+    row = tape.op("aten::nll_loss_forward", (chances, labels, None, 1, -100), found, weight)
+    tape.differentiate(row, undo_loss)
     for _ in range(writer.kernels.reported_losses):
         _report(writer, logits, labels)
 
@@ -351,3 +329,50 @@ def _report(writer: Writer, logits: Variable, labels: Variable) -> None:
     chances = tape.tensor(FLOAT, rows, vocab)
     tape.op("aten::_log_softmax", (flat, 1, False), chances)
     tape.op("aten::nll_loss_forward", (chances, labels, None, 2, -100), tape.tensor(FLOAT), tape.tensor(FLOAT))
+
+
+def root_mean_square_norm(writer: Writer, x: Variable, name: str) -> Variable:
+    """Write y = w x / sqrt(mean(x²) + eps), and its gradients."""
+    tape, hidden = writer.tape, x.shape[-1]
+    with tape.module(name):
+        weight, wide = writer.parameter(hidden), writer.cast(x, FLOAT)
+        square, mean = tape.tensor(FLOAT, *x.shape), tape.tensor(FLOAT, *x.shape[:-1], 1)
+        tape.op("aten::pow", (wide, 2), square)
+        tape.op("aten::mean", (square, (-1,), True, None), mean)
+        root = tape.tensor(FLOAT, *mean.shape)
+        tape.op("aten::rsqrt", (mean,), root)
+        narrow = writer.cast(_times(writer, wide, root), x.spec.dtype)
+        found = _times(writer, narrow, weight)
+
+        @tape.undoes(found)
+        def undo(outer: Variable) -> None:
+            if not writer.kernels.lora_rank:
+                arguments = (_times(writer, outer, narrow), (0, 1), False, None)
+                tape.add_gradient(weight, writer.write("aten::sum", arguments, hidden))
+            inner = writer.cast(_times(writer, outer, weight), FLOAT)
+            direct, spread = _times(writer, inner, root), tape.tensor(FLOAT, *mean.shape)
+            tape.op("aten::sum", (_times(writer, inner, wide), (-1,), True, None), spread)
+            doubled, total = tape.tensor(FLOAT, *x.shape), tape.tensor(FLOAT, *x.shape)
+            tape.op("aten::mul", (wide, 2.0), doubled)
+            tape.op("aten::add", (direct, _times(writer, doubled, spread), 1), total)
+            tape.add_gradient(x, writer.cast(total, x.spec.dtype))
+
+    return found
+
+
+def rotate(writer: Writer, x: Variable) -> Variable:
+    """Write a rotary embedding of [batch, tokens, heads, width]: widened, multiplied with the angles, narrowed."""
+    tape = writer.tape
+    angle = tape.tensor(FLOAT, 1, x.shape[1], 1, x.shape[3])
+    found = writer.cast(_times(writer, writer.cast(x, FLOAT), angle), x.spec.dtype)
+
+    @tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        tape.add_gradient(x, writer.cast(_times(writer, writer.cast(outer, FLOAT), angle), x.spec.dtype))
+
+    return found
+
+
+def _times(writer: Writer, a: Variable, b: Variable) -> Variable:
+    """Write the product of each element of `a` with that of `b`, which may be shared along some dims."""
+    return writer.write("aten::mul", (a, b), *a.shape, dtype=a.spec.dtype)

@@ -9,9 +9,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import isnan
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from .....errors import InputError
 from .....specs.catalog import load_catalog
@@ -21,8 +20,8 @@ from .....specs.nodes import Node
 from ....measurements.samples import read_table
 from ....prediction.prediction import Method
 from ....work.indices import UNIFORM, USUAL, Indices
-from ...recommender.forecast import RecommenderForecast, RecommenderPart, forecast_recommender
 from ...recommender.placement import GB
+from ...recommender.report import RecommenderForecast, RecommenderPart, forecast_recommender
 from ...recommender.sizes import (
     MEMORY_SHARE,
     USUAL_TABLE_GB,
@@ -37,6 +36,7 @@ from ..report import IterationScore
 from ..rows import ANCHORED
 from ..weights import Weights
 from .machines import described_node
+from .rows import clean_value
 
 RECOMMENDERS: Final = "distributed/recommenders.parquet"
 MLPERF: Final = "MLPerf "
@@ -123,21 +123,11 @@ def read_recommenders(data: Path) -> tuple[tuple[MeasuredRecommender, ...], int]
     suspect = table["suspect"].tolist()
     wanted = [at for at, model in enumerate(lists["model"]) if str(model).startswith(MLPERF)]
     rows = [
-        MeasuredRecommender(row=at, **{name: _clean(name, lists[name][at]) for name in names})
+        MeasuredRecommender(row=at, **{name: clean_value(MeasuredRecommender, name, lists[name][at]) for name in names})
         for at in wanted
         if not suspect[at]
     ]
     return tuple(rows), sum(bool(suspect[at]) for at in wanted)
-
-
-def _clean(name: str, value: Any) -> Any:
-    kind = str(MeasuredRecommender.__annotations__[name])
-    is_missing = value is None or (isinstance(value, float) and isnan(value))
-    if kind == "str":
-        return "" if is_missing else str(value)
-    if kind == "float":
-        return 0.0 if is_missing else float(value)
-    return 0 if is_missing else int(value)
 
 
 def sizes_of(row: MeasuredRecommender) -> RecommenderSizes:
@@ -215,7 +205,16 @@ def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationSco
     known: dict[tuple[object, ...], RecommenderForecast] = {}
     for row in rows:
         try:
-            made.append((row, _forecasts(row, weights, known)))
+            gpu = find_gpu(load_catalog(), row.gpu)
+            library, node, sizes = weights.library_for(gpu), node_of_row(row, gpu), sizes_of(row)
+            found = {}
+            for indices in (USUAL, *OTHER_INDICES):
+                training = training_of(row, gpu, indices)
+                key = (sizes, training, gpu.name, node)
+                if key not in known:
+                    known[key] = forecast_recommender(sizes, training, [gpu], library, nodes=[node])
+                found[indices] = known[key]
+            made.append((row, found))
         except InputError as error:
             lacking[str(error).split("\n", 1)[0]] += 1
     notes = [f"{count:,} rows of {RECOMMENDERS} left out: {reason}" for reason, count in lacking.items()]
@@ -225,21 +224,6 @@ def score_recommenders(data: Path, weights: Weights) -> tuple[tuple[IterationSco
 
 
 Made = Sequence[tuple[MeasuredRecommender, Mapping[Indices, RecommenderForecast]]]
-
-
-def _forecasts(
-    row: MeasuredRecommender, weights: Weights, known: dict[tuple[object, ...], RecommenderForecast]
-) -> dict[Indices, RecommenderForecast]:
-    gpu = find_gpu(load_catalog(), row.gpu)
-    library, node, sizes = weights.library_for(gpu), node_of_row(row, gpu), sizes_of(row)
-    found = {}
-    for indices in (USUAL, *OTHER_INDICES):
-        training = training_of(row, gpu, indices)
-        key = (sizes, training, gpu.name, node)
-        if key not in known:
-            known[key] = forecast_recommender(sizes, training, [gpu], library, nodes=[node])
-        found[indices] = known[key]
-    return found
 
 
 def _score(made: Made, at: int, weights: Weights) -> IterationScore:

@@ -183,7 +183,7 @@ def read_iterations(data: Path) -> tuple[IterationRow, ...]:
     lists = {name: table[name].tolist() for name in names}
     found = []
     for index in kept:
-        row = IterationRow(row=index, **{name: _clean(name, lists[name][index]) for name in names})
+        row = IterationRow(row=index, **{name: clean_value(IterationRow, name, lists[name][index]) for name in names})
         dispatcher, overlaps = recipes.get(row.recipe, ("", False))
         found.append(replace(row, dispatcher=dispatcher, overlaps_experts=overlaps))
     return tuple(found)
@@ -203,10 +203,10 @@ def _expert_settings(data: Path) -> dict[str, tuple[str, bool]]:
     return found
 
 
-def _clean(name: str, value: Any) -> Any:
-    """Return the value, or what stands for its absence."""
+def clean_value(record: type, name: str, value: Any) -> Any:
+    """Return a table's value of a record's field, or what stands for its absence."""
     is_missing = value is None or (isinstance(value, float) and isnan(value))
-    kind = str(IterationRow.__annotations__[name])
+    kind = str(record.__annotations__[name])
     if kind == "str":
         return "" if is_missing else str(value)
     if kind == "float":

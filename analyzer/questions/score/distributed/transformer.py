@@ -7,8 +7,19 @@ from typing import Final
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Tape, Variable
-from .eager import root_mean_square_norm, rotate
-from .products import Writer, activate, add, embed, feed_forward, is_narrow, linear, loss, norm
+from .products import (
+    Writer,
+    activate,
+    add,
+    embed,
+    feed_forward,
+    is_narrow,
+    linear,
+    loss,
+    norm,
+    root_mean_square_norm,
+    rotate,
+)
 from .sizes import Kernels, TransformerSizes
 
 FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
@@ -55,16 +66,12 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
 
 def _scale(writer: Writer, x: Variable) -> Variable:
     """Write the embedding's dropout or scale, one pass: ranks that share the table add up what they found before it."""
-    found = writer.activation(*x.shape)
-    row = writer.tape.op("aten::mul", (x, 1.0), found)
+    found = writer.write("aten::mul", (x, 1.0), *x.shape)
 
-    def undo() -> None:
-        if found.row in writer.tape.gradient:
-            grad = writer.activation(*x.shape)
-            writer.tape.op("aten::mul", (writer.tape.gradient[found.row], 1.0), grad)
-            writer.tape.add_gradient(x, grad)
+    @writer.tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        writer.tape.add_gradient(x, writer.write("aten::mul", (outer, 1.0), *x.shape))
 
-    writer.tape.differentiate(row, undo)
     return found
 
 
@@ -135,14 +142,14 @@ def experts(writer: Writer, x: Variable) -> Variable:
     flat = writer.view(x, rows, sizes.hidden)
     gathered = writer.activation(chosen, sizes.hidden)
     order = tape.tensor("int64", chosen)
-    row = tape.op("aten::index_select", (flat, 0, order), gathered)
+    tape.op("aten::index_select", (flat, 0, order), gathered)
 
-    def undo() -> None:
+    @tape.undoes(gathered)
+    def undo(outer: Variable) -> None:
         grad = writer.activation(rows, sizes.hidden)
-        tape.op("aten::index_add", (grad, 0, order, tape.gradient[gathered.row], 1), grad)
+        tape.op("aten::index_add", (grad, 0, order, outer, 1), grad)
         tape.add_gradient(x, writer.view(grad, *x.shape))
 
-    tape.differentiate(row, undo)
     with tape.module("experts"):
         width = sizes.moe_ffn * (2 if sizes.activation.is_gated else 1)
         inner = activate(writer, _grouped(writer, gathered, width))
@@ -158,10 +165,10 @@ def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
     ends = tape.tensor("int32", sizes.experts)
     left = writer.narrow(x, forward) if narrows else x
     found = writer.activation(x.shape[0], out)
-    row = _multiply(writer, left, weight, ends, found)
+    _multiply(writer, left, weight, ends, found)
 
-    def undo() -> None:
-        grad = tape.gradient[found.row]
+    @tape.undoes(found)
+    def undo(grad: Variable) -> None:
         grad = writer.narrow(grad, backward) if narrows else grad
         given = tape.tensor(kernels.gradient_dtype, *weight.shape)
         _multiply(writer, writer.turn(left), grad, ends, given)
@@ -174,7 +181,6 @@ def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
         _multiply(writer, grad, turned, ends, outer)
         tape.add_gradient(x, outer)
 
-    tape.differentiate(row, undo)
     return found
 
 
@@ -194,14 +200,12 @@ def _combine(writer: Writer, x: Variable, order: Variable, like: Variable) -> Va
     tape.op("aten::index_add", (total, 0, order, weighted, 1), total)
     result = writer.view(total, *like.shape)
 
-    def undo() -> None:
-        spread, grad = writer.activation(*x.shape), writer.activation(*x.shape)
-        outer = writer.view(tape.gradient[result.row], writer.rows, x.shape[-1])
-        tape.op("aten::index_select", (outer, 0, order), spread)
-        tape.op("aten::mul", (spread, weight), grad)
-        tape.add_gradient(x, grad)
+    @tape.undoes(result, row)
+    def undo(outer: Variable) -> None:
+        outer = writer.view(outer, writer.rows, x.shape[-1])
+        spread = writer.write("aten::index_select", (outer, 0, order), *x.shape)
+        tape.add_gradient(x, writer.write("aten::mul", (spread, weight), *x.shape))
 
-    tape.differentiate(row, undo)
     return result
 
 
@@ -252,13 +256,12 @@ def _latent(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
 
 def _heads(writer: Writer, x: Variable, heads: int) -> Variable:
     """Write [batch, tokens, heads, width] of [batch, tokens, heads x width]."""
-    tape = writer.tape
     found = writer.view(x, *x.shape[:2], heads, x.shape[2] // heads)
 
-    def undo() -> None:
-        tape.add_gradient(x, writer.view(tape.gradient[found.row], *x.shape))
+    @writer.tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        writer.tape.add_gradient(x, writer.view(outer, *x.shape))
 
-    tape.differentiate(tape.last, undo)
     return found
 
 
@@ -279,8 +282,7 @@ def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
         piece = tape.tensor(dtype, batch, tokens, kv_heads, count, width, strides=steps, view_of=grouped)
         tape.op("aten::slice", (grouped, 3, begin, end, 1), piece)
         if count > 1:
-            whole = tape.tensor(dtype, *piece.shape)
-            tape.op("aten::clone", (piece, "contiguous_format"), whole)
+            whole = _copied(writer, piece)
             found.append(writer.view(whole, batch, tokens, kv_heads * count, width))
         else:
             flat = (steps[0], steps[1], steps[2], steps[4])
@@ -291,36 +293,29 @@ def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
             found.append(head)
     query, key, value = found
 
-    def undo() -> None:
+    @tape.undoes(query)
+    def undo(_: Variable) -> None:
         grads = [tape.gradient[item.row] for item in found]
         pieces = [writer.view(item, batch, tokens, kv_heads, item.shape[2] // kv_heads, width) for item in grads]
-        whole = tape.tensor(dtype, *grouped.shape)
-        tape.op("aten::cat", (pieces, 3), whole)
+        whole = writer.write("aten::cat", (pieces, 3), *grouped.shape, dtype=dtype)
         tape.add_gradient(x, writer.view(whole, *x.shape))
 
-    tape.differentiate(tape.last, undo)
     return query, key, value
 
 
 def _copied(writer: Writer, x: Variable) -> Variable:
-    found = writer.activation(*x.shape)
-    writer.tape.op("aten::clone", (x, "contiguous_format"), found)
-    return found
+    return writer.write("aten::clone", (x, "contiguous_format"), *x.shape)
 
 
 def _rotate(writer: Writer, x: Variable) -> Variable:
     """Write a fused rotary embedding: every element read and written once each way."""
-    tape = writer.tape
-    angle = tape.tensor(x.spec.dtype, 1, x.shape[1], 1, x.shape[3])
-    found = tape.tensor(x.spec.dtype, *x.shape)
-    row = tape.op("aten::mul", (x, angle), found)
+    angle = writer.activation(1, x.shape[1], 1, x.shape[3])
+    found = writer.write("aten::mul", (x, angle), *x.shape)
 
-    def undo() -> None:
-        grad = tape.tensor(x.spec.dtype, *x.shape)
-        tape.op("aten::mul", (tape.gradient[found.row], angle), grad)
-        tape.add_gradient(x, grad)
+    @writer.tape.undoes(found)
+    def undo(outer: Variable) -> None:
+        writer.tape.add_gradient(x, writer.write("aten::mul", (outer, angle), *x.shape))
 
-    tape.differentiate(row, undo)
     return found
 
 
@@ -341,8 +336,8 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
     plain = _swap(writer, out)
     result = writer.view(plain, batch, tokens, sizes.heads * sizes.head_dim)
 
-    def undo() -> None:
-        grad = tape.gradient[result.row]
+    @tape.undoes(result, row)
+    def undo(grad: Variable) -> None:
         grad = _swap(writer, writer.view(grad, batch, tokens, sizes.heads, sizes.head_dim))
         found = [_heads_first(writer, batch, tokens, *item.shape[1::2]) for item in turned]
         flags = (None, None, tokens, tokens, 0.0, causal)
@@ -355,7 +350,6 @@ def _mix(writer: Writer, *operands: Variable) -> Variable:
         for item, gradient in zip(operands, found, strict=True):
             tape.add_gradient(item, _swap(writer, gradient))
 
-    tape.differentiate(row, undo)
     return result
 
 

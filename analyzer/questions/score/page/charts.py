@@ -29,7 +29,7 @@ _POOLED: Final = (EVERYTHING, MEAN, *CLASS_LABELS.values())
 _KINDS: Final = {"network": GOOD, "throughput": ORANGE, "iteration": BAD, "trace": GREEN}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WholeRun:
     """Hold one whole prediction beside its measurement."""
 
@@ -48,11 +48,15 @@ class WholeRun:
 def illustrate_score(page: Page, score: Score) -> Page:
     """Return the page of a score with charts."""
     whole = list(_predictions(score))
+    cells = [
+        (f"{row.family}, {row.dtype}", row.gpu, row.mape, row.rows)
+        for row in _of_gpus(row for row in score.rows if row.table != EVERYTHING)
+    ]
     return plot.place_charts(
         page,
         lead=[_chip_chart(score), _interval_chart(score), _whole_chart(whole)],
         details=[
-            _family_heat(score.rows),
+            _heat_chart("Ops: error by family and GPU", "families", cells),
             _model_heat("Networks and iterations: error by model and GPU", whole, ("network", "iteration")),
             _model_heat("Throughput: error by family of models and GPU", whole, ("throughput",)),
         ],
@@ -61,22 +65,18 @@ def illustrate_score(page: Page, score: Score) -> Page:
 
 def _predictions(score: Score) -> Iterable[WholeRun]:
     for net in score.networks:
-        yield _one("network", net.model, net.gpu, net.predicted_ns, net.measured_ns)
+        yield WholeRun("network", net.model, net.gpu, net.predicted_ns, net.measured_ns)
     for row in score.throughput:
-        yield _one("throughput", row.family, row.gpu, row.predicted_ns, row.measured_ns)
+        yield WholeRun("throughput", row.family, row.gpu, row.predicted_ns, row.measured_ns)
     for item in score.iterations:
         if not item.given_gpus:
-            yield _one("iteration", item.model, item.gpu, item.predicted_ns, item.measured_ns)
+            yield WholeRun("iteration", item.model, item.gpu, item.predicted_ns, item.measured_ns)
     for trace in score.traces:
-        yield _one("trace", trace.workload, trace.target, trace.predicted_iteration_ns, trace.measured_iteration_ns)
+        yield WholeRun("trace", trace.workload, trace.target, trace.predicted_iteration_ns, trace.measured_iteration_ns)
 
 
-def _one(kind: str, model: str, gpu: str, predicted_ns: float, measured_ns: float) -> WholeRun:
-    return WholeRun(kind=kind, model=model, gpu=gpu, predicted_ns=predicted_ns, measured_ns=measured_ns)
-
-
-def _of_gpus(rows: Iterable[ScoreRow], size: Size = Size.ALL) -> list[ScoreRow]:
-    return [row for row in rows if row.gpu not in _POOLED and row.size is size and row.rows]
+def _of_gpus(rows: Iterable[ScoreRow]) -> list[ScoreRow]:
+    return [row for row in rows if row.gpu not in _POOLED and row.size is Size.ALL and row.rows]
 
 
 def _chip_chart(score: Score) -> Chart | None:
@@ -207,14 +207,6 @@ def _whole_chart(found: Sequence[WholeRun]) -> Chart | None:
         f"dashed line they are equal. The median error is {format_error(middle)}.{left}"
     )
     return plot.build_chart("Whole networks and iterations", text, spec, rows, told)
-
-
-def _family_heat(rows: Sequence[ScoreRow]) -> Chart | None:
-    cells = [
-        (f"{row.family}, {row.dtype}", row.gpu, row.mape, row.rows)
-        for row in _of_gpus(row for row in rows if row.table != EVERYTHING)
-    ]
-    return _heat_chart("Ops: error by family and GPU", "families", cells)
 
 
 def _model_heat(title: str, found: Sequence[WholeRun], kinds: Sequence[str]) -> Chart | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -165,26 +165,6 @@ def worst_model_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
     return Sheet(title=f"The {WORST_MODELS} worst predicted timm models of each GPU", columns=columns)
 
 
-def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
-    """Return the mean signed error of each family of models, eagerly run, by GPU and layout, the worst first."""
-    eager = [row for row in rows if not row.is_compiled]
-    families = group_by(eager, lambda row: row.family)
-    names = sorted(families, key=lambda name: -abs(_mean(error_of(row) for row in families[name]) or 0.0))
-    groups = sorted({(row.gpu, row.layout) for row in eager})
-    columns = [
-        text_column("family", map(clean_text, names)),
-        number_column("models", (str(len({row.model for row in families[name]})) for name in names)),
-    ]
-    for gpu, layout in groups:
-        mine = [[row for row in families[name] if (row.gpu, row.layout) == (gpu, layout)] for name in names]
-        columns.append(
-            number_column(f"{gpu}, {layout.upper()}", (percent(_mean(map(error_of, found))) for found in mine))
-        )
-        moved = (percent(_mean(error_of(row, ANCHORED) for row in found)) for found in mine)
-        columns.append(number_column("as ratio", moved))
-    return Sheet(title="Mean signed error by family", columns=tuple(columns))
-
-
 def _worst_of(rows: Sequence[ThroughputRow], gpu: str) -> list[ThroughputRow]:
     mine = group_by((row for row in rows if row.gpu == gpu and not row.is_compiled), lambda row: row.model)
     worst = [max(found, key=_distance) for found in mine.values()]
@@ -193,11 +173,6 @@ def _worst_of(rows: Sequence[ThroughputRow], gpu: str) -> list[ThroughputRow]:
 
 def _distance(row: ThroughputRow) -> float:
     return abs(error_of(row) or 0.0)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _way(row: ThroughputRow) -> str:

@@ -7,7 +7,6 @@ from typing import Any, Final
 from ....page import encoding
 from ....page.energy import energy_record, energy_table
 from ..report import (
-    SWEEP_FORMAT,
     SWEEP_VERSION,
     FigureElasticity,
     Knee,
@@ -17,7 +16,6 @@ from ..report import (
     SweepReport,
 )
 
-SENSITIVITY_FORMAT: Final = "wavecast.sensitivity"
 _POINT: Final = (
     "gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "speedup", "speedup_low", "speedup_high",
     "samples_per_s", "fits", "is_tight", "memory_needed_bytes", "memory_usable_bytes",
@@ -32,7 +30,7 @@ def draw_sweep_json(report: SweepReport) -> str:
     """Write a sweep as JSON: times in ns, values in base units, shares as ratios, null where nothing is known."""
     return encoding.encode_json(
         {
-            "format": SWEEP_FORMAT,
+            "format": "wavecast.sweep",
             "version": SWEEP_VERSION,
             **encoding.attributes(report),
             "base": _point(report, report.base),
@@ -78,7 +76,7 @@ def draw_sensitivity_json(report: SensitivityReport) -> str:
     """Write elasticities as JSON."""
     return encoding.encode_json(
         {
-            "format": SENSITIVITY_FORMAT,
+            "format": "wavecast.sensitivity",
             "version": SWEEP_VERSION,
             **encoding.attributes(report, ("trace", "source", "scenario", "gpu")),
             **encoding.attributes(report.base, ("iteration_ns", "iteration_low_ns", "iteration_high_ns", "shares")),

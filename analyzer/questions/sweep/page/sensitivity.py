@@ -24,9 +24,18 @@ _NAMED: Final = 3
 
 def describe_sensitivity(report: SensitivityReport, *, name: str) -> Page:
     """Put a report into words; `name` stands for a workload that has none."""
+    items = report.figures
+    columns = (
+        text_column("figure", (item.name for item in items)),
+        number_column("now", (any_value(item.base, item.unit, is_ratio=item.name == "host") for item in items)),
+        number_column("% faster\nfor 1 % more", (f"{_zero(-item.elasticity):.2f}" for item in items)),
+        number_column("by other\nsteps", (_range(item) for item in items)),
+        number_column("% less\nGPU-busy", (_busy(item) for item in items)),
+        text_column("what", (item.words for item in items), rank=2),
+    )
     return build_page(
         opening(_headline(report, name)),
-        _sheet(report),
+        Sheet(title="", columns=columns),
         notes(_notes(report)),
         warnings((*_slower(report), *report.warnings)),
     )
@@ -55,19 +64,6 @@ def _headline(report: SensitivityReport, name: str) -> Iterator[str]:
 
 def _percent(value: float) -> str:
     return f"{value:.2f} %"
-
-
-def _sheet(report: SensitivityReport) -> Sheet:
-    items = report.figures
-    columns = (
-        text_column("figure", (item.name for item in items)),
-        number_column("now", (any_value(item.base, item.unit, is_ratio=item.name == "host") for item in items)),
-        number_column("% faster\nfor 1 % more", (f"{_zero(-item.elasticity):.2f}" for item in items)),
-        number_column("by other\nsteps", (_range(item) for item in items)),
-        number_column("% less\nGPU-busy", (_busy(item) for item in items)),
-        text_column("what", (item.words for item in items), rank=2),
-    )
-    return Sheet(title="", columns=columns)
 
 
 def _busy(item: FigureElasticity) -> str:

@@ -12,7 +12,7 @@ from .....formats.trace.column import row_count
 from .....formats.trace.tables import Trace
 from ....work.registry import family_of, work_of
 from ....work.work import Family
-from ...axis.infer import infer_sequence_length
+from ...axis.infer import find_sequence_length
 from ..insert import Insertions, insert_ops
 from ..mesh import axis_group
 from ..plan import ExpertDispatch, MeshAxis, ParallelPlan
@@ -63,7 +63,7 @@ def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str]
     """
     found = Sharded(trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64))
     warnings: list[str] = []
-    tokens = _sequence_length(trace)
+    tokens = find_sequence_length(trace) or 0
     if plan.ep > 1:
         found = _share_experts(found, plan, tokens * _batch(trace))
     if plan.cp > 1:
@@ -72,13 +72,6 @@ def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str]
     if plan.tp > 1:
         found = _share_features(found, plan, tokens, overrides or {}, warnings)
     return replace(found, warnings=tuple(warnings))
-
-
-def _sequence_length(trace: Trace) -> int:
-    try:
-        return infer_sequence_length(trace)
-    except InputError:
-        return 0
 
 
 def _batch(trace: Trace) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.questions.batch.fleet import FleetTimes
 from wavecast.analyzer.questions.batch.inputs import BatchInput
-from wavecast.analyzer.questions.batch.mix import DAY_NS, find_mix
+from wavecast.analyzer.questions.batch.report import DAY_NS, find_mix
 
 optimize = pytest.importorskip("scipy.optimize")
 

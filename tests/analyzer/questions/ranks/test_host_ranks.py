@@ -14,7 +14,7 @@ from wavecast.analyzer.questions.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.questions.ranks.compare import compare_ranks
 from wavecast.analyzer.questions.ranks.job import JobQuestion
 from wavecast.analyzer.questions.ranks.report import RanksReport
-from wavecast.analyzer.replay.host_job import ISSUES, WAITS, HostRank, replay_hosts
+from wavecast.analyzer.replay.host_steps import ISSUES, WAITS, HostRank, replay_hosts
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.kineto import import_kineto

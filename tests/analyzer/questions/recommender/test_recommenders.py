@@ -9,8 +9,8 @@ from math import ceil
 import numpy as np
 import pytest
 from wavecast.analyzer.models.library import Library, load_library
-from wavecast.analyzer.questions.recommender.forecast import RecommenderForecast, RecommenderPart, forecast_recommender
 from wavecast.analyzer.questions.recommender.placement import HeldTables, deal_tables, place_tables, spread_rows
+from wavecast.analyzer.questions.recommender.report import RecommenderForecast, RecommenderPart, forecast_recommender
 from wavecast.analyzer.questions.recommender.sizes import HostWork, Interaction, RecommenderSizes, TableLayout, Training
 from wavecast.analyzer.questions.recommender.write import write_iteration
 from wavecast.analyzer.work import Family, work_of

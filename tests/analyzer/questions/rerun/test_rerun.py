@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.questions.rerun.comparison import compare_rerun
+from wavecast.analyzer.questions.rerun.comparison import compare_rerun, list_work
 from wavecast.analyzer.questions.rerun.report import RerunReport
-from wavecast.analyzer.questions.rerun.worklist import list_work
 from wavecast.formats.measured.rerun import Rerun, WholePass
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast.analyzer.graph.build import build_graph
-from wavecast.analyzer.host import load_host_costs, synthesize_timeline
+from wavecast.analyzer.host.costs import load_host_costs
+from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.analyzer.models.library import Library, load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import shape_workload

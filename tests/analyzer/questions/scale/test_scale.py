@@ -11,7 +11,7 @@ import pytest
 from wavecast.analyzer.memory.fit import fit_on
 from wavecast.analyzer.memory.use import MemoryCategory, MemoryMethod, MemoryUse
 from wavecast.analyzer.questions.scale.parts import PlanPart
-from wavecast.analyzer.questions.scale.question import Batches, PlanOutcome, part_batch
+from wavecast.analyzer.questions.scale.predictor import Batches, PlanOutcome, part_batch
 from wavecast.analyzer.questions.scale.report import PlanLimit, ScaleReport
 from wavecast.analyzer.questions.scale.rows import limit_of
 from wavecast.analyzer.questions.scale.scale import scale_trace

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from wavecast.analyzer.page.markdown import draw_markdown
-from wavecast.analyzer.questions.score.page.__main__ import read_score, write_page
-from wavecast.analyzer.questions.score.page.accuracy import describe_accuracy
 from wavecast.analyzer.questions.score.report import Score
+from wavecast.benchmarks.make.accuracy import describe_accuracy, read_score, write_page
 from wavecast.errors import InputError
 
 
@@ -38,7 +37,7 @@ def test_what_is_no_score_is_one_line(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "wavecast.analyzer.questions.score.page",
+        "wavecast.benchmarks.make.accuracy",
         str(path),
         "-o",
         str(tmp_path / "page.md"),

@@ -31,11 +31,12 @@ from wavecast.analyzer.questions.score.distributed.scoring import (
 from wavecast.analyzer.questions.score.distributed.sizes import Activation, Kernels, ProductFormat, TransformerSizes
 from wavecast.analyzer.questions.score.distributed.transformer import synthesise
 from wavecast.analyzer.questions.score.page.iterations import iteration_sheet, worst_iteration_sheet
-from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
+from wavecast.analyzer.questions.score.page.records import draw_score_json
 from wavecast.analyzer.questions.score.report import IterationScore, Score, Split
 from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
+from wavecast.benchmarks.make.accuracy import read_score_json
 from wavecast.errors import InputError
 from wavecast.formats.trace.validate import validate
 from wavecast.specs.attention_kernels import AttentionKernel

@@ -22,10 +22,11 @@ from wavecast.analyzer.questions.score.distributed.recommenders import (
     training_of,
 )
 from wavecast.analyzer.questions.score.page.iterations import recommender_sheet
-from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
+from wavecast.analyzer.questions.score.page.records import draw_score_json
 from wavecast.analyzer.questions.score.report import Score
 from wavecast.analyzer.questions.score.rows import ANCHORED
 from wavecast.analyzer.questions.score.weights import choose_weights
+from wavecast.benchmarks.make.accuracy import read_score_json
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
 

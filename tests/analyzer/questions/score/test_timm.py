@@ -13,25 +13,27 @@ import pytest
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.score.ledger import score_rows, throughput_entries
-from wavecast.analyzer.questions.score.page.accuracy import describe_accuracy
-from wavecast.analyzer.questions.score.page.iterations import WORST_MODELS, family_sheet, worst_model_sheet
+from wavecast.analyzer.questions.score.page.iterations import WORST_MODELS, worst_model_sheet
 from wavecast.analyzer.questions.score.page.page import describe_score
-from wavecast.analyzer.questions.score.page.records import draw_score_json, read_score_json
-from wavecast.analyzer.questions.score.recordings import (
+from wavecast.analyzer.questions.score.page.records import draw_score_json
+from wavecast.analyzer.questions.score.report import Score, Size, Split, ThroughputRow
+from wavecast.analyzer.questions.score.rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
+from wavecast.analyzer.questions.score.throughput import (
     ARCHIVE,
     EARLIER_ARCHIVE,
     FOLDER,
     LIST,
+    THROUGHPUT,
     earlier_networks,
     list_recordings,
     read_networks,
     read_recordings,
+    score_throughput,
+    torch_version,
 )
-from wavecast.analyzer.questions.score.report import Score, Size, Split, ThroughputRow
-from wavecast.analyzer.questions.score.rows import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
-from wavecast.analyzer.questions.score.throughput import THROUGHPUT, score_throughput, torch_version
 from wavecast.analyzer.questions.score.weights import Weights, Withheld, choose_weights
 from wavecast.analyzer.work import work_of
+from wavecast.benchmarks.make.accuracy import describe_accuracy, read_score_json, timm_sheet
 from wavecast.errors import InputError
 from wavecast.formats.trace.tables import Trace
 
@@ -273,7 +275,7 @@ def test_sheets_name_the_worst_model_once() -> None:
     assert sheet.columns[0].cells[0] == "m11"
     assert Counter(sheet.columns[0].cells)["m11"] == 1
     assert "m0" not in sheet.columns[0].cells
-    assert family_sheet(rows).row_count == 1
+    assert timm_sheet(rows).row_count == 1
 
 
 def test_a_score_with_throughputs_in_every_format() -> None:

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import wavecast
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.questions.serve.engines import engine_on, read_engine
-from wavecast.analyzer.questions.serve.formats import stack_of
+from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
 from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
-from wavecast.analyzer.questions.serve.step import StepClock, Steps, step_tables
+from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, step_tables
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
@@ -276,7 +275,7 @@ def test_steps_at_once_take_what_each_takes_alone(clock: StepClock) -> None:
     columns = np.array(
         [[1, 900, 0, 0, 0, 0], [64, 3000.5, 2, 900, 451.0, 70.0], [0, 0, 3, 5000, 1700.0, 0.0]], dtype=float
     )
-    steps = Steps(*columns.T, np.ones(3))
+    steps = StepColumns(*columns.T, np.ones(3))
     for each in (clock, drafting):
         alone = [each.step_ns(int(a), b, int(c), int(d), e, f) for a, b, c, d, e, f in columns.tolist()]
         assert each.steps_ns(steps).tolist() == pytest.approx(alone)

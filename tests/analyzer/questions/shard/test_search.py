@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from wavecast import load_trace
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.questions.shard.plan import TableSharding
 from wavecast.analyzer.questions.shard.problem import Load, ShardingProblem, TableUse, build_options, time_links
 from wavecast.analyzer.questions.shard.search import TableChoice, assemble, prove_fastest, search_plan
 from wavecast.analyzer.questions.shard.shard import shard_trace
-from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TableStep, find_steps, find_tables
+from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TableSharding, TableStep, find_steps, find_tables
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import Trace

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from wavecast.analyzer.models.embedding.spread import fullest_part
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.questions.shard.plan import TableSharding
 from wavecast.analyzer.questions.shard.problem import (
     Load,
     ShardingOption,
@@ -17,7 +16,7 @@ from wavecast.analyzer.questions.shard.problem import (
     build_options,
     skew_power,
 )
-from wavecast.analyzer.questions.shard.tables import EmbeddingTable
+from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TableSharding
 from wavecast.analyzer.work.indices import UNIFORM, Indices, RecordedIndices, Spread
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog

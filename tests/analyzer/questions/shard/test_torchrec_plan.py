@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from wavecast.analyzer.questions.shard import plan_file as planner
-from wavecast.analyzer.questions.shard.plan import TablePlacement, TableSharding
 from wavecast.analyzer.questions.shard.plan_file import load_placements
-from wavecast.analyzer.questions.shard.tables import EmbeddingTable
+from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TablePlacement, TableSharding
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.cluster import USUAL

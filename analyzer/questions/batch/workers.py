@@ -1,24 +1,29 @@
-"""Workers as processes of this machine: each reads the models once and takes a trace at a time.
+"""Workers: processes of this machine, or those of a Dask cluster, one that is started here or listens somewhere.
 
-A worker that dies takes one trace with it, which is known by name; another takes its place. Workers are started afresh
-(not forked), calculate on one thread each, and end with the process that started them.
+Each reads the models once and takes a trace at a time. A process that dies takes one trace with it, which is known by
+name; another takes its place. Processes are started afresh (not forked), calculate on one thread each, and end with the
+process that started them. A cluster's workers read the traces themselves, from the paths that the batch found, and hand
+their parts back: traces must lie where all of them see them, results need not. Every worker must have this wavecast.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Final
 
-from ....errors import InputError, WavecastError
-from .columns import COLUMNS, ColumnPart
+from ....errors import InputError, WavecastError, parameter
+from .columns import COLUMNS
 from .inputs import BatchInput
 from .parts import PartFolder, TracePart, Value
+from .question import installed_identity
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -28,7 +33,7 @@ _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 ONE_THREAD: Final[Mapping[str, str]] = dict.fromkeys(_THREAD_VARIABLES, "1")
 """Workers share the cores already; and sums over several threads may round otherwise."""
 _READY: Final = b""
-_PATIENCE_S: Final = 5.0
+_ENDING_S: Final = 5.0
 """For a worker that is asked to end."""
 
 
@@ -63,7 +68,10 @@ def answer_on_processes(work: Work, items: Sequence[BatchInput], count: int) -> 
             for worker in [worker for worker in workers if worker.pipe in ready]:
                 yield from _receive(worker)
                 if worker.is_ready and worker.item is None and waiting:
-                    _give(worker, waiting.pop())
+                    item = waiting.pop()
+                    worker.item = item
+                    with suppress(OSError):  # it has died: its pipe says so next
+                        worker.pipe.send(item)
                 elif worker.item is None:
                     workers.remove(worker)
                     _end(worker)
@@ -82,7 +90,7 @@ def _receive(worker: _Worker) -> Iterator[Delivery]:
     try:
         message = worker.pipe.recv()
     except (EOFError, OSError):
-        worker.process.join(_PATIENCE_S)
+        worker.process.join(_ENDING_S)
         if not worker.is_ready:
             raise WavecastError(f"a worker ended before it began: {_describe_end(worker.process.exitcode)}") from None
         worker.is_ready = False
@@ -95,12 +103,6 @@ def _receive(worker: _Worker) -> Iterator[Delivery]:
     if item is not None:
         is_part = isinstance(message, bytes)
         yield Delivery(item=item, data=message if is_part else None, failure=None if is_part else message)
-
-
-def _give(worker: _Worker, item: BatchInput) -> None:
-    worker.item = item
-    with suppress(OSError):  # it has died: its pipe says so next
-        worker.pipe.send(item)
 
 
 def _describe_end(code: int | None) -> str:
@@ -123,7 +125,7 @@ def _start(work: Work) -> _Worker:
 def _end(worker: _Worker) -> None:
     """Let a worker go; it ends when its pipe is closed."""
     worker.pipe.close()
-    worker.process.join(_PATIENCE_S)
+    worker.process.join(_ENDING_S)
     if worker.process.is_alive():
         worker.process.kill()
         worker.process.join()
@@ -170,7 +172,7 @@ def deliver(work: Work, item: BatchInput) -> Any:
 Answering = Callable[[Sequence[BatchInput]], Iterator[Delivery]]
 """Takes the traces that are missing, and yields what comes of each."""
 Rows = dict[str, list[Value]]
-"""A column per name of `COLUMNS`, equally long."""
+"""A column per name in `COLUMNS`, equally long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +224,109 @@ def rows_of(item: BatchInput, part: TracePart) -> Iterator[Rows]:
     for answer in part.answers:
         count = len(answer.columns["gpu"])
         shared = {"trace_id": item.trace_id, "trace": item.name, **part.facts, **answer.shared}
-        yield {
-            column.name: answer.columns[column.name] if column.part is ColumnPart.GPU else [shared[column.name]] * count
-            for column in COLUMNS
-        }
+        yield {name: answer.columns[name] if name in answer.columns else [shared[name]] * count for name in COLUMNS}
+
+
+LOCAL: Final = "local"
+_PATIENCE_S: Final = 10
+"""For a scheduler to answer, and to have a worker."""
+_IN_FLIGHT_PER_THREAD: Final = 3
+"""So that no worker waits, and no more results lie about than are written."""
+
+
+def check_dask() -> None:
+    """Raise InputError where Dask is not installed."""
+    _distributed()
+
+
+def answer_on_dask(work: Work, items: Sequence[BatchInput], scheduler: str, count: int) -> Iterator[Delivery]:
+    """Yield what `work` makes of each item, as it is done, on the cluster of a scheduler.
+
+    `scheduler` is its address, or `local` for one of `count` processes here. What `work` raises, and workers that die,
+    fail their item. Raises InputError where there is no such cluster, it has no workers, or one of another wavecast.
+    """
+    distributed = _distributed()
+    waiting = list(reversed(items))
+    with _client(distributed, scheduler, count) as client:
+        threads = sum(client.nthreads().values())
+        by_key: dict[str, BatchInput] = {}
+
+        def submit() -> Any:
+            item = waiting.pop()
+            future = client.submit(deliver, work, item, pure=False, retries=0)
+            by_key[future.key] = item
+            return future
+
+        first = [submit() for _ in range(min(len(waiting), threads * _IN_FLIGHT_PER_THREAD))]
+        done = distributed.as_completed(first, loop=client.loop, with_results=True, raise_errors=False)
+        for future, result in done:
+            item = by_key.pop(future.key)
+            if waiting:
+                done.add(submit())
+            yield _delivery(item, future, result)
+
+
+def _delivery(item: BatchInput, future: Any, result: Any) -> Delivery:
+    if future.status == "finished":
+        if isinstance(result, InputError):
+            raise result
+        if isinstance(result, bytes):
+            return Delivery(item=item, data=result)
+        return Delivery(item=item, failure=str(result))
+    error = result[1] if isinstance(result, tuple) else result
+    if type(error).__name__ == "KilledWorker":
+        return Delivery(item=item, failure="its worker ended (out of memory?)")
+    return Delivery(item=item, failure=f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+@contextmanager
+def _client(distributed: Any, scheduler: str, count: int) -> Iterator[Any]:
+    """Yield a client of the cluster, whose workers are known to be fit."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with ExitStack() as stack:
+        if scheduler == LOCAL:
+            stack.enter_context(import_module("dask").config.set({"distributed.scheduler.allowed-failures": 0}))
+            target = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+                )
+            )
+        else:
+            target = scheduler
+        try:
+            client = stack.enter_context(distributed.Client(target, timeout=_PATIENCE_S, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{parameter('scheduler', scheduler)}: no Dask scheduler answers there ({error})"
+            ) from None
+        _check_workers(client, scheduler)
+        yield client
+
+
+def _check_workers(client: Any, scheduler: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE_S)
+    except TimeoutError:
+        raise InputError(
+            f"{parameter('scheduler', scheduler)}: it has no workers; start one with 'dask worker'"
+        ) from None
+    try:
+        found = client.run(installed_identity)
+    except Exception as error:  # noqa: BLE001 (whatever the worker raises)
+        raise InputError(
+            f"{parameter('scheduler', scheduler)}: a worker cannot import wavecast {installed_identity()}: {error}"
+        ) from None
+    others = {worker: identity for worker, identity in found.items() if identity != installed_identity()}
+    if others:
+        worker, identity = min(others.items())
+        raise InputError(
+            f"{parameter('scheduler', scheduler)}: {worker} has wavecast {identity}, here is {installed_identity()}: "
+            "install the same version on all"
+        )
+
+
+def _distributed() -> Any:
+    try:
+        return import_module("distributed")
+    except ImportError:
+        raise InputError(f"{parameter('scheduler')} needs Dask: pip install 'wavecast[dask]'") from None

@@ -1,24 +1,60 @@
-"""The page docs/evidence/accuracy.md, written from a score."""
+"""Write docs/evidence/accuracy.md from a score, and keep a copy of the score.
+
+    python -m benchmarks.make.accuracy SCORE.json -o docs/evidence/accuracy.md [--keep docs/evidence/accuracy.json.gz]
+
+SCORE.json (or .json.gz) is what `wavecast score DATA --leave-one-out --format json` writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import argparse
+import gzip
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from ....page.columns import count_column, number_column, text_column
-from ....page.page import Line, Page, Passage, Tone, build_page
-from ....page.quantity import format_count, percent
-from ....page.sheet import Sheet
-from ....work.indices import USUAL
-from ..end_to_end import NETWORKS, OP_SUM
-from ..report import CLASS_LABELS, EVERYTHING, MEAN, IterationScore, Score, ScoreRow, Size, ThroughputRow
-from ..rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
-from ..throughput import THROUGHPUT
-from . import iterations, own
-from .page import decision_sheet, error_sheet, network_sheet, serving_sheet, trace_sheet, worst_sheet
+import numpy as np
+import orjson
+from msgspec import ValidationError, convert
+from wavecast.analyzer.page.columns import count_column, number_column, text_column
+from wavecast.analyzer.page.markdown import draw_markdown
+from wavecast.analyzer.page.page import Line, Page, Passage, Tone, build_page
+from wavecast.analyzer.page.quantity import format_count, percent
+from wavecast.analyzer.page.sheet import Sheet
+from wavecast.analyzer.questions.score.end_to_end import NETWORKS, OP_SUM
+from wavecast.analyzer.questions.score.page import iterations, own
+from wavecast.analyzer.questions.score.page.iterations import error_of
+from wavecast.analyzer.questions.score.page.page import (
+    decision_sheet,
+    error_sheet,
+    network_sheet,
+    serving_sheet,
+    trace_sheet,
+    worst_sheet,
+)
+from wavecast.analyzer.questions.score.page.records import draw_score_json
+from wavecast.analyzer.questions.score.report import (
+    CLASS_LABELS,
+    EVERYTHING,
+    MEAN,
+    SCORE_FORMAT,
+    SCORE_VERSION,
+    IterationScore,
+    Score,
+    ScoreRow,
+    Size,
+    ThroughputRow,
+)
+from wavecast.analyzer.questions.score.rows import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
+from wavecast.analyzer.questions.score.throughput import THROUGHPUT
+from wavecast.analyzer.work.indices import USUAL
+from wavecast.arrays import group_by
+from wavecast.errors import InputError, WavecastError
+from wavecast.formats.files.open import write_atomic
+from wavecast.formats.trace.printable import clean_text
 
 WORST_GROUPS: Final = 15
 LEAST_ROWS: Final = 30
@@ -204,7 +240,7 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
         families=format_count(len(families), "family", "families"),
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
-    yield iterations.family_sheet(rows)
+    yield timm_sheet(rows)
     worst = iterations.worst_model_sheet(rows)
     yield f"{worst.title}, run eagerly, each where it is worst:"
     yield worst
@@ -246,3 +282,92 @@ def _group_sheet(rows: Sequence[ScoreRow]) -> Sheet:
 
 def _is_group(row: ScoreRow) -> bool:
     return row.table.startswith("ops/") and row.gpu not in (EVERYTHING, MEAN)
+
+
+def timm_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
+    """Return the mean signed error of each family of models, eagerly run, by GPU and layout, the worst first."""
+    eager = [row for row in rows if not row.is_compiled]
+    families = group_by(eager, lambda row: row.family)
+    names = sorted(families, key=lambda name: -abs(_mean(error_of(row) for row in families[name]) or 0.0))
+    groups = sorted({(row.gpu, row.layout) for row in eager})
+    columns = [
+        text_column("family", map(clean_text, names)),
+        number_column("models", (str(len({row.model for row in families[name]})) for name in names)),
+    ]
+    for gpu, layout in groups:
+        mine = [[row for row in families[name] if (row.gpu, row.layout) == (gpu, layout)] for name in names]
+        columns.append(
+            number_column(f"{gpu}, {layout.upper()}", (percent(_mean(map(error_of, found))) for found in mine))
+        )
+        moved = (percent(_mean(error_of(row, ANCHORED) for row in found)) for found in mine)
+        columns.append(number_column("as ratio", moved))
+    return Sheet(title="Mean signed error by family", columns=tuple(columns))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def read_score_json(document: Mapping[str, Any]) -> Score:
+    """Return the score that a JSON document holds.
+
+    Raises InputError where it is no score of a version that is known.
+    """
+    if document.get("format") != SCORE_FORMAT or str(document.get("version")).split(".")[0] != SCORE_VERSION[0]:
+        found = f"{document.get('format')!r} {document.get('version')!r}"
+        raise InputError(f"$.format: found {found}, expected {SCORE_FORMAT!r} {SCORE_VERSION!r}")
+    try:
+        return convert(_with_nan(dict(document)), Score)
+    except ValidationError as error:
+        raise InputError(f"$: no score of version {SCORE_VERSION} ({error})") from error
+
+
+def _with_nan(value: Any) -> Any:
+    """Return a document with NaN where null stands for it."""
+    if isinstance(value, dict):
+        return {
+            name: float("nan") if item is None and name not in _OPTIONAL else _with_nan(item)
+            for name, item in value.items()
+        }
+    return [_with_nan(item) for item in value] if isinstance(value, list) else value
+
+
+_OPTIONAL: Final = frozenset(
+    {"low_ns", "high_ns", "kendall_tau", "source", "moved_ns", "moved_iteration_ns"}
+    | {"joules", "moved_joules", "moved_low_joules", "moved_high_joules"}
+)
+"""Fields that may be None; elsewhere null is NaN."""
+
+
+def read_score(path: Path) -> Score:
+    """Return the score that a file holds, gzipped or not."""
+    try:
+        content = path.read_bytes()
+        return read_score_json(orjson.loads(gzip.decompress(content) if path.suffix == ".gz" else content))
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"{path}: no readable score ({error})") from error
+
+
+def write_page(score: Score, page: Path, keep: Path | None = None) -> None:
+    """Write the page and, where asked for, a gzipped copy of the score that is the same for the same score."""
+    write_atomic(page, draw_markdown(describe_accuracy(score)).encode())
+    if keep is not None:
+        write_atomic(keep, gzip.compress(draw_score_json(score).encode(), mtime=0))
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("score", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--keep", type=Path, help="also write the score here, gzipped")
+    options = parser.parse_args()
+    try:
+        write_page(read_score(options.score), options.output, options.keep)
+    except WavecastError as error:
+        sys.exit(f"Error: {error}")
+
+
+if __name__ == "__main__":
+    main()
