@@ -21,7 +21,7 @@ from .communication import (
     ranks_of_sizes,
     sent_bytes,
 )
-from .registry import Formula, register, register_sparse
+from .registry import register, register_sparse
 from .sparse import stored_bytes
 from .traffic import total_bytes
 from .work import Family, Work, build_work
@@ -177,52 +177,3 @@ def with_implementation(work: Work, kernel_name: str) -> Work:
     is_own = bool(_OWN_KERNEL.search(kernel_name)) and "nccl" not in kernel_name.lower()
     found = Implementation.FRAMEWORK if is_own else Implementation.NCCL
     return replace(work, dims=replace(work.dims, implementation=found))
-
-
-_TABLE: dict[Formula, tuple[str, ...]] = {
-    partial(in_place, flops=1): (
-        "_c10d_functional::all_reduce",
-        "_c10d_functional::all_reduce_",
-        "c10d::allreduce_",
-        "c10d::allreduce_coalesced_",
-        "c10d::reduce_",
-        "nccl:all_reduce",
-        "nccl:reduce",
-        "symm_mem::multimem_all_reduce_",
-        "symm_mem::one_shot_all_reduce",
-        "symm_mem::two_shot_all_reduce_",
-    ),
-    partial(in_place, flops=0): (
-        "_c10d_functional::broadcast",
-        "_c10d_functional::broadcast_",
-        "_c10d_functional::all_to_all_single",
-        "c10d::broadcast_",
-        "nccl:broadcast",
-    ),
-    partial(out_of_place, flops=0): (
-        "c10d::allgather_",
-        "c10d::_allgather_base_",
-        "c10d::allgather_into_tensor_coalesced_",
-        "c10d::alltoall_",
-        "c10d::alltoall_base_",
-        "c10d::gather_",
-        "c10d::scatter_",
-    ),
-    partial(out_of_place, flops=1): (
-        "c10d::reduce_scatter_",
-        "c10d::_reduce_scatter_base_",
-        "c10d::reduce_scatter_tensor_coalesced_",
-    ),
-    functional_gather: (
-        "_c10d_functional::all_gather_into_tensor",
-        "_c10d_functional::all_gather_into_tensor_coalesced",
-    ),
-    functional_reduce_scatter: (
-        "_c10d_functional::reduce_scatter_tensor",
-        "_c10d_functional::reduce_scatter_tensor_coalesced",
-    ),
-    send: ("c10d::send", "nccl:send"),
-    receive: ("c10d::recv_", "c10d::recv_any_source_", "nccl:recv"),
-}
-for _formula, _names in _TABLE.items():
-    register(*_names, family=Family.COLLECTIVE)(_formula)

@@ -3,7 +3,6 @@
 Generating a number is not counted, but for dropout, whose kernel draws as it goes (Philox: some 17 operations each).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -23,7 +22,7 @@ from .arguments import (
     tensor_list_at,
     tensors_at,
 )
-from .registry import Formula, names, register
+from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
 
@@ -211,44 +210,6 @@ def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0, a
     )
 
 
-_CLONES = names(
-    "clone flip fliplr flipud rot90 tril triu pixel_shuffle pixel_unshuffle channel_shuffle "
-    "native_channel_shuffle lift_fresh_copy view_copy _reshape_copy permute_copy transpose_copy t_copy alias_copy "
-    "detach_copy squeeze_copy unsqueeze_copy _neg_view_copy expand_copy as_strided_copy slice_copy select_copy "
-    "diagonal_copy unfold_copy narrow_copy "
-    "view_as_real_copy view_as_complex_copy _saturate_weight_to_fp16"
-)
-_PADS = names(
-    "pad reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
-)
-_PAD_BACKWARDS = [f"{kind}_pad{rank}d_backward" for kind in ("reflection", "replication") for rank in (1, 2, 3)]
-_INTO_ZEROS = names("slice_backward select_backward unfold_backward diagonal_backward")
-_TABLE: dict[Formula, Sequence[str]] = {
-    clone: _CLONES,
-    partial(clone, dtype=1): ["_to_copy"],
-    roll: ["roll"],
-    fill: ["fill", "zero"],
-    partial(create, like=False, dtype=1): ["zeros", "ones"],
-    partial(create, like=False, dtype=2): ["full"],
-    partial(create, like=True, dtype=1): ["zeros_like", "ones_like"],
-    partial(create, like=True, dtype=2): ["full_like"],
-    partial(create_new, dtype=2): ["new_zeros", "new_ones"],
-    partial(create_new, dtype=3): ["new_full"],
-    partial(create, like=False, sizes=-1, dtype=-1): ["eye", "scalar_tensor", "tril_indices", "triu_indices"],
-    make_range: ["arange", "range", "linspace", "logspace"],
-    join: names("cat concat concatenate stack hstack vstack dstack column_stack _chunk_cat flatten_dense_tensors"),
-    split: names("split_copy split_with_sizes_copy unbind_copy"),
-    repeat: ["repeat", "tile"],
-    pad: _PADS,
-    partial(pad, is_filled=True): ["constant_pad_nd"],
-    pad_backward: _PAD_BACKWARDS,
-    scatter_into_zeros: _INTO_ZEROS,
-    place: names("slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
-}
-for _formula, _names in _TABLE.items():
-    register(*(f"aten::{_name}" for _name in _names), family=Family.COPY)(_formula)
-
-
 _DROPOUT_FLOPS, _DROPOUT_BACKWARD_FLOPS = 20, 2
 """Compare, mask and scale; mask and scale."""
 
@@ -269,7 +230,10 @@ def dropout_backward(signature: Signature) -> Work:
 
 
 def fill_random(signature: Signature, *, flops: int) -> Work:
-    """Overwrite a tensor with random numbers; parameters may be tensors, which are read."""
+    """Overwrite a tensor with random numbers; parameters may be tensors, which are read.
+
+    `flops` per element turn uniform bits into the distribution.
+    """
     x = result_at(signature) or tensor_at(signature, 0)
     return _random_work(flops * x.element_count, total_bytes(tensors_at(signature, 1)), x.size_bytes, x.dtype)
 
@@ -303,21 +267,3 @@ def multinomial(signature: Signature) -> Work:
 
 
 _random_work = partial(build_work, Family.RANDOM)
-
-
-_DRAWS = {"uniform": 2, "normal": 2, "exponential": 2, "cauchy": 3, "log_normal": 3, "geometric": 3, "random": 1}
-"""FLOPs per element that turn uniform bits into the distribution."""
-
-_RANDOM: dict[Formula, Sequence[str]] = {
-    partial(dropout, mask_dtype="bool"): ["native_dropout"],
-    partial(dropout, mask_dtype="uint8"): ["_fused_dropout"],
-    partial(sample, flops=1): names("bernoulli poisson binomial _standard_gamma"),
-    partial(fill_random, flops=1): ["bernoulli_"],
-    partial(create_random, like=False, dtype=1, default_dtype="float32"): ["rand", "randn"],
-    partial(create_random, like=True, dtype=1, default_dtype="float32"): ["rand_like", "randn_like"],
-    partial(create_random, like=True, dtype=2, default_dtype=INDEX_DTYPE): ["randint_like"],
-    partial(create_random, like=False, sizes=-1, dtype=-1, default_dtype=INDEX_DTYPE): ["randint"],
-    **{partial(fill_random, flops=flops): [name] for name, flops in _DRAWS.items()},
-}
-for _formula, _names in _RANDOM.items():
-    register(*(f"aten::{_name}" for _name in _names), family=Family.RANDOM)(_formula)

@@ -242,17 +242,3 @@ _work = partial(build_work, Family.INDEXING)
 
 def _sort_work(flops: float, x: TensorSpec, written_bytes: float) -> Work:
     return Work(family=Family.SORT, flops=flops, read_bytes=tensor_bytes(x), written_bytes=written_bytes, dtype=x.dtype)
-
-
-register("aten::scatter", family=Family.INDEXING)(partial(scatter, is_adding=False))
-register("aten::scatter_add", "aten::scatter_reduce", family=Family.INDEXING)(partial(scatter, is_adding=True))
-register("aten::index_copy", family=Family.INDEXING)(partial(index_add, is_adding=False))
-register("aten::index_add", "aten::index_reduce", family=Family.INDEXING)(partial(index_add, is_adding=True))
-register("aten::gather", family=Family.INDEXING)(partial(gather, indices=2))
-register("aten::take", family=Family.INDEXING)(partial(gather, indices=1))
-register("aten::topk", family=Family.SORT)(partial(select_ranked, takes_all=True))
-register("aten::kthvalue", family=Family.SORT)(partial(select_ranked, takes_all=False))
-register("aten::sort", "aten::msort", family=Family.SORT)(sort)
-register("aten::argsort", family=Family.SORT)(partial(sort, has_values=False))
-register("aten::searchsorted", family=Family.INDEXING)(partial(search, boundaries=0, values=1))
-register("aten::bucketize", family=Family.INDEXING)(partial(search, boundaries=1, values=0))

@@ -4,7 +4,6 @@ Where the reduction was not recorded, one result counts as written: the least th
 """
 
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -15,36 +14,16 @@ from .row_kernels import RowKernel
 from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
 
-_LOSSES: Final = {
-    "mse_loss": (3, 2),
-    "l1_loss": (3, 2),
-    "smooth_l1_loss": (6, 2),
-    "huber_loss": (6, 2),
-    "binary_cross_entropy": (7, 3),
-    "binary_cross_entropy_with_logits": (9, 4),
-    "kl_div": (4, 2),
-    "soft_margin_loss": (5, 2),
-    "poisson_nll_loss": (4, 4),
-    "cosine_embedding_loss": (8, 4),
-    "margin_ranking_loss": (4, 4),
-    "hinge_embedding_loss": (4, 3),
-}
-"""Elementwise losses: FLOPs per element with the final sum, and the position of the reduction."""
-_GRADIENTS: Final = {
-    "mse_loss_backward": 3,
-    "smooth_l1_loss_backward": 5,
-    "huber_loss_backward": 5,
-    "binary_cross_entropy_backward": 6,
-    "soft_margin_loss_backward": 6,
-}
-"""Gradients of elementwise losses: FLOPs per element."""
 _SOFTMAX_FLOPS: Final = 5
 PICK_THREADS, BLOCKS_PER_PART = 1024, 128
 """Threads of a block that picks the targets of an image, and those blocks' worth of pixels for which there is one."""
 
 
 def loss(signature: Signature, *, flops: int, reduction: int) -> Work:
-    """An elementwise loss: input, target, weights; its values are written, then reduced by a second kernel."""
+    """An elementwise loss: input, target, weights; its values are written, then reduced by a second kernel.
+
+    `flops` are per element with the final sum, `reduction` is the position of its kind.
+    """
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
     inputs = (x, target, *tensors_at(signature, *range(2, reduction)))
     count = prod(broadcast_shape(x.shape, target.shape))
@@ -189,9 +168,3 @@ def _streamed(work: Work, count: int, launches: int) -> Work:
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return build_work(Family.LOSS, flops, total_bytes(inputs), written_bytes, dtype)
-
-
-for _name, (_flops, _reduction) in _LOSSES.items():
-    register(f"aten::{_name}", family=Family.LOSS)(partial(loss, flops=_flops, reduction=_reduction))
-for _name, _flops in _GRADIENTS.items():
-    register(f"aten::{_name}", family=Family.LOSS)(partial(loss_backward, flops=_flops))

@@ -25,7 +25,7 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .registry import Formula, names, register
+from .registry import register
 from .row_kernels import RowKernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -290,48 +290,3 @@ def _count(*parameters: TensorSpec | None) -> int:
 
 
 _work = partial(build_work, Family.NORMALIZATION)
-
-
-_NORMALIZATIONS: dict[str, Formula] = {
-    "layer_norm": partial(layer_norm, has_statistics=False),
-    "native_layer_norm": partial(layer_norm, has_statistics=True),
-    "rms_norm": partial(rms_norm, has_statistics=False),
-    "_fused_rms_norm": partial(rms_norm, has_statistics=True),
-    "group_norm": partial(group_norm, weight=2, groups=1, has_statistics=False),
-    "native_group_norm": partial(group_norm, weight=1, groups=6, has_statistics=True),
-    **dict.fromkeys(
-        names("instance_norm batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index"),
-        partial(batch_norm, training=5),
-    ),
-    "_batch_norm_with_update": partial(batch_norm, training=True),
-    **dict.fromkeys(
-        names("_batch_norm_no_update _native_batch_norm_legit_no_training"), partial(batch_norm, training=False)
-    ),
-    "native_layer_norm_backward": layer_norm_backward,
-    "native_group_norm_backward": group_norm_backward,
-    "_fused_rms_norm_backward": rms_norm_backward,
-    **dict.fromkeys(
-        names("native_batch_norm_backward batch_norm_backward"),
-        partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
-    ),
-    "cudnn_batch_norm_backward": partial(
-        batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6, 8), training=True, mask=-1
-    ),
-    "miopen_batch_norm_backward": partial(
-        batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6), training=True, mask=-1
-    ),
-    "_batch_norm_impl_index_backward": partial(
-        batch_norm_backward, grad=2, x=1, scale=3, saved=(6, 7), training=8, mask=10
-    ),
-}
-_SOFTMAXES: dict[str, Formula] = {
-    **dict.fromkeys(names("softmax _softmax log_softmax _log_softmax _safe_softmax"), softmax),
-    "_masked_softmax": partial(softmax, extra=(1,), dim=2),
-    "_softmax_backward_data": softmax_backward,
-    "_log_softmax_backward_data": partial(softmax_backward, is_multiplied=False),
-    "_masked_softmax_backward": partial(softmax_backward, extra=(2,), dim=3),
-}
-for _name, _formula in _NORMALIZATIONS.items():
-    register(f"aten::{_name}", family=Family.NORMALIZATION)(_formula)
-for _name, _formula in _SOFTMAXES.items():
-    register(f"aten::{_name}", family=Family.SOFTMAX)(_formula)
