@@ -21,7 +21,7 @@ from .communication import (
     ranks_of_sizes,
     sent_bytes,
 )
-from .registry import register, register_sparse
+from .registry import register_sparse
 from .sparse import stored_bytes
 from .traffic import total_bytes
 from .work import Family, Work, build_work
@@ -64,7 +64,6 @@ def functional_reduce_scatter(signature: Signature) -> Work:
     return _resized(signature, 1 / max(size_at(signature, 2), 1), flops=1)
 
 
-@register("deep_ep::dispatch", "deep_ep::combine", family=Family.COLLECTIVE)
 def exchange_once(signature: Signature) -> Work:
     """Rows, one per expert, and which part of them is sent where a rank's experts share a copy."""
     buffers = tensor_list_at(signature, 0)
@@ -85,20 +84,12 @@ def receive(signature: Signature) -> Work:
     return _work(0, 0.0, total_bytes(buffers), buffers[0].dtype)
 
 
-@register(
-    "c10d::barrier",
-    "c10d::wait",
-    "_c10d_functional::wait_tensor",
-    "c10d_functional::wait_tensor",
-    family=Family.COLLECTIVE,
-)
 def wait(signature: Signature) -> Work:
     """Synchronise: nothing is moved."""
     first = argument_at(signature, 0)
     return _work(0, 0.0, 0.0, first.dtype if isinstance(first, TensorSpec) else "uint8")
 
 
-@register("record_param_comms", family=Family.COLLECTIVE)
 def record_param_comms(signature: Signature) -> Work:
     """The process group's own record: the first tensor is the input, the tenth argument the number of ranks."""
     names = {argument for argument in signature.arguments if isinstance(argument, str)}

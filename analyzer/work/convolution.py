@@ -19,7 +19,6 @@ from .arguments import (
     sizes_at,
     tensor_at,
 )
-from .registry import register
 from .traffic import bytes_of, tensor_bytes
 from .work import ConvolutionDims, Direction, Family, Work
 
@@ -117,7 +116,6 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
     )
 
 
-@register("aten::cudnn_convolution", family=Family.CONVOLUTION)
 def cudnn_convolution(signature: Signature) -> Work:
     """Return cuDNN's forward convolution; torch before 1.8 passed a bias third."""
     has_bias = not isinstance(argument_at(signature, 2), tuple) and isinstance(argument_at(signature, 3), tuple)

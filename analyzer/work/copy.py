@@ -22,7 +22,6 @@ from .arguments import (
     tensor_list_at,
     tensors_at,
 )
-from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
 
@@ -50,7 +49,6 @@ def created_tensor(
     return TensorSpec(given or default_dtype or "float32", sizes_at(signature, sizes))
 
 
-@register("aten::copy", "aten::_copy_from", family=Family.COPY)
 def copy(signature: Signature) -> Work:
     """Overwrite a tensor with another, broadcast and cast."""
     target, source = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -128,7 +126,6 @@ def repeat(signature: Signature) -> Work:
     return _work(tensor_bytes(x), written, x.dtype)
 
 
-@register("aten::repeat_interleave", family=Family.COPY)
 def repeat_interleave(signature: Signature) -> Work:
     """Repeat slices; a tensor of repeats needs the recorded result."""
     x, result, repeats = tensor_at(signature, 0), result_at(signature), argument_at(signature, 1)
@@ -177,7 +174,6 @@ def place(signature: Signature) -> Work:
     return _work(total_bytes((x, part)), x.size_bytes, x.dtype)
 
 
-@register("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", family=Family.COPY)
 def to_host(signature: Signature) -> Work:
     """Copy one element to the host."""
     x = tensor_at(signature, 0)
@@ -185,7 +181,6 @@ def to_host(signature: Signature) -> Work:
     return _work(size, size, x.dtype)
 
 
-@register("aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::pad_sequence", family=Family.COPY)
 def pack(signature: Signature) -> Work:
     """Copy sequences between packed and padded forms; padding is not known without the recorded result."""
     tensors = tensors_at(signature, 0) or optional_tensor_list_at(signature, 0)
@@ -221,7 +216,6 @@ def dropout(signature: Signature, *, mask_dtype: str) -> Work:
     return _random_work(_DROPOUT_FLOPS * x.element_count, tensor_bytes(x), written, x.dtype)
 
 
-@register("aten::native_dropout_backward", "aten::_masked_scale", family=Family.RANDOM)
 def dropout_backward(signature: Signature) -> Work:
     """Mask and scale the gradient."""
     grad, mask = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -250,14 +244,12 @@ def create_random(signature: Signature, *, like: bool, sizes: int = 0, dtype: in
     return _random_work(made.element_count, 0.0, made.size_bytes, made.dtype)
 
 
-@register("aten::randperm", family=Family.RANDOM)
 def randperm(signature: Signature) -> Work:
     """A random permutation of n indices."""
     count = size_at(signature, 0)
     return _random_work(count, 0.0, bytes_of(count, INDEX_DTYPE), INDEX_DTYPE)
 
 
-@register("aten::multinomial", family=Family.RANDOM)
 def multinomial(signature: Signature) -> Work:
     """Draw indices from rows of weights: each weight is summed and compared."""
     weights = tensor_at(signature, 0)

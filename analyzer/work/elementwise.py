@@ -14,7 +14,6 @@ from typing import Final
 from ...formats.trace.signature import Signature, TensorSpec
 from .access import access_of
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
-from .registry import GENERATED_POINTWISE, GENERATED_REDUCTION, Formula, register
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
 
@@ -61,7 +60,6 @@ def gelu(signature: Signature, *, positions: tuple[int, ...], flops: dict[str, i
     return pointwise(signature, positions=positions, flops=flops.get(name, flops["none"]))
 
 
-@register("aten::where", family=Family.ELEMENTWISE)
 def where(signature: Signature) -> Work:
     """Choose between two operands; the condition does not set the dtype."""
     condition, chosen = tensor_at(signature, 0), tensors_at(signature, 1, 2)
@@ -74,7 +72,6 @@ def where(signature: Signature) -> Work:
     return replace(work, access=access_of((condition, *chosen), result_at(signature)))
 
 
-@register("aten::glu", family=Family.ELEMENTWISE)
 def glu(signature: Signature) -> Work:
     """One half times the sigmoid of the other."""
     x = tensor_at(signature, 0)
@@ -82,21 +79,18 @@ def glu(signature: Signature) -> Work:
     return _work(5 * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
 
 
-@register("aten::glu_backward", family=Family.ELEMENTWISE)
 def glu_backward(signature: Signature) -> Work:
     """Both halves' gradients from the half-size gradient."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     return _work(9 * grad.element_count, total_bytes((grad, x)), x.size_bytes, x.dtype)
 
 
-@register("aten::_prelu_kernel_backward", family=Family.ELEMENTWISE)
 def prelu_backward(signature: Signature) -> Work:
     """Gradients of input and (expanded) weight."""
     grad, x, weight = (tensor_at(signature, position) for position in range(3))
     return _work(4 * x.element_count, total_bytes((grad, x, weight)), 2 * x.size_bytes, x.dtype)
 
 
-@register("aten::isin", family=Family.ELEMENTWISE)
 def isin(signature: Signature) -> Work:
     """Membership of each element; a search through the n test elements costs log₂ n comparisons at least."""
     elements, tested = tensors_at(signature, 0), tensors_at(signature, 1)
@@ -107,14 +101,12 @@ def isin(signature: Signature) -> Work:
     return _work(count * depth, total_bytes((*elements, *tested)), bytes_of(count, "bool"), elements[0].dtype)
 
 
-@register("aten::_amp_update_scale_", family=Family.ELEMENTWISE)
 def amp_update_scale(signature: Signature) -> Work:
     """Update the loss scale and its growth tracker, one element each."""
     updated, found = (tensor_at(signature, 0), tensor_at(signature, 1)), tensor_at(signature, 2)
     return _work(3, total_bytes((*updated, found)), total_bytes(updated), updated[0].dtype)
 
 
-@register("aten::isclose", family=Family.ELEMENTWISE)
 def isclose(signature: Signature) -> Work:
     """|a − b| ≤ absolute + relative · |b|."""
     return pointwise(signature, positions=(0, 1), flops=6, out_dtype="bool")
@@ -123,24 +115,16 @@ def isclose(signature: Signature) -> Work:
 _work = partial(build_work, Family.ELEMENTWISE)
 
 
-def _moves_all(family: Family) -> Formula:
-    """Return the formula of a kernel that moves each tensor of its call once and computes little."""
-
-    def formula(call: Signature) -> Work:
-        tensors: tuple[TensorSpec, ...] = call.tensors()
-        if not tensors:
-            raise LackingArgumentError("the tensors of a generated kernel")
-        *read, written = tensors
-        return Work(
-            family=family,
-            flops=float(max(tensor.element_count for tensor in tensors)),
-            read_bytes=sum(map(tensor_bytes, read)),
-            written_bytes=tensor_bytes(written),
-            dtype=max(tensors, key=tensor_bytes).dtype,
-        )
-
-    return formula
-
-
-register(GENERATED_POINTWISE, family=Family.ELEMENTWISE)(_moves_all(Family.ELEMENTWISE))
-register(GENERATED_REDUCTION, family=Family.REDUCTION)(_moves_all(Family.REDUCTION))
+def moves_all(signature: Signature, *, family: Family) -> Work:
+    """A generated kernel moves each tensor of its call once and computes little."""
+    tensors: tuple[TensorSpec, ...] = signature.tensors()
+    if not tensors:
+        raise LackingArgumentError("the tensors of a generated kernel")
+    *read, written = tensors
+    return Work(
+        family=family,
+        flops=float(max(tensor.element_count for tensor in tensors)),
+        read_bytes=sum(map(tensor_bytes, read)),
+        written_bytes=tensor_bytes(written),
+        dtype=max(tensors, key=tensor_bytes).dtype,
+    )

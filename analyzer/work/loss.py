@@ -9,7 +9,6 @@ from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, result_tensors, tensor_at, tensors_at
-from .registry import register
 from .row_kernels import RowKernel
 from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -50,14 +49,6 @@ def loss_backward(signature: Signature, *, flops: int) -> Work:
     return _streamed(_work(flops * x.element_count, inputs, x.size_bytes, x.dtype), x.element_count, launches=1)
 
 
-@register(
-    "aten::nll_loss_forward",
-    "aten::nll_loss2d_forward",
-    "aten::nll_loss",
-    "aten::nll_loss2d",
-    "aten::nll_loss_nd",
-    family=Family.LOSS,
-)
 def nll_loss(signature: Signature) -> Work:
     """Pick the target's log-probability of each row: input, target, class weights, reduction."""
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -90,7 +81,6 @@ def _picked(x: TensorSpec, count: int) -> tuple[int, int]:
     return -(-pixels // max(-(-pixels // PICK_THREADS) // BLOCKS_PER_PART, 1)), PICK_THREADS
 
 
-@register("aten::nll_loss_backward", "aten::nll_loss2d_backward", family=Family.LOSS)
 def nll_loss_backward(signature: Signature) -> Work:
     """Zeros of the input's shape with one gradient per row: grad, input, target, class weights."""
     grad, x, target = (tensor_at(signature, position) for position in range(3))
@@ -113,7 +103,6 @@ def nll_loss_backward(signature: Signature) -> Work:
     return replace(work, dims=dims)
 
 
-@register("aten::cross_entropy_loss", family=Family.LOSS)
 def cross_entropy_loss(signature: Signature) -> Work:
     """Log-softmax and the pick of the target's entry: input, target, class weights, reduction."""
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -124,7 +113,6 @@ def cross_entropy_loss(signature: Signature) -> Work:
     return _work(flops, inputs, _reduced_bytes(signature, 3, rows, x.dtype), x.dtype)
 
 
-@register("aten::_ctc_loss", "aten::_cudnn_ctc_loss", family=Family.LOSS)
 def ctc_loss(signature: Signature) -> Work:
     """Forward recursion over [time, batch, 2·target + 1]: 7 FLOP per cell of the recorded table."""
     log_probabilities, targets = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -135,7 +123,6 @@ def ctc_loss(signature: Signature) -> Work:
     return _work(7 * table.element_count, inputs, total_bytes(result_tensors(signature)), log_probabilities.dtype)
 
 
-@register("aten::_ctc_loss_backward", family=Family.LOSS)
 def ctc_loss_backward(signature: Signature) -> Work:
     """Backward recursion over the same table, and the gradient of the log-probabilities."""
     grad, x, targets = (tensor_at(signature, position) for position in range(3))
@@ -143,7 +130,6 @@ def ctc_loss_backward(signature: Signature) -> Work:
     return _work(12 * table.element_count, (grad, x, targets, likelihood, table), x.size_bytes, x.dtype)
 
 
-@register("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", family=Family.LOSS)
 def margin_loss(signature: Signature) -> Work:
     """A hinge per class: input, target."""
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)

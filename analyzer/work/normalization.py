@@ -25,7 +25,6 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .registry import register
 from .row_kernels import RowKernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -96,7 +95,6 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     return walks.batch_norm(work, x)
 
 
-@register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
 def native_batch_norm_legit(signature: Signature) -> Work:
     """Batch norm with running statistics, or without (instance norm), where the flag comes third."""
     has_running = isinstance(argument_at(signature, 3), TensorSpec)
@@ -144,7 +142,6 @@ def batch_norm_backward(
     return replace(work, flops=work.flops - excess * tensor_at(signature, x).element_count)
 
 
-@register("aten::batch_norm_stats", family=Family.NORMALIZATION)
 def batch_norm_stats(signature: Signature) -> Work:
     """Mean and 1/σ per channel."""
     x = tensor_at(signature, 0)
@@ -154,7 +151,6 @@ def batch_norm_stats(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS)
 
 
-@register("aten::batch_norm_elemt", family=Family.NORMALIZATION)
 def batch_norm_elemt(signature: Signature) -> Work:
     """Normalise with given statistics: input, weight, bias, mean, 1/σ."""
     x = tensor_at(signature, 0)
@@ -163,7 +159,6 @@ def batch_norm_elemt(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
-@register("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", family=Family.NORMALIZATION)
 def batch_norm_gather_stats(signature: Signature) -> Work:
     """Combine the statistics of several processes [ranks, channels] and update the running ones."""
     mean, deviation = tensor_at(signature, 1), tensor_at(signature, 2)
@@ -174,7 +169,6 @@ def batch_norm_gather_stats(signature: Signature) -> Work:
     return _work(flops, total_bytes((mean, deviation, *running, *tensors_at(signature, 7))), written, mean.dtype)
 
 
-@register("aten::batch_norm_backward_reduce", family=Family.NORMALIZATION)
 def batch_norm_backward_reduce(signature: Signature) -> Work:
     """Two sums per channel, and the gradients of scale and shift."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -183,7 +177,6 @@ def batch_norm_backward_reduce(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS)
 
 
-@register("aten::batch_norm_backward_elemt", family=Family.NORMALIZATION)
 def batch_norm_backward_elemt(signature: Signature) -> Work:
     """The input's gradient from the combined sums."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -192,7 +185,6 @@ def batch_norm_backward_elemt(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
-@register("aten::_weight_norm_interface", family=Family.NORMALIZATION)
 def weight_norm(signature: Signature) -> Work:
     """Direction v and length g to a weight, and the norms of v."""
     v, g = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -200,7 +192,6 @@ def weight_norm(signature: Signature) -> Work:
     return _work(4 * v.element_count, total_bytes((v, g)), written, v.dtype)
 
 
-@register("aten::_weight_norm_interface_backward", family=Family.NORMALIZATION)
 def weight_norm_backward(signature: Signature) -> Work:
     """Gradients of direction and length: grad, v, g, norms."""
     inputs = (v, g) = tensor_at(signature, 1), tensor_at(signature, 2)

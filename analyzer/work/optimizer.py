@@ -8,7 +8,6 @@ from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import argument_at, optional_tensor_list_at, result_tensors, tensor_at, tensor_list_at, tensors_at
-from .registry import register
 from .traffic import bytes_of, total_bytes
 from .work import Family, RowDims, Work, build_work
 
@@ -57,7 +56,6 @@ def foreach_reduce(signature: Signature, *, flops: int) -> Work:
     return _launched(work, tensors, 1, more=1)
 
 
-@register("aten::_foreach_pow", family=Family.OPTIMIZER)
 def foreach_pow(signature: Signature) -> Work:
     """Powers of lists; the base or the exponent may be a scalar."""
     exponents = optional_tensor_list_at(signature, 1)
@@ -67,7 +65,6 @@ def foreach_pow(signature: Signature) -> Work:
     return foreach(signature, positions=(0, 1), flops=1)
 
 
-@register("aten::_amp_foreach_non_finite_check_and_unscale", family=Family.OPTIMIZER)
 def unscale(signature: Signature) -> Work:
     """Divide gradients by the loss scale in place and look for non-finite ones."""
     gradients = tensor_list_at(signature, 0)
@@ -76,7 +73,6 @@ def unscale(signature: Signature) -> Work:
     return _launched(work, gradients, 1)
 
 
-@register("aten::_fused_adam", "aten::_fused_adamw", family=Family.OPTIMIZER)
 def fused_adam(signature: Signature) -> Work:
     """One Adam step: parameters, gradients, two moments, maximal second moments (AMSGrad), step counts."""
     extra = optional_tensor_list_at(signature, 4)
@@ -84,7 +80,6 @@ def fused_adam(signature: Signature) -> Work:
     return _fused_step(signature, states=(2, 3, 4), flops=flops, step_counts=5, grad_scale=13)
 
 
-@register("aten::_fused_sgd", family=Family.OPTIMIZER)
 def fused_sgd(signature: Signature) -> Work:
     """One SGD step: parameters, gradients, momentum buffers."""
     has_momentum = bool(optional_tensor_list_at(signature, 2))
@@ -92,7 +87,6 @@ def fused_sgd(signature: Signature) -> Work:
     return _fused_step(signature, states=(2,), flops=flops, step_counts=None, grad_scale=10)
 
 
-@register("aten::_fused_adagrad", family=Family.OPTIMIZER)
 def fused_adagrad(signature: Signature) -> Work:
     """One Adagrad step: parameters, gradients, squared sums, step counts."""
     return _fused_step(signature, states=(2,), flops=_ADAGRAD_FLOPS, step_counts=3, grad_scale=9)

@@ -7,7 +7,6 @@ from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flags_at, result_at, sizes_at, tensor_at, tensors_at
-from .registry import register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .walks import by_element, run_of
@@ -125,13 +124,11 @@ def grid_sample_backward(signature: Signature, *, flops: int) -> Work:
     return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
 
 
-@register("aten::im2col", family=Family.POOLING)
 def im2col(signature: Signature) -> Work:
     """Unfold windows into columns; needs the recorded result."""
     return _recorded(signature)
 
 
-@register("aten::col2im", family=Family.POOLING)
 def col2im(signature: Signature) -> Work:
     """Fold columns back: one addition per input element; needs the recorded result."""
     return _recorded(signature, flops=tensor_at(signature, 0).element_count)

@@ -9,7 +9,6 @@ from functools import partial
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, dims_at, result_tensors, tensor_at
 from .elementwise import pointwise
-from .registry import register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -70,14 +69,12 @@ def scan(signature: Signature, *, flops: int, out_dtypes: tuple[str | None, ...]
     return replace(_work(flops * x.element_count, tensor_bytes(x), written, x.dtype), dims=rows)
 
 
-@register("aten::equal", family=Family.REDUCTION)
 def equal(signature: Signature) -> Work:
     """Compare two tensors into one flag."""
     left, right = tensor_at(signature, 0), tensor_at(signature, 1)
     return _work(left.element_count, total_bytes((left, right)), 1, left.dtype)
 
 
-@register("aten::_cdist_forward", "aten::cdist", family=Family.REDUCTION)
 def cdist(signature: Signature) -> Work:
     """Distances between the rows [p,d] and [q,d]: 3 FLOP per pair and dim."""
     left, right = tensor_at(signature, 0), tensor_at(signature, 1)

@@ -65,7 +65,8 @@ def register_sparse(*names: str) -> Callable[[Formula], Formula]:
 def register_table(path: Path) -> None:
     """Register the formulas of a table with the columns family, formula, prefix and names.
 
-    A formula is a function of a module here, perhaps with options: `copy.clone(dtype=1)`.
+    A formula is a function of a module here, perhaps with options: `copy.clone(dtype=1)`. Its module is imported when
+    an op of it is first met.
     """
     with path.open(encoding="utf-8", newline="") as file:
         for family, formula, prefix, names in islice(csv.reader(file), 1, None):
@@ -75,8 +76,8 @@ def register_table(path: Path) -> None:
 @lru_cache(maxsize=512)
 def _read_formula(text: str) -> Formula:
     """Return the formula that a row of a table writes; what it names is looked up in the formula's module."""
-    module, _, call = text.partition(".")
-    known = vars(import_module(f".{module}", __package__))
+    module = text.partition("(")[0].rpartition(".")[0]
+    known, call = vars(import_module(f".{module}", __package__)), text.removeprefix(f"{module}.")
 
     def value(node: ast.expr) -> Any:
         match node:

@@ -1,17 +1,13 @@
 """Attention of libraries: what of lengths the arguments say; caches whose filling only values tell have no work."""
 
 from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import Final
 
 from ....formats.trace.signature import Signature, TensorSpec
 from ....specs.attention_kernels import AttentionKernel
 from ..arguments import LackingArgumentError, argument_at, optional_tensor_at, size_at, tensor_at
 from ..traffic import STATISTICS_DTYPE, bytes_of, total_bytes
 from ..work import AttentionDims, Direction, Family, Work
-
-_CK: Final = AttentionKernel.CK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,18 +126,3 @@ def _lengths(signature: Signature, layout: FlashLayout, query: TensorSpec, key: 
 
 def _out_dtype(query: TensorSpec) -> str:
     return "bfloat16" if query.dtype.startswith("float8") else query.dtype
-
-
-flash2_varlen = partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=9, window=10))
-flash2_varlen_autograd = partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=9))
-flash3 = partial(
-    flash,
-    layout=FlashLayout(offsets=7, longest=(12, 13), pages=14, causal=24, window=25, kernel=AttentionKernel.FLASH3),
-)
-vllm_flash2_varlen = partial(flash, layout=FlashLayout(offsets=4, longest=(10, 11), pages=8, causal=15, window=16))
-xformers_flash = partial(flash, layout=FlashLayout(offsets=3, longest=(6, 7), pages=14, causal=10, window=11))
-aiter_flash = partial(flash, layout=FlashLayout(causal=5, window=6, kernel=_CK))
-aiter_flash_varlen = partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=12, window=13, kernel=_CK))
-flash2_packed = partial(packed_flash, causal=3)
-paged_decode_v1 = partial(paged_decode, query=1, sizes=9)
-paged_decode_v2 = partial(paged_decode, query=4, sizes=12)

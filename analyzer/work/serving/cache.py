@@ -1,10 +1,8 @@
 """Paged caches of keys and values, partial results of attention; losses and collectives of libraries."""
 
-from functools import partial
-
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import optional_tensor_at, size_at, tensor_at, tensors_at
-from ..collective import functional_gather, in_place, out_of_place
+from ..collective import functional_gather, out_of_place
 from ..work import Family, RowDims, Work
 from .library_op import pass_over
 
@@ -77,6 +75,3 @@ def reduce_into(signature: Signature) -> Work:
 def gather_along(signature: Signature) -> Work:
     """Input, dimension, ranks."""
     return functional_gather(Signature((tensor_at(signature, 0), size_at(signature, 2))))
-
-
-reduce_in_place = partial(in_place, flops=1)

@@ -1,6 +1,5 @@
 """Layers of experts, and what routes tokens to them."""
 
-from functools import partial
 from typing import Final
 
 from ....formats.trace.signature import Signature, TensorSpec
@@ -157,12 +156,3 @@ def _arithmetic(x: TensorSpec, form: ExpertsFormat) -> str:
             return "float4_e2m1fn_x2"
         case _:
             return x.dtype
-
-
-chosen_experts_triton = partial(chosen_experts, choice=4, kernel=ExpertsKernel.TRITON)
-chosen_experts_ck = partial(chosen_experts, choice=4)
-ranked_experts_cutlass = partial(ranked_experts, choice=1, begin=8, kernel=ExpertsKernel.CUTLASS)
-routed_experts_trtllm = partial(routed_experts, kernel=ExpertsKernel.TRTLLM_GEN)
-choose_by_fourth = partial(choose_experts, scores=3)
-choose_by_first = partial(choose_experts, scores=0)
-choose_by_third = partial(choose_experts, scores=2)

@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +27,7 @@ class LibraryOp:
 
 
 def read_library_ops() -> tuple[LibraryOp, ...]:
-    """Return what `library_ops.csv` lists, in its order, and register each row's formula, written `module.name`.
+    """Return what `library_ops.csv` lists, in its order, and register each row's formula, written as in `formulas.csv`.
 
     Rows without a formula are ops whose signature does not tell their work: their kernels are explained by their own
     names and launches. Raises ValueError where a name has a formula already.
@@ -37,9 +36,7 @@ def read_library_ops() -> tuple[LibraryOp, ...]:
     with Path(__file__).with_name("library_ops.csv").open(encoding="utf-8", newline="") as file:
         for library, names, family, what, taken, formula, source in islice(csv.reader(file), 1, None):
             separate = tuple(names.split())
-            module, _, name = formula.partition(".")
-            known = getattr(import_module(f".{module}", __package__), name) if formula else _tell_too_little
-            register(*separate, family=Family(family))(known)
+            register(*separate, family=Family(family))(formula or _tell_too_little)
             found.append(LibraryOp(library, separate, what, Family(family), taken, source))
     return tuple(found)
 

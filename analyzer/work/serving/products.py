@@ -1,6 +1,5 @@
 """Matrix products of libraries: half precision, fp8, int8, nvfp4 and packed weights."""
 
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -145,17 +144,3 @@ def _work(
         is_matrix=True,
         dims=MatmulDims(m=m, n=n, k=k, is_k_contiguous=True),
     )
-
-
-straight_product = partial(product, is_turned=False)
-product_into = partial(product, a=1, b=2, out=0)
-straight_product_into = partial(product, a=1, b=2, out=0, is_turned=False)
-fp4_product_into = partial(fp4_product, a=1, b=2, out=0)
-gptq_product = partial(packed_product, extras=(2, 3))
-awq_product = partial(packed_product, extras=(2, 3), n_of="eight")
-machete_product = partial(packed_product, extras=(4, 5))
-allspark_product = partial(product_of_columns, n_at=4, extras=(2, 3))
-product_beside_scales = partial(product, b=2)
-mixed_product = partial(packed_product, extras=(2,), n_of="two")
-grouped_product_into = partial(grouped_product, a=1, b=2, out=0)
-grouped_product_with_scales = partial(grouped_product, a=6, b=7, out=0)

@@ -1,7 +1,5 @@
 """Conversions to and from narrow formats, beside products that take them."""
 
-from functools import partial
-
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, argument_at, result_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of
@@ -106,8 +104,3 @@ def _widening(signature: Signature, read: tuple[TensorSpec, ...], count: int, dt
     out = result_at(signature)
     written = bytes_of(count, dtype if out is None else out.dtype)
     return pass_over(_QUANTISING, DEQUANTISE_FLOPS * count, read, (TensorSpec("uint8", (int(written),)),))
-
-
-quantise_to_fp8 = partial(quantise_to_new, element_bytes=1.0, block=FP8_BLOCK)
-quantise_to_fp4 = partial(quantise_to_new, element_bytes=0.5, block=FP4_BLOCK)
-quantise_groups = partial(quantise_dynamically, x=0, out=1)

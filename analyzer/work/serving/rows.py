@@ -1,7 +1,5 @@
 """Norms, gated activations and rotary embeddings of libraries: row work, mostly into tensors that are given."""
 
-from functools import partial
-
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, optional_tensor_at, size_at, tensor_at, tensors_at
 from ..traffic import bytes_of
@@ -12,6 +10,8 @@ from .library_op import pass_over
 RMS_NORM_FLOPS = 4
 # Scale, round and clamp.
 QUANTISE_FLOPS = 3
+# The same, and a comparison per element for the largest of each block.
+DYNAMIC_FLOPS = QUANTISE_FLOPS + 1
 # Two products and a sum per rotated element.
 ROTATION_FLOPS = 3
 # x·sigmoid(x) 5, times the other half 1.
@@ -54,7 +54,7 @@ def quantised_norm(signature: Signature) -> Work:
     out, x, scale = (tensor_at(signature, position) for position in (0, 1, 3))
     residual = optional_tensor_at(signature, 6)
     written = (out, scale) if residual is None else (out, scale, residual)
-    return _norm(signature, x, (2,), residual=residual, written=written, more_flops=QUANTISE_FLOPS + 1)
+    return _norm(signature, x, (2,), residual=residual, written=written, more_flops=DYNAMIC_FLOPS)
 
 
 def statically_quantised_norm(signature: Signature) -> Work:
@@ -182,8 +182,3 @@ def _norm(
 def _row_dims(x: TensorSpec) -> RowDims | None:
     columns = x.shape[-1] if x.shape else 0
     return RowDims(rows=x.element_count // columns, columns=columns) if columns else None
-
-
-new_norm_with_bias = partial(new_norm, beside=(1, 2))
-gate_and_quantise = partial(gate, more_flops=QUANTISE_FLOPS)
-gate_and_quantise_blocks = partial(gate, more_flops=QUANTISE_FLOPS + 1, beside=(2,))

@@ -1,6 +1,5 @@
 """Gated delta nets, Mamba and causal convolutions of libraries."""
 
-from functools import partial
 from math import prod
 
 from ....formats.trace.signature import Signature
@@ -141,11 +140,3 @@ def _scalar_decay(batch: int, steps: int, heads: int, head_dim: int, state_dim: 
         groups=groups,
     )
     return state_space_work(dims, dtype)
-
-
-update_gated_delta = partial(gated_delta, is_update=True)
-update_causal_convolution = partial(causal_convolution, weight=2, is_update=True)
-gated_delta_backward = partial(gradients, forward=gated_delta)
-chunked_scan_backward = partial(gradients, forward=chunked_scan)
-selective_scan_backward = partial(gradients, forward=selective_scan)
-causal_convolution_backward = partial(gradients, forward=causal_convolution)
