@@ -24,7 +24,7 @@ Formula = Callable[[Signature], Work]
 F = TypeVar("F", bound=Formula | str)
 
 _FORMULAS: dict[str, tuple[Family, Formula | str]] = {}
-"""By name of op; a text is a row's of `formulas.csv`, read when an op of it is first met (`_read_formula`)."""
+"""By name of op; a text is a row's of `formulas.csv`, read when an op of it is first met (`read_call`)."""
 _SPARSE_FORMULAS: dict[str, Formula] = {}
 _NO_ARGUMENTS = Signature(())
 GENERATED_POINTWISE, GENERATED_REDUCTION = "triton_poi", "triton_red"
@@ -65,8 +65,8 @@ def register_sparse(*names: str) -> Callable[[Formula], Formula]:
 def register_table(path: Path) -> None:
     """Register the formulas of a table with the columns family, formula, prefix and names.
 
-    A formula is a function of a module here, perhaps with options: `copy.clone(dtype=1)`. Its module is imported when
-    an op of it is first met.
+    A formula is a function of a module here, perhaps with options (`read_call`); its module is imported when an op of
+    it is first met.
     """
     with path.open(encoding="utf-8", newline="") as file:
         for family, formula, prefix, names in islice(csv.reader(file), 1, None):
@@ -74,10 +74,13 @@ def register_table(path: Path) -> None:
 
 
 @lru_cache(maxsize=512)
-def _read_formula(text: str) -> Formula:
-    """Return the formula that a row of a table writes; what it names is looked up in the formula's module."""
+def read_call(text: str, package: str) -> Callable[..., Any]:
+    """Return the function that a row of a table writes, with its options: `copy.clone(dtype=1)`, a module of `package`.
+
+    What it names is looked up in that module.
+    """
     module = text.partition("(")[0].rpartition(".")[0]
-    known, call = vars(import_module(f".{module}", __package__)), text.removeprefix(f"{module}.")
+    known, call = vars(import_module(f".{module}", package)), text.removeprefix(f"{module}.")
 
     def value(node: ast.expr) -> Any:
         match node:
@@ -93,8 +96,8 @@ def _read_formula(text: str) -> Formula:
         case ast.Call(func=function, keywords=options):
             return partial(value(function), **{option.arg: value(option.value) for option in options if option.arg})
         case function:
-            formula: Formula = value(function)
-            return formula
+            found: Callable[..., Any] = value(function)
+            return found
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -118,7 +121,7 @@ def work_of(name: str, signature: Signature | None) -> Work | None:
         first = call.arguments[0]
         call = Signature(call.arguments, (first,)) if isinstance(first, TensorSpec | tuple) else call
     found = _FORMULAS[resolved][1]
-    formula = _read_formula(found) if isinstance(found, str) else found
+    formula = read_call(found, __package__) if isinstance(found, str) else found
     try:
         if all(tensor.stored is None for tensor in call.tensors()):
             return formula(call)
