@@ -10,6 +10,7 @@ elementwise kernels of the same op move, over the same rates.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from .launch import RowWalk, streamed_threads, walk_of
-from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
+from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
 CLASS_NAMES: Final = ("NVIDIA", "AMD", "Hopper and later")
@@ -63,26 +64,11 @@ the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with 
 of A100 and L40S there is one row each. 0.6 and 0.8: kernels whose shortest calls were measured. 0.2: loops of
 COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes in fp16 come at DRAM's rate (chosen
 with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
-REREAD: Final[Mapping[RowKernel, float]] = {
-    RowKernel.BATCH_NORM: 1.0 / 2.0,
-    RowKernel.BATCH_NORM_BACKWARD: 2.0 / 3.0,
-    RowKernel.ROW_FORWARD: 1.0 / 2.0,
-    RowKernel.ROW_BACKWARD: 2.0 / 3.0,
-    RowKernel.BATCH_NORM_ROWS_GRADIENT: 2.0 / 3.0,
-    RowKernel.PERSISTENT_NORM: 1.0 / 2.0,
-    RowKernel.PERSISTENT_GRADIENT: 2.0 / 3.0,
-    RowKernel.SOFTMAX_GRADIENT: 1.0 / 3.0,
-}
+_REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
-_REREAD: Final = np.array([REREAD.get(kernel, 0.0) for kernel in RowKernel])
-HELD_BYTES: Final[Mapping[RowKernel, float]] = {
-    RowKernel.BATCH_NORM: 2.0 * 98 * 1024.0,
-    RowKernel.BATCH_NORM_BACKWARD: 3.0 * 49 * 1024.0,
-    RowKernel.SOFTMAX_GRADIENT: 3.0 * 32e3,
-}
-"""What a row may move for its block to keep it: channels of cuDNN's `singleread` kernels (98 KiB forward and not 196,
-49 backward and not 98), rows of softmax gradients in shared memory (8,192 columns)."""
-_HELD_BYTES: Final = np.array([HELD_BYTES.get(kernel, 0.0) for kernel in RowKernel])
+_HELD_BYTES: Final = np.array([float(text or 0) for text in kernel_facts("held_bytes")])
+"""What a row may move for its block to keep it: twice and three times a channel of cuDNN's `singleread` kernels (98 KiB
+forward and not 196, 49 backward and not 98), three times a row of softmax gradients held in shared memory."""
 _MANY_BLOCKS: Final = np.isin(list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN))
 """Kernels of so many short blocks that starting them may take longest."""
 _MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))
