@@ -12,22 +12,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from ..work.registry import names
 from ..work.row_kernels import RowKernel
 
-SINGLE: Final = frozenset(
-    (
-        "ELU",
-        "GELU",
-        "HardSigmoid",
-        "HardTanh",
-        "LeakyReLU",
-        "Matrix_scalar_multiplication",
-        "ReLU",
-        "SELU",
-        "Sigmoid",
-        "Softplus",
-        "Tanh",
-    )
+SINGLE: Final = names(
+    "ELU GELU HardSigmoid HardTanh LeakyReLU Matrix_scalar_multiplication ReLU SELU Sigmoid Softplus Tanh"
 )
 """One elementwise kernel."""
 COMPOSED: Final[Mapping[str, tuple[float, int]]] = {"Softsign": (7.0, 3), "Swish": (5.0, 2), "MinGPTNewGelu": (18.0, 8)}

@@ -13,6 +13,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, is_async
+from ...work.registry import names
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
@@ -107,18 +108,7 @@ def simulate_on(
 
 def compact(problems: MatmulProblems) -> MatmulProblems:
     """Return the problems with columns of one value shortened to one element, which broadcasts."""
-    formats = (
-        "left_bytes",
-        "right_bytes",
-        "out_bytes",
-        "rate",
-        "kind",
-        "quantized",
-        "copies",
-        "batch",
-        "distinct",
-        "layout",
-    )
+    formats = names("left_bytes right_bytes out_bytes rate kind quantized copies batch distinct layout")
     same = {name: column[:1] for name in formats if _is_constant(column := getattr(problems, name))}
     return replace(problems, **same)
 
