@@ -1,9 +1,8 @@
-"""Implementations of attention, and the sets of them that generations of GPU have."""
+"""Implementations of attention; which generations of GPU have them, says `generations.toml`."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
 
 
 class AttentionKernel(IntEnum):
@@ -26,14 +25,3 @@ class AttentionKernel(IntEnum):
     """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
     CK = 8
     """AMD's composable kernels, or aiter's assembly."""
-
-
-ANYWHERE: Final = frozenset({AttentionKernel.MATH})
-BEFORE_AMPERE: Final = ANYWHERE | {AttentionKernel.EFFICIENT}
-SINCE_AMPERE: Final = BEFORE_AMPERE | {
-    *(AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM),
-    *(AttentionKernel.CUDNN, AttentionKernel.TRITON),
-}
-SINCE_CDNA2: Final = ANYWHERE | {AttentionKernel.TRITON, AttentionKernel.CK}
-"""torch's `sdp_utils.cpp`: memory-efficient kernels from compute capability 5.0, FlashAttention-2 and cuDNN from 8.0;
-FlashAttention-3 is for 9.0 alone. AOTriton and composable kernels start with gfx90a."""

@@ -31,7 +31,7 @@ def load_catalog(extra: Path | None = None) -> Catalog:
     >>> "H100 SXM5 80GB" in {gpu.name for gpu in load_catalog().gpus}
     True
     """
-    return _builtin_catalog() if extra is None else _extended_catalog(extra)
+    return _builtin_catalog() if extra is None else Catalog(gpus=tuple(_extended_contents(extra).gpus.values()))
 
 
 def imagine_gpus(base: str, changes: Mapping[str, Mapping[str, Entry]], extra: Path | None = None) -> tuple[Gpu, ...]:
@@ -82,10 +82,6 @@ def _builtin_contents() -> _Contents:
         entries={entry["name"]: entry for entry in document["gpu"]},
         capabilities=document["compute_capability"],
     )
-
-
-def _extended_catalog(path: Path) -> Catalog:
-    return Catalog(gpus=tuple(_extended_contents(path).gpus.values()))
 
 
 def _extended_contents(path: Path) -> _Contents:

@@ -15,26 +15,7 @@ import numpy as np
 from ..arrays import Codes, Floats, Mask
 from .attention_kernels import AttentionKernel
 from .fleet import Fleet
-from .generation_rows import (
-    AMD,
-    AMD_TARGETS,
-    BLACKWELL,
-    CDNA3,
-    CDNA4,
-    GA10X,
-    GP100,
-    HOPPER,
-    KEPLER,
-    MAXWELL,
-    NVIDIA,
-    PASCAL,
-    RDNA2,
-    THOR,
-    TURING,
-    UNKNOWN,
-    VOLTA,
-    Generation,
-)
+from .generation_rows import AMD, AMD_TARGETS, NVIDIA, ROWS, UNKNOWN, Generation
 from .gpu import Gpu
 
 _KindT = TypeVar("_KindT", Mask, Codes, Floats)
@@ -139,17 +120,17 @@ generation_codes: Final[_Column[Codes]] = _Column(np.arange(len(_ROWS)))
 """A number per GPU that tells generations apart, also AMD's; for grouping, not for comparing with."""
 is_nvidia: Final = _is_of(*NVIDIA)
 is_amd: Final = _is_of(*AMD)
-is_before_volta: Final = _is_of(KEPLER, MAXWELL, GP100, PASCAL)
+is_before_volta: Final = _is_of(ROWS["Kepler"], ROWS["Maxwell"], ROWS["Pascal GP100"], ROWS["Pascal"])
 """NVIDIA's of Pascal or before: integer and FP32 lanes are one, L1 is no shared memory."""
 is_since_volta: Final = _is_of(*NVIDIA[4:])
-is_hopper: Final = _is_of(HOPPER)
-is_blackwell: Final = _is_of(BLACKWELL, THOR)
+is_hopper: Final = _is_of(ROWS["Hopper"])
+is_blackwell: Final = _is_of(ROWS["Blackwell of data centres"], ROWS["Blackwell of vehicles (Thor)"])
 """Of data centres."""
 is_async: Final = _having("is_async")
 """Matrix units are fed asynchronously: Hopper and data-centre Blackwell."""
-has_serving_kernels: Final = _is_of(*(row for row in _ROWS if row not in (*NVIDIA[:4], RDNA2)))
+has_serving_kernels: Final = _is_of(*(row for row in _ROWS if row not in (*NVIDIA[:4], ROWS["RDNA2"])))
 """vLLM and its like have kernels for it: since Volta, and not RDNA2."""
-prefers_composable_kernel: Final = _is_of(CDNA3, CDNA4)
+prefers_composable_kernel: Final = _is_of(ROWS["CDNA3"], ROWS["CDNA4"])
 """Engines take CK's attention there, Triton's on others of AMD."""
 has_tensor_memory: Final = _having("has_tensor_memory")
 """There is memory of its own for accumulators: data-centre Blackwell."""
@@ -174,7 +155,9 @@ l2_width: Final[_Column[Floats]] = _Column(np.array([row.l2_width for row in _RO
 _ENERGY_RATIO: Final[_Column[Floats]] = _Column(np.array([row.process.energy_ratio for row in _ROWS]))
 _CLOCK_HZ: Final[_Column[Floats]] = _Column(np.array([row.process.clock_hz for row in _ROWS]))
 _ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
-_MAY_PERSIST: Final = _is_of(VOLTA, *(row for row in NVIDIA[5:] if row not in (TURING, GA10X)))
+_MAY_PERSIST: Final = _is_of(
+    ROWS["Volta"], *(row for row in NVIDIA[5:] if row not in (ROWS["Turing"], ROWS["Ampere GA10x"]))
+)
 _PERSISTENT_SM_COUNT: Final = 98.0
 """From Ampere on; `use_persist_device_heuristics` in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp excludes compute
 capability 7.5, 8.6 and smaller GPUs."""
@@ -195,7 +178,7 @@ def has_persistent_layers(fleet: Fleet) -> Mask:
     >>> has_persistent_layers(fleet).tolist()
     [True, True]
     """
-    return _MAY_PERSIST(fleet) & (_is_of(VOLTA)(fleet) | (fleet.sm_count >= _PERSISTENT_SM_COUNT))
+    return _MAY_PERSIST(fleet) & (_is_of(ROWS["Volta"])(fleet) | (fleet.sm_count >= _PERSISTENT_SM_COUNT))
 
 
 def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:

@@ -34,7 +34,7 @@ def test_every_module_and_data_file_is_in_the_wheel(root_dir: Path, wheel_names:
     for package in (*PACKAGES, "mlp_weights"):
         for path in (root_dir / package).rglob("*"):
             if (
-                path.suffix in {".py", ".toml", ".json", ".safetensors", ".css", ".js", ".j2"}
+                path.suffix in {".py", ".toml", ".csv", ".json", ".safetensors", ".css", ".js", ".j2"}
                 or path.name == "accuracy.md"
             ):
                 expected.add(f"wavecast/{path.relative_to(root_dir).as_posix()}")

@@ -50,7 +50,11 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
         raise InputError(
             f"{parameter('largest_batch')}: a batch of 1 leaves no mark in the shapes: record with 2 or more"
         )
-    _check_held(result, recorded)
+    # Where no size of the recording holds its batch, every other one would be the same.
+    trace, asked = result.recorded.trace, replace(result.scenario, batch_size=2 * recorded)
+    if is_unchanged(trace, with_batch(trace, 2 * recorded, from_batch=recorded)):
+        why = explain_same_batch(trace, replace(asked, recorded_batch_size=recorded)).partition(": ")[2]
+        raise InputError(f"{parameter('largest_batch')}: {why}")
     rungs = list(_climb(result))
     names = [gpu.name for gpu in result.prediction.fleet.gpus]
     rows = [replace(row, batches=_choose(rungs, names.index(row.gpu))) for row in report.predictions]
@@ -60,14 +64,6 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
     if any(not 1 / FAR_RATIO <= size / recorded <= FAR_RATIO for size in far):
         warnings += (f"{tried}; far from the recorded {recorded:,} libraries may choose other kernels",)
     return replace(report, predictions=tuple(sorted(rows, key=_rank)), warnings=warnings)
-
-
-def _check_held(result: Analysis, recorded: int) -> None:
-    """Raise InputError where no size of the recording holds its batch: every other one would be the same."""
-    trace, asked = result.recorded.trace, replace(result.scenario, batch_size=2 * recorded)
-    if is_unchanged(trace, with_batch(trace, 2 * recorded, from_batch=recorded)):
-        why = explain_same_batch(trace, replace(asked, recorded_batch_size=recorded)).partition(": ")[2]
-        raise InputError(f"{parameter('largest_batch')}: {why}")
 
 
 def _climb(result: Analysis) -> Iterator[_Rung]:

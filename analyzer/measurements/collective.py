@@ -9,7 +9,7 @@ that stand under two GPUs with the same times to the last digit are counted once
 
 Clusters whose NICs nobody states (vidur's), and pairs of PCIe boards on bridges, are no usual node of their GPU: they
 train nothing. Nor does what passes through a host, but for its latency: how fast it
-forwards differs more between boxes than a few can tell (`HOST_EFFICIENCY`, `HOST_SHARING` of the model).
+forwards differs more between boxes than a few can tell (`host_efficiency`, `host_sharing` of the model).
 """
 
 from dataclasses import replace

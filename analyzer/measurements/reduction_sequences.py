@@ -12,22 +12,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from ..work.registry import names
 from ..work.row_kernels import RowKernel
 
-SINGLE: Final = frozenset(
-    (
-        "ELU",
-        "GELU",
-        "HardSigmoid",
-        "HardTanh",
-        "LeakyReLU",
-        "Matrix_scalar_multiplication",
-        "ReLU",
-        "SELU",
-        "Sigmoid",
-        "Softplus",
-        "Tanh",
-    )
+SINGLE: Final = names(
+    "ELU GELU HardSigmoid HardTanh LeakyReLU Matrix_scalar_multiplication ReLU SELU Sigmoid Softplus Tanh"
 )
 """One elementwise kernel."""
 COMPOSED: Final[Mapping[str, tuple[float, int]]] = {"Softsign": (7.0, 3), "Swish": (5.0, 2), "MinGPTNewGelu": (18.0, 8)}
@@ -92,7 +81,7 @@ def eager_of(item: Mapping[str, Any]) -> Launched | None:
     call, op = _call_of(item), str(item["op"])
     if op in SINGLE or op in COMPOSED:
         tensors, launches = COMPOSED.get(op, (2.0, 1))
-        return _stream(call, tensors, launches)
+        return _by_count(call, RowKernel.STREAM, 0.0, tensors, launches)
     if op.startswith(POOLING):
         return _pooled(call, op, RowKernel.POOL, index_bytes=8.0 * op.startswith("Max"))
     if op.endswith("_over_a_dimension"):
@@ -105,7 +94,7 @@ def inductor_of(item: Mapping[str, Any]) -> Launched | None:
     """Return what Inductor launches for a row of KernelBench: fused passes, or PyTorch's kernel where it falls back."""
     call, op = _call_of(item), str(item["op"])
     if op in SINGLE or op in COMPOSED:
-        return _stream(call, 2.0, 1)
+        return _by_count(call, RowKernel.STREAM, 0.0, 2.0, 1)
     if op.startswith(POOLING):
         _, window = _window(call, op)
         if window <= UNROLLED_WINDOW and not op.endswith("3D"):
@@ -158,25 +147,12 @@ def _picked_softmax(rows: int, columns: int) -> Launched | None:
     if SHARED_ROW_BYTES < row_bytes < CACHED_ROW_BYTES:
         return None
     tensors = 2.0 if row_bytes <= SHARED_ROW_BYTES else 4.0
-    return Launched(
-        kernel=RowKernel.PICK,
-        rows=rows,
-        columns=OLD_PICK_THREADS,
-        walked_bytes=12.0 * rows,
-        streamed_bytes=tensors * rows * row_bytes,
-        launches=2,
-    )
+    return _picked(rows, OLD_PICK_THREADS, tensors * rows * row_bytes)
 
 
 def _call_of(item: Mapping[str, Any]) -> _Call:
     inputs = json.loads(item["inputs"])
     return _Call(shape=tuple(inputs[0][0]), init=json.loads(item["init"]))
-
-
-def _stream(call: _Call, tensors: float, launches: int) -> Launched:
-    return Launched(
-        kernel=RowKernel.STREAM, rows=1, columns=call.count, streamed_bytes=tensors * call.bytes, launches=launches
-    )
 
 
 def _by_count(call: _Call, kernel: RowKernel, walked: float, streamed: float, launches: int) -> Launched:
@@ -242,47 +218,33 @@ def _pooled(call: _Call, op: str, kernel: RowKernel, index_bytes: float) -> Laun
     )
 
 
-def _batch_norm(call: _Call) -> Launched:
-    channels, image = call.shape[1], prod(call.shape[2:])
+def _norm(
+    call: _Call, kernel: RowKernel, rows: int, run: int = 0, *, walked: float = 2.0, streamed: float = 0.0
+) -> Launched:
+    """Return a norm of so many rows; what it streams are two kernels more. In tensors of the input's size."""
     return Launched(
-        kernel=RowKernel.BATCH_NORM,
-        rows=channels,
-        columns=call.count / channels,
-        run=image,
-        walked_bytes=2.0 * call.bytes,
-    )
-
-
-def _instance_norm(call: _Call) -> Launched:
-    rows = call.shape[0] * call.shape[1]
-    return Launched(kernel=RowKernel.BATCH_NORM, rows=rows, columns=call.count / rows, walked_bytes=2.0 * call.bytes)
-
-
-def _group_norm(call: _Call) -> Launched:
-    rows = call.shape[0] * int(call.init[1])
-    return Launched(
-        kernel=RowKernel.MOMENTS,
+        kernel=kernel,
         rows=rows,
         columns=call.count / rows,
-        walked_bytes=call.bytes,
-        streamed_bytes=2.0 * call.bytes,
-        launches=3,
+        run=run,
+        walked_bytes=walked * call.bytes,
+        streamed_bytes=streamed * call.bytes,
+        launches=3 if streamed else 1,
     )
-
-
-def _layer_norm(call: _Call) -> Launched:
-    rows = call.shape[0]
-    return Launched(kernel=RowKernel.ROW_FORWARD, rows=rows, columns=call.count / rows, walked_bytes=2.0 * call.bytes)
 
 
 def _cross_entropy(call: _Call) -> Launched:
-    rows, columns = call.shape
+    return _picked(call.shape[0], 1, streamed_bytes=2.0 * call.bytes)
+
+
+def _picked(rows: int, columns: int, streamed_bytes: float) -> Launched:
+    """Return log-softmax, then the sum of the targets' entries."""
     return Launched(
         kernel=RowKernel.PICK,
         rows=rows,
-        columns=1,
+        columns=columns,
         walked_bytes=12.0 * rows,
-        streamed_bytes=2.0 * rows * columns * 4.0,
+        streamed_bytes=streamed_bytes,
         launches=2,
     )
 
@@ -292,10 +254,12 @@ def _loss(walked: float, streamed: float, launches: int) -> Callable[[_Call], La
 
 
 _EAGER: Final[Mapping[str, Callable[[_Call], Launched]]] = {
-    "BatchNorm": _batch_norm,
-    "InstanceNorm": _instance_norm,
-    "GroupNorm": _group_norm,
-    "LayerNorm": _layer_norm,
+    "BatchNorm": lambda call: _norm(call, RowKernel.BATCH_NORM, call.shape[1], prod(call.shape[2:])),
+    "InstanceNorm": lambda call: _norm(call, RowKernel.BATCH_NORM, call.shape[0] * call.shape[1]),
+    "GroupNorm": lambda call: _norm(
+        call, RowKernel.MOMENTS, call.shape[0] * int(call.init[1]), walked=1.0, streamed=2.0
+    ),
+    "LayerNorm": lambda call: _norm(call, RowKernel.ROW_FORWARD, call.shape[0]),
     "CrossEntropyLoss": _cross_entropy,
     "cumsum": _scan,
     "cumprod": _scan,

@@ -126,7 +126,8 @@ def play(storages: Storages, temporary_bytes: Bytes, is_late: Mask) -> Peaks:
     allocator, held = CachingAllocator(), {}
     size, count = storages.size_bytes, len(temporary_bytes)
     used = np.flatnonzero(size > 0)
-    first_use = _first_uses(storages, count)
+    first_use = np.full(len(storages.size_bytes), max(count - 1, 0), dtype=np.int64)
+    np.minimum.at(first_use, storages.uses.storage, storages.uses.op)
     lasts = storages.last == count - 1
     stays = np.where(storages.is_new, storages.is_kept, lasts)
     dropped, left = used[(~storages.is_new & ~lasts)[used]], used[(storages.is_new & ~storages.is_kept & lasts)[used]]
@@ -170,12 +171,6 @@ def _hand_on(
         allocator.release(block)
     for storage in lacking:
         held[storage] = allocator.allocate(int(size[storage]))
-
-
-def _first_uses(storages: Storages, count: int) -> Rows:
-    first = np.full(len(storages.size_bytes), max(count - 1, 0), dtype=np.int64)
-    np.minimum.at(first, storages.uses.storage, storages.uses.op)
-    return first
 
 
 def _by_op(storages: Rows, op: Rows) -> dict[int, list[int]]:

@@ -133,7 +133,8 @@ def _recurrent_workspace(work: Work, dims: RecurrentDims, signature: Signature) 
 
     Fitted to two LSTMs of two layers, one in both directions, at two batch sizes and in two dtypes.
     """
-    weights = sum(tensor.element_count for tensor in _list_at(signature, 1))
+    found = signature.arguments[1] if len(signature.arguments) > 1 else ()
+    weights = sum(tensor.element_count for tensor in flatten_tensors((found,)))
     width = dims.steps * dims.batch * dims.hidden_size * dims.directions
     trains = dims.direction is not Direction.FORWARD or _is_training(signature)
     results = _FORWARD_ROWS + (_ROWS_PER_DIRECTION + trains) * dims.directions
@@ -154,19 +155,10 @@ def reserve_bytes(signature: Signature) -> int:
     dims = work.dims
     width = dims.steps * dims.batch * dims.hidden_size * dims.directions
     values = width * (dims.layers * (dims.gates + 1) + dims.layers - 1)
-    masks = width * dims.directions * (dims.layers - 1) // 8 if _has_dropout(signature) else 0
+    ratio = signature.arguments[_DROPOUT] if len(signature.arguments) > _DROPOUT else 0
+    masks = width * dims.directions * (dims.layers - 1) // 8 if isinstance(ratio, float) and ratio > 0 else 0
     return int(values * DTYPE_BYTES.get(work.dtype, 4)) + masks
 
 
 def _is_training(signature: Signature) -> bool:
     return bool(signature.arguments[_TRAINS]) if len(signature.arguments) > _TRAINS else False
-
-
-def _has_dropout(signature: Signature) -> bool:
-    ratio = signature.arguments[_DROPOUT] if len(signature.arguments) > _DROPOUT else 0
-    return isinstance(ratio, float) and ratio > 0
-
-
-def _list_at(signature: Signature, place: int) -> tuple[TensorSpec, ...]:
-    found = signature.arguments[place] if len(signature.arguments) > place else ()
-    return flatten_tensors((found,))

@@ -1,29 +1,15 @@
-"""FLOPs and compulsory bytes of ops: one registered formula per op. Importing this package registers them all."""
+"""FLOPs and compulsory bytes of ops: one registered formula per op, by tables beside the formulas.
 
-from . import (  # noqa: F401
-    attention,
-    collective,
-    convolution,
-    copy,
-    elementwise,
-    embedding,
-    indexing,
-    jagged,
-    loss,
-    matmul,
-    normalization,
-    optimizer,
-    pooling,
-    recurrent,
-    reduction,
-    serving,
-    sparse,
-    table_batched,
-    table_parts,
-    view,
-)
-from .registry import are_of_family, canonical_name, family_of, has_formula, register, work_of
+Importing this package registers them all; what computes them is imported when an op of it is met.
+"""
+
+from pathlib import Path
+
+from . import collective, jagged, serving, sparse, table_batched, table_parts  # noqa: F401 (formulas that rules register)
+from .registry import are_of_family, canonical_name, family_of, has_formula, register, register_table, work_of
 from .work import VARYING_FAMILIES, Family, Work
+
+register_table(Path(__file__).with_name("formulas.csv"))
 
 __all__ = [
     "VARYING_FAMILIES",

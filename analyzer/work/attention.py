@@ -10,7 +10,6 @@ are the values, the same for all heads. Else each head has its own keys (d = 128
 
 import re
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -18,7 +17,6 @@ from ...formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
 from ...specs.attention_kernels import AttentionKernel
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
 from .kernel_names import attention_of_kernel
-from .registry import register
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import AttentionDims, Direction, Family, LatentAttentionDims, Work
 
@@ -57,89 +55,6 @@ class _Layout:
     """Whose op it is."""
     is_torch: bool = True
     """Whether PyTorch chose it, by the GPU that it ran on; else the caller did."""
-
-
-_EFFICIENT, _CUDNN, _MATH = AttentionKernel.EFFICIENT, AttentionKernel.CUDNN, AttentionKernel.MATH
-_FLASH3 = AttentionKernel.FLASH3
-_LAYOUTS: dict[str, _Layout] = {
-    "aten::scaled_dot_product_attention": _Layout(bias=3, dropout=4, causal=5),
-    "aten::_scaled_dot_product_attention_math": _Layout(bias=3, causal=5, kernel=_MATH),
-    "aten::_scaled_dot_product_flash_attention": _Layout(log_sum_exp=True, dropout=3, causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _Layout(bias=5, log_sum_exp=True, causal=4),
-    "aten::_scaled_dot_product_efficient_attention": _Layout(
-        bias=3, log_sum_exp=4, dropout=5, causal=6, kernel=_EFFICIENT
-    ),
-    "aten::_scaled_dot_product_cudnn_attention": _Layout(bias=3, log_sum_exp=4, dropout=5, causal=6, kernel=_CUDNN),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _Layout(bias=3, log_sum_exp=True, causal=5),
-    "aten::_cudnn_attention_forward": _Layout(bias=3, log_sum_exp=8, dropout=9, causal=10, kernel=_CUDNN),
-    "aten::_flash_attention_forward": _Layout(
-        is_heads_first=False, log_sum_exp=True, sequence_offsets=3, dropout=7, causal=8, window=11
-    ),
-    "aten::_efficient_attention_forward": _Layout(
-        bias=3,
-        is_heads_first=False,
-        log_sum_exp=10,
-        sequence_offsets=4,
-        dropout=8,
-        causal=9,
-        window=13,
-        kernel=_EFFICIENT,
-    ),
-    "flash_attn::_flash_attn_forward": _Layout(
-        is_heads_first=False, log_sum_exp=True, dropout=3, causal=5, window=6, is_torch=False
-    ),
-    "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, dropout=3, causal=5, is_torch=False),
-}
-_backward = partial(_Layout, query=1, grad=0)
-_LAYOUTS |= {
-    "aten::_scaled_dot_product_flash_attention_backward": _backward(saved=(4, 5), dropout=10, causal=11),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _backward(saved=(4, 5), bias=8, causal=7),
-    "aten::_scaled_dot_product_efficient_attention_backward": _backward(
-        bias=4, saved=(5, 6), dropout=9, causal=11, kernel=_EFFICIENT
-    ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _backward(
-        saved=(4, 5), bias=8, dropout=13, causal=14, kernel=_CUDNN
-    ),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _backward(bias=4, saved=(6, 7), causal=13),
-    "aten::_cudnn_attention_backward": _backward(saved=(4, 5), bias=8, dropout=13, causal=14, kernel=_CUDNN),
-    "aten::_flash_attention_backward": _backward(
-        saved=(4, 5), is_heads_first=False, sequence_offsets=6, dropout=10, causal=11, window=15
-    ),
-    "aten::_efficient_attention_backward": _backward(
-        bias=4,
-        saved=(5, 10),
-        is_heads_first=False,
-        sequence_offsets=6,
-        dropout=11,
-        causal=14,
-        window=18,
-        kernel=_EFFICIENT,
-    ),
-    "flash_attn::_flash_attn_backward": _backward(
-        saved=(4, 5), is_heads_first=False, dropout=9, causal=11, window=12, deterministic=16, is_torch=False
-    ),
-    "flash_attn::_flash_attn_varlen_backward": _backward(
-        saved=(4, 5),
-        is_heads_first=False,
-        sequence_offsets=9,
-        dropout=13,
-        causal=15,
-        window=16,
-        deterministic=20,
-        is_torch=False,
-    ),
-    "flash_attn_3::bwd": _backward(
-        saved=(4, 5),
-        is_heads_first=False,
-        sequence_offsets=9,
-        longest=13,
-        causal=16,
-        window=17,
-        deterministic=20,
-        kernel=_FLASH3,
-        is_torch=False,
-    ),
-}
 
 
 def attention_work(signature: Signature, layout: _Layout) -> Work:
@@ -260,10 +175,6 @@ def _has_log_sum_exp(signature: Signature, layout: _Layout) -> bool:
     if isinstance(where, bool):
         return where
     return isinstance(argument_at(signature, where), bool | int) and flag_at(signature, where)
-
-
-for _name, _layout in _LAYOUTS.items():
-    register(_name, family=Family.ATTENTION)(partial(attention_work, layout=_layout))
 
 
 DEFAULT_BYTES: Final = 2

@@ -21,7 +21,7 @@ from .communication import (
     ranks_of_sizes,
     sent_bytes,
 )
-from .registry import Formula, register, register_sparse
+from .registry import register_sparse
 from .sparse import stored_bytes
 from .traffic import total_bytes
 from .work import Family, Work, build_work
@@ -64,7 +64,6 @@ def functional_reduce_scatter(signature: Signature) -> Work:
     return _resized(signature, 1 / max(size_at(signature, 2), 1), flops=1)
 
 
-@register("deep_ep::dispatch", "deep_ep::combine", family=Family.COLLECTIVE)
 def exchange_once(signature: Signature) -> Work:
     """Rows, one per expert, and which part of them is sent where a rank's experts share a copy."""
     buffers = tensor_list_at(signature, 0)
@@ -85,20 +84,12 @@ def receive(signature: Signature) -> Work:
     return _work(0, 0.0, total_bytes(buffers), buffers[0].dtype)
 
 
-@register(
-    "c10d::barrier",
-    "c10d::wait",
-    "_c10d_functional::wait_tensor",
-    "c10d_functional::wait_tensor",
-    family=Family.COLLECTIVE,
-)
 def wait(signature: Signature) -> Work:
     """Synchronise: nothing is moved."""
     first = argument_at(signature, 0)
     return _work(0, 0.0, 0.0, first.dtype if isinstance(first, TensorSpec) else "uint8")
 
 
-@register("record_param_comms", family=Family.COLLECTIVE)
 def record_param_comms(signature: Signature) -> Work:
     """The process group's own record: the first tensor is the input, the tenth argument the number of ranks."""
     names = {argument for argument in signature.arguments if isinstance(argument, str)}
@@ -177,52 +168,3 @@ def with_implementation(work: Work, kernel_name: str) -> Work:
     is_own = bool(_OWN_KERNEL.search(kernel_name)) and "nccl" not in kernel_name.lower()
     found = Implementation.FRAMEWORK if is_own else Implementation.NCCL
     return replace(work, dims=replace(work.dims, implementation=found))
-
-
-_TABLE: dict[Formula, tuple[str, ...]] = {
-    partial(in_place, flops=1): (
-        "_c10d_functional::all_reduce",
-        "_c10d_functional::all_reduce_",
-        "c10d::allreduce_",
-        "c10d::allreduce_coalesced_",
-        "c10d::reduce_",
-        "nccl:all_reduce",
-        "nccl:reduce",
-        "symm_mem::multimem_all_reduce_",
-        "symm_mem::one_shot_all_reduce",
-        "symm_mem::two_shot_all_reduce_",
-    ),
-    partial(in_place, flops=0): (
-        "_c10d_functional::broadcast",
-        "_c10d_functional::broadcast_",
-        "_c10d_functional::all_to_all_single",
-        "c10d::broadcast_",
-        "nccl:broadcast",
-    ),
-    partial(out_of_place, flops=0): (
-        "c10d::allgather_",
-        "c10d::_allgather_base_",
-        "c10d::allgather_into_tensor_coalesced_",
-        "c10d::alltoall_",
-        "c10d::alltoall_base_",
-        "c10d::gather_",
-        "c10d::scatter_",
-    ),
-    partial(out_of_place, flops=1): (
-        "c10d::reduce_scatter_",
-        "c10d::_reduce_scatter_base_",
-        "c10d::reduce_scatter_tensor_coalesced_",
-    ),
-    functional_gather: (
-        "_c10d_functional::all_gather_into_tensor",
-        "_c10d_functional::all_gather_into_tensor_coalesced",
-    ),
-    functional_reduce_scatter: (
-        "_c10d_functional::reduce_scatter_tensor",
-        "_c10d_functional::reduce_scatter_tensor_coalesced",
-    ),
-    send: ("c10d::send", "nccl:send"),
-    receive: ("c10d::recv_", "c10d::recv_any_source_", "nccl:recv"),
-}
-for _formula, _names in _TABLE.items():
-    register(*_names, family=Family.COLLECTIVE)(_formula)

@@ -5,7 +5,6 @@ where transposed. weight[1] is already divided by the groups. Each of the two gr
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 
 from ...formats.trace.signature import Signature, TensorSpec
@@ -20,7 +19,6 @@ from .arguments import (
     sizes_at,
     tensor_at,
 )
-from .registry import register
 from .traffic import bytes_of, tensor_bytes
 from .work import ConvolutionDims, Direction, Family, Work
 
@@ -40,40 +38,8 @@ class _Layout:
     """The position of the flag, or the fixed answer."""
 
 
-_GENERIC = _Layout(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
-_PLAIN = _Layout(bias=2, stride=3, padding=4, dilation=5, groups=6)
-_TRANSPOSED = _Layout(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)
 _VENDOR = _Layout(bias=2, padding=3, stride=4, dilation=5, groups=6)
-_KERNEL_SIZE_FIRST = _Layout(bias=3, stride=4, padding=5, dilation=6)
 
-_LAYOUTS: dict[_Layout, tuple[str, ...]] = {
-    _GENERIC: ("convolution", "_convolution", "convolution_overrideable"),
-    _PLAIN: ("conv1d", "conv2d", "conv3d", "_convolution_mode", "cudnn_convolution_relu", "miopen_convolution_relu"),
-    _TRANSPOSED: ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    _VENDOR: ("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution"),
-    _Layout(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True): (
-        "miopen_convolution_transpose",
-    ),
-    _Layout(padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True): (
-        "cudnn_convolution_transpose",
-    ),
-    _Layout(addend=2, bias=4, stride=5, padding=6, dilation=7, groups=8): (
-        "cudnn_convolution_add_relu",
-        "miopen_convolution_add_relu",
-    ),
-    _Layout(bias=3, stride=4, padding=5): ("_slow_conv2d_forward", "thnn_conv2d", "slow_conv3d_forward", "slow_conv3d"),
-    _KERNEL_SIZE_FIRST: (
-        "_conv_depthwise2d",
-        "conv_depthwise3d",
-        "thnn_conv_depthwise2d",
-        "slow_conv_dilated2d",
-        "slow_conv_dilated3d",
-    ),
-    _Layout(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True): (
-        "slow_conv_transpose2d",
-        "slow_conv_transpose3d",
-    ),
-}
 _CUDNN = _Layout(padding=2, stride=3, dilation=4, groups=5)
 
 
@@ -90,16 +56,6 @@ class BackwardLayout:
     mask: int
     transposed: int | bool = False
 
-
-_BACKWARD_LAYOUTS: dict[str, BackwardLayout] = {
-    "convolution_backward": BackwardLayout(stride=4, dilation=6, groups=9, mask=10, transposed=7),
-    "convolution_backward_overrideable": BackwardLayout(stride=3, dilation=5, groups=8, mask=9, transposed=6),
-    "cudnn_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, dilation=5, groups=6, mask=9),
-    "miopen_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, dilation=5, groups=6, mask=9),
-    "cudnn_convolution_transpose_backward": BackwardLayout(
-        input=0, grad=1, stride=5, dilation=6, groups=7, mask=10, transposed=True
-    ),
-}
 
 _DIRECTIONS: dict[tuple[bool, ...], Direction] = {
     (True, True): Direction.BOTH_GRADIENTS,
@@ -160,7 +116,6 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
     )
 
 
-@register("aten::cudnn_convolution", family=Family.CONVOLUTION)
 def cudnn_convolution(signature: Signature) -> Work:
     """Return cuDNN's forward convolution; torch before 1.8 passed a bias third."""
     has_bias = not isinstance(argument_at(signature, 2), tuple) and isinstance(argument_at(signature, 3), tuple)
@@ -307,9 +262,3 @@ def _per_dim(signature: Signature, position: int | None, rank: int, default: int
     if len(sizes) != rank:
         raise LackingArgumentError(position)
     return sizes
-
-
-for _layout, _names in _LAYOUTS.items():
-    register(*(f"aten::{name}" for name in _names), family=Family.CONVOLUTION)(partial(forward_work, layout=_layout))
-for _name, _backward in _BACKWARD_LAYOUTS.items():
-    register(f"aten::{_name}", family=Family.CONVOLUTION)(partial(backward_work, layout=_backward))

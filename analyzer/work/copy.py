@@ -3,7 +3,6 @@
 Generating a number is not counted, but for dropout, whose kernel draws as it goes (Philox: some 17 operations each).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -23,7 +22,6 @@ from .arguments import (
     tensor_list_at,
     tensors_at,
 )
-from .registry import Formula, names, register
 from .traffic import INDEX_DTYPE, bytes_of, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
 
@@ -51,7 +49,6 @@ def created_tensor(
     return TensorSpec(given or default_dtype or "float32", sizes_at(signature, sizes))
 
 
-@register("aten::copy", "aten::_copy_from", family=Family.COPY)
 def copy(signature: Signature) -> Work:
     """Overwrite a tensor with another, broadcast and cast."""
     target, source = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -129,7 +126,6 @@ def repeat(signature: Signature) -> Work:
     return _work(tensor_bytes(x), written, x.dtype)
 
 
-@register("aten::repeat_interleave", family=Family.COPY)
 def repeat_interleave(signature: Signature) -> Work:
     """Repeat slices; a tensor of repeats needs the recorded result."""
     x, result, repeats = tensor_at(signature, 0), result_at(signature), argument_at(signature, 1)
@@ -178,7 +174,6 @@ def place(signature: Signature) -> Work:
     return _work(total_bytes((x, part)), x.size_bytes, x.dtype)
 
 
-@register("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", family=Family.COPY)
 def to_host(signature: Signature) -> Work:
     """Copy one element to the host."""
     x = tensor_at(signature, 0)
@@ -186,7 +181,6 @@ def to_host(signature: Signature) -> Work:
     return _work(size, size, x.dtype)
 
 
-@register("aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::pad_sequence", family=Family.COPY)
 def pack(signature: Signature) -> Work:
     """Copy sequences between packed and padded forms; padding is not known without the recorded result."""
     tensors = tensors_at(signature, 0) or optional_tensor_list_at(signature, 0)
@@ -211,44 +205,6 @@ def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0, a
     )
 
 
-_CLONES = names(
-    "clone flip fliplr flipud rot90 tril triu pixel_shuffle pixel_unshuffle channel_shuffle "
-    "native_channel_shuffle lift_fresh_copy view_copy _reshape_copy permute_copy transpose_copy t_copy alias_copy "
-    "detach_copy squeeze_copy unsqueeze_copy _neg_view_copy expand_copy as_strided_copy slice_copy select_copy "
-    "diagonal_copy unfold_copy narrow_copy "
-    "view_as_real_copy view_as_complex_copy _saturate_weight_to_fp16"
-)
-_PADS = names(
-    "pad reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
-)
-_PAD_BACKWARDS = [f"{kind}_pad{rank}d_backward" for kind in ("reflection", "replication") for rank in (1, 2, 3)]
-_INTO_ZEROS = names("slice_backward select_backward unfold_backward diagonal_backward")
-_TABLE: dict[Formula, Sequence[str]] = {
-    clone: _CLONES,
-    partial(clone, dtype=1): ["_to_copy"],
-    roll: ["roll"],
-    fill: ["fill", "zero"],
-    partial(create, like=False, dtype=1): ["zeros", "ones"],
-    partial(create, like=False, dtype=2): ["full"],
-    partial(create, like=True, dtype=1): ["zeros_like", "ones_like"],
-    partial(create, like=True, dtype=2): ["full_like"],
-    partial(create_new, dtype=2): ["new_zeros", "new_ones"],
-    partial(create_new, dtype=3): ["new_full"],
-    partial(create, like=False, sizes=-1, dtype=-1): ["eye", "scalar_tensor", "tril_indices", "triu_indices"],
-    make_range: ["arange", "range", "linspace", "logspace"],
-    join: names("cat concat concatenate stack hstack vstack dstack column_stack _chunk_cat flatten_dense_tensors"),
-    split: names("split_copy split_with_sizes_copy unbind_copy"),
-    repeat: ["repeat", "tile"],
-    pad: _PADS,
-    partial(pad, is_filled=True): ["constant_pad_nd"],
-    pad_backward: _PAD_BACKWARDS,
-    scatter_into_zeros: _INTO_ZEROS,
-    place: names("slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
-}
-for _formula, _names in _TABLE.items():
-    register(*(f"aten::{_name}" for _name in _names), family=Family.COPY)(_formula)
-
-
 _DROPOUT_FLOPS, _DROPOUT_BACKWARD_FLOPS = 20, 2
 """Compare, mask and scale; mask and scale."""
 
@@ -260,7 +216,6 @@ def dropout(signature: Signature, *, mask_dtype: str) -> Work:
     return _random_work(_DROPOUT_FLOPS * x.element_count, tensor_bytes(x), written, x.dtype)
 
 
-@register("aten::native_dropout_backward", "aten::_masked_scale", family=Family.RANDOM)
 def dropout_backward(signature: Signature) -> Work:
     """Mask and scale the gradient."""
     grad, mask = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -269,7 +224,10 @@ def dropout_backward(signature: Signature) -> Work:
 
 
 def fill_random(signature: Signature, *, flops: int) -> Work:
-    """Overwrite a tensor with random numbers; parameters may be tensors, which are read."""
+    """Overwrite a tensor with random numbers; parameters may be tensors, which are read.
+
+    `flops` per element turn uniform bits into the distribution.
+    """
     x = result_at(signature) or tensor_at(signature, 0)
     return _random_work(flops * x.element_count, total_bytes(tensors_at(signature, 1)), x.size_bytes, x.dtype)
 
@@ -286,14 +244,12 @@ def create_random(signature: Signature, *, like: bool, sizes: int = 0, dtype: in
     return _random_work(made.element_count, 0.0, made.size_bytes, made.dtype)
 
 
-@register("aten::randperm", family=Family.RANDOM)
 def randperm(signature: Signature) -> Work:
     """A random permutation of n indices."""
     count = size_at(signature, 0)
     return _random_work(count, 0.0, bytes_of(count, INDEX_DTYPE), INDEX_DTYPE)
 
 
-@register("aten::multinomial", family=Family.RANDOM)
 def multinomial(signature: Signature) -> Work:
     """Draw indices from rows of weights: each weight is summed and compared."""
     weights = tensor_at(signature, 0)
@@ -303,21 +259,3 @@ def multinomial(signature: Signature) -> Work:
 
 
 _random_work = partial(build_work, Family.RANDOM)
-
-
-_DRAWS = {"uniform": 2, "normal": 2, "exponential": 2, "cauchy": 3, "log_normal": 3, "geometric": 3, "random": 1}
-"""FLOPs per element that turn uniform bits into the distribution."""
-
-_RANDOM: dict[Formula, Sequence[str]] = {
-    partial(dropout, mask_dtype="bool"): ["native_dropout"],
-    partial(dropout, mask_dtype="uint8"): ["_fused_dropout"],
-    partial(sample, flops=1): names("bernoulli poisson binomial _standard_gamma"),
-    partial(fill_random, flops=1): ["bernoulli_"],
-    partial(create_random, like=False, dtype=1, default_dtype="float32"): ["rand", "randn"],
-    partial(create_random, like=True, dtype=1, default_dtype="float32"): ["rand_like", "randn_like"],
-    partial(create_random, like=True, dtype=2, default_dtype=INDEX_DTYPE): ["randint_like"],
-    partial(create_random, like=False, sizes=-1, dtype=-1, default_dtype=INDEX_DTYPE): ["randint"],
-    **{partial(fill_random, flops=flops): [name] for name, flops in _DRAWS.items()},
-}
-for _formula, _names in _RANDOM.items():
-    register(*(f"aten::{_name}" for _name in _names), family=Family.RANDOM)(_formula)

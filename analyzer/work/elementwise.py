@@ -1,4 +1,4 @@
-"""Elementwise ops: one table of operand positions and FLOPs per element.
+"""Elementwise ops: operand positions and FLOPs per element are in `formulas.csv`.
 
 FLOPs per element count the defining formula: each arithmetic operation, comparison or special function is 1
 (so a sigmoid 1/(1 + e^−x) is 4). Operands broadcast; an expanded one is read once per distinct element.
@@ -14,78 +14,8 @@ from typing import Final
 from ...formats.trace.signature import Signature, TensorSpec
 from .access import access_of
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
-from .registry import GENERATED_POINTWISE, GENERATED_REDUCTION, Formula, names, register
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
 from .work import Family, Work, build_work
-
-UNARY_FLOPS: Final = {
-    **dict.fromkeys(
-        names(
-            "abs absolute neg negative sign sgn ceil floor round trunc fix relu clamp_min clamp_max logical_not "
-            "bitwise_not isnan isinf isfinite isneginf isposinf signbit square threshold "
-            "deg2rad rad2deg angle conj_physical positive"
-        ),
-        1,
-    ),
-    **dict.fromkeys(names("frac clamp clip hardtanh relu6 leaky_relu hardshrink prelu _prelu_kernel"), 2),
-    **dict.fromkeys(names("softshrink elu nan_to_num celu"), 3),
-    **dict.fromkeys(names("hardsigmoid selu"), 4),
-    **dict.fromkeys(("hardswish",), 5),
-}
-"""Unary ops that keep the dtype: FLOPs per element. Scalars and further tensors (bounds) may follow."""
-
-UNARY_FLOAT_FLOPS: Final = {
-    **dict.fromkeys(
-        names(
-            "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-            "arccos arcsin arctan arccosh arcsinh arctanh erf erfc erfinv special_erf special_erfc special_expm1 "
-            "special_log1p special_exp2 special_i0 special_ndtri lgamma digamma i0 reciprocal sinc"
-        ),
-        1,
-    ),
-    **dict.fromkeys(names("rsqrt"), 2),
-    **dict.fromkeys(names("logit softplus special_ndtr special_entr log_sigmoid log_sigmoid_forward mvlgamma"), 3),
-    **dict.fromkeys(names("sigmoid special_expit mish"), 4),
-    **dict.fromkeys(("silu",), 5),
-}
-"""Unary ops whose integer inputs become float32."""
-
-BINARY_FLOPS: Final = {
-    **dict.fromkeys(
-        names(
-            "mul multiply maximum minimum fmax fmin floor_divide remainder fmod bitwise_and bitwise_or bitwise_xor "
-            "bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __iand__ __ior__ __ixor__ __lshift__ "
-            "__rshift__ pow copysign nextafter gcd lcm heaviside masked_fill"
-        ),
-        1,
-    ),
-    **dict.fromkeys(names("hypot"), 4),
-}
-BINARY_FLOAT_FLOPS: Final = {
-    **dict.fromkeys(names("div divide true_divide atan2 arctan2 float_power"), 1),
-    **dict.fromkeys(names("xlogy special_xlogy ldexp special_xlog1py"), 2),
-    **dict.fromkeys(names("logaddexp logaddexp2"), 5),
-}
-COMPARISON_FLOPS: Final = dict.fromkeys(
-    names("eq ne lt le gt ge less less_equal greater greater_equal not_equal logical_and logical_or logical_xor"), 1
-)
-_BACKWARD_FLOPS: Final = {
-    "threshold_backward": 2,
-    "hardtanh_backward": 3,
-    "leaky_relu_backward": 3,
-    "sigmoid_backward": 3,
-    "tanh_backward": 3,
-    "logit_backward": 4,
-    "hardsigmoid_backward": 4,
-    "hardswish_backward": 6,
-    "hardshrink_backward": 3,
-    "softshrink_backward": 3,
-    "softplus_backward": 4,
-    "silu_backward": 9,
-    "mish_backward": 12,
-    "log_sigmoid_backward": 5,
-}
-"""Backward forms: gradient first, then the input or output of the forward."""
 
 _GELU_FLOPS: Final = {"none": 9, "tanh": 9}
 _GELU_BACKWARD_FLOPS: Final = {"none": 11, "tanh": 18}
@@ -99,7 +29,10 @@ def pointwise(
     out_dtype: str | None = None,
     is_float: bool = False,
 ) -> Work:
-    """Return the work of an op whose result is the broadcast of the tensors at these positions."""
+    """Return the work of an op whose result is the broadcast of the tensors at these positions.
+
+    Scalars may follow. `is_float`: integer inputs become float32.
+    """
     inputs = tensors_at(signature, *positions)
     if not inputs:
         raise LackingArgumentError(positions)
@@ -127,7 +60,6 @@ def gelu(signature: Signature, *, positions: tuple[int, ...], flops: dict[str, i
     return pointwise(signature, positions=positions, flops=flops.get(name, flops["none"]))
 
 
-@register("aten::where", family=Family.ELEMENTWISE)
 def where(signature: Signature) -> Work:
     """Choose between two operands; the condition does not set the dtype."""
     condition, chosen = tensor_at(signature, 0), tensors_at(signature, 1, 2)
@@ -140,7 +72,6 @@ def where(signature: Signature) -> Work:
     return replace(work, access=access_of((condition, *chosen), result_at(signature)))
 
 
-@register("aten::glu", family=Family.ELEMENTWISE)
 def glu(signature: Signature) -> Work:
     """One half times the sigmoid of the other."""
     x = tensor_at(signature, 0)
@@ -148,21 +79,18 @@ def glu(signature: Signature) -> Work:
     return _work(5 * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
 
 
-@register("aten::glu_backward", family=Family.ELEMENTWISE)
 def glu_backward(signature: Signature) -> Work:
     """Both halves' gradients from the half-size gradient."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     return _work(9 * grad.element_count, total_bytes((grad, x)), x.size_bytes, x.dtype)
 
 
-@register("aten::_prelu_kernel_backward", family=Family.ELEMENTWISE)
 def prelu_backward(signature: Signature) -> Work:
     """Gradients of input and (expanded) weight."""
     grad, x, weight = (tensor_at(signature, position) for position in range(3))
     return _work(4 * x.element_count, total_bytes((grad, x, weight)), 2 * x.size_bytes, x.dtype)
 
 
-@register("aten::isin", family=Family.ELEMENTWISE)
 def isin(signature: Signature) -> Work:
     """Membership of each element; a search through the n test elements costs log₂ n comparisons at least."""
     elements, tested = tensors_at(signature, 0), tensors_at(signature, 1)
@@ -173,14 +101,12 @@ def isin(signature: Signature) -> Work:
     return _work(count * depth, total_bytes((*elements, *tested)), bytes_of(count, "bool"), elements[0].dtype)
 
 
-@register("aten::_amp_update_scale_", family=Family.ELEMENTWISE)
 def amp_update_scale(signature: Signature) -> Work:
     """Update the loss scale and its growth tracker, one element each."""
     updated, found = (tensor_at(signature, 0), tensor_at(signature, 1)), tensor_at(signature, 2)
     return _work(3, total_bytes((*updated, found)), total_bytes(updated), updated[0].dtype)
 
 
-@register("aten::isclose", family=Family.ELEMENTWISE)
 def isclose(signature: Signature) -> Work:
     """|a − b| ≤ absolute + relative · |b|."""
     return pointwise(signature, positions=(0, 1), flops=6, out_dtype="bool")
@@ -189,62 +115,16 @@ def isclose(signature: Signature) -> Work:
 _work = partial(build_work, Family.ELEMENTWISE)
 
 
-_BOUNDED = frozenset({"clamp", "clip", "clamp_min", "clamp_max", "prelu", "_prelu_kernel"})
-"""Unary ops whose bounds or slopes may be tensors."""
-_PREDICATES = frozenset({"isnan", "isinf", "isfinite", "isneginf", "isposinf", "signbit", "logical_not"})
-
-
-def _unary(name: str, flops: int) -> Formula:
-    positions = (0, 1, 2) if name in {"clamp", "clip"} else (0, 1) if name in _BOUNDED else (0,)
-    return partial(pointwise, positions=positions, flops=flops, out_dtype="bool" if name in _PREDICATES else None)
-
-
-def _formulas() -> dict[str, Formula]:
-    both, three = (0, 1), (0, 1, 2)
-    return {
-        **{name: _unary(name, flops) for name, flops in UNARY_FLOPS.items()},
-        **{n: partial(pointwise, positions=(0,), flops=f, is_float=True) for n, f in UNARY_FLOAT_FLOPS.items()},
-        **{name: partial(pointwise, positions=both, flops=flops) for name, flops in BINARY_FLOPS.items()},
-        **{n: partial(pointwise, positions=both, flops=f, is_float=True) for n, f in BINARY_FLOAT_FLOPS.items()},
-        **{n: partial(pointwise, positions=both, flops=f, out_dtype="bool") for n, f in COMPARISON_FLOPS.items()},
-        **{name: partial(pointwise, positions=both, flops=flops) for name, flops in _BACKWARD_FLOPS.items()},
-        **dict.fromkeys(("add", "sub", "subtract", "rsub"), sum_of_two),
-        "elu_backward": partial(pointwise, positions=(0, 5), flops=4),
-        "addcmul": partial(pointwise, positions=three, flops=3),
-        "addcdiv": partial(pointwise, positions=three, flops=3),
-        "lerp": partial(pointwise, positions=three, flops=3),
-        "gelu": partial(gelu, positions=(0,), flops=_GELU_FLOPS),
-        "gelu_backward": partial(gelu, positions=both, flops=_GELU_BACKWARD_FLOPS),
-        **dict.fromkeys(("cross", "linalg_cross"), partial(pointwise, positions=both, flops=3)),
-        "_transform_bias_rescale_qkv": partial(pointwise, positions=both, flops=2),
-        "rrelu_with_noise": partial(pointwise, positions=both, flops=2),
-        "polar": partial(pointwise, positions=both, flops=4, out_dtype="complex64"),
-        "complex": partial(pointwise, positions=both, flops=0, out_dtype="complex64"),
-    }
-
-
-for _name, _formula in _formulas().items():
-    register(f"aten::{_name}", family=Family.ELEMENTWISE)(_formula)
-
-
-def _moves_all(family: Family) -> Formula:
-    """Return the formula of a kernel that moves each tensor of its call once and computes little."""
-
-    def formula(call: Signature) -> Work:
-        tensors: tuple[TensorSpec, ...] = call.tensors()
-        if not tensors:
-            raise LackingArgumentError("the tensors of a generated kernel")
-        *read, written = tensors
-        return Work(
-            family=family,
-            flops=float(max(tensor.element_count for tensor in tensors)),
-            read_bytes=sum(map(tensor_bytes, read)),
-            written_bytes=tensor_bytes(written),
-            dtype=max(tensors, key=tensor_bytes).dtype,
-        )
-
-    return formula
-
-
-register(GENERATED_POINTWISE, family=Family.ELEMENTWISE)(_moves_all(Family.ELEMENTWISE))
-register(GENERATED_REDUCTION, family=Family.REDUCTION)(_moves_all(Family.REDUCTION))
+def moves_all(signature: Signature, *, family: Family) -> Work:
+    """A generated kernel moves each tensor of its call once and computes little."""
+    tensors: tuple[TensorSpec, ...] = signature.tensors()
+    if not tensors:
+        raise LackingArgumentError("the tensors of a generated kernel")
+    *read, written = tensors
+    return Work(
+        family=family,
+        flops=float(max(tensor.element_count for tensor in tensors)),
+        read_bytes=sum(map(tensor_bytes, read)),
+        written_bytes=tensor_bytes(written),
+        dtype=max(tensors, key=tensor_bytes).dtype,
+    )

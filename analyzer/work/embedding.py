@@ -8,7 +8,6 @@ from typing import Final
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
-from .registry import register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -21,7 +20,6 @@ _MAXIMUM: Final = 2
 """torch's number of a bag's mode: sum 0, mean 1."""
 
 
-@register("aten::embedding", family=Family.EMBEDDING)
 def embedding(signature: Signature) -> Work:
     """Gather rows: table [v,d], indices."""
     table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
@@ -36,7 +34,6 @@ def embedding(signature: Signature) -> Work:
     return replace(work, dims=dims)
 
 
-@register("aten::embedding_dense_backward", family=Family.EMBEDDING)
 def embedding_dense_backward(signature: Signature) -> Work:
     """Add each gradient row into a dense table gradient, all of which is written; few rows without a sort of keys."""
     grad, indices, rows = tensor_at(signature, 0), tensor_at(signature, 1), size_at(signature, 2)
@@ -58,7 +55,6 @@ def embedding_dense_backward(signature: Signature) -> Work:
     return replace(work, dims=dims)
 
 
-@register("aten::embedding_backward", family=Family.EMBEDDING)
 def embedding_backward(signature: Signature) -> Work:
     """The same; a sparse gradient (flag at 5) holds the rows as they come, and what moves them is an op inside."""
     if argument_at(signature, 5) is True:
@@ -66,7 +62,6 @@ def embedding_backward(signature: Signature) -> Work:
     return embedding_dense_backward(signature)
 
 
-@register("aten::embedding_renorm", family=Family.EMBEDDING)
 def embedding_renorm(signature: Signature) -> Work:
     """Scale the rows that are looked up to a maximal norm, in place."""
     table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
@@ -74,7 +69,6 @@ def embedding_renorm(signature: Signature) -> Work:
     return _work(3 * indices.element_count * table.shape[1], rows + tensor_bytes(indices), rows, table.dtype)
 
 
-@register("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only", family=Family.EMBEDDING)
 def embedding_bag(signature: Signature) -> Work:
     """Sum, average or maximum of the rows of each bag: table, indices, offsets, mode at 4, weights at 6.
 
@@ -97,13 +91,11 @@ def embedding_bag(signature: Signature) -> Work:
     return replace(work, dims=dims) if dims.rows and dims.lookups and dims.row_bytes else work
 
 
-@register("aten::_embedding_bag_dense_backward", family=Family.EMBEDDING)
 def embedding_bag_dense_backward(signature: Signature) -> Work:
     """Add each bag's gradient into its rows: grad, indices, bag of each index, ..., rows at 5, weights at 8."""
     return _bag_backward(signature, saved=(2, 3, 4), rows=5, weights=8)
 
 
-@register("aten::_embedding_bag_backward", family=Family.EMBEDDING)
 def embedding_bag_backward(signature: Signature) -> Work:
     """The same with the offsets third, rows at 6 and weights at 10; the flag at 9 asks for a sparse gradient."""
     if argument_at(signature, 9) is True:
@@ -111,13 +103,11 @@ def embedding_bag_backward(signature: Signature) -> Work:
     return _bag_backward(signature, saved=(2, 3, 4, 5), rows=6, weights=10)
 
 
-@register("aten::_embedding_bag_sparse_backward", family=Family.EMBEDDING)
 def embedding_bag_sparse_backward(signature: Signature) -> Work:
     """Copy each bag's gradient once per index: the rows of a sparse gradient; weights at 8."""
     return _sparse_bag_backward(signature, weights=8)
 
 
-@register("aten::_embedding_bag_per_sample_weights_backward", family=Family.EMBEDDING)
 def per_sample_weights_backward(signature: Signature) -> Work:
     """A dot product of gradient and row per index."""
     grad, table, indices = tensor_at(signature, 0), tensor_at(signature, 1, rank=2), tensor_at(signature, 2)

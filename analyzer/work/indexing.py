@@ -18,7 +18,6 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .registry import register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .walks import by_element
@@ -36,7 +35,6 @@ def gather(signature: Signature, *, indices: int) -> Work:
     return by_element(work, index.element_count, RowKernel.SCATTER)
 
 
-@register("aten::index_select", family=Family.INDEXING)
 def index_select(signature: Signature) -> Work:
     """Whole slices along a dim."""
     source, index = tensor_at(signature, 0), tensor_at(signature, 2)
@@ -47,7 +45,6 @@ def index_select(signature: Signature) -> Work:
     return _by_rows(work, rows, columns)
 
 
-@register("aten::index", "aten::_unsafe_index", "aten::masked_select", family=Family.INDEXING)
 def index(signature: Signature) -> Work:
     """Elements at index tensors; without the recorded result only a full set of index tensors tells how many."""
     source = tensor_at(signature, 0)
@@ -60,7 +57,6 @@ def index(signature: Signature) -> Work:
     return _gather_work(source, indices, max((tensor.element_count for tensor in indices), default=0))
 
 
-@register("aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", family=Family.INDEXING)
 def index_put(signature: Signature) -> Work:
     """Write values at index tensors; adding reads the places as well."""
     source, values = tensor_at(signature, 0), tensor_at(signature, 2)
@@ -88,7 +84,6 @@ def index_add(signature: Signature, *, is_adding: bool) -> Work:
     return by_element(work, values.element_count, RowKernel.INDEX_ADD) if is_adding else work
 
 
-@register("aten::index_fill", family=Family.INDEXING)
 def index_fill(signature: Signature) -> Work:
     """Fill whole slices along a dim."""
     source, index_ = tensor_at(signature, 0), tensor_at(signature, 2)
@@ -96,14 +91,12 @@ def index_fill(signature: Signature) -> Work:
     return _work(0, tensor_bytes(index_), placed, source.dtype)
 
 
-@register("aten::masked_scatter", family=Family.INDEXING)
 def masked_scatter(signature: Signature) -> Work:
     """Replace masked elements by the next ones of the source."""
     target, mask = tensor_at(signature, 0), tensor_at(signature, 1)
     return _work(mask.element_count, total_bytes((target, mask)), target.size_bytes, target.dtype)
 
 
-@register("aten::index_select_backward", family=Family.INDEXING)
 def index_select_backward(signature: Signature) -> Work:
     """Add slices into zeros of the source's sizes."""
     grad, index_ = tensor_at(signature, 0), tensor_at(signature, 3)
@@ -112,14 +105,12 @@ def index_select_backward(signature: Signature) -> Work:
     return by_element(work, grad.element_count, RowKernel.INDEX_ADD, zeroed_bytes=written)
 
 
-@register("aten::nonzero", family=Family.INDEXING)
 def nonzero(signature: Signature) -> Work:
     """List the coordinates of non-zero elements; how many is known only from the recorded result."""
     x = tensor_at(signature, 0)
     return _work(x.element_count, tensor_bytes(x), total_bytes(result_tensors(signature)), x.dtype)
 
 
-@register("aten::bincount", "aten::histc", family=Family.INDEXING)
 def bincount(signature: Signature) -> Work:
     """Count elements per bin; the bins are known only from the recorded result."""
     x = tensor_at(signature, 0)
@@ -127,7 +118,6 @@ def bincount(signature: Signature) -> Work:
     return _work(x.element_count, read, total_bytes(result_tensors(signature)), x.dtype)
 
 
-@register("aten::one_hot", family=Family.INDEXING)
 def one_hot(signature: Signature) -> Work:
     """A row of zeros with a single one per element; the classes are an argument or the recorded result."""
     x, result = tensor_at(signature, 0), result_at(signature)
@@ -202,7 +192,6 @@ def _by_rows(work: Work, rows: int, columns: int) -> Work:
     return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.GATHER_ROWS))
 
 
-@register("aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive", family=Family.SORT)
 def unique(signature: Signature) -> Work:
     """Sort and keep the distinct elements; how many is known only from the recorded results."""
     x = tensor_at(signature, 0)
@@ -242,17 +231,3 @@ _work = partial(build_work, Family.INDEXING)
 
 def _sort_work(flops: float, x: TensorSpec, written_bytes: float) -> Work:
     return Work(family=Family.SORT, flops=flops, read_bytes=tensor_bytes(x), written_bytes=written_bytes, dtype=x.dtype)
-
-
-register("aten::scatter", family=Family.INDEXING)(partial(scatter, is_adding=False))
-register("aten::scatter_add", "aten::scatter_reduce", family=Family.INDEXING)(partial(scatter, is_adding=True))
-register("aten::index_copy", family=Family.INDEXING)(partial(index_add, is_adding=False))
-register("aten::index_add", "aten::index_reduce", family=Family.INDEXING)(partial(index_add, is_adding=True))
-register("aten::gather", family=Family.INDEXING)(partial(gather, indices=2))
-register("aten::take", family=Family.INDEXING)(partial(gather, indices=1))
-register("aten::topk", family=Family.SORT)(partial(select_ranked, takes_all=True))
-register("aten::kthvalue", family=Family.SORT)(partial(select_ranked, takes_all=False))
-register("aten::sort", "aten::msort", family=Family.SORT)(sort)
-register("aten::argsort", family=Family.SORT)(partial(sort, has_values=False))
-register("aten::searchsorted", family=Family.INDEXING)(partial(search, boundaries=0, values=1))
-register("aten::bucketize", family=Family.INDEXING)(partial(search, boundaries=1, values=0))

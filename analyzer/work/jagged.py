@@ -7,9 +7,8 @@ each waits for memory more than it moves: on a recorded A100 such ops take two t
 that no model of moved bytes covers them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil, log2
 from typing import Final
 
@@ -24,7 +23,7 @@ from .arguments import (
     tensor_at,
     tensor_list_at,
 )
-from .registry import names, register
+from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work
 
@@ -259,52 +258,6 @@ def _work(
     )
 
 
-def _register(listed: str, formula: Callable[[Signature], Work], family: Family = Family.INDEXING) -> None:
-    register(*(f"fbgemm::{name}" for name in names(listed)), family=family)(formula)
-
-
-_register(
-    "permute_1D_sparse_data permute_2D_sparse_data permute_sparse_data permute_sparse_features "
-    "permute_2D_sparse_preallocated_out permute_sequence_embeddings",
-    permute_lists,
-)
-_register("permute_2D_sparse_data_input1D", permute_lists_by_stride)
-_register("expand_into_jagged_permute", expand_permutation)
-_register(
-    "asynchronous_complete_cumsum asynchronous_inclusive_cumsum asynchronous_exclusive_cumsum "
-    "asynchronous_batched_complete_cumsum",
-    cumulate,
-)
-_register("bounds_check_indices", check_bounds)
-_register(
-    "block_bucketize_sparse_features block_bucketize_sparse_features_2d_weights "
-    "block_bucketize_sparse_features_inference",
-    partial(bucketize, ranks=5, weights=6, wants_places=3),
-)
-_register("bucketize_sparse_features", partial(bucketize, ranks=3, weights=4))
-_register("jagged_to_padded_dense jagged_to_padded_dense_forward jagged_1d_to_dense jagged_2d_to_dense", pad)
-_register("dense_to_jagged dense_to_jagged_forward jagged_to_padded_dense_backward", unpad)
-_register("jagged_dense_elementwise_add", partial(combine, result=2))
-_register(
-    "jagged_dense_elementwise_add_jagged_output jagged_dense_elementwise_mul jagged_dense_elementwise_mul_forward",
-    partial(combine, result=0),
-)
-_register(
-    "jagged_dense_dense_elementwise_add_jagged_output jagged_dense_dense_elementwise_add_jagged_output_forward",
-    partial(combine, result=0, flops=2),
-)
-_register("jagged_softmax jagged_softmax_forward", partial(combine, result=0, flops=5))
-_register("jagged_softmax_backward", partial(combine, result=0, flops=4))
-_register("jagged_dense_bmm jagged_dense_bmm_forward", multiply_lists)
-_register(
-    "permute_pooled_embs permute_pooled_embs_auto_grad permute_duplicate_pooled_embs permute_pooled_embs_split "
-    "permute_duplicate_pooled_embs_auto_grad permute_pooled_embs_auto_grad_split permute_duplicate_pooled_embs_split "
-    "permute_duplicate_pooled_embs_auto_grad_split permute_multi_embedding permute_multi_embedding_function "
-    "regroup_keyed_tensor recat_embedding_grad_output recat_embedding_grad_output_mixed_D "
-    "recat_embedding_grad_output_mixed_D_batch reorder_batched_ad_lengths invert_permute tbe_input_combine",
-    reorder,
-)
-_register("reorder_batched_ad_indices reorder_batched_sequence_embeddings", partial(reorder, moved=1))
 register(
     *(
         f"torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction{call}>"
@@ -317,33 +270,3 @@ register(
     ),
     family=Family.INDEXING,
 )(reorder)
-_register("group_index_select_dim0 index_select_dim0", select_rows)
-_register("get_unique_indices get_unique_indices_with_inverse", partial(find_distinct, indices=0), Family.SORT)
-_register("jagged_unique_indices", partial(find_distinct, indices=3), Family.SORT)
-_register("pruned_array_lookup pruned_hashmap_lookup", look_up_kept)
-_register("merge_pooled_embeddings all_to_one_device sum_reduce_to_one", move_between, Family.COPY)
-_register(
-    "FloatToFused8BitRowwiseQuantized HalfToFused8BitRowwiseQuantized FloatOrHalfToFused8BitRowwiseQuantized",
-    partial(pack, how=EIGHT_BITS),
-    Family.ELEMENTWISE,
-)
-_register("FloatToFused8BitRowwiseQuantizedOut", partial(pack, how=EIGHT_BITS, at=1), Family.ELEMENTWISE)
-_register(
-    "FloatToFusedNBitRowwiseQuantizedSBHalf HalfToFusedNBitRowwiseQuantizedSBHalf "
-    "FloatOrHalfToFusedNBitRowwiseQuantizedSBHalf",
-    partial(pack, how=None),
-    Family.ELEMENTWISE,
-)
-_register("FloatToFP8RowwiseQuantized", partial(pack, how=FP8_ROWS), Family.ELEMENTWISE)
-_register("FloatToHFP8Quantized", partial(pack, how=HFP8), Family.ELEMENTWISE)
-_register("FloatToBfloat16Quantized", partial(pack, how=TWO_BYTES), Family.ELEMENTWISE)
-_register("Fused8BitRowwiseQuantizedToFloat", partial(unpack, how=EIGHT_BITS), Family.ELEMENTWISE)
-_register("Fused8BitRowwiseQuantizedToHalf", partial(unpack, how=EIGHT_BITS, dtype="float16"), Family.ELEMENTWISE)
-_register("Fused8BitRowwiseQuantizedToBfloat16", partial(unpack, how=EIGHT_BITS, dtype="bfloat16"), Family.ELEMENTWISE)
-_register("Fused8BitRowwiseQuantizedToFloatOrHalf", partial(unpack, how=EIGHT_BITS, dtype=None), Family.ELEMENTWISE)
-_register("Fused8BitRowwiseQuantizedToFloatOut", partial(unpack, how=EIGHT_BITS, at=1), Family.ELEMENTWISE)
-_register("FusedNBitRowwiseQuantizedSBHalfToFloat", partial(unpack, how=None), Family.ELEMENTWISE)
-_register("FusedNBitRowwiseQuantizedSBHalfToHalf", partial(unpack, how=None, dtype="float16"), Family.ELEMENTWISE)
-_register("FP8RowwiseQuantizedToFloat", partial(unpack, how=FP8_ROWS), Family.ELEMENTWISE)
-_register("HFP8QuantizedToFloat", partial(unpack, how=HFP8), Family.ELEMENTWISE)
-_register("Bfloat16QuantizedToFloat", partial(unpack, how=TWO_BYTES), Family.ELEMENTWISE)

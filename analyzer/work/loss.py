@@ -4,47 +4,25 @@ Where the reduction was not recorded, one result counts as written: the least th
 """
 
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, result_tensors, tensor_at, tensors_at
-from .registry import register
 from .row_kernels import RowKernel
 from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
 
-_LOSSES: Final = {
-    "mse_loss": (3, 2),
-    "l1_loss": (3, 2),
-    "smooth_l1_loss": (6, 2),
-    "huber_loss": (6, 2),
-    "binary_cross_entropy": (7, 3),
-    "binary_cross_entropy_with_logits": (9, 4),
-    "kl_div": (4, 2),
-    "soft_margin_loss": (5, 2),
-    "poisson_nll_loss": (4, 4),
-    "cosine_embedding_loss": (8, 4),
-    "margin_ranking_loss": (4, 4),
-    "hinge_embedding_loss": (4, 3),
-}
-"""Elementwise losses: FLOPs per element with the final sum, and the position of the reduction."""
-_GRADIENTS: Final = {
-    "mse_loss_backward": 3,
-    "smooth_l1_loss_backward": 5,
-    "huber_loss_backward": 5,
-    "binary_cross_entropy_backward": 6,
-    "soft_margin_loss_backward": 6,
-}
-"""Gradients of elementwise losses: FLOPs per element."""
 _SOFTMAX_FLOPS: Final = 5
 PICK_THREADS, BLOCKS_PER_PART = 1024, 128
 """Threads of a block that picks the targets of an image, and those blocks' worth of pixels for which there is one."""
 
 
 def loss(signature: Signature, *, flops: int, reduction: int) -> Work:
-    """An elementwise loss: input, target, weights; its values are written, then reduced by a second kernel."""
+    """An elementwise loss: input, target, weights; its values are written, then reduced by a second kernel.
+
+    `flops` are per element with the final sum, `reduction` is the position of its kind.
+    """
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
     inputs = (x, target, *tensors_at(signature, *range(2, reduction)))
     count = prod(broadcast_shape(x.shape, target.shape))
@@ -71,14 +49,6 @@ def loss_backward(signature: Signature, *, flops: int) -> Work:
     return _streamed(_work(flops * x.element_count, inputs, x.size_bytes, x.dtype), x.element_count, launches=1)
 
 
-@register(
-    "aten::nll_loss_forward",
-    "aten::nll_loss2d_forward",
-    "aten::nll_loss",
-    "aten::nll_loss2d",
-    "aten::nll_loss_nd",
-    family=Family.LOSS,
-)
 def nll_loss(signature: Signature) -> Work:
     """Pick the target's log-probability of each row: input, target, class weights, reduction."""
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -111,7 +81,6 @@ def _picked(x: TensorSpec, count: int) -> tuple[int, int]:
     return -(-pixels // max(-(-pixels // PICK_THREADS) // BLOCKS_PER_PART, 1)), PICK_THREADS
 
 
-@register("aten::nll_loss_backward", "aten::nll_loss2d_backward", family=Family.LOSS)
 def nll_loss_backward(signature: Signature) -> Work:
     """Zeros of the input's shape with one gradient per row: grad, input, target, class weights."""
     grad, x, target = (tensor_at(signature, position) for position in range(3))
@@ -134,7 +103,6 @@ def nll_loss_backward(signature: Signature) -> Work:
     return replace(work, dims=dims)
 
 
-@register("aten::cross_entropy_loss", family=Family.LOSS)
 def cross_entropy_loss(signature: Signature) -> Work:
     """Log-softmax and the pick of the target's entry: input, target, class weights, reduction."""
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -145,7 +113,6 @@ def cross_entropy_loss(signature: Signature) -> Work:
     return _work(flops, inputs, _reduced_bytes(signature, 3, rows, x.dtype), x.dtype)
 
 
-@register("aten::_ctc_loss", "aten::_cudnn_ctc_loss", family=Family.LOSS)
 def ctc_loss(signature: Signature) -> Work:
     """Forward recursion over [time, batch, 2·target + 1]: 7 FLOP per cell of the recorded table."""
     log_probabilities, targets = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -156,7 +123,6 @@ def ctc_loss(signature: Signature) -> Work:
     return _work(7 * table.element_count, inputs, total_bytes(result_tensors(signature)), log_probabilities.dtype)
 
 
-@register("aten::_ctc_loss_backward", family=Family.LOSS)
 def ctc_loss_backward(signature: Signature) -> Work:
     """Backward recursion over the same table, and the gradient of the log-probabilities."""
     grad, x, targets = (tensor_at(signature, position) for position in range(3))
@@ -164,7 +130,6 @@ def ctc_loss_backward(signature: Signature) -> Work:
     return _work(12 * table.element_count, (grad, x, targets, likelihood, table), x.size_bytes, x.dtype)
 
 
-@register("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", family=Family.LOSS)
 def margin_loss(signature: Signature) -> Work:
     """A hinge per class: input, target."""
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -189,9 +154,3 @@ def _streamed(work: Work, count: int, launches: int) -> Work:
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return build_work(Family.LOSS, flops, total_bytes(inputs), written_bytes, dtype)
-
-
-for _name, (_flops, _reduction) in _LOSSES.items():
-    register(f"aten::{_name}", family=Family.LOSS)(partial(loss, flops=_flops, reduction=_reduction))
-for _name, _flops in _GRADIENTS.items():
-    register(f"aten::{_name}", family=Family.LOSS)(partial(loss_backward, flops=_flops))

@@ -11,7 +11,6 @@ from math import prod
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flags_at, optional_tensor_at, result_at, tensor_at, tensors_at
-from .registry import register
 from .traffic import broadcast_shape, bytes_of, distinct_count, total_bytes
 from .work import ExpertsFormat, Family, GroupedDims, MatmulDims, RaggedSide, Work, build_work
 
@@ -19,19 +18,16 @@ _PAIRS = frozenset({"float4_e2m1fn_x2"})
 """Dtypes whose elements hold two numbers along k: each is two multiply-adds."""
 
 
-@register("aten::mm", family=Family.MATMUL)
 def mm(signature: Signature) -> Work:
     """[m,k] @ [k,n]."""
     return _product(signature, *_pair(signature, 0, 1, rank=2))
 
 
-@register("aten::_int_mm", family=Family.MATMUL)
 def int_mm(signature: Signature) -> Work:
     """[m,k] @ [k,n] of int8 into int32."""
     return _product(signature, *_pair(signature, 0, 1, rank=2), out_dtype="int32")
 
 
-@register("aten::_scaled_mm", family=Family.MATMUL)
 def scaled_mm(signature: Signature) -> Work:
     """fp8 [m,k] @ [k,n] with scales at 2 and 3, bias at 4, output dtype at 6."""
     extras = tensors_at(signature, 2, 3, 4, 5)
@@ -40,25 +36,21 @@ def scaled_mm(signature: Signature) -> Work:
     return _product(signature, *_pair(signature, 0, 1, rank=2), extras=extras, out_dtype=out_dtype)
 
 
-@register("aten::addmm", "aten::_addmm_activation", family=Family.MATMUL)
 def addmm(signature: Signature) -> Work:
     """self + [m,k] @ [k,n]; self is not read where beta is 0."""
     return _product(signature, *_pair(signature, 1, 2, rank=2), extras=_addend(signature))
 
 
-@register("aten::bmm", family=Family.MATMUL)
 def bmm(signature: Signature) -> Work:
     """[b,m,k] @ [b,k,n]."""
     return _product(signature, *_pair(signature, 0, 1, rank=3))
 
 
-@register("aten::baddbmm", family=Family.MATMUL)
 def baddbmm(signature: Signature) -> Work:
     """self + [b,m,k] @ [b,k,n]."""
     return _product(signature, *_pair(signature, 1, 2, rank=3), extras=_addend(signature))
 
 
-@register("aten::addbmm", family=Family.MATMUL)
 def addbmm(signature: Signature) -> Work:
     """self + Σ over b of [b,m,k] @ [b,k,n], into [m,n]."""
     a, b = _pair(signature, 1, 2, rank=3)
@@ -67,38 +59,32 @@ def addbmm(signature: Signature) -> Work:
     return replace(work, dims=MatmulDims(m=m, n=n, k=batch * k))
 
 
-@register("aten::mv", family=Family.MATMUL)
 def mv(signature: Signature) -> Work:
     """[m,k] @ [k]: read-bound, on vector units."""
     return _vector_product(signature, tensor_at(signature, 0, rank=2), tensor_at(signature, 1, rank=1))
 
 
-@register("aten::addmv", family=Family.MATMUL)
 def addmv(signature: Signature) -> Work:
     """self + [m,k] @ [k]."""
     matrix, vector = tensor_at(signature, 1, rank=2), tensor_at(signature, 2, rank=1)
     return _vector_product(signature, matrix, vector, _addend(signature))
 
 
-@register("aten::dot", "aten::vdot", family=Family.MATMUL)
 def dot(signature: Signature) -> Work:
     """[k] · [k]."""
     return _vector_product(signature, tensor_at(signature, 0, rank=1), tensor_at(signature, 1, rank=1))
 
 
-@register("aten::outer", "aten::ger", family=Family.MATMUL)
 def outer(signature: Signature) -> Work:
     """[m] × [n]: one multiplication per result."""
     return _outer_product(*_pair(signature, 0, 1, rank=1), ())
 
 
-@register("aten::addr", family=Family.MATMUL)
 def addr(signature: Signature) -> Work:
     """self + [m] × [n]."""
     return _outer_product(*_pair(signature, 1, 2, rank=1), _addend(signature))
 
 
-@register("aten::matmul", "aten::linalg_matmul", family=Family.MATMUL)
 def matmul(signature: Signature) -> Work:
     """Matrix product with torch.matmul's broadcasting of vectors and batches."""
     a, b = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -117,7 +103,6 @@ def matmul(signature: Signature) -> Work:
     return _work(2 * out_count * k, (a, b), written, a.dtype, dims=dims)
 
 
-@register("aten::linear", "aten::mkldnn_linear", family=Family.MATMUL)
 def linear(signature: Signature) -> Work:
     """input [...,k] @ weightᵀ [n,k] + bias."""
     x, weight = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -132,7 +117,6 @@ def linear(signature: Signature) -> Work:
     return _work(flops, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype, dims=dims)
 
 
-@register("aten::linear_backward", family=Family.MATMUL)
 def linear_backward(signature: Signature) -> Work:
     """Gradients of linear for (input, weight, bias) per mask: a product each for the first two.
 
@@ -149,7 +133,6 @@ def linear_backward(signature: Signature) -> Work:
     return _work(flops, inputs, written, grad.dtype, dims=dims, is_matrix=products > 0)
 
 
-@register("aten::_weight_int4pack_mm", family=Family.MATMUL)
 def weight_int4pack_mm(signature: Signature) -> Work:
     """[m,k] @ packed int4 weights; n is read off the scales [k/group, n, 2]."""
     a, scales = tensor_at(signature, 0, rank=2), tensor_at(signature, 3, rank=3)
@@ -245,13 +228,11 @@ def _work(
     return build_work(Family.MATMUL, flops, total_bytes(inputs), written_bytes, dtype, is_matrix=is_matrix, dims=dims)
 
 
-@register("aten::_grouped_mm", family=Family.MATMUL)
 def grouped_mm(signature: Signature) -> Work:
     """Products of groups of rows, columns or inner slices; offsets at 2, bias at 3."""
     return _grouped_product(signature, tensors_at(signature, 2, 3), offsets_position=2)
 
 
-@register("aten::_scaled_grouped_mm", family=Family.MATMUL)
 def scaled_grouped_mm(signature: Signature) -> Work:
     """fp8 grouped product with scales at 2 and 3, offsets at 4."""
     extras = tensors_at(signature, 2, 3, 4, 5)

@@ -25,7 +25,6 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .registry import Formula, names, register
 from .row_kernels import RowKernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -96,7 +95,6 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     return walks.batch_norm(work, x)
 
 
-@register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
 def native_batch_norm_legit(signature: Signature) -> Work:
     """Batch norm with running statistics, or without (instance norm), where the flag comes third."""
     has_running = isinstance(argument_at(signature, 3), TensorSpec)
@@ -144,7 +142,6 @@ def batch_norm_backward(
     return replace(work, flops=work.flops - excess * tensor_at(signature, x).element_count)
 
 
-@register("aten::batch_norm_stats", family=Family.NORMALIZATION)
 def batch_norm_stats(signature: Signature) -> Work:
     """Mean and 1/σ per channel."""
     x = tensor_at(signature, 0)
@@ -154,7 +151,6 @@ def batch_norm_stats(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS)
 
 
-@register("aten::batch_norm_elemt", family=Family.NORMALIZATION)
 def batch_norm_elemt(signature: Signature) -> Work:
     """Normalise with given statistics: input, weight, bias, mean, 1/σ."""
     x = tensor_at(signature, 0)
@@ -163,7 +159,6 @@ def batch_norm_elemt(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
-@register("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", family=Family.NORMALIZATION)
 def batch_norm_gather_stats(signature: Signature) -> Work:
     """Combine the statistics of several processes [ranks, channels] and update the running ones."""
     mean, deviation = tensor_at(signature, 1), tensor_at(signature, 2)
@@ -174,7 +169,6 @@ def batch_norm_gather_stats(signature: Signature) -> Work:
     return _work(flops, total_bytes((mean, deviation, *running, *tensors_at(signature, 7))), written, mean.dtype)
 
 
-@register("aten::batch_norm_backward_reduce", family=Family.NORMALIZATION)
 def batch_norm_backward_reduce(signature: Signature) -> Work:
     """Two sums per channel, and the gradients of scale and shift."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -183,7 +177,6 @@ def batch_norm_backward_reduce(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS)
 
 
-@register("aten::batch_norm_backward_elemt", family=Family.NORMALIZATION)
 def batch_norm_backward_elemt(signature: Signature) -> Work:
     """The input's gradient from the combined sums."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -192,7 +185,6 @@ def batch_norm_backward_elemt(signature: Signature) -> Work:
     return walks.by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
-@register("aten::_weight_norm_interface", family=Family.NORMALIZATION)
 def weight_norm(signature: Signature) -> Work:
     """Direction v and length g to a weight, and the norms of v."""
     v, g = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -200,7 +192,6 @@ def weight_norm(signature: Signature) -> Work:
     return _work(4 * v.element_count, total_bytes((v, g)), written, v.dtype)
 
 
-@register("aten::_weight_norm_interface_backward", family=Family.NORMALIZATION)
 def weight_norm_backward(signature: Signature) -> Work:
     """Gradients of direction and length: grad, v, g, norms."""
     inputs = (v, g) = tensor_at(signature, 1), tensor_at(signature, 2)
@@ -290,48 +281,3 @@ def _count(*parameters: TensorSpec | None) -> int:
 
 
 _work = partial(build_work, Family.NORMALIZATION)
-
-
-_NORMALIZATIONS: dict[str, Formula] = {
-    "layer_norm": partial(layer_norm, has_statistics=False),
-    "native_layer_norm": partial(layer_norm, has_statistics=True),
-    "rms_norm": partial(rms_norm, has_statistics=False),
-    "_fused_rms_norm": partial(rms_norm, has_statistics=True),
-    "group_norm": partial(group_norm, weight=2, groups=1, has_statistics=False),
-    "native_group_norm": partial(group_norm, weight=1, groups=6, has_statistics=True),
-    **dict.fromkeys(
-        names("instance_norm batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index"),
-        partial(batch_norm, training=5),
-    ),
-    "_batch_norm_with_update": partial(batch_norm, training=True),
-    **dict.fromkeys(
-        names("_batch_norm_no_update _native_batch_norm_legit_no_training"), partial(batch_norm, training=False)
-    ),
-    "native_layer_norm_backward": layer_norm_backward,
-    "native_group_norm_backward": group_norm_backward,
-    "_fused_rms_norm_backward": rms_norm_backward,
-    **dict.fromkeys(
-        names("native_batch_norm_backward batch_norm_backward"),
-        partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
-    ),
-    "cudnn_batch_norm_backward": partial(
-        batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6, 8), training=True, mask=-1
-    ),
-    "miopen_batch_norm_backward": partial(
-        batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6), training=True, mask=-1
-    ),
-    "_batch_norm_impl_index_backward": partial(
-        batch_norm_backward, grad=2, x=1, scale=3, saved=(6, 7), training=8, mask=10
-    ),
-}
-_SOFTMAXES: dict[str, Formula] = {
-    **dict.fromkeys(names("softmax _softmax log_softmax _log_softmax _safe_softmax"), softmax),
-    "_masked_softmax": partial(softmax, extra=(1,), dim=2),
-    "_softmax_backward_data": softmax_backward,
-    "_log_softmax_backward_data": partial(softmax_backward, is_multiplied=False),
-    "_masked_softmax_backward": partial(softmax_backward, extra=(2,), dim=3),
-}
-for _name, _formula in _NORMALIZATIONS.items():
-    register(f"aten::{_name}", family=Family.NORMALIZATION)(_formula)
-for _name, _formula in _SOFTMAXES.items():
-    register(f"aten::{_name}", family=Family.SOFTMAX)(_formula)

@@ -4,13 +4,10 @@ FLOPs per element of a fused step follow its update rule (weight decay, moments,
 """
 
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import argument_at, optional_tensor_list_at, result_tensors, tensor_at, tensor_list_at, tensors_at
-from .elementwise import BINARY_FLOAT_FLOPS, BINARY_FLOPS, UNARY_FLOAT_FLOPS, UNARY_FLOPS
-from .registry import Formula, names, register
 from .traffic import bytes_of, total_bytes
 from .work import Family, RowDims, Work, build_work
 
@@ -31,7 +28,10 @@ MOST_TENSORS: Final = (110, 64, 48, 36, 30)
 
 
 def foreach(signature: Signature, *, positions: tuple[int, ...], flops: int, reads_first: bool = True) -> Work:
-    """An elementwise op on lists: the lists and tensors at these positions are read, as many results written."""
+    """An elementwise op on lists: the lists and tensors at these positions are read, as many results written.
+
+    `addcmul` reads two: every optimizer of torch squares there, both factors are one list.
+    """
     first = tensor_list_at(signature, positions[0])
     others = _lists(signature, positions[1:])
     outputs = result_tensors(signature) or first
@@ -56,7 +56,6 @@ def foreach_reduce(signature: Signature, *, flops: int) -> Work:
     return _launched(work, tensors, 1, more=1)
 
 
-@register("aten::_foreach_pow", family=Family.OPTIMIZER)
 def foreach_pow(signature: Signature) -> Work:
     """Powers of lists; the base or the exponent may be a scalar."""
     exponents = optional_tensor_list_at(signature, 1)
@@ -66,7 +65,6 @@ def foreach_pow(signature: Signature) -> Work:
     return foreach(signature, positions=(0, 1), flops=1)
 
 
-@register("aten::_amp_foreach_non_finite_check_and_unscale", family=Family.OPTIMIZER)
 def unscale(signature: Signature) -> Work:
     """Divide gradients by the loss scale in place and look for non-finite ones."""
     gradients = tensor_list_at(signature, 0)
@@ -75,7 +73,6 @@ def unscale(signature: Signature) -> Work:
     return _launched(work, gradients, 1)
 
 
-@register("aten::_fused_adam", "aten::_fused_adamw", family=Family.OPTIMIZER)
 def fused_adam(signature: Signature) -> Work:
     """One Adam step: parameters, gradients, two moments, maximal second moments (AMSGrad), step counts."""
     extra = optional_tensor_list_at(signature, 4)
@@ -83,7 +80,6 @@ def fused_adam(signature: Signature) -> Work:
     return _fused_step(signature, states=(2, 3, 4), flops=flops, step_counts=5, grad_scale=13)
 
 
-@register("aten::_fused_sgd", family=Family.OPTIMIZER)
 def fused_sgd(signature: Signature) -> Work:
     """One SGD step: parameters, gradients, momentum buffers."""
     has_momentum = bool(optional_tensor_list_at(signature, 2))
@@ -91,7 +87,6 @@ def fused_sgd(signature: Signature) -> Work:
     return _fused_step(signature, states=(2,), flops=flops, step_counts=None, grad_scale=10)
 
 
-@register("aten::_fused_adagrad", family=Family.OPTIMIZER)
 def fused_adagrad(signature: Signature) -> Work:
     """One Adagrad step: parameters, gradients, squared sums, step counts."""
     return _fused_step(signature, states=(2,), flops=_ADAGRAD_FLOPS, step_counts=3, grad_scale=9)
@@ -149,34 +144,3 @@ def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return build_work(Family.OPTIMIZER, flops, total_bytes(inputs), written_bytes, dtype)
-
-
-_UNARY: Final = names(
-    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round "
-    "rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
-)
-_BINARY: Final = names("mul div maximum minimum")
-
-
-def _formulas() -> dict[str, Formula]:
-    unary, binary = {**UNARY_FLOPS, **UNARY_FLOAT_FLOPS}, {**BINARY_FLOPS, **BINARY_FLOAT_FLOPS}
-    three = partial(foreach, positions=(0, 1, 2), flops=3)
-    return {
-        **{name: partial(foreach, positions=(0,), flops=unary[name]) for name in _UNARY},
-        **{name: partial(foreach, positions=(0, 1), flops=binary[name]) for name in _BINARY},
-        **dict.fromkeys(("clamp_min", "clamp_max"), partial(foreach, positions=(0, 1), flops=1)),
-        **dict.fromkeys(("add", "sub"), foreach_sum),
-        **dict.fromkeys(("addcdiv", "lerp"), three),
-        # Every optimizer of torch squares here: both factors are one list, which is read once.
-        "addcmul": partial(foreach, positions=(0, 1), flops=3),
-        "norm": partial(foreach_reduce, flops=2),
-        "powsum": partial(foreach_reduce, flops=2),
-        "max": partial(foreach_reduce, flops=1),
-        "zero": partial(foreach, positions=(0,), flops=0, reads_first=False),
-        "copy": partial(foreach, positions=(0, 1), flops=0, reads_first=False),
-        "clone": partial(foreach, positions=(0,), flops=0),
-    }
-
-
-for _name, _formula in _formulas().items():
-    register(f"aten::_foreach_{_name}", family=Family.OPTIMIZER)(_formula)

@@ -7,29 +7,15 @@ from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flags_at, result_at, sizes_at, tensor_at, tensors_at
-from .registry import Formula, names, register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .walks import by_element, run_of
 from .work import Family, RowDims, Work, build_work
 
-# Per result element: weights times neighbours, summed. Nearest copies.
-_INTERPOLATION_FLOPS: Final = {
-    **{f"{name}{rank}d": 0 for name in ("nearest", "_nearest_exact") for rank in (1, 2, 3)},
-    "linear1d": 3,
-    "bilinear2d": 7,
-    "trilinear3d": 15,
-    "bicubic2d": 31,
-    "_bilinear2d_aa": 7,
-    "_bicubic2d_aa": 31,
-}
-
 DOUBLED: Final = 4.0
 CONTENTION: Final = 0.72
 """Of images twice as wide and high, of which gradients were measured, and how the time of an element grows beyond: read
 off images 8 times as wide (4.4 times as long) and one pixel spread over 64 x 64 (183 times)."""
-_LAST_AWARE: Final = "bilinear2d"
-"""The one that has a kernel of its own for channels last (`upsample_bilinear2d_nhwc_out_frame`)."""
 
 
 def pool(signature: Signature, *, rank: int, has_dilation: bool, has_indices: bool) -> Work:
@@ -81,7 +67,8 @@ def adaptive_pool_backward(signature: Signature, *, has_indices: bool) -> Work:
 def upsample(signature: Signature, *, flops: int, is_last_aware: bool = False) -> Work:
     """Interpolate to an output size (or by scale factors, which need the recorded result).
 
-    Copies of the nearest, and with `is_last_aware` what lies with channels last, run a thread per element.
+    `flops` per result element: weights times neighbours, summed; nearest copies. Copies, and with `is_last_aware` what
+    lies with channels last (`upsample_bilinear2d_nhwc_out_frame`), run a thread per element.
     """
     x = tensor_at(signature, 0)
     result = result_at(signature)
@@ -137,13 +124,11 @@ def grid_sample_backward(signature: Signature, *, flops: int) -> Work:
     return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
 
 
-@register("aten::im2col", family=Family.POOLING)
 def im2col(signature: Signature) -> Work:
     """Unfold windows into columns; needs the recorded result."""
     return _recorded(signature)
 
 
-@register("aten::col2im", family=Family.POOLING)
 def col2im(signature: Signature) -> Work:
     """Fold columns back: one addition per input element; needs the recorded result."""
     return _recorded(signature, flops=tensor_at(signature, 0).element_count)
@@ -210,32 +195,3 @@ def _by_window(work: Work, count: int, window: int) -> Work:
 
 
 _work = partial(build_work, Family.POOLING)
-
-
-_RANKS: Final = (1, 2, 3)
-_FORMULAS: dict[str, Formula] = {
-    **{f"max_pool{rank}d": partial(pool, rank=rank, has_dilation=True, has_indices=False) for rank in _RANKS},
-    **{
-        f"max_pool{rank}d_with_indices": partial(pool, rank=rank, has_dilation=True, has_indices=True)
-        for rank in _RANKS
-    },
-    **{f"avg_pool{rank}d": partial(pool, rank=rank, has_dilation=False, has_indices=False) for rank in _RANKS},
-    **{f"max_pool{rank}d_with_indices_backward": partial(pool_backward, rank=rank, indices=7) for rank in (2, 3)},
-    **{f"avg_pool{rank}d_backward": partial(pool_backward, rank=rank, indices=None) for rank in (2, 3)},
-    **{f"adaptive_avg_pool{rank}d": partial(adaptive_pool, rank=rank, has_indices=False) for rank in _RANKS},
-    **{f"_adaptive_avg_pool{rank}d": partial(adaptive_pool, rank=rank, has_indices=False) for rank in (2, 3)},
-    **{f"adaptive_max_pool{rank}d": partial(adaptive_pool, rank=rank, has_indices=True) for rank in _RANKS},
-    **{f"_adaptive_avg_pool{rank}d_backward": partial(adaptive_pool_backward, has_indices=False) for rank in (2, 3)},
-    **{f"adaptive_max_pool{rank}d_backward": partial(adaptive_pool_backward, has_indices=True) for rank in (2, 3)},
-    **dict.fromkeys(names("grid_sampler grid_sampler_2d cudnn_grid_sampler"), partial(grid_sample, flops=7)),
-    "grid_sampler_3d": partial(grid_sample, flops=15),
-    "grid_sampler_2d_backward": partial(grid_sample_backward, flops=7),
-    "grid_sampler_3d_backward": partial(grid_sample_backward, flops=15),
-}
-for _name, _formula in _FORMULAS.items():
-    register(f"aten::{_name}", family=Family.POOLING)(_formula)
-for _mode, _flops in _INTERPOLATION_FLOPS.items():
-    _stem = f"_upsample{_mode}" if _mode.startswith("_") else f"upsample_{_mode}"
-    _upsample = partial(upsample, flops=_flops, is_last_aware=_mode == _LAST_AWARE)
-    register(f"aten::{_stem}", family=Family.POOLING)(_upsample)
-    register(f"aten::{_stem}_backward", family=Family.POOLING)(partial(upsample_backward, flops=_flops))

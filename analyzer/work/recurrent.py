@@ -7,7 +7,6 @@ token by token, which is the least: chunks save steps and memory traffic, not ar
 """
 
 from collections.abc import Mapping
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -22,7 +21,6 @@ from .arguments import (
     tensor_list_at,
     tensors_at,
 )
-from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
 from .work import Direction, Family, RecurrentDims, StateRule, StateSpaceDims, Work, build_work
 
@@ -35,19 +33,16 @@ _PROJECTED_GATES = 4
 """Only an LSTM can project its output, which makes its state narrower than the hidden size."""
 
 
-@register("aten::_cudnn_rnn", family=Family.RECURRENT)
 def cudnn_rnn(signature: Signature) -> Work:
     """Whole layers: input, weights, weight buffer, hx, cx."""
     return _layers(signature, tensor_list_at(signature, 1), tensors_at(signature, 4, 5), _directions(signature, 13))
 
 
-@register("aten::miopen_rnn", family=Family.RECURRENT)
 def miopen_rnn(signature: Signature) -> Work:
     """Whole layers: input, weights, hx, cx."""
     return _layers(signature, tensor_list_at(signature, 1), tensors_at(signature, 3, 4), _directions(signature, 11))
 
 
-@register("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", family=Family.RECURRENT)
 def layers(signature: Signature) -> Work:
     """Whole layers: input, state, weights; packed sequences have their batch sizes second."""
     is_packed = isinstance(argument_at(signature, 1), TensorSpec) and isinstance(argument_at(signature, 3), tuple)
@@ -75,7 +70,6 @@ def rnn_backward(signature: Signature, mask_position: int) -> Work:
     )
 
 
-@register("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", family=Family.RECURRENT)
 def cell(signature: Signature) -> Work:
     """One step: input, state, weight of input, weight of state, biases."""
     states = (*tensors_at(signature, 1), *optional_tensor_list_at(signature, 1))
@@ -97,7 +91,6 @@ def fused_cell(signature: Signature, flops_per_unit: int, gates: int) -> Work:
     )
 
 
-@register("aten::_thnn_fused_lstm_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl", family=Family.RECURRENT)
 def fused_lstm_cell_backward(signature: Signature) -> Work:
     """Gradients of the four gates and of the previous cell."""
     inputs = tensors_at(signature, 0, 1, 2, 3, 4)
@@ -106,7 +99,6 @@ def fused_lstm_cell_backward(signature: Signature) -> Work:
     return _gate_work(flops, inputs, bytes_of(5 * state.element_count, state.dtype), state.dtype)
 
 
-@register("aten::_thnn_fused_gru_cell_backward", family=Family.RECURRENT)
 def fused_gru_cell_backward(signature: Signature) -> Work:
     """Gradients of the three gates, of input and of state, and of the previous state."""
     grad = tensor_at(signature, 0)
@@ -115,7 +107,6 @@ def fused_gru_cell_backward(signature: Signature) -> Work:
     return _gate_work(flops, inputs, bytes_of(7 * grad.element_count, grad.dtype), grad.dtype)
 
 
-@register("aten::_cudnn_rnn_flatten_weight", family=Family.COPY)
 def flatten_weight(signature: Signature) -> Work:
     """Copy all weights into one buffer."""
     weights = tensor_list_at(signature, 0)
@@ -196,14 +187,6 @@ def _matrix_elements(weights: tuple[TensorSpec, ...]) -> int:
 
 def _gate_work(flops: int, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
     return build_work(Family.RECURRENT, flops, total_bytes(inputs), written_bytes, dtype)
-
-
-register("aten::_thnn_fused_lstm_cell", family=Family.RECURRENT)(
-    partial(fused_cell, flops_per_unit=_LSTM_FLOPS, gates=4)
-)
-register("aten::_thnn_fused_gru_cell", family=Family.RECURRENT)(partial(fused_cell, flops_per_unit=_GRU_FLOPS, gates=3))
-register("aten::_cudnn_rnn_backward", family=Family.RECURRENT)(partial(rnn_backward, mask_position=21))
-register("aten::miopen_rnn_backward", family=Family.RECURRENT)(partial(rnn_backward, mask_position=20))
 
 
 DEFAULT_BYTES: Final = 2

@@ -5,12 +5,10 @@ Where the reduced dims were not recorded, one result element counts as written: 
 
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, dims_at, result_tensors, tensor_at
 from .elementwise import pointwise
-from .registry import Formula, register
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -71,14 +69,12 @@ def scan(signature: Signature, *, flops: int, out_dtypes: tuple[str | None, ...]
     return replace(_work(flops * x.element_count, tensor_bytes(x), written, x.dtype), dims=rows)
 
 
-@register("aten::equal", family=Family.REDUCTION)
 def equal(signature: Signature) -> Work:
     """Compare two tensors into one flag."""
     left, right = tensor_at(signature, 0), tensor_at(signature, 1)
     return _work(left.element_count, total_bytes((left, right)), 1, left.dtype)
 
 
-@register("aten::_cdist_forward", "aten::cdist", family=Family.REDUCTION)
 def cdist(signature: Signature) -> Work:
     """Distances between the rows [p,d] and [q,d]: 3 FLOP per pair and dim."""
     left, right = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -126,30 +122,3 @@ def _kept_count(signature: Signature, x: TensorSpec, dim: int) -> int:
 
 
 _work = partial(build_work, Family.REDUCTION)
-
-
-_BOTH: Final = (None, None)
-_WITH_INDEX: Final = (None, INDEX_DTYPE)
-_SELECT, _MOMENTS = RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS
-_FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(("sum", "nansum", "prod"), total),
-    **dict.fromkeys(("mean", "nanmean"), partial(reduce, flops=1)),
-    **dict.fromkeys(("amax", "amin"), partial(reduce, flops=1, kernel=_SELECT)),
-    **dict.fromkeys(("any", "all"), partial(reduce, flops=1, out_dtypes=("bool",))),
-    **dict.fromkeys(("argmax", "argmin"), partial(reduce, flops=1, out_dtypes=(INDEX_DTYPE,), kernel=_SELECT)),
-    "count_nonzero": partial(reduce, flops=1, out_dtypes=(INDEX_DTYPE,)),
-    **dict.fromkeys(("max", "min"), extremum),
-    **dict.fromkeys(("var", "std"), partial(reduce, flops=4, kernel=_MOMENTS)),
-    **dict.fromkeys(("var_mean", "std_mean"), partial(reduce, flops=4, out_dtypes=_BOTH, kernel=_MOMENTS)),
-    "aminmax": partial(reduce, flops=2, out_dtypes=_BOTH, kernel=_SELECT),
-    **dict.fromkeys(("norm", "linalg_vector_norm", "frobenius_norm"), partial(reduce, flops=2, dim=2)),
-    **dict.fromkeys(("logsumexp", "special_logsumexp"), partial(reduce, flops=4)),
-    **dict.fromkeys(("median", "nanmedian", "mode"), partial(reduce, flops=1, out_dtypes=_WITH_INDEX, kernel=None)),
-    "trace": partial(reduce, flops=1),
-    **dict.fromkeys(("_is_all_true", "_is_any_true", "_assert_async"), partial(reduce, flops=1, out_dtypes=("bool",))),
-    **dict.fromkeys(("cumsum", "cumprod"), running_total),
-    **dict.fromkeys(("logcumsumexp", "_logcumsumexp"), partial(scan, flops=3)),
-    **dict.fromkeys(("cummax", "cummin"), partial(scan, flops=1, out_dtypes=_WITH_INDEX)),
-}
-for _name, _formula in _FORMULAS.items():
-    register(f"aten::{_name}", family=Family.REDUCTION)(_formula)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import csv
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import LackingArgumentError
@@ -16,8 +21,10 @@ if TYPE_CHECKING:
 
 Formula = Callable[[Signature], Work]
 """A pure function from a call's signature to its work; raises LackingArgumentError where it would have to guess."""
+F = TypeVar("F", bound=Formula | str)
 
-_FORMULAS: dict[str, tuple[Family, Formula]] = {}
+_FORMULAS: dict[str, tuple[Family, Formula | str]] = {}
+"""By name of op; a text is a row's of `formulas.csv`, read when an op of it is first met (`read_call`)."""
 _SPARSE_FORMULAS: dict[str, Formula] = {}
 _NO_ARGUMENTS = Signature(())
 GENERATED_POINTWISE, GENERATED_REDUCTION = "triton_poi", "triton_red"
@@ -26,13 +33,13 @@ _GENERATED = re.compile(r"triton_(poi|red|per)_fused_\w+$")
 _OVERLOAD = re.compile(r"^(\w+::\w+)\.\w+$")
 
 
-def register(*names: str, family: Family) -> Callable[[Formula], Formula]:
+def register(*names: str, family: Family) -> Callable[[F], F]:
     """Register a formula for ops, by names without overload; an in-place op `x_` falls back to `x`.
 
     Raises ValueError where a name already has a formula.
     """
 
-    def add(formula: Formula) -> Formula:
+    def add(formula: F) -> F:
         for name in names:
             if name in _FORMULAS:
                 raise ValueError(f"op {name} has a formula already; each name is registered once")
@@ -55,6 +62,44 @@ def register_sparse(*names: str) -> Callable[[Formula], Formula]:
     return add
 
 
+def register_table(path: Path) -> None:
+    """Register the formulas of a table with the columns family, formula, prefix and names.
+
+    A formula is a function of a module here, perhaps with options (`read_call`); its module is imported when an op of
+    it is first met.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        for family, formula, prefix, names in islice(csv.reader(file), 1, None):
+            register(*(prefix + name for name in names.split()), family=Family(family))(formula)
+
+
+@lru_cache(maxsize=512)
+def read_call(text: str, package: str) -> Callable[..., Any]:
+    """Return the function that a row of a table writes, with its options: `copy.clone(dtype=1)`, a module of `package`.
+
+    What it names is looked up in that module.
+    """
+    module = text.partition("(")[0].rpartition(".")[0]
+    known, call = vars(import_module(f".{module}", package)), text.removeprefix(f"{module}.")
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.Name(id=name):
+                return known[name]
+            case ast.Attribute(value=owner, attr=name):
+                return getattr(value(owner), name)
+            case ast.Call(func=function, keywords=options):
+                return value(function)(**{option.arg: value(option.value) for option in options if option.arg})
+        return ast.literal_eval(node)
+
+    match ast.parse(call, mode="eval").body:
+        case ast.Call(func=function, keywords=options):
+            return partial(value(function), **{option.arg: value(option.value) for option in options if option.arg})
+        case function:
+            found: Callable[..., Any] = value(function)
+            return found
+
+
 def names(text: str) -> tuple[str, ...]:
     """Split a space-separated list of op names, the compact form in which tables of ops are written."""
     return tuple(text.split())
@@ -75,7 +120,8 @@ def work_of(name: str, signature: Signature | None) -> Work | None:
     if is_in_place and not call.results and call.arguments:
         first = call.arguments[0]
         call = Signature(call.arguments, (first,)) if isinstance(first, TensorSpec | tuple) else call
-    formula = _FORMULAS[resolved][1]
+    found = _FORMULAS[resolved][1]
+    formula = read_call(found, __package__) if isinstance(found, str) else found
     try:
         if all(tensor.stored is None for tensor in call.tensors()):
             return formula(call)

@@ -12,7 +12,7 @@ from math import log2, prod
 from ...formats.trace.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
-from .registry import register, register_sparse
+from .registry import register_sparse
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes
 from .work import Family, Work, build_work
 
@@ -50,7 +50,6 @@ def join_rows(signature: Signature) -> Work:
 
 
 @register_sparse("aten::_coalesce")
-@register("aten::_coalesce", family=Family.INDEXING)
 def coalesce(signature: Signature) -> Work:
     """Sort the n indices, n·log₂ n comparisons, and add up rows of the same one."""
     given = tensor_at(signature, 0)
@@ -64,7 +63,6 @@ def coalesce(signature: Signature) -> Work:
 
 
 @register_sparse("aten::sparse_mask")
-@register("aten::sparse_mask", family=Family.INDEXING)
 def sparse_mask(signature: Signature) -> Work:
     """Gather the rows of a tensor that the indices of a sparse one name."""
     source, mask = tensor_at(signature, 0), tensor_at(signature, 1)
@@ -76,7 +74,6 @@ def sparse_mask(signature: Signature) -> Work:
 
 
 @register_sparse("aten::_to_dense")
-@register("aten::_to_dense", family=Family.INDEXING)
 def to_dense(signature: Signature) -> Work:
     """Write all of the dense tensor, the stored rows among zeros."""
     given = tensor_at(signature, 0)

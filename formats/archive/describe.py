@@ -214,7 +214,10 @@ def clean_name(name: str) -> str:
     match = _NAMED.fullmatch(name)
     if match:
         return match[1] + match[2]
-    for private in _names_of_this_machine():
+    names = [socket.gethostname(), socket.gethostname().partition(".")[0]]
+    with suppress(OSError, KeyError, ImportError):  # a container may run as a user without a name
+        names.append(getpass.getuser())
+    for private in [name for name in names if len(name) > 2]:
         name = re.sub(rf"(?<![A-Za-z0-9]){re.escape(private)}(?![A-Za-z0-9])", "_", name, flags=re.IGNORECASE)
     return hide_private(name)[:_MAX_NAME_LENGTH]
 
@@ -222,13 +225,6 @@ def clean_name(name: str) -> str:
 def _format_time(moment: datetime) -> str:
     """Write an instant as archives do: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _names_of_this_machine() -> list[str]:
-    names = [socket.gethostname(), socket.gethostname().partition(".")[0]]
-    with suppress(OSError, KeyError, ImportError):  # a container may run as a user without a name
-        names.append(getpass.getuser())
-    return [name for name in names if len(name) > 2]
 
 
 def _unpack_head(data: bytes) -> bytes:

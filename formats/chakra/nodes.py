@@ -14,7 +14,7 @@ import msgspec
 
 from ...errors import TraceError, parameter
 from ..files.importers import Progress
-from ..files.protobuf import as_text, declare, parse
+from ..files.protobuf import as_text, declare, messages_of, parse
 from ..trace.column import MISSING
 
 _MOST_US: Final = 2**41
@@ -36,14 +36,7 @@ _TYPES: Final = {
 @cache
 def chakra_messages() -> dict[str, Any]:
     """Return the classes of Chakra's messages, by the names and numbers of its `et_def.proto`."""
-    return declare("chakra", {
-        "GlobalMetadata": "1 version bytes, 2 attr* bytes",
-        "Node": "1 id uint64, 2 name bytes, 3 type int64, 4 ctrl_deps* uint64, 5 data_deps* uint64, "
-        "6 start_time_micros uint64, 7 duration_micros uint64, 8 inputs IOInfo, 9 outputs IOInfo, 10 attr* bytes",
-        "IOInfo": "1 values bytes, 2 shapes bytes, 3 types bytes",
-        "AttributeProto": "1 name bytes, 7 int32 int32, 9 int64 int64, 11 uint32 uint32, 13 uint64 uint64, "
-        "15 sint32 sint32, 17 sint64 sint64, 27 bool bool, 29 string bytes",
-    })  # fmt: skip
+    return declare("chakra", messages_of("chakra"))
 
 
 class ChakraType(IntEnum):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import TraceError, parameter
@@ -55,62 +58,22 @@ class Importer:
         return build
 
 
-def _importer(name: str, place: str, pattern: bytes, *, is_json: bool = True, can_recover: bool = False) -> Importer:
-    module, function = place.split(":")
-    found = re.compile(pattern, re.DOTALL)
-    return Importer(
-        name=name, pattern=found, module=module, function=function, is_json=is_json, can_recover=can_recover
-    )
+def _read_rows() -> Iterator[Importer]:
+    with Path(__file__).with_name("importers.csv").open(encoding="utf-8", newline="") as file:
+        for name, reader, is_json, can_recover, pattern in islice(csv.reader(file), 1, None):
+            module, function = reader.split(":")
+            yield Importer(
+                name=name,
+                pattern=re.compile(pattern.encode(), re.DOTALL),
+                module=module,
+                function=function,
+                is_json=bool(is_json),
+                can_recover=bool(can_recover),
+            )
 
 
-IMPORTERS: Final = (
-    _importer("a wavecast trace", "..trace.codec:read_trace", rb'"format"\s*:\s*"wavecast\.trace"'),
-    _importer("an XLA trace", "..xla:read_xla", rb'"name"\s*:\s*"/(?:device|host):[^"]{1,60}"'),
-    _importer(
-        "an XLA profile (XPlane)",
-        "..xla:read_xla",
-        rb"\A.{0,18}?\x12.(?:/device:|/host:|Task Environment)",
-        is_json=False,
-    ),
-    _importer(
-        "a Perfetto trace",
-        "..perfetto:read_perfetto",
-        rb"\A.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)",
-        is_json=False,
-    ),
-    _importer(
-        "a PyTorch profiler trace",
-        "..kineto:read_kineto",
-        rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:',
-        can_recover=True,
-    ),
-    _importer(
-        "an SQLite export of Nsight Systems or rocprofv3", "..nsys:read_sqlite", rb"\ASQLite format 3\0", is_json=False
-    ),
-    _importer("rocprofv3's JSON", "..rocprof:read_json", rb'"rocprofiler-sdk-tool"\s*:'),
-    _importer(
-        "rocprofv3's CSV",
-        "..rocprof:read_csv",
-        rb'\A"?(?:Kind"?,"?(?:Agent_Id|Direction)|Domain"?,"?Function|Node_Id"?,"?Logical_Node_Id)',
-        is_json=False,
-    ),
-    _importer(
-        "a PyTorch execution trace",
-        "..execution_trace:read_execution_trace",
-        rb'"nodes"\s*:\s*\[\s*(?:\]|\{[^{}]*"(?:ctrl_deps|rf_id)"\s*:)',
-        can_recover=True,
-    ),
-    _importer("a Chakra trace", "..chakra:read_chakra_json", rb'"workload_graph"\s*:', can_recover=True),
-    _importer(
-        "a Chakra trace (.et)",
-        "..chakra:read_chakra",
-        rb"\A.{0,4}[\n\x12].{1,3}\n\x06schema\xea\x01"
-        rb"|\n(?:\tis_cpu_op\xd8\x01|\tcomm_size[Hh]|\tcomm_type[Hh]|\x07num_ops[Hh]|\x0btensor_size[Hh])",
-        is_json=False,
-        can_recover=True,
-    ),
-)
-"""First match wins. A new format is a folder beside this module and a row here."""
+IMPORTERS: Final = tuple(_read_rows())
+"""First match wins. A new format is a folder beside this module and a row in `importers.csv`."""
 
 
 def find_importer(data: bytes) -> Importer | None:

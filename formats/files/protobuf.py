@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ...errors import TraceError
@@ -36,6 +38,12 @@ def declare(package: str, messages: Mapping[str, str]) -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}
+
+
+def messages_of(package: str) -> dict[str, str]:
+    """Return the messages of a package that `messages.csv` lists, as `declare` takes them."""
+    with Path(__file__).with_name("messages.csv").open(encoding="utf-8", newline="") as file:
+        return {name: fields for found, name, fields in csv.reader(file) if found == package}
 
 
 def parse(kind: Any, data: bytes, where: str) -> Any:

@@ -152,7 +152,8 @@ def _collect(
 def _decoded(source: ImportSource, chunks: Sequence[Chunk]) -> Iterator[list[Event]]:
     for chunk, text in zip(chunks, source.pieces([(item.begin, item.end) for item in chunks]), strict=True):
         try:
-            yield _EVENTS.decode(piece_text(text))
+            # The bytes of a piece as a list of its own; the comma after it is left out.
+            yield _EVENTS.decode(b"".join((b"[", text.rstrip().rstrip(b",").rstrip(), b"]")))
         except (msgspec.DecodeError, RecursionError) as error:
             raise wrong_place(chunk.first, TraceError(f"not a PyTorch-profiler trace: {error}")) from error
 
@@ -268,11 +269,6 @@ class EventStream:
         at.passed += at.start
         at.text, at.start = at.text[at.start :] + more, 0
         return bool(more)
-
-
-def piece_text(text: bytes) -> bytes:
-    """Return the bytes of a piece as a list of its own; the comma after it is left out."""
-    return b"".join((b"[", text.rstrip().rstrip(b",").rstrip(), b"]"))
 
 
 def wrong_place(piece_first: int, error: TraceError) -> TraceError:

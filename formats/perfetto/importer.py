@@ -16,31 +16,11 @@ import msgspec
 
 from ...errors import TraceError
 from ..files.importers import Progress
-from ..files.protobuf import as_text, declare, parse
+from ..files.protobuf import as_text, declare, messages_of, parse
 from ..files.source import ImportSource, ReadOptions
 from ..kineto import begin_import
 from ..trace.tables import Trace
 
-_MESSAGES: Final = {
-    "Trace": "1 packet* bytes",
-    "TracePacket": "8 timestamp uint64, 11 track_event TrackEvent, 12 interned_data InternedData, "
-    "13 sequence_flags uint32, 53 gpu_render_stage_event GpuRenderStageEvent, 60 track_descriptor TrackDescriptor",
-    "InternedData": "1 category* Named, 2 name* Named, 3 argument* Named, 24 stage* Named, 1000 kernel* Named, "
-    "1001 launch_argument* Named",
-    "Named": "1 iid uint64, 2 name bytes, 3 demangled bytes",
-    "TrackDescriptor": "1 uuid uint64, 4 thread ThreadDescriptor",
-    "ThreadDescriptor": "1 pid int64, 2 tid int64",
-    "TrackEvent": "3 category_iids* uint64, 4 debug_annotations* bytes, 9 type int64, 10 name_iid uint64, "
-    "11 track_uuid uint64, 22 categories* bytes, 23 name bytes",
-    "DebugAnnotation": "1 name_iid uint64, 2 bool_value bool, 3 uint_value uint64, 4 int_value int64, "
-    "5 double_value double, 6 string_value bytes, 10 name bytes, 11 dict_entries* bytes, 12 array_values* bytes",
-    "GpuRenderStageEvent": "2 duration uint64, 6 extra_data* ExtraData, 11 gpu_id uint64, 13 hw_queue_iid uint64, "
-    "14 stage_iid uint64, 19 kernel_iid uint64, 20 name_iid uint64, 21 launch ComputeKernelLaunch",
-    "ExtraData": "1 name bytes, 2 value bytes",
-    "ComputeKernelLaunch": "1 grid Dim3, 2 block Dim3, 3 arguments* LaunchArgument",
-    "Dim3": "1 x uint64, 2 y uint64, 3 z uint64",
-    "LaunchArgument": "1 name_iid uint64, 4 value uint64",
-}
 _CLEARED: Final = 1
 _BEGIN, _END = 1, 2
 _DEEPEST: Final = 8
@@ -105,7 +85,7 @@ class PacketReader:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.unended_count = 0
-        self._kinds = declare("perfetto", _MESSAGES)
+        self._kinds = declare("perfetto", messages_of("perfetto"))
         self._names: defaultdict[str, dict[int, str]] = defaultdict(dict)
         self._tracks: dict[int, tuple[int, int]] = {}
         self._open: defaultdict[int, deque[Event]] = defaultdict(deque)

@@ -19,7 +19,6 @@ from ..recording.rows import (
     MAX_INT32,
     CallRows,
     KernelRows,
-    SpanRows,
     can_be_times,
     join_triples,
     launching_calls,
@@ -88,7 +87,11 @@ def build_trace(contents: Contents) -> Callable[[], Trace]:
     used = _add_kernels(builder, kernels, indices, streams) + _add_copies(builder, copies, indices)
     calls = _add_calls(builder, contents.calls)
     launching = np.concatenate([kernels.columns["correlation"], copies.columns["correlation"]])
-    _add_ranges(builder, contents.ranges, launching_calls(calls, launching))
+    texts, columns = _kept(builder, contents.ranges)
+    collector = RangeCollector(builder)
+    thread = builder.threads.number(columns["thread"].tolist())
+    collector.add(texts, thread, columns["start"], columns["end"] - columns["start"])
+    collector.finish(launching_calls(calls, launching))
     devices = read_devices(contents.agents, used)
 
     def build() -> Trace:
@@ -179,14 +182,6 @@ def _add_calls(builder: RecordingBuilder, records: Records) -> CallRows:
     )
     builder.add(rows)
     return rows
-
-
-def _add_ranges(builder: RecordingBuilder, records: Records, launches: SpanRows) -> None:
-    texts, columns = _kept(builder, records)
-    collector = RangeCollector(builder)
-    thread = builder.threads.number(columns["thread"].tolist())
-    collector.add(texts, thread, columns["start"], columns["end"] - columns["start"])
-    collector.finish(launches)
 
 
 def _times(columns: Columns) -> dict[str, Rows]:

@@ -6,7 +6,9 @@ names under which the profiler and the dispatcher record the same ops once they 
 
 from __future__ import annotations
 
+import csv
 from enum import IntEnum
+from pathlib import Path
 from typing import Final
 
 
@@ -23,37 +25,10 @@ class Cast(IntEnum):
     """Casts them to the widest among them."""
 
 
-_LOWER: Final = (
-    "matmul addbmm addmm addmv addr baddbmm bmm chain_matmul linalg_multi_dot linalg_matmul linalg_vecdot mm mv einsum "
-    "linear prelu _prelu_kernel conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d "
-    "gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell _thnn_fused_lstm_cell _thnn_fused_gru_cell "
-    "scaled_dot_product_attention "
-    # Decomposed:
-    "convolution _convolution cudnn_convolution cudnn_convolution_transpose miopen_convolution "
-    "miopen_convolution_transpose _addmm_activation _cudnn_rnn miopen_rnn lstm gru rnn_tanh rnn_relu "
-    "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
-    "_flash_attention_forward _efficient_attention_forward _native_multi_head_attention"
-)
-_WIDE: Final = (
-    "pow rdiv rpow rtruediv acos asin binary_cross_entropy_with_logits cosh cosine_embedding_loss cdist "
-    "cosine_similarity cumprod cumsum dist erfinv exp expm1 group_norm "
-    "hinge_embedding_loss kl_div l1_loss layer_norm log log10 log_softmax log1p log2 margin_ranking_loss mse_loss "
-    "multilabel_margin_loss multi_margin_loss nll_loss nll_loss2d nll_loss_nd norm normalize pdist poisson_nll_loss "
-    "prod reciprocal rsqrt sinh smooth_l1_loss huber_loss soft_margin_loss softmax softmin softplus sum renorm tan "
-    "triplet_margin_loss logsumexp linalg_matrix_norm upsample_nearest1d upsample_nearest2d upsample_nearest3d "
-    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d "
-    "upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa "
-    # Decomposed:
-    "native_layer_norm native_group_norm _softmax _log_softmax nll_loss_forward nll_loss2d_forward _cdist_forward "
-    "linalg_vector_norm _fused_rms_norm rms_norm frobenius_norm nuclear_norm"
-)
-_PROMOTE: Final = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put scatter_add tensordot"
-
-CASTS: Final[dict[str, Cast]] = {
-    **dict.fromkeys(_LOWER.split(), Cast.LOWER),
-    **dict.fromkeys(_WIDE.split(), Cast.WIDE),
-    **dict.fromkeys(_PROMOTE.split(), Cast.PROMOTE),
-}
+with Path(__file__).with_name("autocast.csv").open(encoding="utf-8", newline="") as _file:
+    CASTS: Final[dict[str, Cast]] = {
+        name: Cast[row["cast"].upper()] for row in csv.DictReader(_file) for name in row["ops"].split()
+    }
 """By name without namespace; ops that are not here follow their inputs."""
 
 KEEPS_ITS_TYPE: Final = "cross_entropy_loss"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from .column import MISSING
@@ -39,29 +42,11 @@ class CollectiveSizes:
     out_element_count: int
 
 
-_IN_PLACE: Final = _Form(sends=0, receives=0)
-_GATHERED: Final = _Form(sends=1, receives=0)
-_RETURNED: Final = _Form(sends=0, receives=_RESULT)
-_FORMS: Final = {
-    "c10d::allreduce_": _IN_PLACE, "c10d::allreduce_coalesced_": _IN_PLACE, "c10d::broadcast_": _IN_PLACE,
-    "c10d::reduce_": _IN_PLACE, "c10d::allgather_": _GATHERED, "c10d::_allgather_base_": _GATHERED,
-    "c10d::allgather_coalesced_": _GATHERED, "c10d::allgather_into_tensor_coalesced_": _GATHERED,
-    "c10d::reduce_scatter_": _GATHERED, "c10d::_reduce_scatter_base_": _GATHERED,
-    "c10d::reduce_scatter_tensor_coalesced_": _GATHERED, "c10d::alltoall_": _GATHERED,
-    "c10d::alltoall_base_": _GATHERED, "c10d::gather_": _GATHERED, "c10d::scatter_": _GATHERED,
-    "c10d::send": _Form(sends=0, receives=_NOTHING), "c10d::recv_": _Form(sends=_NOTHING, receives=0),
-    "c10d::recv_any_source_": _Form(sends=_NOTHING, receives=0),
-    "c10d::barrier": _Form(sends=_NOTHING, receives=_NOTHING), "_c10d_functional::all_reduce": _RETURNED,
-    "_c10d_functional::all_reduce_": _IN_PLACE, "_c10d_functional::all_reduce_coalesced": _RETURNED,
-    "_c10d_functional::all_reduce_coalesced_": _IN_PLACE, "_c10d_functional::all_gather_into_tensor": _RETURNED,
-    "_c10d_functional::all_gather_into_tensor_out": _RETURNED,
-    "_c10d_functional::all_gather_into_tensor_coalesced": _RETURNED,
-    "_c10d_functional::reduce_scatter_tensor": _RETURNED, "_c10d_functional::reduce_scatter_tensor_out": _RETURNED,
-    "_c10d_functional::reduce_scatter_tensor_coalesced": _RETURNED, "_c10d_functional::all_to_all_single": _RETURNED,
-    "_c10d_functional::broadcast": _RETURNED, "_c10d_functional::broadcast_": _IN_PLACE,
-    "_c10d_functional::isend": _Form(sends=0, receives=_NOTHING),
-    "_c10d_functional::irecv": _Form(sends=_NOTHING, receives=0), "_dtensor::shard_dim_alltoall": _RETURNED,
-}  # fmt: skip
+with Path(__file__).with_name("collectives.csv").open(encoding="utf-8", newline="") as _file:
+    _FORMS: Final = {
+        op: _Form(sends=int(sends), receives=int(receives))
+        for op, sends, receives in islice(csv.reader(_file), 1, None)
+    }
 """Positions in the schemas of torch/csrc/distributed/c10d/Ops.cpp and Functional.cpp, by op name."""
 
 
@@ -103,7 +88,7 @@ def _sides(op_name: str, signature: Signature, size: int, lists_have_dtypes: boo
             received = replace(sent, element_count=sent.element_count * size)
         elif "reduce_scatter" in op_name:
             received = replace(sent, element_count=sent.element_count // size)
-        elif form is _RETURNED:
+        elif form.receives == _RESULT:
             received = sent
     if op_name == "c10d::reduce_scatter_" and MISSING not in (received.element_count, size):
         sent = replace(received, element_count=received.element_count * size)

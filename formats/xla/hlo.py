@@ -10,22 +10,8 @@ from functools import cache
 from typing import Any, Final
 
 from ...errors import TraceError
-from ..files.protobuf import as_text, declare, parse
+from ..files.protobuf import as_text, declare, messages_of, parse
 
-_MESSAGES: Final = {
-    "HloProto": "1 hlo_module Module",
-    "Module": "1 name bytes, 3 computations* Computation",
-    "Computation": "1 name bytes, 2 instructions* Instruction, 5 id int64, 6 root_id int64",
-    "Instruction": "1 name bytes, 2 opcode bytes, 3 shape Shape, 15 window Window, 16 convolution Convolution, "
-    "28 target bytes, 30 dot Dot, 35 id int64, 36 operands* int64, 38 called* int64, 43 configuration bytes, "
-    "50 groups int64",
-    "Shape": "2 element_type int64, 3 dimensions* int64, 4 parts* Shape",
-    "Window": "1 dimensions* WindowDimension",
-    "WindowDimension": "1 size int64, 2 stride int64, 3 low int64, 4 high int64, 5 dilation int64, 6 base int64",
-    "Convolution": "3 kernel_in int64, 4 kernel_out int64, 6 kernel* int64, 7 in_batch int64, 8 in_feature int64, "
-    "9 out_batch int64, 10 out_feature int64, 11 input* int64, 12 output* int64",
-    "Dot": "1 lhs* int64, 2 rhs* int64, 3 lhs_batch* int64, 4 rhs_batch* int64",
-}
 _TYPES: Final[Mapping[int, str]] = {
     1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 10: "f16", 11: "f32", 12: "f64", 16: "bf16",
     19: "f8e5m2", 20: "f8e4m3fn", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz",
@@ -51,7 +37,7 @@ def read_program(data: bytes) -> dict[str, str]:
 
 @cache
 def _kinds() -> dict[str, Any]:
-    return declare("hlo", _MESSAGES)
+    return declare("hlo", messages_of("hlo"))
 
 
 def _render(item: Any, shapes: Mapping[int, Any], computations: Mapping[int, Any]) -> str:

@@ -15,19 +15,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...errors import TraceError
-from ..files.protobuf import as_text, declare, parse
+from ..files.protobuf import as_text, declare, messages_of, parse
 from .hlo import read_program
 
-_MESSAGES: Final = {
-    "XSpace": "1 planes* XPlane",
-    "XPlane": "2 name bytes, 3 lines* XLine, 4 event_names* Entry, 5 stat_names* Entry, 6 stats* XStat",
-    "Entry": "1 key int64, 2 value Metadata",
-    "Metadata": "2 name bytes, 5 stats* XStat",
-    "XLine": "2 name bytes, 3 timestamp_ns int64, 4 events* XEvent, 11 display_name bytes",
-    "XEvent": "1 metadata_id int64, 2 offset_ps int64, 3 duration_ps int64, 4 stats* XStat",
-    "XStat": "1 metadata_id int64, 2 double double, 3 unsigned uint64, 4 signed int64, 5 text bytes, 6 raw bytes, "
-    "7 ref uint64",
-}
 _PROGRAMS: Final = "/host:metadata"
 _PROGRAM: Final = "Hlo Proto"
 _MOST_PROGRAMS: Final = 10_000
@@ -53,7 +43,7 @@ _ARGUMENTS: Final = msgspec.json.Decoder(dict[str, Raw])
 def read_xplane(data: bytes) -> XlaProfile:
     """Return the lines of a file. Raises TraceError where it is no such file or cut off."""
     profile = XlaProfile()
-    for plane in parse(declare("xplane", _MESSAGES)["XSpace"], data, "XSpace").planes:
+    for plane in parse(declare("xplane", messages_of("xplane"))["XSpace"], data, "XSpace").planes:
         name = as_text(plane.name)
         if not name.startswith(("/device:", "/host:")):
             continue

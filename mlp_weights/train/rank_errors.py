@@ -79,8 +79,8 @@ class PairResiduals:
 
     @property
     def half(self) -> int:
-        """Return which half of the tables the block is in: 0 or 1."""
-        return half_of(self.block)
+        """Return which half of the tables the block is in: 0 or 1, by its name."""
+        return crc32(self.block.encode()) % 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +119,6 @@ def main(data: Path) -> Fitted:
         for kind, item in values.items()
     }
     return {"spread": spread, "correlation": alike}, counts, [path for path in paths if path.exists()]
-
-
-def half_of(block: str) -> int:
-    """Return which half of the tables a block is in: 0 or 1, by its name."""
-    return crc32(block.encode()) % 2
 
 
 def draw_every(data: Path) -> list[PseudoIterations]:

@@ -143,19 +143,15 @@ def table_blocks(data: Path) -> Iterator[PairErrors]:
         if not samples.table.startswith("ops/") or samples.model == "collective":  # links have blocks of their own
             continue
         keys = problem_keys(samples)
-        is_used = samples.measured_ns > _least_ns(samples)
+        is_event = np.full(len(samples.gpu), samples.model in EVENT_TIMED)
+        if samples.model == "vector":
+            is_event = samples.dtype == "fp32"
+        is_used = samples.measured_ns > np.where(is_event, EVENT_FLOOR_NS, FLOOR_NS)
         by_gpu = [np.flatnonzero((samples.gpu == column) & is_used) for column in range(len(samples.gpus))]
         for here, there in permutations(range(len(samples.gpus)), 2):
             _, left, right = np.intersect1d(keys[by_gpu[here]], keys[by_gpu[there]], return_indices=True)
             pair = GpuPair(samples.gpus[here], samples.gpus[there])
             yield from _pair_blocks(samples, pair, by_gpu[here][left], by_gpu[there][right])
-
-
-def _least_ns(samples: Samples[Any]) -> Floats:
-    is_event = np.full(len(samples.gpu), samples.model in EVENT_TIMED)
-    if samples.model == "vector":
-        is_event = samples.dtype == "fp32"
-    return np.where(is_event, EVENT_FLOOR_NS, FLOOR_NS)
 
 
 def _pair_blocks(samples: Samples[Any], pair: GpuPair, source: Rows, target: Rows) -> Iterator[PairErrors]:

@@ -255,7 +255,9 @@ def cuda_version_told() -> Iterator[None]:
 
     def answer(name: str) -> str:
         if name == "cuda":
-            return find_cuda_version()
+            # The CUDA version that installed libraries were built for, a usual one where none says.
+            found = (_loaded_torchvision(), *map(_installed, _PARTNERS))
+            return next((version for version in found if version is not None), _CUDA_VERSION)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
     del module.cuda
@@ -265,12 +267,6 @@ def cuda_version_told() -> Iterator[None]:
     finally:
         del module.__getattr__
         module.cuda = None
-
-
-def find_cuda_version() -> str:
-    """Return the CUDA version that installed libraries were built for, a usual one where none says."""
-    found = (_loaded_torchvision(), *map(_installed, _PARTNERS))
-    return next((version for version in found if version is not None), _CUDA_VERSION)
 
 
 def find_cudnn_version() -> int:

@@ -69,7 +69,8 @@ class HostValues(TorchDispatchMode):
             if answer is not NotImplemented:
                 return answer
         result = func(*args, **kwargs)
-        if _aliases_or_makes_meta(result):
+        leaves = result if isinstance(result, list | tuple) else (result,)
+        if any(isinstance(item, Tensor) and item.device == _META for item in leaves):
             self._follow(func, args, kwargs, result)
         return result
 
@@ -203,11 +204,6 @@ def _is_emptied(values: Tensor) -> bool:
     """Say whether values were overwritten by unknown ones: see HostValues._forget."""
     is_strided = values.layout is torch.strided
     return is_strided and values.numel() > 0 and not values.untyped_storage().nbytes()
-
-
-def _aliases_or_makes_meta(result: Any) -> bool:
-    leaves = result if isinstance(result, list | tuple) else (result,)
-    return any(isinstance(item, Tensor) and item.device == _META for item in leaves)
 
 
 def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], order_count: int) -> Tensor | None:

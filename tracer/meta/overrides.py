@@ -217,18 +217,14 @@ def cuda_ops_on_meta() -> Iterator[None]:
         for name, function in STAND_INS.items():
             library.impl(name.removeprefix("aten::"), function, "AutogradMeta")
         for name, function in SHAPE_RULES.items():
-            if _is_missing(name) or name in FAILING_RULES:
+            # Whether this torch has the op, but no rule of its own for the meta device.
+            is_known = torch._C._dispatch_has_kernel(name)
+            if (is_known and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")) or name in FAILING_RULES:
                 # Library.impl refuses a meta kernel for an op that can also decompose, which is our purpose.
                 library.m.impl(name, "Meta", function, False)  # type: ignore[union-attr]
         yield
     finally:
         library._destroy()
-
-
-def _is_missing(name: str) -> bool:
-    """Say whether this torch has the op, but no rule of its own for the meta device."""
-    is_known = torch._C._dispatch_has_kernel(name)
-    return is_known and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")
 
 
 @contextmanager

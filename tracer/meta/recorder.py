@@ -58,7 +58,11 @@ def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
                 step()
         with ModulePaths() as modules, ShapeRecorder(modules, optimizers) as recorder:
             step()
-    _warn_of_disabled(autocast, reads)
+    # Of what may have switched itself off, before the recording, for want of a GPU.
+    if autocast.is_disabled_early:
+        warnings.warn(_DISABLED_AUTOCAST, RuntimeWarning, stacklevel=4)
+    if reads.is_disabled_early and "float16" in autocast.dtypes:
+        warnings.warn(_DISABLED_SCALER, RuntimeWarning, stacklevel=4)
     return read_recorder(recorder, autocast.dtype)
 
 
@@ -95,14 +99,6 @@ def read_recorder(recorder: ShapeRecorder, autocast_dtype: str | None = None) ->
         members=members,
         memory=memory,
     )
-
-
-def _warn_of_disabled(autocast: MetaAutocast, reads: ScalerReads) -> None:
-    """Tell of what may have switched itself off, before the recording, for want of a GPU."""
-    if autocast.is_disabled_early:
-        warnings.warn(_DISABLED_AUTOCAST, RuntimeWarning, stacklevel=4)
-    if reads.is_disabled_early and "float16" in autocast.dtypes:
-        warnings.warn(_DISABLED_SCALER, RuntimeWarning, stacklevel=4)
 
 
 _DISABLED_AUTOCAST = (

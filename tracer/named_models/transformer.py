@@ -151,7 +151,8 @@ def make_labels(reading: Reading, inputs: Inputs) -> dict[str, Any]:
     if "return_loss" in reading.accepted:
         return {"return_loss": True}
     if "mask_labels" in reading.accepted:
-        return _make_segments(reading, inputs)
+        masks = [torch.empty(_OBJECT_COUNT, *reading.image_size, device="meta") for _ in range(reading.batch_size)]
+        return {"mask_labels": masks, "class_labels": [reading.fill(0, _OBJECT_COUNT) for _ in masks]}
     make = next((rule for ending, rule in _RULES.items() if reading.name.endswith(ending)), _label_tokens)
     return make(reading, inputs)
 
@@ -182,11 +183,6 @@ def _label_objects(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
         for _ in range(reading.batch_size)
     ]
     return {"labels": objects}
-
-
-def _make_segments(reading: Reading, _inputs: Inputs) -> dict[str, Any]:
-    masks = [torch.empty(_OBJECT_COUNT, *reading.image_size, device="meta") for _ in range(reading.batch_size)]
-    return {"mask_labels": masks, "class_labels": [reading.fill(0, _OBJECT_COUNT) for _ in masks]}
 
 
 def _mask_patches(reading: Reading, inputs: Inputs) -> dict[str, Any]:

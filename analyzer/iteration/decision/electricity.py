@@ -207,7 +207,7 @@ class JobEnergy:
     @property
     def kwh_per_day(self) -> float:
         """Return what is paid for in a day of such iterations."""
-        return self._per_day(self.billed_j, self.time_ns)
+        return self.billed_j / max(self.time_ns * 1e-9, 1e-12) * _DAY_S / JOULE_PER_KWH
 
     @property
     def electricity_usd(self) -> float | None:
@@ -230,9 +230,6 @@ class JobEnergy:
     def _billed(self, energy_j: float, time_ns: float) -> float:
         hosts_j = self.electricity.host_w * self.host_gpu_count * time_ns * 1e-9
         return (energy_j + hosts_j) * self.electricity.pue
-
-    def _per_day(self, joule: float, time_ns: float) -> float:
-        return joule / max(time_ns * 1e-9, 1e-12) * _DAY_S / JOULE_PER_KWH
 
 
 def whole_machines(gpu_count: int, node_gpu_count: int) -> int:

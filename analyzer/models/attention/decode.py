@@ -34,7 +34,7 @@ from ....specs.fleet import Fleet
 from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.gpu_physics import miss_ratio
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from . import kernels
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
 from .problems import SIZES, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of, visible_keys
@@ -58,20 +58,7 @@ FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
 PARAMETERS: Final = (
-    *parameters(floor_us=(3.0, 0.3), flash_floor_us=(3.0, 0.3), floor_kcycles=(6.0, 0.3)),
-    *parameters(single_fix_kcycles=(9.0, 0.5), single_key_cycles=(30.0, 0.5), single_occupancy=(3.0, 0.3)),
-    *parameters(single_fp8_ratio=(0.9, 0.3), single_dim_share=(0.1, 0.5), group_fix_kcycles=(9.0, 0.5)),
-    *parameters(group_key_cycles=(50.0, 0.5), group_occupancy=(1.0, 0.15), whole_key_cycles=(25.0, 0.4)),
-    *parameters(whole_dim_share=(0.85, 0.1), whole_growth=(0.3, 0.3), slow_elements_per_cycle=(6.3, 0.1)),
-    *parameters(slow_single_ratio=(3.2, 0.2), group_growth=(0.2, 0.5), group_dim_share=(0.13, 0.5)),
-    *parameters(fused_fix_ratio=(1.0, 0.5), fused_key_ratio=(1.0, 0.5), fused_growth=(0.2, 0.5)),
-    *parameters(flash_fix_kcycles=(9.0, 0.5, 0.2), flash_key_cycles=(10.0, 0.5, 0.2), flash_matrix_ratio=(1.2, 0.3)),
-    *parameters(flash_split_ratio=(1.3, 0.3), flash_occupancy=(1.5, 0.3), flash_growth=(0.2, 0.5)),
-    *parameters(l2_bytes_per_cycle=(25.0, 0.3, 0.2), hbm_efficiency=(0.93, 0.03), gddr_efficiency=(0.85, 0.03)),
-    *parameters(ramp_us=(3.0, 0.7), hbm_resident_ratio=(0.6, 0.3), gddr_resident_ratio=(1.0, 0.05)),
-    *parameters(hbm_resident_sharpness=(5.0, 0.5), gddr_resident_sharpness=(15.0, 0.3), sharpness=(2.5, 0.3)),
-    *parameters(combine_us=(2.0, 0.5), combine_kcycles=(2.0, 0.5), dispatch_cycles=(17.0, 0.2)),
-    *parameters(exact_rounds_share=(0.5, 0.15), legacy_ratio=(4.0, 0.0)),
+    *priors("attention decode"),
     *KERNEL_PARAMETERS,
 )
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability

@@ -11,7 +11,7 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import has_attention, has_tensor_memory, has_tf32, is_amd, is_async, prefers_cudnn_attention
 from ..frame.gpu_physics import LAUNCH_PARAMETERS, launch_s
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch
 
 HALF_ONLY: Final = (AttentionKernel.FLASH2, AttentionKernel.FLASH3, AttentionKernel.CUDNN, AttentionKernel.CK)
@@ -22,9 +22,7 @@ HALF_BYTES: Final = 2.0
 MATH_LAUNCH_COUNT: Final = 4.0
 """Two products, the scaling and the softmax; a mask adds to the traffic only."""
 PARAMETERS: Final = (
-    *parameters(older_instructions_ratio=(0.52, 0.0), async_cudnn_ratio=(1.2, 0.05), efficient_ratio=(0.5, 0.0)),
-    *parameters(triton_ratio=(0.85, 0.0), amd_triton_ratio=(0.36, 0.0), amd_triton_us=(20.0, 0.0)),
-    *parameters(ck_ratio=(0.65, 0.0)),
+    *priors("attention kernels"),
     *(replace(item, spread=0.0) for item in LAUNCH_PARAMETERS),
 )
 """Not fitted but cuDNN's: the tables of attention name TensorRT-LLM's, vLLM's and cuDNN's. FlashAttention-2 on H100

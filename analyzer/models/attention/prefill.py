@@ -35,7 +35,7 @@ from ....specs.generations import (
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import POWER_PARAMETERS, boosted_flops_per_s, matrix_joule_per_flop, miss_ratio, slow_down
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .kernels import (
     CLASS_NAMES,
     KILO,
@@ -84,22 +84,9 @@ off recordings of BERT and GPT-2 on Hopper; flash attention's is taken as the me
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 PARAMETERS: Final = (
-    *parameters(floor_us=(3.0, 0.3), flash_floor_us=(3.0, 0.3), floor_kcycles=(6.0, 0.3)),
-    *parameters(matrix_efficiency=(0.75, 0.2, 0.1), register_flash_efficiency=(0.92, 0.04)),
-    *parameters(flash_matrix_ratio=(1.0, 0.1), fed_flops_per_cycle=(1450.0, 0.05), fp8_efficiency_ratio=(0.85, 0.15)),
-    *parameters(fallback_ratio=(1.5, 0.3), fallback_dim_exponent=(0.2, 0.5), windowed_fp8_ratio=(1.5, 0.3)),
-    *parameters(widened_fix_ratio=(1.5, 0.5), wide_head_fix_ratio=(1.0, 0.7), legacy_ratio=(4.0, 0.15)),
-    *parameters(exponentials_per_cycle=(16.0, 0.2), emulated_exponentials_ratio=(1.5, 0.3), key_cycles=(4.0, 0.5, 0.2)),
-    *parameters(fix_kcycles=(4.0, 0.5, 0.2), fix_row_share=(0.5, 0.2), small_tile_penalty=(0.2, 0.4)),
-    *parameters(longest_ratio=(1.0, 0.2), dispatch_cycles=(17.0, 0.1), exact_rounds_share=(0.5, 0.2)),
-    *parameters(energy_ratio=(1.2, 0.2), flash_energy_ratio=(1.0, 0.2)),
+    *priors("attention prefill"),
     *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),
-    *parameters(hbm_efficiency=(0.93, 0.03), gddr_efficiency=(0.85, 0.03), hbm_resident_ratio=(0.6, 0.3)),
-    *parameters(gddr_resident_ratio=(1.0, 0.2), hbm_resident_sharpness=(3.0, 0.5), gddr_resident_sharpness=(15.0, 0.3)),
-    *parameters(extra_passes=(2.0, 0.4), paged_extra_passes=(1.0, 0.4), encoder_extra_ratio=(0.5, 0.4)),
-    *parameters(extra_l2_ratio=(2.0, 0.4), sharpness=(3.0, 0.3)),
-    *parameters(torch_fix_ratio=(0.5, 0.4), efficient_fp32_ratio=(1.5, 0.2)),
-    *parameters(efficient_narrow_ratio=(0.75, 0.2)),
+    *priors("attention prefill, memory"),
     *(replace(item, spread=TOLD_HERE.get(item.name, item.spread)) for item in KERNEL_PARAMETERS),
 )
 """`register_flash_efficiency`: FlashAttention-2 on an RTX 5090, whose matrix units have half the rate, makes 187 of

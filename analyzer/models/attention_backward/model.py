@@ -29,7 +29,7 @@ from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_PRODUCT_COUNT, kernel_on
 from ..attention.problems import ArithmeticFormat, dropout_ratio, operand_bytes, peak_flops_per_s, visible_keys
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .problems import BackwardProblems, pair_flops
 
 BLOCK: Final = 128.0
@@ -47,17 +47,11 @@ SCORE_PASSES: Final = 8.0
 """Without a fused kernel: gradients of scores written, and read with the scores by the softmax's and two products."""
 
 PARAMETERS: Final = (
-    *parameters(matrix_efficiency=(0.75, 0.08), scores_per_cycle=(16.0, 0.2), wide_ratio=(0.85, 0.2)),
-    *parameters(fp8_scores_per_cycle=(7.0, 0.3), older_fp8_scores_per_cycle=(3.5, 0.2), block_scaled_ratio=(0.8, 0.2)),
-    *parameters(deterministic_ratio=(1.2, 0.1), fix_kcycles=(4.0, 0.5), longest_ratio=(1.0, 0.2)),
-    *parameters(exact_rounds_share=(0.5, 0.2), energy_ratio=(1.2, 0.2), passes_ratio=(1.0, 0.3), sharpness=(3.0, 0.3)),
+    *priors("attention backward"),
     *gpu_physics.POWER_PARAMETERS,
     *gpu_physics.DRAM_PARAMETERS,
     *gpu_physics.LAUNCH_PARAMETERS,
-    *parameters(older_instructions_ratio=(0.55, 0.2), efficient_ratio=(0.5, 0.3), efficient_fp32_ratio=(1.0, 0.3)),
-    *parameters(widest_ratio=(0.75, 0.2), emulated_scores_ratio=(1.5, 0.2)),
-    # Not fitted, nobody measured them.
-    *parameters(triton_ratio=(0.85, 0.0), amd_triton_ratio=(0.36, 0.0), ck_ratio=(0.65, 0.0)),
+    *priors("attention backward, other kernels"),
 )
 """With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.

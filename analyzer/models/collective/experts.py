@@ -7,15 +7,10 @@ import numpy as np
 from ....arrays import Floats
 from ....specs.fabric import Fabric
 from ...work.communication import CollectiveKind, Implementation
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .problems import CollectiveProblems, is_kind
 
-PARAMETERS: Final = (
-    *parameters(dispatch_us=(26.0, 0.3), combine_us=(45.0, 0.3), dispatch_efficiency=(0.65, 0.2)),
-    *parameters(combine_efficiency=(0.7, 0.2), low_latency_us=(12.0, 0.3), low_latency_efficiency=(0.5, 0.2)),
-    *parameters(exchange_machine_us=(30.0, 0.4), low_latency_machine_us=(8.0, 0.4), exchange_nic_efficiency=(0.9, 0.1)),
-    *parameters(machine_copies=(0.5, 0.3)),
-)
+PARAMETERS: Final = priors("collective, experts")
 """`machine_copies`: between machines a token crosses once for each machine, not for each rank there; what share of the
 copies that leaves, from 2 to 8 machines."""
 MICRO: Final = 1e-6

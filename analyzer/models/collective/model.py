@@ -39,62 +39,38 @@ from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .experts import PARAMETERS as EXPERT_PARAMETERS
 from .experts import exchange_s, nic_bytes_per_s
 from .problems import GROUPS, CollectiveProblems, group, is_kind, neighbours, wire_bytes
 
-HOST_EFFICIENCY: Final = 0.6
-"""Part of PCIe's rate that two boards, or two pairs on bridges, have through the host: the geometric mean of four boxes
-(RTX 6000 Ada 0.36, L40S 0.64, bridged A100 0.75 and H100 0.77: the tables' largest all-reduces). All but declared, as
-the sharing is: boxes differ more than the few that are measured can tell, and these four are no test of it."""
-HOST_SHARING: Final = 0.6
-"""How the rate of a PCIe ring falls with its flows: mean of what boxes of eight show against 0.6 of the host's rate.
-
-nccl-tests' all-reduce of eight on boards straight at the processors, as parts of one board's PCIe rate: 0.44 (RTX
-5090s, NVIDIA/nccl issue 1639: 28 of 63 GB/s, and 35 among four), 0.35 and, with more channels, 0.60 (RTX PRO 6000s on
-two EPYCs, voipmonitor/rtx6kpro hardware/pcie-bandwidth.md: 22.2 and 37.6 of 63), 0.04 (L40S of the tables: 1.4 of
-31.5): exponents 0.2, 0.4, 0 and 1.9. Behind switches there are 0.63 and 0.65 (the same page): as two boards have. Four
-RTX 4090s have 0.57 through the processor's memory, 0.70 past it (NVIDIA/nccl issue 1603: 18 and 22 GB/s). So PCIe 4
-has 8 GB/s among eight, 19 behind switches. Not fitted: the one box of the tables is the slowest of all that are
-known, and counts as one of four. Iterations on such boxes set no number here."""
 HOST_HALF_WIDTH: Final = 0.55
 HOST_FLOWS_HALF_WIDTH: Final = 0.7
 """90 % half-widths, natural log, of the rate through a host: between two boards, and for each doubling of the flows
 that share it. Declared: pairs have 0.36 to 0.77 of PCIe's rate (RTX 6000 Ada, L40S, A100 and H100), fours 0.16 to
-0.70, eights 0.04 to 0.60, by the sources of `HOST_SHARING`; the slowest of these set it."""
+0.70, eights 0.04 to 0.60, by the sources of `host_sharing`; the slowest of these set it."""
 
 PARAMETERS: Final = (
-    # Within a machine, NVLink or xGMI.
-    *parameters(latency_us=(6.3, 0.3, 0.3), rank_us=(1.48, 0.3, 0.3), link_efficiency=(0.82, 0.06, 0.06)),
-    *parameters(fill_ratio=(1.0, 0.01, 0.5), shift_latency_ratio=(0.98, 0.2), exchange_latency_ratio=(0.57, 0.2)),
-    *parameters(shift_rank_ratio=(0.42, 0.3, 0.2), exchange_rank_ratio=(0.13, 0.3, 0.2), settled_ratio=(0.2, 0.5)),
-    *parameters(settled_kb=(3.0, 0.5), simple_ratio=(0.8, 0.5, 0.2), simple_mb=(1.0, 0.4)),
-    *parameters(shift_efficiency=(0.835, 0.08, 0.06), shift_pair_ratio=(0.9, 0.1)),
-    *parameters(exchange_efficiency=(0.78, 0.08, 0.06), exchange_growth=(1.05, 0.1, 0.1), send_efficiency=(0.9, 0.1)),
-    *parameters(send_fill_ratio=(10.0, 0.7), depth_exponent=(2.1, 0.1), ring_growth=(1.21, 0.05)),
-    *parameters(ring_fill_kb=(48.0, 0.7), ring_fill_growth=(0.9, 0.2), exchange_fill_ratio=(30.0, 0.7)),
-    *parameters(fill_sharpness=(5.7, 0.5), ring_norm=(0.59, 0.2), sum_norm=(0.9, 0.2), sum_fill_ratio=(3.0, 0.7)),
-    # Inside the switches.
-    *parameters(switch_efficiency=(0.865, 0.08, 0.04), switch_growth=(0.94, 0.05), switch_fill_mb=(15.6, 0.7, 0.3)),
-    *parameters(switch_fill_growth=(1.85, 0.2), switch_sharpness=(1.56, 0.5), switch_norm=(3.9, 0.3)),
-    # A framework's own all-reduce.
-    *parameters(own_latency_us=(4.0, 0.4, 0.3), own_rank_us=(0.5, 0.5, 0.3), own_read_efficiency=(0.5, 0.3)),
-    *parameters(own_scatter_us=(3.0, 0.4), own_scatter_efficiency=(0.5, 0.3)),
-    # Through the host.
-    *parameters(host_latency_us=(8.0, 0.4), host_rank_us=(1.5, 0.4), host_efficiency=(HOST_EFFICIENCY, 0.003)),
-    *parameters(host_sharing=(HOST_SHARING, 0.003), host_norm=(0.9, 0.05)),
-    # Between machines.
-    *parameters(nic_latency_us=(9.0, 0.3), nic_efficiency=(0.97, 0.02), nic_tree_efficiency=(0.9, 0.05)),
-    *parameters(nic_exchange_efficiency=(0.92, 0.05), nic_link_efficiency=(0.8, 0.08), nic_step_us=(10.0, 0.3)),
-    *parameters(link_step_us=(4.0, 0.3), tree_step_us=(150.0, 0.3), pair_ratio=(0.28, 0.15), nic_sharpness=(9.0, 0.3)),
-    *parameters(nic_norm=(0.8, 0.2)),
+    *priors("collective"),
     *EXPERT_PARAMETERS,
 )
 """Within a machine the priors are those of a study of the same tables (nccl-tests on A100, H100, B200), so that node
 types left out are left out of the fit, not of the form. Between machines they were read off one cluster (xxrjun's, 2
 to 10 machines of eight H100s): what a ring's hop and a pair's share is were seen there before its own errors were
-counted. `fill_sharpness` x stands for s = x / (1 + x), which stays below 1."""
+counted. `fill_sharpness` x stands for s = x / (1 + x), which stays below 1.
+
+`host_efficiency`: part of PCIe's rate that two boards, or two pairs on bridges, have through the host: the geometric
+mean of four boxes (RTX 6000 Ada 0.36, L40S 0.64, bridged A100 0.75 and H100 0.77: the tables' largest all-reduces). All
+but declared, as the sharing is: boxes differ more than the few that are measured can tell, and these four are no test.
+
+`host_sharing`: how the rate of a PCIe ring falls with its flows: mean of what boxes of eight show against 0.6 of the
+host's rate. nccl-tests' all-reduce of eight on boards straight at the processors, as parts of one board's PCIe rate:
+0.44 (RTX 5090s, NVIDIA/nccl issue 1639: 28 of 63 GB/s, and 35 among four), 0.35 and, with more channels, 0.60 (RTX PRO
+6000s on two EPYCs, voipmonitor/rtx6kpro hardware/pcie-bandwidth.md: 22.2 and 37.6 of 63), 0.04 (L40S of the tables: 1.4
+of 31.5): exponents 0.2, 0.4, 0 and 1.9. Behind switches there are 0.63 and 0.65 (the same page): as two boards have.
+Four RTX 4090s have 0.57 through the processor's memory, 0.70 past it (NVIDIA/nccl issue 1603: 18 and 22 GB/s). So PCIe
+4 has 8 GB/s among eight, 19 behind switches. Not fitted: the one box of the tables is the slowest of all that are
+known, and counts as one of four. Iterations on such boxes set no number here."""
 
 GENERATIONS: Final = tuple(f"NVLink {number}" for number in range(1, 7))
 CLASSES: Final = (*GENERATIONS, "no NVLink")

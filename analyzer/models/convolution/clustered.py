@@ -13,42 +13,13 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Direction
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
 from .nvidia import runs_library_depthwise
 from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
 from .products import Product, best_tile, filled, product_of
 
-CLUSTERED_PARAMETERS: Final = (
-    # The kernel on matrix units.
-    *parameters(async_efficiency=(1.0, 0.1), async_data_ratio=(1.0, 0.1), async_weights_ratio=(1.0, 0.15)),
-    *parameters(async_tf32_ratio=(0.86, 0.15), async_tf32_weights_ratio=(0.43, 0.2), async_chain_cycles=(174.0, 0.3)),
-    *parameters(async_epilogue_cycles=(12.4, 0.5), async_start_cycles=(2500.0, 0.4), async_rounding=(0.74, 0.2)),
-    *parameters(async_sharpness=(1.9, 0.15), async_dram_ratio=(0.95, 0.1), async_feed_bytes=(60.0, 0.2)),
-    *parameters(async_chunk_waste=(0.6, 0.2), async_stride_waste=(0.24, 0.4), async_launch_us=(4.5, 0.3)),
-    *parameters(async_reduction_ratio=(0.59, 0.3), async_split_us=(3.9, 0.3), async_cold_us=(1.5, 0.4)),
-    *parameters(async_hot_ratio=(0.8, 0.3), async_dilated_ratio=(0.8, 0.3), async_volume_ratio=(0.8, 0.3)),
-    *parameters(async_first_ratio=(0.35, 0.3), async_group_ratio=(1.0, 0.3)),
-    # Single pixels: cuBLAS's products.
-    *parameters(async_product_ratio=(0.95, 0.15), async_product_launch_us=(1.5, 0.3), async_odd_cost=(2.6, 0.2)),
-    *parameters(async_even_cost=(2.0, 0.2), async_sum_cost=(1.38, 0.2)),
-    # Changes of layout.
-    *parameters(async_layout_us=(1.6, 0.2), async_layout_cycles=(427.0, 0.2), async_layout_ratio=(0.9, 0.1)),
-    # fp32 on vector units.
-    *parameters(async_vector_efficiency=(0.55, 0.2), async_vector_data_ratio=(0.9, 0.2)),
-    *parameters(async_vector_weights_ratio=(0.7, 0.3), async_winograd_saving=(2.2, 0.3), async_winograd_us=(10.0, 0.4)),
-    *parameters(async_vector_group_ratio=(0.35, 0.4), async_planar_ratio=(0.6, 0.3), async_winograd_passes=(4.0, 0.4)),
-    # Groups that run one after the other, and those whose channels are copied apart by a slow kernel.
-    *parameters(async_loop_us=(5.0, 0.4), async_ragged_ratio=(0.1, 0.4), async_tf32_group_ratio=(0.4, 0.3)),
-    # Depthwise, in instructions per element: PyTorch's kernels, then cuDNN's.
-    *parameters(async_own_cycles=(143.0, 0.3), async_own_tap_cycles=(19.2, 0.3), async_own_data_cycles=(347.0, 0.3)),
-    *parameters(async_own_data_tap_cycles=(20.9, 0.3), async_own_weights_cycles=(178.0, 0.3)),
-    *parameters(async_own_weights_tap_cycles=(58.2, 0.3), async_library_cycles=(30.0, 0.3)),
-    *parameters(async_library_tap_cycles=(5.9, 0.3), async_library_data_cycles=(23.0, 0.3)),
-    *parameters(async_library_data_tap_cycles=(9.4, 0.3), async_library_weights_cycles=(52.0, 0.3)),
-    *parameters(async_library_weights_tap_cycles=(6.0, 0.3), async_depthwise_us=(2.7, 0.3)),
-    *parameters(async_depthwise_ratio=(0.7, 0.15), async_direct_tap_cycles=(200.0, 0.4)),
-)
+CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
 TILES: Final = (
     *((64.0, 32.0), (64.0, 64.0), (64.0, 128.0), (128.0, 64.0), (128.0, 128.0)),
     *((64.0, 256.0), (256.0, 64.0), (128.0, 256.0), (256.0, 128.0)),

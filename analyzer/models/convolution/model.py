@@ -12,7 +12,7 @@ from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS, event_time_ns
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values, parameters
+from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, take_problems
 from .amd import amd_time
 from .clustered import CLUSTERED_PARAMETERS, clustered_time
@@ -31,47 +31,13 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 PARAMETERS: Final = (
-    *parameters(implicit_efficiency=(0.9, 0.08), fused_efficiency=(0.85, 0.08), separate_efficiency=(0.88, 0.08)),
-    *parameters(edge_loss=(6.0, 0.3), chain_cycles=(500.0, 0.25), epilogue_k=(12.0, 0.4), fused_epilogue_k=(15.0, 0.4)),
-    *parameters(start_cycles=(1500.0, 0.5)),
+    *priors("convolution"),
     *DRAM_PARAMETERS,
     *(replace(item, spread=0.0) if item.name.startswith("amd") else item for item in L2_PARAMETERS),
     *(replace(item, spread=0.0) for item in POWER_PARAMETERS),
-    *parameters(dram_ratio=(0.85, 0.15), transform_ratio=(0.77, 0.2), feed_ratio=(1.5, 0.3), l2_hot_ratio=(0.7, 0.3)),
-    *parameters(launch_us=(2.0, 0.15), throttle_ratio=(0.4, 0.3), fused_preference=(1.0, 0.2)),
-    *parameters(separate_preference=(1.0, 0.2), temperature=(0.15, 0.5)),
-    # What the measured calls add to their kernels: at least, and in the mean of the table's spread of delays.
-    *parameters(call_floor_us=(60.0, 0.3), call_delay_us=(200.0, 0.5, 0.4)),
-    # What other measurements add: an event's or a profiler's start, a host that is late, a first call.
-    *parameters(tensorrt_us=(6.0, 0.4), host_us=(6.0, 0.4), miopen_us=(6.0, 0.4), stride_waste=(0.3, 0.5)),
-    *parameters(vector_data_ratio=(0.9, 0.2), vector_weights_ratio=(0.7, 0.3), reduction_ratio=(0.8, 0.4)),
-    # Matrix units. Chunks and what a weight gradient loads again: forms chosen while reading V100's and T4's errors.
-    *parameters(matrix_efficiency=(0.7, 0.2), matrix_data_ratio=(0.9, 0.2), matrix_weights_ratio=(0.8, 0.3)),
-    *parameters(matrix_chain_cycles=(60.0, 0.5), matrix_start_cycles=(3000.0, 0.5), matrix_epilogue_k=(60.0, 0.5)),
-    *parameters(matrix_stride_waste=(0.3, 0.5), matrix_reduction_ratio=(0.8, 0.4), chunk_waste=(0.7, 0.3)),
-    *parameters(weights_miss=(0.1, 0.7), gddr_weights_reads=(1.5, 0.4), matrix_feed_ratio=(2.0, 0.3)),
-    *parameters(matrix_dram_ratio=(0.85, 0.15)),
-    # Of products' kernels it is near 3: loads come ahead by several trips, and blocks take turns.
-    *parameters(matrix_sharpness=(3.0, 0.3), conversion_ratio=(0.8, 0.2), tensorrt_ratio=(1.1, 0.2)),
-    # Of fp32 kernels beside TF32 ones: the prior was set after reading L40S's and A100's errors.
-    Parameter(name="fallback_cost", prior=1.15, spread=0.03),
+    *priors("convolution, kernels"),
     *CLUSTERED_PARAMETERS,
-    # Instructions of a direct kernel's thread: priors from three depthwise rows of H100; its gradients have no data.
-    *parameters(direct_output_cycles=(80.0, 0.4), direct_tap_cycles=(20.0, 0.4), tensorrt_direct_ratio=(0.4, 0.6)),
-    *parameters(direct_dram_ratio=(0.55, 0.3)),
-    # cuDNN's depthwise kernels: both read off an RTX 3090's networks (half precision, 3x3 and 7x7).
-    *parameters(library_tap_cycles=(6.5, 0.0), library_dram_ratio=(0.9, 0.0), direct_data_ratio=(0.8, 0.0)),
-    *parameters(direct_weights_ratio=(0.3, 0.0)),
-    # MIOpen's solvers: forms chosen while reading MI100's and MI250X's errors.
-    *parameters(amd_efficiency=(0.5, 0.3), amd_data_ratio=(0.8, 0.3), amd_weights_ratio=(0.8, 0.3)),
-    *parameters(amd_fed_flops=(800.0, 0.4), amd_deep_cost=(1.5, 0.3), amd_deep_direct_ratio=(0.3, 0.7)),
-    *parameters(amd_stride_waste=(0.3, 0.5), amd_chain_cycles=(300.0, 0.5), amd_start_cycles=(5000.0, 0.5)),
-    *parameters(amd_epilogue_k=(30.0, 0.5), amd_stream_bytes=(7.0, 0.5), amd_feed_bytes=(40.0, 0.5)),
-    *parameters(amd_reduction_ratio=(0.7, 0.4), amd_launch_us=(3.0, 0.15), amd_image_us=(4.0, 0.3)),
-    *parameters(amd_patch_us=(15.0, 0.3), amd_explicit_chain_cycles=(500.0, 0.5), amd_explicit_us=(35.0, 0.4)),
-    *parameters(amd_explicit_efficiency=(0.8, 0.4), amd_patch_ratio=(0.6, 0.4), amd_winograd_efficiency=(0.6, 0.3)),
-    *parameters(amd_direct_efficiency=(0.2, 0.5), amd_direct_weights_ratio=(0.4, 0.5)),
-    *parameters(amd_direct_dram_ratio=(0.5, 0.4)),
+    *priors("convolution, other libraries"),
 )
 CALL_OVERLAP: Final = 1.0
 """No kernel starts before cuDNN has chosen it: all of a call's host time comes before the kernels."""

@@ -22,7 +22,7 @@ from ....specs.generations import has_tf32
 from ...work.embedding_dims import EmbeddingStep
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .hits import characteristic_time, cold_misses, steady_misses, touched_rows
 from .problems import GROUPS, EmbeddingProblems, group, spreads_of
 
@@ -43,8 +43,7 @@ PARAMETERS: Final = (
     *gpu_physics.DRAM_PARAMETERS,
     *gpu_physics.L2_PARAMETERS,
     *gpu_physics.LAUNCH_PARAMETERS,
-    *parameters(whole_l2_ratio=(1.04, 0.05), halved_l2_ratio=(0.75, 0.08), row_read_ratio=(0.92, 0.1)),
-    *parameters(rewrite_ratio=(0.5, 0.2), sort_pass_launches=(3.0, 0.3)),
+    *priors("embedding"),
 )
 """`whole_l2_ratio` and `halved_l2_ratio` (A100 on): what L2 holds over its size, as the vector model was fitted;
 membench's dependent loads on V100 take half as long again at 1.04 times its L2. `row_read_ratio`: what membench's

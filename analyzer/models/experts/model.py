@@ -25,7 +25,7 @@ from ....specs.generations import is_amd, is_async
 from ...work.work import ExpertsFormat
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .machine import kernel_parameters, machine_of
 from .problems import ExpertsProblems
 from .products import TILES, passes_s, product_of, product_s
@@ -57,11 +57,7 @@ PARAMETERS: Final = (
     *(replace(item, spread=0.05) for item in POWER_PARAMETERS),
     *(replace(item, spread=0.1) for item in LAUNCH_PARAMETERS),
     *kernel_parameters(),
-    *parameters(class_efficiency=(1.0, 0.0, 0.1), fp8_efficiency=(0.8, 0.2), fp8_block_efficiency=(0.7, 0.2)),
-    *parameters(fp4_efficiency=(0.5, 0.3), weight_only_efficiency=(0.85, 0.2), legacy_flops_per_clock=(2400.0, 0.15)),
-    *parameters(sharpness=(3.0, 0.15, 0.15), tail=(0.4, 0.3), epilogue_cycles=(2500.0, 0.3), async_l2_ratio=(1.5, 0.1)),
-    *parameters(cluster_traffic=(0.7, 0.15), port_bytes_per_clock=(64.0, 0.3), start_us=(2.0, 0.5)),
-    *parameters(l2_share=(1.0, 0.05), half_l2_share=(0.53, 0.15)),
+    *priors("experts"),
 )
 """Shared ones start where matrix products have them. `legacy_flops_per_clock`: the instruction that Marlin's kernels
 are written with, by which A100 reaches its rate (2048) and later GPUs a part of theirs (Marlin's rows on B200 in

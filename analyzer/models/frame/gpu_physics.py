@@ -14,34 +14,26 @@ from ....arrays import Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
-from .parameters import Values, parameters
+from .parameters import Values, priors
 
-DRAM_PARAMETERS: Final = (
-    *parameters(hbm_efficiency=(0.9, 0.04), gddr_efficiency=(0.94, 0.03), inline_ecc_ratio=(0.84, 0.04)),
-)
+DRAM_PARAMETERS: Final = priors("DRAM")
 """Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
 PCIe), 0.98 (L40, error correction off). GDDR cards read 92-97 % of the datasheet's bandwidth without correction inside
 their memory and 75-82 % with it (the data's README), so 0.84 of it."""
 
-L2_PARAMETERS: Final = (
-    *parameters(l2_bytes_per_clock=(40.0, 0.1), amd_l2_bytes_per_clock=(24.0, 0.2), gddr_l2_ratio=(5.8, 0.12)),
-)
+L2_PARAMETERS: Final = priors("L2")
 """membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, three quarters of what the white papers say
 (products ask for a little less than is counted: 40, raised with A100's left-out products in sight); 22 on V100 and 15
 on MI100, where `l2_width` makes 22 and 15 of them; and 6.1-6.6 times the DRAM's bandwidth on L40, whose slices come
 with the memory's channels."""
 
-POWER_PARAMETERS: Final = (
-    *parameters(picojoule_per_flop=(0.8, 0.15), process_exponent=(0.45, 0.15), energy_exponent=(0.37, 0.1)),
-    *parameters(format_exponent=(0.6, 0.2), picojoule_per_byte=(110.0, 0.2), idle_share=(0.16, 0.1)),
-    *parameters(gddr_idle_share=(0.28, 0.1), throttle_exponent=(0.9, 0.1), throttle_us=(400.0, 0.4)),
-)
+POWER_PARAMETERS: Final = priors("power")
 """`picojoule_per_flop` and its exponents: what the longest products of A100, H100, B200, L40S, V100 and RTX A6000 leave
 of their boards' power (named: chosen with these in sight). `picojoule_per_byte` and idle: clock_power's curves, 121 pJ
 and 64 W of 400 on A100 40GB, about 100 W of 300 on L40. `throttle_exponent`: between 1 (the voltage is at its least)
 and 0.5, what L40's vector units show from 2.5 down to 1.8 GHz."""
 
-LAUNCH_PARAMETERS: Final = (*parameters(launch_us=(1.0, 0.3), amd_launch_us=(1.0, 0.3), launch_cycles=(3500.0, 0.3)),)
+LAUNCH_PARAMETERS: Final = priors("launch")
 """What a kernel takes beside its work in a stream of others; AMD's was lowered with MI355X's left-out bias
 in sight."""
 

@@ -1,7 +1,12 @@
 """The few fitted numbers of a simulator, with small offsets per class of GPU; factors on a GPU's rates."""
 
+import csv
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +33,33 @@ class Parameter:
     """The one class that has an offset; None: all have."""
 
 
-def parameters(**rows: tuple[float, ...]) -> tuple[Parameter, ...]:
-    """Return parameters by name, each given as its prior, spread and, where classes differ, their spread.
+def priors(section: str, class_names: Sequence[str] = ()) -> tuple[Parameter, ...]:
+    """Return the parameters of a section of `priors.csv`, in its order; those of one class are of these names.
 
-    >>> parameters(floor_us=(3.0, 0.3), growth=(0.2, 0.5, 0.1))[1].class_spread
-    0.1
+    A row's note holds for those that follow it as well, up to the next one.
+
+    >>> priors("launch")[0]
+    Parameter(name='launch_us', prior=1.0, spread=0.3, class_spread=0.0, only=None)
     """
     return tuple(
-        Parameter(name=name, prior=prior, spread=spread, class_spread=more[0] if more else 0.0)
-        for name, (prior, spread, *more) in rows.items()
+        Parameter(
+            name=name,
+            prior=float(prior),
+            spread=float(spread),
+            class_spread=float(class_spread or 0.0),
+            only=class_names.index(only) if only else None,
+        )
+        for name, prior, spread, class_spread, only, _ in _sections()[section]
     )
+
+
+@lru_cache(maxsize=1)
+def _sections() -> Mapping[str, Sequence[Sequence[str]]]:
+    found = defaultdict[str, list[list[str]]](list)
+    with Path(__file__).with_name("priors.csv").open(encoding="utf-8", newline="") as file:
+        for section, *row in islice(csv.reader(file), 1, None):
+            found[section].append(row)
+    return found
 
 
 def theta_size(parameters: Sequence[Parameter], class_count: int) -> int:

@@ -23,7 +23,7 @@ from ....specs.generations import has_tensor_memory, is_async
 from ...work.work import LatentKernel
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s, miss_ratio
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from ..frame.problems import peak_flops_per_s
 from .problems import FP8_RATE, LatentAttentionProblems, cached_elements
 
@@ -46,16 +46,7 @@ EXPONENTIALS_PER_CYCLE: Final = 16.0
 """Per multiprocessor."""
 
 PARAMETERS: Final = (
-    *parameters(floor_us=(5.0, 0.3, 0.2), floor_kcycles=(10.0, 0.3, 0.2), fp8_floor_us=(3.0, 0.5)),
-    *parameters(decode_ratio=(1.1, 0.2), decode_key_cycles=(8.0, 0.5), decode_fix_kcycles=(4.0, 0.3)),
-    *parameters(prefill_ratio=(1.3, 0.3), prefill_fix_kcycles=(6.0, 0.2), sync_prefill_fix_kcycles=(3.0, 0.3)),
-    *parameters(fp8_prefill_ratio=(0.9, 0.15), sync_prefill_ratio=(1.7, 0.3), absorbed_prefill_ratio=(1.5, 0.2)),
-    *parameters(triton_ratio=(3.0, 0.15), triton_key_cycles=(110.0, 0.15), triton_prefill_ratio=(4.0, 0.3)),
-    *parameters(unsplit_ratio=(0.5, 0.3), unsplit_key_cycles=(130.0, 0.3), unsplit_overlap=(0.75, 0.1)),
-    *parameters(hbm_resident_ratio=(0.6, 0.2), gddr_resident_ratio=(1.0, 0.05), sharpness=(2.0, 0.2)),
-    *parameters(partial_passes=(1.6, 0.3), combine_us=(3.0, 0.5), combine_kcycles=(5.0, 0.5)),
-    *parameters(longest_key_cycles=(10.0, 0.4), pass_bytes_per_clock=(8.0, 0.4), decode_passes=(2.0, 0.4)),
-    *parameters(prefill_passes=(1.0, 0.4), fp8_passes=(1.0, 0.5)),
+    *priors("latent attention"),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
 )

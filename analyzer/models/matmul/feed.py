@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .problems import MatmulProblems, OperandLayout
 
 ALIGNED_BYTES: Final = 16.0
@@ -28,12 +28,7 @@ FLUSHED_COPIES: Final = 100.0
 """From so many working sets on it was no program that used the cache in between, but a benchmark that wrote all of it
 over."""
 
-FEED_PARAMETERS: Final = (
-    *parameters(unaligned_flops_per_clock=(2048.0, 0.2), element_load_ratio=(2.2, 0.3)),
-    *parameters(element_across_ratio=(0.7, 0.3), tf32_split_us=(6.0, 0.3)),
-    *parameters(unaligned_epilogue_ratio=(2.0, 0.4), tf32_ratio=(1.05, 0.05), tf32_step_ratio=(1.5, 0.3)),
-    *parameters(tf32_across_ratio=(1.15, 0.1), tf32_twice_across_ratio=(1.9, 0.0), flushed_share=(0.5, 0.5)),
-)
+FEED_PARAMETERS: Final = priors("matmul, feed")
 """`unaligned_flops_per_clock`: what loads of 4 bytes feed on Hopper, beside the arithmetic: a third of its rate.
 `tf32_twice_across_ratio` is not fitted: no measured product is such, but convolutions' weight gradients, whose operands
 lie so, reach 225 TFLOP/s on Hopper where the other directions reach 430.

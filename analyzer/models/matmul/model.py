@@ -13,9 +13,10 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, is_async
+from ...work.registry import names
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from .choice import choose_launch
 from .feed import ALIGNED_BYTES, FEED_PARAMETERS, TF32_BYTES, aligned_bytes
 from .limits import Machine, ResourceTimes, limits_of, machine_of, slow_down, unthrottled_s
@@ -23,12 +24,7 @@ from .menus import MatmulLaunch, RuledTiles, launch_of
 from .problems import MatmulProblems
 
 PARAMETERS: Final = (
-    *parameters(mma_efficiency=(0.92, 0.04, 0.03), shared_load=(0.5, 0.05), step_ns=(165.0, 0.3, 0.4)),
-    *parameters(epilogue_cycles=(2500.0, 0.2, 0.4), stage_overlap=(0.25, 0.2, 0.5), wave_overlap=(0.3, 0.4, 0.4)),
-    *parameters(tensor_memory_epilogue=(0.5, 0.2), async_rounding=(0.3, 0.3), sync_rounding=(0.9, 0.1)),
-    *parameters(sm_bytes_per_clock=(60.0, 0.3), ramp_us=(1.0, 0.4), cluster_traffic=(0.5, 0.1), l2_share=(1.05, 0.1)),
-    *parameters(half_l2_share=(0.5, 0.15), out_pressure=(1.0, 0.2), reread=(1.0, 0.1), reread_l2_share=(0.5, 0.3)),
-    *parameters(sharpness=(3.4, 0.1, 0.12), split_us=(2.7, 0.3), reduction=(2.5, 0.4, 0.4), early_launch_us=(0.5, 0.2)),
+    *priors("matmul"),
     *FEED_PARAMETERS,
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
@@ -112,18 +108,7 @@ def simulate_on(
 
 def compact(problems: MatmulProblems) -> MatmulProblems:
     """Return the problems with columns of one value shortened to one element, which broadcasts."""
-    formats = (
-        "left_bytes",
-        "right_bytes",
-        "out_bytes",
-        "rate",
-        "kind",
-        "quantized",
-        "copies",
-        "batch",
-        "distinct",
-        "layout",
-    )
+    formats = names("left_bytes right_bytes out_bytes rate kind quantized copies batch distinct layout")
     same = {name: column[:1] for name in formats if _is_constant(column := getattr(problems, name))}
     return replace(problems, **same)
 

@@ -13,7 +13,7 @@ from ....specs.fleet import Fleet
 from ....specs.generations import quantized_kernels
 from ....specs.product_kernels import QuantizedKernels
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters, prior_values
+from ..frame.parameters import Values, prior_values, priors
 from .feed import FEED_PARAMETERS
 from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of
 from .menus import RuledTiles, ruled_tiles
@@ -26,14 +26,7 @@ UNUSED: Final = frozenset({"format_exponent", "cluster_traffic", *UNFITTED})
 """Parameters of plain products in whose place each kind here has its own, or the prior."""
 QUANTIZED_PARAMETERS: Final = (
     *(item for item in PARAMETERS if item.name not in UNUSED),
-    *parameters(cluster_traffic=(0.7, 0.1), strip_l2_share=(1.0, 0.3), fp4_step_ratio=(2.5, 0.4)),
-    *parameters(async_l2_ratio=(1.5, 0.07), missing_row_ps=(55.0, 0.2), fp8_energy=(0.65, 0.1, 0.3)),
-    *parameters(fp4_energy=(0.4, 0.2, 0.5), weight_only_energy=(0.95, 0.1), int8_energy=(0.4, 0.2)),
-    *parameters(quantized_split_us=(30.0, 0.5), fp8_efficiency=(0.85, 0.2, 0.1), fp8_block_efficiency=(0.8, 0.2, 0.3)),
-    *parameters(native_block_efficiency=(0.95, 0.2), fp4_efficiency=(0.65, 0.2, 0.6)),
-    *parameters(weight_only_efficiency=(0.85, 0.2), int8_efficiency=(0.85, 0.2), quantize_traffic=(1.0, 0.1)),
-    *parameters(block_quantize_traffic=(1.4, 0.2), quantize_row_ns=(20.0, 0.3), quantize_fp8_us=(1.9, 0.3)),
-    *parameters(quantize_fp8_block_us=(1.9, 0.3), quantize_fp4_us=(5.0, 0.3), plugin_us=(3.0, 0.4)),
+    *priors("matmul, quantized"),
 )
 """`cluster_traffic`: two blocks that share one operand, as libraries' plain kernels do. `async_l2_ratio`: the copy
 engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 36 (H100 and B200 in sight).

@@ -11,7 +11,7 @@ from ....specs.generations import is_async, is_before_volta, is_nvidia, sgemm_ke
 from ....specs.product_kernels import SgemmKernels
 from ..frame.gpu_physics import event_time_ns
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from ..frame.problems import peak_flops_per_s
 from .limits import SimtRun, run_of
 from .pairs import SimtPairs, pairs_of, stack_pairs, take_pairs
@@ -36,19 +36,7 @@ FEATURES: Final = (
 )
 
 
-PARAMETERS: Final = (
-    *parameters(fma_efficiency=(0.96, 0.05, 0.05), shared_memory_load=(0.85, 0.3, 0.15)),
-    *parameters(other_instructions=(1.0, 0.15), matrix_load=(0.2, 0.3), exposed_write=(0.7, 0.4, 0.3)),
-    *parameters(stall_cycles=(400.0, 0.5, 0.3), epilogue_depth=(14.0, 0.5, 0.3), epilogue_cycles=(1300.0, 0.5, 0.3)),
-    *parameters(bandwidth_efficiency=(0.75, 0.15, 0.1), strided_efficiency=(0.45, 0.3, 0.3)),
-    *parameters(gddr_strided_ratio=(0.7, 0.3), stride_bytes=(1000.0, 0.5), drift_bytes=(200.0, 0.8, 0.5)),
-    *parameters(l2_share=(0.8, 0.3, 0.3), translation_mib=(14.0, 0.5, 0.5)),
-    *parameters(translation_bytes_per_clock=(4.0, 0.5, 0.3), picojoule_per_flop=(20.0, 0.1)),
-    *parameters(operand_energy=(22.0, 0.15), throttle_exponent=(0.9, 0.1), throttle_us=(600.0, 0.3)),
-    *parameters(skinny_us=(3.0, 0.3), skinny_instructions=(20.0, 0.3), skinny_row_instructions=(4.0, 0.4)),
-    *parameters(skinny_bandwidth=(0.85, 0.1)),
-    *parameters(launch_us=(1.5, 0.5), split_us=(6.0, 0.5), host_floor_us=(33.0, 0.5), host_overlap=(0.83, 0.15)),
-)
+PARAMETERS: Final = priors("matmul, vector units")
 """`other_instructions` 1 follows from counting, before any fit. That 128 lanes wait for issue slots and that writes are
 not hidden was chosen with H100's rows in sight, `gddr_strided_ratio` with P4's. `matrix_load` is what MI100's kernels
 take per word of their operands: MI100 left out is not blind to it. `throttle_exponent` is that of gpu_physics.py, from

@@ -1,7 +1,10 @@
 """Kernels of fp32 matrix products: the tiles of vector and matrix units, and which of them a library has for a GPU."""
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -10,41 +13,11 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.product_kernels import SgemmKernels
 from .pairs import Reals, SimtPairs
 
-# columns: output columns, output rows, parts of a block that share k (sliced kernels), threads
-_TILES: Final = {
-    "128x128": (128, 128, 1, 256),
-    "128x64": (128, 64, 1, 128),
-    "64x64": (64, 64, 1, 64),
-    "32x128": (32, 128, 1, 256),
-    "128x32": (128, 32, 1, 256),
-    "128x32_sliced1x4": (128, 32, 4, 256),
-    "64x32_sliced1x4": (64, 32, 4, 256),
-    "32x32_sliced1x4": (32, 32, 4, 128),
-    "simt_256x128": (256, 128, 1, 256),
-    "simt_128x256": (128, 256, 1, 256),
-    "simt_128x128": (128, 128, 1, 128),
-    "simt_256x64": (256, 64, 1, 128),
-    "simt_64x256": (64, 256, 1, 128),
-    "simt_128x64": (128, 64, 1, 128),
-    "simt_64x128": (64, 128, 1, 128),
-    "simt_64x64": (64, 64, 1, 128),
-    "simt_128x32": (128, 32, 1, 128),
-    "simt_32x128": (32, 128, 1, 128),
-    "matrix_128x128": (128, 128, 1, 256),
-    "matrix_128x96": (128, 96, 1, 256),
-    "matrix_96x128": (96, 128, 1, 256),
-    "matrix_128x64": (128, 64, 1, 256),
-    "matrix_64x128": (64, 128, 1, 256),
-    "matrix_64x64": (64, 64, 1, 256),
-    "matrix_64x32": (64, 32, 1, 256),
-    "matrix_32x64": (32, 64, 1, 256),
-    "matrix_32x32": (32, 32, 1, 256),
-    "matrix_64x16": (64, 16, 1, 256),
-    "matrix_16x64": (16, 64, 1, 256),
-    "matrix_16x16": (16, 16, 1, 64),
-}
+with Path(__file__).with_name("tiles.csv").open(encoding="utf-8", newline="") as _file:
+    _TILES: Final = {name: tuple(map(int, sizes)) for name, *sizes in islice(csv.reader(_file), 1, None)}
 """Blocks of cuBLAS's `sgemm` kernels, as their names and launches in the NeuSight tables give them; `simt`: CUTLASS's
-public list for vector units, with its warps; `matrix`: Tensile's of usual sizes, declared.
+public list for vector units, with its warps; `matrix`: Tensile's of usual sizes, declared. Columns: output columns,
+output rows, parts of a block that share k (sliced kernels), threads.
 
 The first size runs along the output's columns (n), since cuBLAS sees a row-major product transposed. Names of
 `sm80_xmma_gemm` kernels give the rows first.

@@ -37,31 +37,15 @@ from ....specs.generations import has_persistent_layers, is_before_volta
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
 from .problems import GROUPS, RecurrentProblems, group, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (
-    *parameters(large_efficiency=(0.8, 0.2), matrix_large_efficiency=(0.75, 0.2), weight_passes=(3.0, 0.3)),
-    *parameters(math_efficiency=(0.9, 0.05), old_math_ratio=(0.7, 0.2), matrix_efficiency=(0.5, 0.3)),
-    *parameters(exact_rounds_share=(0.5, 0.2), wait_us=(10.0, 0.4), tile_us=(5.0, 0.4), chain_cycles=(20.0, 0.4)),
-    *parameters(gradient_exponent=(0.5, 0.3), read_ratio=(0.9, 0.1), resident_ratio=(0.8, 0.2), gates_ratio=(0.5, 0.4)),
-    *parameters(narrow_ratio=(0.5, 0.4), narrow_efficiency=(0.12, 0.3), slow_chain_cycles=(180.0, 0.3)),
-    # What the measured calls add to their kernels.
-    *parameters(call_us=(60.0, 0.5), early_us=(15.0, 0.4)),
+    *priors("recurrent"),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
-    *parameters(step_us=(3.5, 0.3), gradient_step_ratio=(1.6, 0.2), kernel_chain_ratio=(1.0, 0.5)),
-    *parameters(matrix_chain_ratio=(0.5, 0.5), layer_us=(8.0, 0.4), gradient_layer_us=(20.0, 0.4)),
-    *parameters(
-        gradient_depth_exponent=(1.0, 0.2),
-        kernel_math_ratio=(0.4, 0.3),
-        kernel_matrix_efficiency=(0.35, 0.3),
-        unaligned_ratio=(2.5, 0.3),
-    ),
-    *parameters(tf32_slowness=(1.5, 0.3)),
-    # No measurement here covers what follows: priors, not fitted.
-    *parameters(sequential_share=(0.5, 0.0), barrier_us=(3.0, 0.0), persistent_efficiency=(0.3, 0.0)),
+    *priors("recurrent, steps"),
 )
 """Three chips are few: the kinds of kernel, their limits in sequences, and the priors of `weight_passes`, `early_us`,
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while

@@ -10,6 +10,7 @@ elementwise kernels of the same op move, over the same rates.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -21,9 +22,9 @@ from ...work.row_kernels import RowKernel
 from ..frame import gpu_physics
 from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values, parameters
+from ..frame.parameters import Values, priors
 from .launch import RowWalk, streamed_threads, walk_of
-from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
+from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
 CLASS_NAMES: Final = ("NVIDIA", "AMD", "Hopper and later")
@@ -35,115 +36,9 @@ USEFUL_L2: Final = 0.8
 MOST_PRESSURE: Final = 1e6
 
 
-# Prior per kernel: instructions per element, cycles of a block before its steps, and of each step. A dependent load
-# from DRAM takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more.
-# Chosen with chips in sight: steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles),
-# of whole batch norms (H100), POOL's 120 + 30 per neighbour (H100), SCAN's 120 (H100), PICK's step (A100).
-_PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
-    RowKernel.MOMENTS: (60.0, 3000.0, 800.0),
-    RowKernel.CHANNEL_SUMS: (40.0, 3000.0, 800.0),
-    RowKernel.CHANNEL_ELEMENTS: (15.0, 700.0, 300.0),
-    RowKernel.COLUMN_ELEMENTS: (20.0, 2000.0, 300.0),
-    RowKernel.COLUMN_MOMENTS: (15.0, 4000.0, 1200.0),
-    RowKernel.COLUMN_SUMS: (15.0, 4000.0, 1000.0),
-    RowKernel.BATCH_NORM: (40.0, 4000.0, 2500.0),
-    RowKernel.BATCH_NORM_BACKWARD: (60.0, 4000.0, 4000.0),
-    RowKernel.ROW_FORWARD: (40.0, 4000.0, 800.0),
-    RowKernel.ROW_BACKWARD: (60.0, 5000.0, 1000.0),
-    RowKernel.FUSED_FORWARD: (20.0, 3000.0, 600.0),
-    RowKernel.FUSED_BACKWARD: (40.0, 5000.0, 1000.0),
-    RowKernel.COMPILED_FORWARD: (20.0, 3000.0, 600.0),
-    RowKernel.COMPILED_BACKWARD: (40.0, 5000.0, 1000.0),
-    RowKernel.REDUCE: (8.0, 3000.0, 600.0),
-    RowKernel.SCAN: (120.0, 3000.0, 1000.0),
-    RowKernel.POOL: (120.0, 2000.0, 600.0),
-    RowKernel.POOL_BACKWARD: (150.0, 2000.0, 600.0),
-    RowKernel.PICK: (0.01, 2000.0, 1500.0),
-    RowKernel.STREAM: (0.01, 1.0, 1.0),
-    RowKernel.COMPILED_REDUCE: (8.0, 3000.0, 600.0),
-    RowKernel.COMPILED_POOL: (40.0, 2000.0, 600.0),
-    RowKernel.INTERPOLATE: (40.0, 2000.0, 550.0),
-    RowKernel.BATCH_NORM_ROWS_GRADIENT: (60.0, 4000.0, 1500.0),
-    RowKernel.PERSISTENT_NORM: (40.0, 4000.0, 1000.0),
-    RowKernel.PERSISTENT_GRADIENT: (40.0, 4000.0, 1000.0),
-    RowKernel.SOFTMAX_GRADIENT: (25.0, 3000.0, 1500.0),
-    RowKernel.SELECT_ROWS: (20.0, 4000.0, 600.0),
-    RowKernel.MOMENT_ROWS: (30.0, 4000.0, 600.0),
-    RowKernel.REDUCE_COLUMNS: (10.0, 4000.0, 1000.0),
-    RowKernel.SELECT_COLUMNS: (20.0, 4000.0, 1000.0),
-    RowKernel.AVERAGE_GRADIENT: (500.0, 1000.0, 600.0),
-    RowKernel.NEAREST: (80.0, 1000.0, 600.0),
-    RowKernel.NEAREST_LAST: (180.0, 1000.0, 600.0),
-    RowKernel.NEAREST_GRADIENT: (70.0, 1000.0, 600.0),
-    RowKernel.BILINEAR_LAST: (280.0, 1000.0, 600.0),
-    RowKernel.BILINEAR_GRADIENT: (450.0, 1000.0, 600.0),
-    RowKernel.GATHER_ROWS: (1.0, 1000.0, 600.0),
-    RowKernel.SCATTER: (200.0, 1000.0, 600.0),
-    RowKernel.TABLE_GRADIENT: (20.0, 60000.0, 600.0),
-    RowKernel.SORT_ROWS: (260.0, 20000.0, 600.0),
-    RowKernel.SORT_SEGMENTS: (600.0, 4000.0, 600.0),
-    RowKernel.TOP_ROWS: (1.0, 2000.0, 17000.0),
-    RowKernel.TOP_PARTS: (80.0, 4000.0, 600.0),
-    RowKernel.ROOT_NORM: (20.0, 1500.0, 1300.0),
-    RowKernel.MAX_GRADIENT: (300.0, 1000.0, 600.0),
-    RowKernel.LAYOUT: (180.0, 1000.0, 600.0),
-    RowKernel.INDEX_ADD: (260.0, 1000.0, 600.0),
-    RowKernel.REDUCE_PIECES: (58.0, 4000.0, 600.0),
-    RowKernel.TABLE_FEW: (1.0, 1000.0, 120.0),
-    RowKernel.AVERAGE_LAST: (700.0, 1000.0, 600.0),
-}
-_UNIT_PRIORS: Final[Mapping[RowKernel, float]] = {
-    RowKernel.CHANNEL_ELEMENTS: 80.0,
-    RowKernel.COLUMN_ELEMENTS: 7.0,
-    RowKernel.REDUCE: 4000.0,
-    RowKernel.SELECT_ROWS: 8000.0,
-    RowKernel.MOMENT_ROWS: 8000.0,
-    RowKernel.ROOT_NORM: 150.0,
-    RowKernel.SORT_ROWS: 25000.0,
-    RowKernel.TOP_PARTS: 20000.0,
-    RowKernel.SCAN: 100.0,
-    RowKernel.MOMENTS: 25.0,
-}
-"""Instructions of a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`)."""
 OWN_SPREAD: Final = 0.8
 """Of a kernel's cycles and instructions, natural log: torch 2.11 on Hopper beside other GPUs, which ran older versions.
 """
-_WHOLE: Final = frozenset({RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD})
-"""Hopper's own rows agree with their priors, which so hold elsewhere; of A100 and L40S there is one row each."""
-_FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM})
-"""Nothing was measured of them alone."""
-_FIXED_CHAINS: Final = _FIXED | {
-    *(RowKernel.POOL, RowKernel.COMPILED_REDUCE, RowKernel.COMPILED_POOL, RowKernel.INDEX_ADD),
-    *(RowKernel.PERSISTENT_NORM, RowKernel.PERSISTENT_GRADIENT, RowKernel.AVERAGE_LAST),
-    *(RowKernel.AVERAGE_GRADIENT, RowKernel.NEAREST, RowKernel.NEAREST_LAST, RowKernel.NEAREST_GRADIENT),
-    *(RowKernel.BILINEAR_LAST, RowKernel.BILINEAR_GRADIENT, RowKernel.SCATTER),
-    *(RowKernel.SORT_ROWS, RowKernel.SORT_SEGMENTS, RowKernel.TOP_PARTS, RowKernel.MAX_GRADIENT, RowKernel.LAYOUT),
-}
-"""Their blocks are many and short: the chain never counts."""
-_OWN_STARTS: Final = frozenset(kernel for kernel in RowKernel if kernel > RowKernel.INTERPOLATE) | {RowKernel.REDUCE}
-"""Whose shortest calls were measured."""
-_COUNTED: Final = frozenset({RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS})
-"""Their loops' instructions per element are few: V100's volumes in fp16 come at DRAM's rate (chosen with these in
-sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
-
-
-def _apart(kernel: RowKernel, part: str, prior: float, spread: float) -> Parameter:
-    """Return a parameter that Hopper has its own of; the same for all where nothing is fitted."""
-    name, apart = f"{kernel.name.lower()}_{part}", OWN_SPREAD if spread > 0 else 0.0
-    return Parameter(name=name, prior=prior, spread=spread, class_spread=apart, only=HOPPER)
-
-
-def _kernel_parameters() -> tuple[Parameter, ...]:
-    found: list[Parameter] = []
-    for kernel, (instructions, latency, step) in _PRIORS.items():
-        chain = 0.0 if kernel in _FIXED_CHAINS else 0.15 if kernel in _WHOLE else 0.4
-        spread = 0.0 if kernel in _FIXED else 0.2 if kernel in _COUNTED else 0.8 if kernel in _OWN_STARTS else 0.5
-        steps = 0.0 if kernel in _FIXED_CHAINS else 0.6 if kernel in _OWN_STARTS else chain
-        rows = {"instructions": (instructions, spread), "step_cycles": (step, steps)}
-        rows["latency_cycles"] = (latency, 0.8 if kernel in _OWN_STARTS else chain)
-        found += [_apart(kernel, part, *row) for part, row in rows.items()]
-    units = [_apart(kernel, "unit_instructions", prior, 0.6) for kernel, prior in _UNIT_PRIORS.items()]
-    return (*found, *units)
 
 
 _DRAM: Final = tuple(
@@ -155,36 +50,25 @@ PARAMETERS: Final = (
     *_DRAM,
     *gpu_physics.L2_PARAMETERS,
     *(replace(item, class_spread=OWN_SPREAD, only=HOPPER) for item in gpu_physics.LAUNCH_PARAMETERS),
-    *parameters(amd_dram_ratio=(0.87, 0.05), fp32_share=(0.3, 0.2), rounding=(0.6, 0.3)),
-    *parameters(hot_step_ratio=(0.5, 0.2)),
-    *parameters(reread_step_us=(2.0, 0.4), moments_merge_instructions=(500.0, 0.5)),
-    *parameters(sums_merge_instructions=(150.0, 0.5), pool_tap_instructions=(30.0, 0.4)),
-    *parameters(compiled_tap_instructions=(12.0, 0.4), host_overlap=(0.5, 0.2)),
-    *parameters(parameter_step_cycles=(300.0, 0.15)),
-    *parameters(partial_step_cycles=(500.0, 0.4)),
-    *parameters(block_cycles=(157.0, 0.15)),
-    *_kernel_parameters(),
+    *priors("reduction"),
+    *priors("reduction, kernels", CLASS_NAMES),
 )
-REREAD: Final[Mapping[RowKernel, float]] = {
-    RowKernel.BATCH_NORM: 1.0 / 2.0,
-    RowKernel.BATCH_NORM_BACKWARD: 2.0 / 3.0,
-    RowKernel.ROW_FORWARD: 1.0 / 2.0,
-    RowKernel.ROW_BACKWARD: 2.0 / 3.0,
-    RowKernel.BATCH_NORM_ROWS_GRADIENT: 2.0 / 3.0,
-    RowKernel.PERSISTENT_NORM: 1.0 / 2.0,
-    RowKernel.PERSISTENT_GRADIENT: 2.0 / 3.0,
-    RowKernel.SOFTMAX_GRADIENT: 1.0 / 3.0,
-}
+"""By kernel: instructions per element, cycles of a block before its steps, and of each step; `unit_instructions` are of
+a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
+takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
+steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
+POOL's 120 + 30 per neighbour (H100), SCAN's 120 (H100), PICK's step (A100).
+
+Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
+the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
+of A100 and L40S there is one row each. 0.6 and 0.8: kernels whose shortest calls were measured. 0.2: loops of
+COLUMN_MOMENTS and COLUMN_SUMS have few instructions per element: V100's volumes in fp16 come at DRAM's rate (chosen
+with these in sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
+_REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts("reread")])
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
-_REREAD: Final = np.array([REREAD.get(kernel, 0.0) for kernel in RowKernel])
-HELD_BYTES: Final[Mapping[RowKernel, float]] = {
-    RowKernel.BATCH_NORM: 2.0 * 98 * 1024.0,
-    RowKernel.BATCH_NORM_BACKWARD: 3.0 * 49 * 1024.0,
-    RowKernel.SOFTMAX_GRADIENT: 3.0 * 32e3,
-}
-"""What a row may move for its block to keep it: channels of cuDNN's `singleread` kernels (98 KiB forward and not 196,
-49 backward and not 98), rows of softmax gradients in shared memory (8,192 columns)."""
-_HELD_BYTES: Final = np.array([HELD_BYTES.get(kernel, 0.0) for kernel in RowKernel])
+_HELD_BYTES: Final = np.array([float(text or 0) for text in kernel_facts("held_bytes")])
+"""What a row may move for its block to keep it: twice and three times a channel of cuDNN's `singleread` kernels (98 KiB
+forward and not 196, 49 backward and not 98), three times a row of softmax gradients held in shared memory."""
 _MANY_BLOCKS: Final = np.isin(list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN))
 """Kernels of so many short blocks that starting them may take longest."""
 _MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))

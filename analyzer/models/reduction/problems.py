@@ -1,7 +1,9 @@
 """Problems of the reduction model: which kernel walks over how many rows, and what others move beside it."""
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -46,46 +48,16 @@ GROUP_NAMES: Final = (
     *("batch norm", "row norm", "reduction", "pooling", "scan", "stand-in"),
     *("softmax", "resampling", "indexing", "sort"),
 )
-_GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
-    **dict.fromkeys(RowKernel, 0),
-    **dict.fromkeys(
-        (
-            RowKernel.ROW_FORWARD,
-            RowKernel.ROW_BACKWARD,
-            RowKernel.FUSED_FORWARD,
-            RowKernel.FUSED_BACKWARD,
-            RowKernel.COMPILED_FORWARD,
-            RowKernel.COMPILED_BACKWARD,
-        ),
-        1,
-    ),
-    **dict.fromkeys((RowKernel.REDUCE, RowKernel.COMPILED_REDUCE, RowKernel.STREAM, RowKernel.PICK), 2),
-    **dict.fromkeys((RowKernel.POOL, RowKernel.COMPILED_POOL), 3),
-    RowKernel.SCAN: 4,
-    RowKernel.POOL_BACKWARD: 5,
-    RowKernel.INTERPOLATE: 7,
-    RowKernel.ROOT_NORM: 1,
-    RowKernel.REDUCE_PIECES: 2,
-    RowKernel.TABLE_FEW: 8,
-    **dict.fromkeys(
-        (RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), 2
-    ),
-    **dict.fromkeys((RowKernel.AVERAGE_LAST, RowKernel.AVERAGE_GRADIENT, RowKernel.MAX_GRADIENT), 3),
-    RowKernel.SOFTMAX_GRADIENT: 6,
-    **dict.fromkeys(
-        (
-            RowKernel.NEAREST,
-            RowKernel.NEAREST_LAST,
-            RowKernel.NEAREST_GRADIENT,
-            RowKernel.BILINEAR_LAST,
-            RowKernel.BILINEAR_GRADIENT,
-        ),
-        7,
-    ),
-    **dict.fromkeys((RowKernel.GATHER_ROWS, RowKernel.SCATTER, RowKernel.INDEX_ADD, RowKernel.TABLE_GRADIENT), 8),
-    **dict.fromkeys((RowKernel.SORT_ROWS, RowKernel.SORT_SEGMENTS, RowKernel.TOP_ROWS, RowKernel.TOP_PARTS), 9),
-}
-_GROUPS: Final = np.array([_GROUP_OF_KERNEL[kernel] for kernel in RowKernel], dtype=np.int64)
+with Path(__file__).with_name("kernels.csv").open(encoding="utf-8", newline="") as _file:
+    _ROWS: Final = {row["kernel"]: row for row in csv.DictReader(_file)}
+
+
+def kernel_facts(column: str) -> tuple[str, ...]:
+    """Return what `kernels.csv` says of each `RowKernel`, in their order; "" where nothing."""
+    return tuple(_ROWS[kernel.name.lower()][column] for kernel in RowKernel)
+
+
+_GROUPS: Final = np.array([GROUP_NAMES.index(name) for name in kernel_facts("group")], dtype=np.int64)
 
 
 def group(problems: ReductionProblems) -> Codes:

@@ -20,7 +20,7 @@ from ....specs.generations import has_tensor_memory, is_async
 from ...work.work import StateRule
 from ..frame import gpu_physics
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Values, parameters
+from ..frame.parameters import Values, priors
 from ..frame.problems import peak_flops_per_s
 from .problems import FLOPS, StateSpaceProblems, states, token_bytes
 
@@ -31,15 +31,7 @@ SCAN_BLOCK: Final = 1024.0
 """Elements of a sequence that a block of Tri Dao's convolution takes at once: 128 threads of 16 bytes."""
 
 PARAMETERS: Final = (
-    *parameters(chunk_floor_us=(10.0, 0.3), chunk_floor_kcycles=(15.0, 0.3), start_kcycles=(18.0, 0.4, 0.4)),
-    *parameters(chain_kcycles=(5.0, 0.3), chunk_kcycles=(30.0, 0.4), short_chunk_share=(0.5, 0.3)),
-    *parameters(step_kcycles=(4.5, 0.3), chunk_passes=(25.0, 0.3), update_states_per_clock=(3.0, 0.3)),
-    *parameters(update_floor_us=(1.0, 0.3), convolution_elements_per_clock=(2.2, 0.3), convolution_wait_us=(2.0, 0.4)),
-    *parameters(block_cycles=(280.0, 0.3), ragged_ratio=(1.25, 0.1), shift_elements_per_clock=(1.0, 0.3)),
-    *parameters(fused_wait_us=(3.0, 0.4), l2_share=(0.8, 0.15), old_block_ratio=(1.6, 0.1), sharpness=(2.0, 0.2)),
-    *parameters(hbm_resident_ratio=(0.6, 0.2), gddr_resident_ratio=(1.0, 0.05), triton_launch_ratio=(0.6, 0.4)),
-    *parameters(live_share=(0.35, 0.4), chunk_wait_us=(8.0, 0.4), scalar_chunk_ratio=(0.5, 0.0)),
-    *parameters(scan_states_per_clock=(8.0, 0.0)),
+    *priors("state space"),
     *gpu_physics.DRAM_PARAMETERS,
     *gpu_physics.L2_PARAMETERS,
     *gpu_physics.LAUNCH_PARAMETERS,

@@ -22,7 +22,7 @@ from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_sinc
 from ..frame.classes import time_by_class
 from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s, event_time_ns
 from ..frame.model import Estimate, Model
-from ..frame.parameters import Parameter, Values, parameters
+from ..frame.parameters import Values, priors
 from .launch import launch_of
 from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
 
@@ -37,9 +37,6 @@ _LONGEST_SINGLE: Final = 1e9
 """Its fourth power still is a single float; in microseconds a quarter of an hour."""
 
 
-OWN_SPREAD: Final = 0.8
-"""Of what Hopper has its own of, natural log: kernels of torch 2.11 were measured there alone, and those of which older
-versions were measured elsewhere are not the same."""
 _IS_QUANTIZE: Final = np.isin(list(VectorKernel), (VectorKernel.QUANTIZE, VectorKernel.QUANTIZE_DYNAMIC))
 
 
@@ -50,71 +47,25 @@ def gpu_class(fleet: Fleet) -> Codes:
     return np.where(is_nvidia(fleet), classes, OTHER_VENDOR).astype(np.int64)
 
 
-# Prior per kind: instructions per element, cycles of a block before its steps, and of each step.
-_PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
-    VectorKernel.ELEMENTWISE: (4.0, 1000.0, 100.0),
-    VectorKernel.ROW_NORM: (40.0, 2500.0, 300.0),
-    VectorKernel.SOFTMAX: (30.0, 4000.0, 2500.0),
-    VectorKernel.REDUCTION: (6.0, 2500.0, 250.0),
-    VectorKernel.GATHER: (200.0, 2000.0, 500.0),
-    VectorKernel.TOKEN_NORM: (90.0, 2000.0, 500.0),
-    VectorKernel.TOKEN_GATED: (80.0, 300.0, 900.0),
-    VectorKernel.TOKEN_GELU: (40.0, 300.0, 200.0),
-    VectorKernel.TOKEN_ROPE: (80.0, 1000.0, 400.0),
-    VectorKernel.QUANTIZE: (20.0, 1000.0, 100.0),
-    VectorKernel.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
-    VectorKernel.GATHER_SHARD: (200.0, 2000.0, 500.0),
-    VectorKernel.LIST: (6.0, 1000.0, 1000.0),
-}
-
-
-_LATENCY_SPREADS: Final = {VectorKernel.ELEMENTWISE: 0.1, VectorKernel.QUANTIZE: 0.1, VectorKernel.ROW_NORM: 0.2}
-"""One load and one store: hundreds of cycles each, as `membench` has them (500-650 from DRAM); a layer norm's block
-merges seven times too, some 200 cycles each."""
-
-
-def _apart(**rows: tuple[float, float]) -> tuple[Parameter, ...]:
-    """Return parameters, given as prior and spread, that Hopper has its own of."""
-    return tuple(
-        Parameter(name=name, prior=prior, spread=spread, class_spread=OWN_SPREAD, only=HOPPER)
-        for name, (prior, spread) in rows.items()
-    )
-
-
-def _kind_parameters() -> tuple[Parameter, ...]:
-    found: list[Parameter] = []
-    for kind, (instructions, latency, step) in _PRIORS.items():
-        spread, name = _LATENCY_SPREADS.get(kind), kind.name.lower()
-        rows = {"instructions": (instructions, 0.5), "latency_cycles": (latency, spread or 0.6)}
-        rows["step_cycles"] = (step, spread or 0.7)
-        found += _apart(**{f"{name}_{part}": row for part, row in rows.items()})
-    return tuple(found)
-
-
 _DRAM: Final = tuple(
     replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item for item in DRAM_PARAMETERS
 )
 """Correction costs copies more than reads: cards with it move 75-82 % of the datasheet, without it 92-97 %."""
 PARAMETERS: Final = (
     *_DRAM,
-    *parameters(early_hbm_ratio=(0.82, 0.06), amd_dram_ratio=(0.87, 0.05), l2_bytes_per_cycle_per_sm=(16.0, 0.3, 0.1)),
-    *parameters(l2_over_dram_ratio=(1.8, 0.1), whole_l2_ratio=(1.0, 0.08), halved_l2_ratio=(0.8, 0.08)),
-    *parameters(first_level_ratio=(0.9, 0.12), row_step_us=(4.0, 0.3), amd_floor_us=(0.8, 0.1)),
-    *parameters(fp32_share=(0.22, 0.1), flop_instructions=(1.5, 0.15, 0.1), amd_flop_ratio=(2.5, 0.2)),
-    *parameters(host_floor_us=(29.0, 0.0), amd_host_floor_us=(15.0, 0.0), host_overlap=(0.57, 0.2)),
-    *parameters(quantize_dynamic_launches=(5.0, 0.5)),
-    *_apart(floor_us=(0.45, 0.05), floor_cycles=(1550.0, 0.05), quantize_floor_us=(0.2, 0.7)),
-    *_apart(index_instructions=(1.0, 0.0), scattered_instructions=(128.0, 0.2), hot_latency_ratio=(1.0, 0.0)),
-    *_apart(turn_cycles=(1200.0, 0.3), list_flop_ratio=(2.0, 0.7)),
-    *_apart(row_norm_start_cycles=(4000.0, 0.5), row_norm_row_instructions=(40000.0, 0.5)),
-    *_apart(ragged_row_instructions=(30000.0, 1.0), warp_softmax_latency_cycles=(1500.0, 0.7)),
-    *_apart(warp_softmax_step_cycles=(30.0, 0.7), warp_softmax_instructions=(30.0, 0.5), softmax_tail_ratio=(1.5, 0.4)),
-    *_kind_parameters(),
+    *priors("vector"),
+    *priors("vector, apart", CLASS_NAMES),
+    *priors("vector, kinds", CLASS_NAMES),
 )
 """Chosen with a chip in sight, beside what functions say of theirs: the floors of small kernels (the shortest in traces
 of H100, 1.5 us, and of MI300X, 1.9 us); a layer norm's instructions per row and cycles per block (networks on RTX
 3090); hosts' floors where a table has no short rows (the mean of NeuSight's five NVIDIA hosts, and MI100's); the
-steps of a softmax (A100)."""
+steps of a softmax (A100).
+
+Hopper's own spread of 0.8: kernels of torch 2.11 were measured there alone, and those of which older versions were
+measured elsewhere are not the same. By kind: instructions per element, cycles of a block before its steps, and of each
+step. Spreads of 0.1 and 0.2: one load and one store take hundreds of cycles each, as `membench` has them (500-650 from
+DRAM); a layer norm's block merges seven times too, some 200 cycles each."""
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....formats.trace.signature import TensorSpec
+from ..op_rules import WEIGHTS
 from .axis import Axis, Carry
-from .rules import WEIGHTS
 
 Strides = tuple[int, ...]
 """Elements between neighbours on the axis, one for each time that a storage holds it; () where it does not."""

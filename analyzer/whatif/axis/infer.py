@@ -11,7 +11,7 @@ from ....errors import InputError, parameter
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import Phase, Trace
 from ..calls import SignatureLayout, layout_of, short_name
-from .rules import WEIGHTS
+from ..op_rules import WEIGHTS
 
 _LOOKUPS: Final = ("embedding", "embedding_renorm")
 _CACHE_RANK: Final = 4

@@ -9,7 +9,7 @@ import numpy as np
 from ....formats.trace.autocast import BACKWARD_LOWER
 from ....formats.trace.tables import Phase, Trace
 from ..calls import Tensors, layout_of, made_storages, operands_of
-from .rules import WEIGHTS
+from ..op_rules import WEIGHTS
 
 _MIXES: Final = BACKWARD_LOWER | {"embedding", "_embedding_bag", "embedding_bag"}
 """Ops whose result is no parameter in another form: what they are given is not followed further back."""

@@ -1,13 +1,13 @@
-"""Which dimensions of an op's results hold the axis, given those of its inputs."""
+"""Which dimensions of an op's results hold the axis, given those of its inputs.
 
-from collections.abc import Callable
+A rule, which `op_rules.csv` names, goes from the call, the position of a result, and its spec, to the result's carry.
+"""
+
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
 
 from ....formats.trace.signature import TensorSpec
-from ...work.registry import names
 from ..calls import ShapedCall
+from ..op_rules import find_rule, known_ops
 from .axis import Axis, Carry
 
 
@@ -27,20 +27,16 @@ class AxisCall(ShapedCall):
         return next((carry for place, carry in pairs if place == position), ())
 
 
-_Rule = Callable[[AxisCall, int, TensorSpec], Carry]
-"""From the call, the position of a result, and its spec, to the result's carry."""
-
-
 def result_carry(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
     """Return which dimensions of a result hold the axis.
 
     By the op's own rule; else as the inputs that it is computed from element by element; else, for gradients, as the
     forward input of the same shape; else the leading dimensions that it has in common with the first input.
     """
-    rule = _RULES.get(call.name)
+    rule = find_rule("axis", call.name)
     if rule is not None:
-        rank = len(spec.shape)
-        return (rule(call, position, spec) + (0,) * rank)[:rank]
+        rank, carry = len(spec.shape), rule(call, position, spec)
+        return tuple((*carry, *(0,) * rank)[:rank])
     for attempt in (_elementwise, _as_forward_input):
         found = attempt(call, spec)
         if found is not None:
@@ -50,7 +46,7 @@ def result_carry(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
 
 def has_rule(name: str) -> bool:
     """Say whether an op does more than compute its results element by element, as far as is known here."""
-    return name in _RULES
+    return name in known_ops("axis")
 
 
 def _at(carry: Carry, dim: int) -> int:
@@ -196,59 +192,3 @@ def _grouped_product(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     """[rows, k] @ [groups, k, n] keeps the rows; gradients of the groups' weights have none."""
     left = call.at(0)
     return (_at(left, -2), 0) if len(spec.shape) == 2 and len(left) == 2 else ()
-
-
-_CREATION: Final = "zeros ones full empty rand randn randint new_zeros new_ones new_empty new_full empty_strided"
-_RULES: Final[dict[str, _Rule]] = {
-    "mm": partial(_product, first=0),
-    "bmm": partial(_product, first=0),
-    "addmm": partial(_product, first=1),
-    "_addmm_activation": partial(_product, first=1),
-    "baddbmm": partial(_product, first=1),
-    "linear": _linear,
-    "convolution": _first_dim,
-    "convolution_backward": partial(_first_result, like=1),
-    "embedding": _embedding,
-    "embedding_dense_backward": _none,
-    "_embedding_bag": _by_leading_size,
-    "_embedding_bag_backward": _none,
-    "_embedding_bag_dense_backward": _none,
-    **dict.fromkeys(["native_batch_norm", "cudnn_batch_norm", "cudnn_batch_norm_backward"], _first_result),
-    **dict.fromkeys(
-        ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"],
-        partial(_first_result, like=1),
-    ),
-    **dict.fromkeys(
-        ["sum", "mean", "amax", "amin", "prod", "logsumexp", "argmax", "argmin", "all", "any", "var", "std", "norm"],
-        _reduction,
-    ),
-    "stack": _stack,
-    "index": _index,
-    "index_select": _index_select,
-    "_grouped_mm": _grouped_product,
-    "arange": _arange,
-    "cat": _concatenation,
-    "constant_pad_nd": _padding,
-    "pad": _padding,
-    **dict.fromkeys(_CREATION.split(), _created),
-    **dict.fromkeys(["zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"], _first_result),
-}
-
-WEIGHTS: Final[dict[str, tuple[int, ...]]] = {
-    name: positions
-    for words, positions in (
-        ("convolution _convolution conv1d conv2d conv3d miopen_convolution linear native_group_norm", (1, 2)),
-        ("cudnn_convolution prelu _prelu_kernel", (1,)),
-        ("convolution_backward rms_norm _fused_rms_norm", (2,)),
-        ("addmm _addmm_activation", (0, 2)),
-        ("t embedding _embedding_bag embedding_bag", (0,)),
-        ("batch_norm native_batch_norm cudnn_batch_norm _batch_norm_impl_index", (1, 2, 3, 4)),
-        ("native_batch_norm_backward cudnn_batch_norm_backward", (2, 3, 4, 5, 6)),
-        ("layer_norm native_layer_norm group_norm", (2, 3)),
-        ("native_layer_norm_backward", (5, 6)),
-        ("native_group_norm_backward", (4,)),
-        ("_cudnn_rnn _cudnn_rnn_backward", (1, 3)),
-    )
-    for name in names(words)
-}
-"""Arguments, by position, that are parameters or statistics: no dimension of theirs holds samples or tokens."""

@@ -14,10 +14,11 @@ from ....formats.trace.column import MAX_INTEGER
 from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
 from ..calls import Rewriter, SignatureLayout, Tensors, broadcasts, layout_of, operands_of, replace_tensors, short_name
+from ..op_rules import WEIGHTS
 from .axis import Axis, Carry
 from .carry import Given, Strides, carry_from_strides, given_carry, new_carry, strides_of
 from .parameters import parameter_storages
-from .rules import WEIGHTS, AxisCall, has_rule, result_carry
+from .rules import AxisCall, has_rule, result_carry
 from .sizes import scale_arguments, scale_spec
 
 _PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "linear": 0, "matmul": 0}

@@ -1,9 +1,13 @@
-"""Which ops inductor lowers how, and the thresholds by which it and functorch's partitioner decide."""
+"""Which ops inductor lowers how, and the thresholds by which it and functorch's partitioner decide.
 
+The sets of ops are those of `inductor_ops.csv`.
+"""
+
+import csv
 from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Final
-
-from ...work.registry import names
 
 UNROLLED: Final = 8
 """Elements that a reduction adds up in an expression: inductor's `unroll_reductions_threshold`."""
@@ -15,63 +19,32 @@ DIMS_AT: Final[Mapping[str, int]] = {
     **dict.fromkeys(("linalg_vector_norm", "norm"), 2),
 }
 """Reductions, with the position of the dimensions that they are over."""
-ROW_NORMS: Final = frozenset(("native_layer_norm", "_fused_rms_norm", "rms_norm"))
-SOFTMAXES: Final = frozenset(("_softmax", "_log_softmax", "_safe_softmax"))
-BATCH_NORMS: Final = frozenset(
-    names(
-        "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
-        "miopen_batch_norm batch_norm_elemt"
-    )
-)
-ROW_GRADIENTS: Final = frozenset(("native_layer_norm_backward", "_fused_rms_norm_backward"))
-CHANNEL_GRADIENTS: Final = frozenset(
-    names("native_batch_norm_backward cudnn_batch_norm_backward miopen_batch_norm_backward")
-)
-SOFTMAX_GRADIENTS: Final = frozenset(("_softmax_backward_data", "_log_softmax_backward_data"))
-GENERATED: Final = frozenset(
-    names(
-        "cat stack constant_pad_nd avg_pool2d max_pool2d_with_indices upsample_nearest2d roll _to_copy clone "
-        "contiguous copy copy_ native_dropout native_dropout_backward repeat embedding index gather index_select "
-        "arange full zeros ones fill zero scalar_tensor zeros_like ones_like full_like new_zeros new_ones new_full "
-        "empty_like rand_like avg_pool2d_backward _adaptive_avg_pool2d upsample_bilinear2d reflection_pad2d flip "
-        "tril triu select_backward slice_backward bernoulli rand randn im2col unfold_backward "
-        "upsample_nearest2d_backward where masked_fill lift_fresh lift_fresh_copy nll_loss_forward"
-    )
-)
-GATHERS: Final = frozenset(("embedding", "index", "gather", "index_select"))
+with Path(__file__).with_name("inductor_ops.csv").open(encoding="utf-8", newline="") as _file:
+    _SETS: Final = {name: frozenset(ops.split()) for name, ops in islice(csv.reader(_file), 1, None)}
+ROW_NORMS, SOFTMAXES, BATCH_NORMS = _SETS["row_norms"], _SETS["softmaxes"], _SETS["batch_norms"]
+ROW_GRADIENTS, CHANNEL_GRADIENTS = _SETS["row_gradients"], _SETS["channel_gradients"]
+SOFTMAX_GRADIENTS, GENERATED = _SETS["softmax_gradients"], _SETS["generated"]
+GATHERS: Final = _SETS["gathers"]
 """Read places of their first operand that indices choose."""
-LOSSES: Final = frozenset(("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"))
+LOSSES: Final = _SETS["losses"]
 """Losses of each element, averaged or not; what others are made of is recorded."""
-WINDOWED: Final = frozenset(
-    names(
-        "avg_pool2d max_pool2d_with_indices avg_pool2d_backward upsample_bilinear2d upsample_nearest2d im2col "
-        "max_pool2d_with_indices_backward _adaptive_avg_pool2d upsample_nearest2d_backward"
-    )
-)
+WINDOWED: Final = _SETS["windowed"]
 """Read their input several times, or in another order: it has to be in memory (`realize_hint`)."""
-POOLS: Final = frozenset(("avg_pool2d", "avg_pool2d_backward", "max_pool2d_with_indices"))
+POOLS: Final = _SETS["pools"]
 """Read a window of their operand for each result."""
 MOST_READS: Final = 8
 """Of any expression: its `realize_acc_reads_threshold`."""
-NOT_AGAIN: Final = WINDOWED | frozenset(names("embedding cat stack constant_pad_nd roll repeat cumsum cumprod"))
+NOT_AGAIN: Final = WINDOWED | _SETS["not_again"]
 """What the partitioner has no backward pass compute anew (they are not on functorch's list)."""
-NOT_FUSED: Final = NOT_AGAIN | frozenset(
-    names("embedding_dense_backward index_put scatter_add index_add select_backward slice_backward")
-)
+NOT_FUSED: Final = NOT_AGAIN | _SETS["not_fused"]
 """What it takes to need its operands in memory."""
 NORMS: Final = ROW_NORMS | BATCH_NORMS | frozenset(("native_group_norm",))
-TWICE_READ: Final = (
-    NORMS | SOFTMAXES | ROW_GRADIENTS | CHANNEL_GRADIENTS | SOFTMAX_GRADIENTS | {"native_group_norm_backward"}
-) | frozenset(
-    names(
-        "gelu gelu_backward silu silu_backward hardswish hardswish_backward sigmoid_backward tanh_backward "
-        "hardtanh_backward leaky_relu elu elu_backward logsumexp softplus mish std linalg_vector_norm"
-    )
-)
+_NORMALISING: Final = NORMS | SOFTMAXES | ROW_GRADIENTS | CHANNEL_GRADIENTS | SOFTMAX_GRADIENTS
+TWICE_READ: Final = _NORMALISING | _SETS["twice_read"]
 """Are made of several nodes that read the same operand."""
-MASKS: Final = frozenset(("tril", "triu"))
+MASKS: Final = _SETS["masks"]
 """Compare positions, of 8 bytes, where they are computed: a reduction to functorch's partitioner."""
-RANDOM: Final = frozenset(("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like"))
+RANDOM: Final = _SETS["random"]
 """What no backward pass computes anew as it would be another number."""
 LARGE: Final[Mapping[str, int]] = {
     **dict.fromkeys(("gelu", "gelu_backward"), 9),
@@ -88,11 +61,5 @@ SHARES: Final[Mapping[str, str]] = {
     "hardswish_backward": "hardswish",
 }
 """Gradients that compute anew a part of what they are the gradient of."""
-FUSED: Final = frozenset(
-    (
-        *(NORMS | SOFTMAXES | ROW_GRADIENTS | CHANNEL_GRADIENTS | SOFTMAX_GRADIENTS),
-        *(name for name in DIMS_AT if name not in ("cumsum", "cumprod")),
-        "native_group_norm_backward",
-    )
-)
+FUSED: Final = (_NORMALISING | set(DIMS_AT) | {"native_group_norm_backward"}) - {"cumsum", "cumprod"}
 """Reductions and what has them, which fuse as pointwise ops do."""

@@ -1,10 +1,13 @@
 """A plan as one line of text, `fsdp=32,tp=2,pp=4,recompute=full`: read, checked and written."""
 
+import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError, parameter
@@ -23,54 +26,24 @@ REST: Final = ("*", "-1", "rest", "auto")
 """In place of a number: as many as the other axes leave of the GPUs."""
 
 
-def _by_word(words: Mapping[str, str]) -> dict[str, str]:
-    """Return what each word stands for, from the words of each meaning."""
-    return {word: meaning for meaning, names in words.items() for word in names.split()}
+@lru_cache(maxsize=1)
+def _rows() -> list[list[str]]:
+    with Path(__file__).with_name("words.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
 
 
-NUMBERS: Final = _by_word(
-    {
-        "dp": "dp ddp data dp_replicate data_parallel data_parallel_size data_parallel_replicate_degree",
-        "fsdp": "fsdp fsdp2 dp_shard data_parallel_shard_degree",
-        "zero": "zero zero_stage",
-        "tp": "tp tensor tensor_parallel tensor_parallel_degree tensor_model_parallel_size",
-        "cp": "cp context context_parallel_degree context_parallel_size",
-        "pp": "pp pipeline stage pipeline_parallel_degree pipeline_model_parallel_size",
-        "vp": "vp vpp virtual_pipeline virtual_stages",
-        "ep": "ep expert expert_parallel_degree expert_model_parallel_size",
-        "micro_batch": "mb mbs micro_batch micro_batch_size",
-        "micro_batches": "ga micro_batches gradient_accumulation_steps",
-        "prefetch": "prefetch",
-    }
-)
+def _by_word(kind: str) -> dict[str, str]:
+    """Return what each word stands for, of a kind of word in `words.csv`."""
+    return {word: meaning for found, meaning, words in _rows() if found == kind for word in words.split()}
+
+
+NUMBERS: Final = _by_word("number")
 """Word → field of the plan that takes a whole number."""
-SWITCHES: Final = _by_word(
-    {
-        "sp": "sp sequence_parallel",
-        "overlap_gradients": "overlap overlap_gradients overlap_grad_reduce",
-        "overlap_tensor": "overlap_tensor async_tp tp_comm_overlap",
-        "overlap_context": "overlap_context ring_attention",
-        "overlap_experts": "overlap_experts overlap_moe_expert_parallel_comm",
-    }
-)
+SWITCHES: Final = _by_word("switch")
 """Word → field of the plan that is on or off."""
-CHOICES: Final = _by_word(
-    {
-        "schedule": "schedule pipeline_schedule",
-        "recompute": "recompute recompute_granularity activation_checkpoint",
-        "dispatch": "dispatch moe_token_dispatcher_type",
-        "buckets": "buckets",
-    }
-)
+CHOICES: Final = _by_word("choice")
 """Word → field of the plan that is one of several names."""
-CHOICE_NAMES: Final = {
-    "schedule": _by_word(
-        {"1f1b": "1f1b", "interleaved": "interleaved interleaved1f1b interleaved_1f1b", "gpipe": "gpipe afab"}
-    ),
-    "recompute": _by_word({"none": "none off no", "selective": "selective", "ops": "ops op", "full": "full on"}),
-    "dispatch": _by_word({"alltoall": "alltoall", "deepep": "deepep hybridep flex"}),
-    "buckets": _by_word({"torch": "torch ddp", "megatron": "megatron"}),
-}
+CHOICE_NAMES: Final = {field: _by_word(field) for field in dict.fromkeys(CHOICES.values())}
 """Field → what may stand there → what it is called here."""
 _CHOSEN: Final[Mapping[str, type[StrEnum]]] = {
     "schedule": PipelineSchedule, "recompute": RecomputeMode, "dispatch": ExpertDispatch, "buckets": GradientBuckets,
@@ -78,27 +51,7 @@ _CHOSEN: Final[Mapping[str, type[StrEnum]]] = {
 ON: Final = ("on", "true", "yes", "1")
 OFF: Final = ("off", "false", "no", "0")
 
-UNSUPPORTED: Final = _by_word(
-    {
-        "DualPipe is not modelled; schedule=interleaved is the nearest that is": "dualpipe dualpipev",
-        "zero-bubble schedules are not modelled; schedule=interleaved is the nearest that is": (
-            "zero_bubble zerobubble zb zb_h1 zbv zbvzerobubble interleavedzerobubble"
-        ),
-        "breadth-first schedules are not modelled; schedule=interleaved is the nearest that is": "loopedbfs",
-        "what is kept in the host's memory or on its disks is not modelled; leave it out": (
-            "offload cpu_offload optimizer_offload nvme"
-        ),
-        "experts sharded as tensors (expert tensor parallel) are not modelled; ep=N gives each rank whole experts": (
-            "etp"
-        ),
-        "ZeRO++ (quantized or hierarchical gathering) is not modelled; dp=R,fsdp=S shards within S ranks alone": (
-            "zero++ hpz"
-        ),
-        "gathering parameters in another precision is not modelled; leave it out": "fp8_all_gather",
-        "replicas that step apart (DiLoCo, local SGD) are not modelled; leave it out": "local_sgd diloco",
-        "pipelines without a flush at the optimizer's step are not modelled; schedule=1f1b has one": "pipedream",
-    }
-)
+UNSUPPORTED: Final = _by_word("unsupported")
 """What users of other programs may ask for, and what to do instead."""
 ELSEWHERE: Final = {
     word: (said, asked)

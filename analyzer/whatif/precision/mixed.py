@@ -15,7 +15,6 @@ from ....formats.trace.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES,
 from ....formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
 from ...work import Family, are_of_family
-from ..axis.rules import WEIGHTS
 from ..calls import (
     Rewriter,
     SignatureLayout,
@@ -27,6 +26,7 @@ from ..calls import (
     replace_tensors,
     short_name,
 )
+from ..op_rules import WEIGHTS
 from .predecessors import Predecessors
 from .typed_calls import WIDE, CastLog, Done, Lowered, TypedCall
 

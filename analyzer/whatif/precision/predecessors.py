@@ -2,8 +2,8 @@
 
 from ....formats.trace.autocast import BACKWARD_LOWER, CASTS, Cast
 from ....formats.trace.tables import Trace
-from ..axis.rules import WEIGHTS
 from ..calls import short_name
+from ..op_rules import WEIGHTS
 from .typed_calls import WIDE, CastLog, Done, Lowered, TypedCall
 
 _WIDE_NORMALIZATIONS = frozenset({"native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm"})

@@ -1,6 +1,9 @@
 """Ops of libraries beside PyTorch, serving libraries above all: what each is, and what its signature tells."""
 
-from . import attention, cache, experts, products, quantization, rows, state_space  # noqa: F401
-from .library_op import LIBRARY_OPS, LibraryOp
+from typing import Final
 
+from .library_op import LibraryOp, read_library_ops
+
+LIBRARY_OPS: Final = read_library_ops()
+"""In the order of the page that lists them within a library."""
 __all__ = ["LIBRARY_OPS", "LibraryOp"]

@@ -1,20 +1,13 @@
 """Attention of libraries: what of lengths the arguments say; caches whose filling only values tell have no work."""
 
 from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import Final
 
 from ....formats.trace.signature import Signature, TensorSpec
 from ....specs.attention_kernels import AttentionKernel
 from ..arguments import LackingArgumentError, argument_at, optional_tensor_at, size_at, tensor_at
 from ..traffic import STATISTICS_DTYPE, bytes_of, total_bytes
 from ..work import AttentionDims, Direction, Family, Work
-from .library_op import declare_all
-
-_VLLM, _SGLANG, _AITER = "vLLM", "SGLang", "AITER"
-_BINDINGS, _EXTENSION = "csrc/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
-_FLASH3: Final = AttentionKernel.FLASH3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,59 +126,3 @@ def _lengths(signature: Signature, layout: FlashLayout, query: TensorSpec, key: 
 
 def _out_dtype(query: TensorSpec) -> str:
     return "bfloat16" if query.dtype.startswith("float8") else query.dtype
-
-
-_THREE = FlashLayout(offsets=7, longest=(12, 13), pages=14, causal=24, window=25, kernel=_FLASH3)
-_WITH_LENGTHS = "queries, keys, values, cumulative lengths, longest ones, mask, window"
-_CK = AttentionKernel.CK
-declare_all(
-    ("flash-attn", "flash_attn::_flash_attn_varlen_forward", Family.ATTENTION, "attention", _WITH_LENGTHS,
-     "flash_attn/flash_attn_interface.py",
-     partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=9, window=10))),
-    ("flash-attn", "FlashAttnVarlenFunc", Family.ATTENTION, "attention", _WITH_LENGTHS,
-     "flash_attn/flash_attn_interface.py", partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=9))),
-    ("flash-attn", "flash_attn_3::fwd flash_attn_3::_flash_attn_forward", Family.ATTENTION, "attention", _WITH_LENGTHS,
-     "hopper/flash_api.cpp", partial(flash, layout=_THREE)),
-    (_VLLM, "_vllm_fa3_C::fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
-     "vllm-flash-attn: hopper/flash_api_torch_lib.cpp", partial(flash, layout=_THREE)),
-    (_VLLM, "_vllm_fa2_C::varlen_fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
-     "vllm-flash-attn: csrc/flash_attn/flash_api_torch_lib.cpp",
-     partial(flash, layout=FlashLayout(offsets=4, longest=(10, 11), pages=8, causal=15, window=16))),
-    (_SGLANG, "sgl_kernel::fwd", Family.ATTENTION, "attention", _WITH_LENGTHS, "sgl-kernel/csrc/flash_extension.cc",
-     partial(flash, layout=_THREE)),
-    ("xFormers", "xformers_flash::flash_fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
-     "xformers/ops/fmha/flash.py",
-     partial(flash, layout=FlashLayout(offsets=3, longest=(6, 7), pages=14, causal=10, window=11))),
-    (_AITER, "aiter::mha_fwd aiter::fmha_v3_fwd", Family.ATTENTION, "attention", "queries, keys, values, mask, window",
-     "aiter/ops/mha.py", partial(flash, layout=FlashLayout(causal=5, window=6, kernel=_CK))),
-    (_AITER, "aiter::mha_varlen_fwd aiter::fmha_v3_varlen_fwd", Family.ATTENTION, "attention", _WITH_LENGTHS,
-     "aiter/ops/mha.py",
-     partial(flash, layout=FlashLayout(offsets=3, longest=(5, 6), causal=12, window=13, kernel=_CK))),
-    ("flash-attn", "FlashAttnQKVPackedFunc", Family.ATTENTION, "attention", "queries, keys and values in one, mask",
-     "flash_attn/flash_attn_interface.py", partial(packed_flash, causal=3)),
-    (_VLLM, "_C::paged_attention_v1", Family.ATTENTION, "attention of one query per sequence",
-     "query, caches' dtype, heads of keys, longest sequence", _BINDINGS, partial(paged_decode, query=1, sizes=9)),
-    (_VLLM, "_C::paged_attention_v2", Family.ATTENTION, "attention of one query per sequence",
-     "query, caches' dtype, heads of keys, longest sequence", _BINDINGS, partial(paged_decode, query=4, sizes=12)),
-    (_VLLM, "vllm::unified_attention vllm::unified_attention_with_output vllm::unified_mla_attention "
-     "vllm::unified_mla_attention_with_output", Family.ATTENTION, "attention, whose lengths or mask are values",
-     "vllm/model_executor/layers/attention/attention.py"),
-    (_VLLM, "_C::sm100_cutlass_mla_decode _rocm_C::paged_attention _vllm_fa2_C::fwd_kvcache", Family.ATTENTION,
-     "attention, whose lengths or mask are values", _BINDINGS),
-    (_VLLM, "_flashmla_C::fwd_kvcache_mla _flashmla_C::sparse_decode_fwd", Family.ATTENTION,
-     "attention, whose lengths or mask are values", "csrc/torch_bindings.cpp of FlashMLA"),
-    (_SGLANG, "sgl_kernel::cutlass_mla_decode sgl_kernel::lightning_attention_decode", Family.ATTENTION,
-     "attention, whose lengths or mask are values", _EXTENSION),
-    (_SGLANG, "sglang::unified_attention_with_output", Family.ATTENTION, "attention, whose lengths or mask are values",
-     "python/sglang/srt/layers/radix_attention.py"),
-    ("TensorRT-LLM",
-     "trtllm::attention trtllm::attention_inplace trtllm::attn_custom_op_inplace trtllm::mla_custom_op_inplace",
-     Family.ATTENTION, "attention, whose lengths or mask are values", "cpp/tensorrt_llm/thop/attentionOp.cpp"),
-    (_AITER, "aiter::paged_attention_ragged aiter::paged_attention_rocm aiter::pa_fwd_asm", Family.ATTENTION,
-     "attention, whose lengths or mask are values", "aiter/ops/attention.py"),
-    (_AITER, "aiter::mla_decode_stage1_asm_fwd aiter::mla_prefill_asm_fwd", Family.ATTENTION,
-     "attention, whose lengths or mask are values", "aiter/ops/attention.py"),
-    ("Transformer Engine", "FusedAttnFunc FusedAttnFuncBackward", Family.ATTENTION,
-     "attention, whose lengths or mask are values",
-     "transformer_engine/pytorch/attention/dot_product_attention/backends.py"),
-)  # fmt: skip

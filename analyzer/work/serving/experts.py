@@ -1,6 +1,5 @@
 """Layers of experts, and what routes tokens to them."""
 
-from functools import partial
 from typing import Final
 
 from ....formats.trace.signature import Signature, TensorSpec
@@ -8,14 +7,12 @@ from ....specs.experts_kernels import ExpertsKernel
 from ..arguments import LackingArgumentError, tensor_at, tensors_at
 from ..traffic import bytes_of, total_bytes
 from ..work import ExpertsDims, ExpertsFormat, Family, RowDims, Work
-from .library_op import declare_all, integers, pass_over, tensors_of_rank
+from .library_op import integers, pass_over, tensors_of_rank
 
 # Softmax of each token's scores and a comparison for each expert that is chosen.
 ROUTING_FLOPS = 6
 _PER_BLOCK: Final = 3
 """Dimensions of scales that are given per block of the weights."""
-_VLLM, _SGLANG, _AITER, _TRTLLM = "vLLM", "SGLang", "AITER", "TensorRT-LLM"
-_MOE_BINDINGS, _EXTENSION = "csrc/moe/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
 
 
 def chosen_experts(signature: Signature, *, choice: int, kernel: ExpertsKernel | None = None) -> Work:
@@ -159,67 +156,3 @@ def _arithmetic(x: TensorSpec, form: ExpertsFormat) -> str:
             return "float4_e2m1fn_x2"
         case _:
             return x.dtype
-
-
-_EXPERTS = Family.EXPERTS
-_CHOSEN = "tokens, both weights, choices, experts of all ranks"
-_ROUTED = "tokens, both weights, experts, how many each token takes"
-declare_all(
-    (_VLLM, "vllm::inplace_fused_experts vllm::outplace_fused_experts", _EXPERTS, "layer of experts", _CHOSEN,
-     "vllm/model_executor/layers/fused_moe/fused_moe.py",
-     partial(chosen_experts, choice=4, kernel=ExpertsKernel.TRITON)),
-    (_SGLANG, "sglang::inplace_fused_experts sglang::outplace_fused_experts", _EXPERTS, "layer of experts", _CHOSEN,
-     "python/sglang/srt/layers/moe/fused_moe_triton/fused_moe.py",
-     partial(chosen_experts, choice=4, kernel=ExpertsKernel.TRITON)),
-    (_AITER, "aiter::fused_moe_ vllm::rocm_aiter_fused_moe vllm::rocm_aiter_asm_moe_tkw1", _EXPERTS, "layer of experts",
-     _CHOSEN, "aiter/fused_moe.py", partial(chosen_experts, choice=4)),
-    (_TRTLLM, "trtllm::fused_moe", _EXPERTS, "layer of experts", "tokens, both weights, choices, ranks",
-     "tensorrt_llm/_torch/custom_ops/torch_custom_ops.py",
-     partial(ranked_experts, choice=1, begin=8, kernel=ExpertsKernel.CUTLASS)),
-    (_TRTLLM, "trtllm::fp8_block_scale_moe_runner trtllm::fp4_block_scale_moe_runner "
-     "trtllm::e4m3_mxe2m1_block_scale_moe_runner trtllm::bf16_mxe2m1_block_scale_moe_runner "
-     "trtllm::fp8_fp4_block_scale_moe_runner", _EXPERTS, "layer of experts", _ROUTED,
-     "tensorrt_llm/_torch/custom_ops/trtllm_gen_custom_ops.py",
-     partial(routed_experts, kernel=ExpertsKernel.TRTLLM_GEN)),
-    ("FlashInfer", "flashinfer::trtllm_fp8_block_scale_moe flashinfer::trtllm_fp8_per_tensor_scale_moe "
-     "flashinfer::trtllm_fp4_block_scale_moe", _EXPERTS, "layer of experts", _ROUTED, "flashinfer/fused_moe/core.py",
-     partial(routed_experts, kernel=ExpertsKernel.TRTLLM_GEN)),
-    (_VLLM, "vllm::flashinfer_fused_moe_blockscale_fp8 vllm::flashinfer_fused_moe_per_tensor_scale_fp8 "
-     "vllm::fi_trtllm_fp8_per_tensor_moe", _EXPERTS, "layer of experts", _ROUTED,
-     "vllm/model_executor/layers/fused_moe/flashinfer_trtllm_moe.py",
-     partial(routed_experts, kernel=ExpertsKernel.TRTLLM_GEN)),
-    (_VLLM, "_moe_C::topk_softmax _moe_C::topk_sigmoid", Family.SOFTMAX, "choice of experts", "scores, results",
-     _MOE_BINDINGS, partial(choose_experts, scores=3)),
-    (_VLLM, "_moe_C::grouped_topk", Family.SOFTMAX, "choice of experts", "scores, results", _MOE_BINDINGS,
-     partial(choose_experts, scores=0)),
-    (_SGLANG, "sgl_kernel::topk_softmax sgl_kernel::topk_sigmoid", Family.SOFTMAX, "choice of experts",
-     "scores, results", _EXTENSION, partial(choose_experts, scores=2)),
-    (_SGLANG, "sgl_kernel::moe_fused_gate sgl_kernel::kimi_k2_moe_fused_gate", Family.SOFTMAX, "choice of experts",
-     "scores, results", _EXTENSION, partial(choose_experts, scores=0)),
-    (_AITER, "aiter::topk_softmax", Family.SOFTMAX, "choice of experts", "scores, results", "aiter/ops/moe_op.py",
-     partial(choose_experts, scores=3)),
-    (_AITER, "aiter::biased_grouped_topk aiter::grouped_topk", Family.SOFTMAX, "choice of experts", "scores, results",
-     "aiter/ops/topk.py", partial(choose_experts, scores=0)),
-    (_VLLM, "_moe_C::moe_align_block_size _moe_C::sgl_moe_align_block_size", Family.SORT, "tokens sorted by expert",
-     "choices, results", _MOE_BINDINGS, sort_choices),
-    (_SGLANG, "sgl_kernel::moe_align_block_size", Family.SORT, "tokens sorted by expert", "choices, results",
-     _EXTENSION, sort_choices),
-    (_VLLM, "_moe_C::moe_sum", Family.REDUCTION, "experts' results added", "input, result", _MOE_BINDINGS, add_up),
-    (_SGLANG, "sgl_kernel::moe_sum sgl_kernel::moe_sum_reduce", Family.REDUCTION, "experts' results added",
-     "input, result", "sgl-kernel/csrc/common_extension.cc", add_up),
-    (_AITER, "aiter::moe_sum", Family.REDUCTION, "experts' results added", "input, result", "aiter/ops/moe_op.py",
-     add_up),
-    (_VLLM, "_moe_C::shuffle_rows", Family.INDEXING, "rows in the order of experts", "input, places, result",
-     _MOE_BINDINGS, move_rows),
-    (_SGLANG, "sgl_kernel::shuffle_rows", Family.INDEXING, "rows in the order of experts", "input, places, result",
-     _EXTENSION, move_rows),
-    (_VLLM, "vllm::moe_forward vllm::moe_forward_shared", _EXPERTS, "layer of experts, whose weights are no arguments",
-     "vllm/model_executor/layers/fused_moe/layer.py"),
-    (_VLLM, "vllm::fused_marlin_moe _moe_C::moe_wna16_marlin_gemm _moe_C::moe_wna16_gemm _moe_C::marlin_gemm_moe",
-     _EXPERTS, "products of experts by packed weights", _MOE_BINDINGS),
-    (_SGLANG, "sgl_kernel::moe_wna16_marlin_gemm sgl_kernel::cutlass_w4a8_moe_mm sgl_kernel::cutlass_fp4_group_mm "
-     "sglang::moe_forward_piecewise_cuda_graph_impl", _EXPERTS, "products of experts by packed weights", _EXTENSION),
-    (_TRTLLM, "trtllm::moe_custom_op", _EXPERTS, "layer of experts", "tensorrt_llm/_torch/modules/fused_moe"),
-    (_AITER, "aiter::fmoe aiter::fmoe_g1u1 aiter::fmoe_fp8_blockscale_g1u1 aiter::ck_moe_stage1 aiter::ck_moe_stage2 "
-     "aiter::moe_sorting_fwd", _EXPERTS, "layer of experts, whose tokens come sorted", "aiter/ops/moe_op.py"),
-)  # fmt: skip

@@ -1,17 +1,19 @@
-"""The one list of libraries' ops: each declared once, for the registry of formulas and for the page that lists them."""
+"""The one list of libraries' ops: `library_ops.csv`, for the registry of formulas and for the page that lists them."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from pathlib import Path
 
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError
-from ..registry import Formula, register
+from ..registry import register
 from ..traffic import tensor_bytes, total_bytes
 from ..work import Family, RowDims, Work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LibraryOp:
     """Hold what is known of ops of one kind: `taken` says what of the signature is read, "" where it lacks sizes."""
 
@@ -24,30 +26,19 @@ class LibraryOp:
     """The public file that holds the schema, by its path in the library's repository."""
 
 
-LIBRARY_OPS: Final[list[LibraryOp]] = []
-"""In the order of the page that lists them within a library."""
+def read_library_ops() -> tuple[LibraryOp, ...]:
+    """Return what `library_ops.csv` lists, in its order, and register each row's formula, written as in `formulas.csv`.
 
-_Known = tuple[str, str, Family, str, str, str, Formula]
-_Unknown = tuple[str, str, Family, str, str]
-KERNELS_ONLY: Final = ""
-"""What is taken of a signature that tells too little: the rest is left to the kernels' names and launches."""
-
-
-def declare_all(*rows: _Known | _Unknown) -> None:
-    """List ops and register their formulas, in rows: library, names (separated by spaces), family, what it is, what of
-    the signature is read, source, formula; of ops whose signature does not tell their work all but what is read and the
-    formula: their kernels are explained by their own names.
-
-    Raises ValueError where a name has a formula already.
+    Rows without a formula are ops whose signature does not tell their work: their kernels are explained by their own
+    names and launches. Raises ValueError where a name has a formula already.
     """
-    for row in rows:
-        library, names, family, what = row[:4]
-        taken, source, formula = (KERNELS_ONLY, row[4], _tell_too_little) if len(row) == 5 else row[4:]
-        separate = tuple(names.split())
-        LIBRARY_OPS.append(
-            LibraryOp(library=library, names=separate, what=what, family=family, taken=taken, source=source)
-        )
-        register(*separate, family=family)(formula)
+    found = []
+    with Path(__file__).with_name("library_ops.csv").open(encoding="utf-8", newline="") as file:
+        for library, names, family, what, taken, formula, source in islice(csv.reader(file), 1, None):
+            separate = tuple(names.split())
+            register(*separate, family=Family(family))(formula or _tell_too_little)
+            found.append(LibraryOp(library, separate, what, Family(family), taken, source))
+    return tuple(found)
 
 
 def _tell_too_little(signature: Signature) -> Work:

@@ -1,6 +1,5 @@
 """Matrix products of libraries: half precision, fp8, int8, nvfp4 and packed weights."""
 
-from functools import partial
 from math import prod
 from typing import Final
 
@@ -8,7 +7,6 @@ from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, argument_at, result_at, size_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of, total_bytes
 from ..work import Family, MatmulDims, Work
-from .library_op import declare_all
 
 FP4_PAIR: Final = "float4_e2m1fn_x2"
 """The dtype whose elements hold two numbers; libraries hand them over as bytes."""
@@ -17,8 +15,6 @@ HALF: Final = "bfloat16"
 """What narrow products return where the result was not recorded."""
 PACKED_PER_INT32: Final = 8
 _NARROW: Final = ("float8", "int8", "uint8", "float4")
-_VLLM, _SGLANG, _AITER, _TRTLLM = "vLLM", "SGLang", "AITER", "TensorRT-LLM"
-_BINDINGS, _EXTENSION = "csrc/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
 
 
 def product(signature: Signature, *, a: int = 0, b: int = 1, out: int | None = None, is_turned: bool = True) -> Work:
@@ -148,85 +144,3 @@ def _work(
         is_matrix=True,
         dims=MatmulDims(m=m, n=n, k=k, is_k_contiguous=True),
     )
-
-
-_COLUMNS = partial(product, is_turned=False)
-_INTO = partial(product, a=1, b=2, out=0)
-_HALF, _FP8, _INT8 = "product in half precision", "product in fp8", "product in int8"
-_FP4, _PACKED = "product in nvfp4", "product by packed weights"
-_A_BT, _AB, _OUT = "A [m, k], B [n, k]", "A [m, k], B [k, n]", "result, A, B"
-_FROM_WEIGHTS = "A, packed weights and their shape"
-declare_all(
-    (_VLLM, "_C::cutlass_scaled_mm _C::cutlass_scaled_mm_azp", Family.MATMUL, "product in fp8 or int8", _OUT, _BINDINGS,
-     partial(product, a=1, b=2, out=0, is_turned=False)),
-    (_VLLM, "_C::cutlass_scaled_fp4_mm", Family.MATMUL, _FP4, _OUT, _BINDINGS, partial(fp4_product, a=1, b=2, out=0)),
-    (_VLLM, "_C::dsv3_fused_a_gemm", Family.MATMUL, _HALF, _OUT, _BINDINGS,
-     partial(product, a=1, b=2, out=0, is_turned=False)),
-    (_VLLM, "_C::gptq_marlin_gemm _C::marlin_gemm", Family.MATMUL, _PACKED, "A, packed weights, m, n, k", _BINDINGS,
-     marlin_product),
-    (_VLLM, "_C::gptq_gemm", Family.MATMUL, _PACKED, _FROM_WEIGHTS, _BINDINGS, partial(packed_product, extras=(2, 3))),
-    (_VLLM, "_C::awq_gemm", Family.MATMUL, _PACKED, _FROM_WEIGHTS, _BINDINGS,
-     partial(packed_product, extras=(2, 3), n_of="eight")),
-    (_VLLM, "_C::machete_mm", Family.MATMUL, _PACKED, _FROM_WEIGHTS, _BINDINGS, partial(packed_product, extras=(4, 5))),
-    (_VLLM, "_C::allspark_w8a16_gemm", Family.MATMUL, _PACKED, "A, packed weights, n", _BINDINGS,
-     partial(product_of_columns, n_at=4, extras=(2, 3))),
-    (_VLLM, "_C::ggml_mul_mat_a8 _C::ggml_mul_mat_vec_a8", Family.MATMUL, _PACKED, "packed weights, A, n", _BINDINGS,
-     ggml_product),
-    (_VLLM, "vllm::rocm_unquantized_gemm vllm::rocm_unquantized_gemm_impl", Family.MATMUL, _HALF, _A_BT,
-     "vllm/model_executor/layers/utils.py", product),
-    (_VLLM, "vllm::w8a8_triton_block_scaled_mm_func vllm::w8a8_block_fp8_matmul_func vllm::padded_cutlass",
-     Family.MATMUL, _FP8, _A_BT, "vllm/model_executor/layers/quantization/utils/fp8_utils.py", product),
-    (_VLLM, "vllm::fp8_gemm_nt_op", Family.MATMUL, _FP8, "A [m, k], its scales, B [n, k]",
-     "vllm/model_executor/layers/quantization/utils/fp8_utils.py", partial(product, b=2)),
-    (_VLLM, "vllm::flashinfer_mm_fp4 vllm::flashinfer_nvfp4_mm", Family.MATMUL, _FP4, "A [m, k/2], B [k/2, n]",
-     "vllm/utils/flashinfer.py", fp4_product),
-    (_VLLM, "vllm::rocm_aiter_gemm_a8w8 vllm::rocm_aiter_gemm_a8w8_blockscale", Family.MATMUL, "product in fp8 or int8",
-     _A_BT, "vllm/_aiter_ops.py", product),
-    (_SGLANG, "sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled_mm", Family.MATMUL,
-     "product in fp8 or int8", _AB, _EXTENSION, _COLUMNS),
-    (_SGLANG, "sgl_kernel::cutlass_scaled_fp4_mm", Family.MATMUL, _FP4, _OUT, _EXTENSION,
-     partial(fp4_product, a=1, b=2, out=0)),
-    (_SGLANG, "sgl_kernel::dsv3_fused_a_gemm", Family.MATMUL, _HALF, _OUT, _EXTENSION,
-     partial(product, a=1, b=2, out=0, is_turned=False)),
-    (_SGLANG, "sgl_kernel::dsv3_router_gemm", Family.MATMUL, _HALF, _OUT, _EXTENSION, _INTO),
-    (_SGLANG, "sgl_kernel::gptq_marlin_gemm", Family.MATMUL, _PACKED, "A, packed weights, m, n, k", _EXTENSION,
-     marlin_product),
-    (_SGLANG, "sgl_kernel::gptq_gemm", Family.MATMUL, _PACKED, _FROM_WEIGHTS, _EXTENSION,
-     partial(packed_product, extras=(2, 3))),
-    (_SGLANG, "sglang::w8a8_block_fp8_matmul sglang::w8a8_block_fp8_matmul_deepgemm", Family.MATMUL, _FP8, _A_BT,
-     "python/sglang/srt/layers/quantization/fp8_kernel.py", product),
-    (_AITER, "aiter::gemm_a16w16 aiter::gemm_a16w16_asm aiter::tgemm_mm", Family.MATMUL, _HALF, _A_BT,
-     "aiter/tuned_gemm.py", product),
-    (_AITER, "aiter::gemm_a8w8 aiter::gemm_a8w8_ck aiter::gemm_a8w8_bpreshuffle aiter::gemm_a8w8_blockscale",
-     Family.MATMUL, "product in fp8 or int8", _A_BT, "aiter/ops/gemm_op_a8w8.py", product),
-    (_AITER, "aiter::gemm_a4w4", Family.MATMUL, "product in mxfp4", "A [m, k/2], B [n, k/2]",
-     "aiter/ops/gemm_op_a4w4.py", fp4_product),
-    (_TRTLLM, "trtllm::cublas_mm trtllm::dsv3_fused_a_gemm_op", Family.MATMUL, _HALF, _AB, "cpp/tensorrt_llm/thop",
-     _COLUMNS),
-    (_TRTLLM, "trtllm::cublas_scaled_mm", Family.MATMUL, _FP8, _AB, "cpp/tensorrt_llm/thop/cublasScaledMM.cpp",
-     _COLUMNS),
-    (_TRTLLM, "trtllm::fp8_block_scaling_gemm trtllm::fp8_swap_ab_gemm", Family.MATMUL, _FP8, _A_BT,
-     "cpp/tensorrt_llm/thop", product),
-    (_TRTLLM, "trtllm::nvfp4_gemm trtllm::fp4_gemm trtllm::nvfp4_gemm_cutlass", Family.MATMUL, _FP4,
-     "A [m, k/2], B [n, k/2]", "tensorrt_llm/_torch/custom_ops/torch_custom_ops.py", fp4_product),
-    (_TRTLLM, "trtllm::finegrained_mixed_dtype_gemm", Family.MATMUL, _PACKED, _FROM_WEIGHTS,
-     "tensorrt_llm/_torch/custom_ops/torch_custom_ops.py", partial(packed_product, extras=(2,), n_of="two")),
-    ("bitsandbytes", "bitsandbytes::gemv_4bit bitsandbytes::gemm_4bit", Family.MATMUL, _PACKED,
-     "A, packed weights, [n, k], scales", "bitsandbytes/_ops.py", four_bit_product),
-    ("bitsandbytes", "bitsandbytes::int8_linear_matmul", Family.MATMUL, _INT8, _A_BT, "bitsandbytes/_ops.py", product),
-    ("bitsandbytes", "bitsandbytes::int8_scaled_mm", Family.MATMUL, _INT8, _A_BT, "bitsandbytes/_ops.py", product),
-    ("torchao", "torchao::int_matmul torchao::int_scaled_matmul", Family.MATMUL, _INT8, _AB, "torchao/kernel/intmm.py",
-     _COLUMNS),
-    ("FBGEMM", "fbgemm::f8f8bf16 fbgemm::f8f8bf16_rowwise fbgemm::f8f8bf16_blockwise", Family.MATMUL, _FP8, _A_BT,
-     "fbgemm_gpu/experimental/gen_ai/src/quantize/quantize.cpp", product),
-    ("Transformer Engine", "_Linear", Family.MATMUL, "linear layer", "weight, input, whether in fp8",
-     "transformer_engine/pytorch/module/linear.py", fused_linear),
-    (_VLLM, "_C::cutlass_moe_mm", Family.MATMUL, "product of experts in fp8", "result, rows, weights", _BINDINGS,
-     partial(grouped_product, a=1, b=2, out=0)),
-    (_SGLANG, "sgl_kernel::fp8_blockwise_scaled_grouped_mm", Family.MATMUL, "product of experts in fp8",
-     "result, rows, weights", _EXTENSION, partial(grouped_product, a=6, b=7, out=0)),
-    ("bitsandbytes", "MatMul4Bit MatMul8bitLt", Family.MATMUL,
-     "linear layer by narrow weights; its inner ops are recorded", "bitsandbytes/autograd/_functions.py"),
-    ("Transformer Engine", "_LayerNormLinear _LayerNormMLP _GroupedLinear", Family.MATMUL,
-     "norm and linear layers, whose precision is not recorded", "transformer_engine/pytorch/module"),
-)  # fmt: skip

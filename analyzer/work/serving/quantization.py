@@ -1,12 +1,10 @@
 """Conversions to and from narrow formats, beside products that take them."""
 
-from functools import partial
-
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, argument_at, result_at, sizes_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, Work
-from .library_op import declare_all, pass_over
+from .library_op import pass_over
 
 # Scale, round and clamp.
 QUANTISE_FLOPS = 3
@@ -21,8 +19,6 @@ FP4_BLOCK = 16
 SCALE_BYTES = 4
 
 _QUANTISING = Family.ELEMENTWISE
-_VLLM, _SGLANG, _AITER, _TRTLLM, _BNB = "vLLM", "SGLang", "AITER", "TensorRT-LLM", "bitsandbytes"
-_BINDINGS, _EXTENSION = "csrc/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
 
 
 def quantise_statically(signature: Signature) -> Work:
@@ -108,57 +104,3 @@ def _widening(signature: Signature, read: tuple[TensorSpec, ...], count: int, dt
     out = result_at(signature)
     written = bytes_of(count, dtype if out is None else out.dtype)
     return pass_over(_QUANTISING, DEQUANTISE_FLOPS * count, read, (TensorSpec("uint8", (int(written),)),))
-
-
-_STATIC, _DYNAMIC = "quantisation by a given scale", "quantisation with its scales"
-declare_all(
-    (_VLLM, "_C::static_scaled_fp8_quant _C::static_scaled_int8_quant", _QUANTISING, _STATIC, "result, input, scale",
-     _BINDINGS, quantise_statically),
-    (_AITER, "aiter::static_per_tensor_quant", _QUANTISING, _STATIC, "result, input, scale", "aiter/ops/quant.py",
-     quantise_statically),
-    (_VLLM, "_C::dynamic_scaled_fp8_quant _C::dynamic_per_token_scaled_fp8_quant _C::dynamic_scaled_int8_quant",
-     _QUANTISING, _DYNAMIC, "result, input, scale", _BINDINGS, quantise_dynamically),
-    (_VLLM, "_C::scaled_fp4_quant", _QUANTISING, _DYNAMIC, "result, input, scale", _BINDINGS, quantise_dynamically),
-    (_SGLANG, "sgl_kernel::scaled_fp4_quant", _QUANTISING, _DYNAMIC, "result, input, scale", _EXTENSION,
-     quantise_dynamically),
-    (_AITER, "aiter::dynamic_per_tensor_quant aiter::dynamic_per_token_scaled_quant", _QUANTISING, _DYNAMIC,
-     "result, input, scale", "aiter/ops/quant.py", quantise_dynamically),
-    (_VLLM, "_C::per_token_group_fp8_quant _C::per_token_group_quant_int8", _QUANTISING, _DYNAMIC,
-     "input, result, scale", "csrc/quantization/torch_bindings", partial(quantise_dynamically, x=0, out=1)),
-    (_SGLANG, "sgl_kernel::sgl_per_token_group_quant_fp8 sgl_kernel::sgl_per_token_group_quant_int8 "
-     "sgl_kernel::sgl_per_token_group_quant_8bit sgl_kernel::sgl_per_tensor_quant_fp8 "
-     "sgl_kernel::sgl_per_token_quant_fp8", _QUANTISING, _DYNAMIC, "input, result, scale", _EXTENSION,
-     partial(quantise_dynamically, x=0, out=1)),
-)  # fmt: skip
-_TO_FP8 = partial(quantise_to_new, element_bytes=1.0, block=FP8_BLOCK)
-_TO_FP4 = partial(quantise_to_new, element_bytes=0.5, block=FP4_BLOCK)
-declare_all(
-    (_TRTLLM, "trtllm::fp8_quantize_1x128", _QUANTISING, "quantisation to fp8 with scales of blocks", "input",
-     "cpp/tensorrt_llm/thop", _TO_FP8),
-    (_TRTLLM, "tensorrt_llm::quantize_e4m3_per_tensor tensorrt_llm::quantize_e4m3_activation", _QUANTISING,
-     "quantisation to fp8", "input", "cpp/tensorrt_llm/thop", _TO_FP8),
-    (_TRTLLM, "tensorrt_llm::static_quantize_e4m3_per_tensor", _QUANTISING, "quantisation to fp8", "input",
-     "cpp/tensorrt_llm/thop", _TO_FP8),
-    (_TRTLLM, "trtllm::fp4_quantize trtllm::tunable_fp4_quantize", _QUANTISING, "quantisation to nvfp4", "input",
-     "cpp/tensorrt_llm/thop", _TO_FP4),
-    ("torchao", "torchao::quantize_affine torchao::quantize_affine_float8", _QUANTISING, _DYNAMIC,
-     "input, recorded result", "torchao/quantization/quant_primitives.py", quantise_as_recorded),
-    ("torchao", "torchao::choose_qparams_affine torchao::choose_scale_float8", Family.REDUCTION,
-     "scales of blocks; its inner ops are recorded", "torchao/quantization/quant_primitives.py"),
-    (_BNB, "bitsandbytes::quantize_4bit", _QUANTISING, "quantisation to 4 bits", "input", "bitsandbytes/_ops.py",
-     quantise_4_bits),
-    (_BNB, "bitsandbytes::quantize_blockwise", _QUANTISING, "quantisation to 8 bits", "input", "bitsandbytes/_ops.py",
-     quantise_blocks),
-    (_BNB, "bitsandbytes::int8_vectorwise_quant bitsandbytes::int8_double_quant", _QUANTISING,
-     "quantisation of rows to int8", "input", "bitsandbytes/_ops.py", quantise_rows),
-    (_BNB, "bitsandbytes::dequantize_4bit", _QUANTISING, "widening of 4 bits", "codes, scales, shape",
-     "bitsandbytes/_ops.py", widen_4_bits),
-    (_BNB, "bitsandbytes::dequantize_blockwise", _QUANTISING, "widening of 8 bits", "codes, scales",
-     "bitsandbytes/_ops.py", widen_blocks),
-    (_BNB, "bitsandbytes::int8_mm_dequant", _QUANTISING, "widening of a product", "product, scales",
-     "bitsandbytes/_ops.py", widen_product),
-    (_VLLM, "_C::awq_dequantize", _QUANTISING, "widening of AWQ weights", "packed weights, scales, zeros", _BINDINGS,
-     widen_packed),
-    (_SGLANG, "sgl_kernel::awq_dequantize", _QUANTISING, "widening of AWQ weights", "packed weights, scales, zeros",
-     _EXTENSION, widen_packed),
-)  # fmt: skip

@@ -1,17 +1,17 @@
 """Norms, gated activations and rotary embeddings of libraries: row work, mostly into tensors that are given."""
 
-from functools import partial
-
 from ....formats.trace.signature import Signature, TensorSpec
 from ..arguments import LackingArgumentError, optional_tensor_at, size_at, tensor_at, tensors_at
 from ..traffic import bytes_of
 from ..work import Family, RowDims, Work
-from .library_op import declare_all, pass_over
+from .library_op import pass_over
 
 # Square and sum 2, scale by 1/rms 1, by the weight 1.
 RMS_NORM_FLOPS = 4
 # Scale, round and clamp.
 QUANTISE_FLOPS = 3
+# The same, and a comparison per element for the largest of each block.
+DYNAMIC_FLOPS = QUANTISE_FLOPS + 1
 # Two products and a sum per rotated element.
 ROTATION_FLOPS = 3
 # x·sigmoid(x) 5, times the other half 1.
@@ -23,9 +23,7 @@ GELU_FLOPS = 9
 # Gradients of input and scale, as for aten's layer norm.
 NORM_BACKWARD_FLOPS = 12
 
-_VLLM, _SGLANG, _AITER, _TRTLLM = "vLLM", "SGLang", "AITER", "TensorRT-LLM"
 _NORM, _POINTWISE = Family.NORMALIZATION, Family.ELEMENTWISE
-_BINDINGS, _EXTENSION = "csrc/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
 
 
 def norm_into(signature: Signature, *, out: int = 0, x: int = 1, weight: int = 2) -> Work:
@@ -56,7 +54,7 @@ def quantised_norm(signature: Signature) -> Work:
     out, x, scale = (tensor_at(signature, position) for position in (0, 1, 3))
     residual = optional_tensor_at(signature, 6)
     written = (out, scale) if residual is None else (out, scale, residual)
-    return _norm(signature, x, (2,), residual=residual, written=written, more_flops=QUANTISE_FLOPS + 1)
+    return _norm(signature, x, (2,), residual=residual, written=written, more_flops=DYNAMIC_FLOPS)
 
 
 def statically_quantised_norm(signature: Signature) -> Work:
@@ -184,82 +182,3 @@ def _norm(
 def _row_dims(x: TensorSpec) -> RowDims | None:
     columns = x.shape[-1] if x.shape else 0
     return RowDims(rows=x.element_count // columns, columns=columns) if columns else None
-
-
-_RMS, _SUM = "RMS norm", "residual addition and RMS norm"
-_INTO, _IN_PLACE = "result, input, weight", "input, residual, weight"
-_FLASHINFER_OPS = "tensorrt_llm/_torch/custom_ops/flashinfer_custom_ops.py"
-_APEX = "apex/normalization/fused_layer_norm.py"
-_WITH_BIAS = partial(new_norm, beside=(1, 2))
-declare_all(
-    (_VLLM, "_C::rms_norm", _NORM, _RMS, _INTO, _BINDINGS, norm_into),
-    (_SGLANG, "sgl_kernel::rmsnorm sgl_kernel::gemma_rmsnorm", _NORM, _RMS, _INTO, _EXTENSION, norm_into),
-    ("FlashInfer", "flashinfer::rmsnorm flashinfer::gemma_rmsnorm", _NORM, _RMS, _INTO, "flashinfer/norm.py",
-     norm_into),
-    (_AITER, "aiter::rmsnorm aiter::rms_norm_cu", _NORM, _RMS, _INTO, "aiter/ops/rmsnorm.py", norm_into),
-    (_AITER, "aiter::rmsnorm2d_fwd aiter::rmsnorm2d_fwd_ck aiter::rms_norm", _NORM, _RMS, "input, weight",
-     "aiter/ops/rmsnorm.py", new_norm),
-    (_AITER, "vllm::rocm_aiter_rms_norm", _NORM, _RMS, "input, weight", "vllm/_aiter_ops.py", new_norm),
-    (_TRTLLM, "trtllm::flashinfer_rmsnorm", _NORM, _RMS, "input, weight", _FLASHINFER_OPS, new_norm),
-    ("Liger", "LigerRMSNormFunction", _NORM, _RMS, "input, weight", "src/liger_kernel/ops/rms_norm.py", new_norm),
-    ("Apex", "FusedRMSNormAffineFunction", _NORM, _RMS, "input, weight", _APEX, new_norm),
-    (_VLLM, "_C::fused_add_rms_norm", _NORM, _SUM, _IN_PLACE, _BINDINGS, add_norm),
-    (_SGLANG, "sgl_kernel::fused_add_rmsnorm sgl_kernel::gemma_fused_add_rmsnorm", _NORM, _SUM, _IN_PLACE, _EXTENSION,
-     add_norm),
-    ("FlashInfer", "flashinfer::fused_add_rmsnorm flashinfer::gemma_fused_add_rmsnorm", _NORM, _SUM, _IN_PLACE,
-     "flashinfer/norm.py", add_norm),
-    (_AITER, "vllm::rocm_aiter_rmsnorm2d_fwd_with_add", _NORM, _SUM, _IN_PLACE, "vllm/_aiter_ops.py", add_norm),
-    (_AITER, "aiter::fused_add_rms_norm_cu", _NORM, _SUM, _IN_PLACE, "aiter/ops/rmsnorm.py", add_norm),
-    (_TRTLLM, "trtllm::flashinfer_fused_add_rmsnorm", _NORM, _SUM, _IN_PLACE, _FLASHINFER_OPS, add_norm),
-    (_AITER, "aiter::add_rmsnorm aiter::rmsnorm2d_fwd_with_add aiter::rmsnorm2d_fwd_with_add_ck", _NORM, _SUM,
-     "result, input, residual, its result, weight", "aiter/ops/rmsnorm.py", add_norm_into),
-    (_VLLM, "_C::rms_norm_static_fp8_quant", _NORM, "RMS norm to fp8", _INTO, _BINDINGS, statically_quantised_norm),
-    (_VLLM, "_C::fused_add_rms_norm_static_fp8_quant", _NORM, "residual addition and RMS norm to fp8",
-     "result, input, residual, weight", _BINDINGS, quantised_add_norm),
-    (_VLLM, "_C::rms_norm_dynamic_per_token_quant _C::rms_norm_per_block_quant", _NORM,
-     "RMS norm to fp8 or int8 with its scales", "result, input, weight, scale, residual", _BINDINGS, quantised_norm),
-    (_VLLM, "_C::fused_qk_norm_rope", _NORM, "RMS norm and rotation of queries and keys", "qkv, heads", _BINDINGS,
-     norm_queries_and_rotate),
-    ("Liger", "LigerLayerNormFunction", _NORM, "layer norm", "input, weight, bias",
-     "src/liger_kernel/ops/layer_norm.py", _WITH_BIAS),
-    ("Apex", "FusedLayerNormAffineFunction", _NORM, "layer norm", "input, weight, bias", _APEX, _WITH_BIAS),
-    ("mamba_ssm", "LayerNormFn", _NORM, "layer or RMS norm with a residual or a gate",
-     "input, weight, bias, residual or gate", "mamba_ssm/ops/triton/layer_norm.py", norm_with_other),
-    ("Liger", "LigerRMSNormFunctionBackward LigerLayerNormFunctionBackward", _NORM, "a norm's gradients", "gradient",
-     "src/liger_kernel/ops/rms_norm.py", norm_backward),
-    ("Apex", "FusedRMSNormAffineFunctionBackward FusedLayerNormAffineFunctionBackward", _NORM, "a norm's gradients",
-     "gradient", _APEX, norm_backward),
-    ("mamba_ssm", "LayerNormFnBackward", _NORM, "a norm's gradients", "gradient", "mamba_ssm/ops/triton/layer_norm.py",
-     norm_backward),
-)  # fmt: skip
-_GATED, _OUT, _ROTARY = "gated activation", "result, input", "rotary embedding"
-_SWIGLU = "src/liger_kernel/ops/swiglu.py"
-declare_all(
-    (_VLLM, "_C::silu_and_mul _C::gelu_and_mul _C::gelu_tanh_and_mul _C::mul_and_silu _C::fatrelu_and_mul "
-     "_C::swigluoai_and_mul", _POINTWISE, _GATED, _OUT, _BINDINGS, gate),
-    (_SGLANG, "sgl_kernel::silu_and_mul sgl_kernel::gelu_and_mul sgl_kernel::gelu_tanh_and_mul", _POINTWISE, _GATED,
-     _OUT, _EXTENSION, gate),
-    ("FlashInfer", "flashinfer::silu_and_mul flashinfer::gelu_and_mul flashinfer::gelu_tanh_and_mul", _POINTWISE,
-     _GATED, _OUT, "flashinfer/activation.py", gate),
-    (_AITER, "aiter::silu_and_mul aiter::gelu_and_mul aiter::gelu_tanh_and_mul", _POINTWISE, _GATED, _OUT,
-     "aiter/ops/activation.py", gate),
-    (_VLLM, "_C::silu_and_mul_quant", _POINTWISE, "gated activation to fp8", _OUT, _BINDINGS,
-     partial(gate, more_flops=QUANTISE_FLOPS)),
-    (_VLLM, "_C::silu_and_mul_per_block_quant", _POINTWISE, "gated activation to fp8 or int8 with scales of blocks",
-     "result, input, scales", _BINDINGS, partial(gate, more_flops=QUANTISE_FLOPS + 1, beside=(2,))),
-    (_VLLM, "_C::gelu_new _C::gelu_fast _C::gelu_quick", _POINTWISE, "activation", _OUT, _BINDINGS, activate),
-    (_TRTLLM, "trtllm::silu_and_mul trtllm::flashinfer_silu_and_mul", _POINTWISE, _GATED, "input",
-     "tensorrt_llm/_torch/custom_ops/torch_custom_ops.py", gate_to_new),
-    ("Liger", "LigerSiLUMulFunction LigerGELUMulFunction", _POINTWISE, _GATED, "gate, value", _SWIGLU, gate_pair),
-    ("Liger", "LigerSiLUMulFunctionBackward LigerGELUMulFunctionBackward", _POINTWISE, "its gradients", "gradient",
-     _SWIGLU, gate_pair_backward),
-    (_VLLM, "_C::rotary_embedding", _POINTWISE, _ROTARY, "positions, query, key, table", _BINDINGS, rotate),
-    (_SGLANG, "sgl_kernel::rotary_embedding", _POINTWISE, _ROTARY, "positions, query, key, table",
-     "sgl-kernel/csrc/common_extension_rocm.cc", rotate),
-    (_SGLANG, "sgl_kernel::apply_rope_pos_ids_cos_sin_cache", _POINTWISE, _ROTARY,
-     "query, key, results, table, positions", _EXTENSION, rotate_into),
-    ("Liger", "LigerRopeFunction", _POINTWISE, _ROTARY, "query, key, cosines, sines", "src/liger_kernel/ops/rope.py",
-     rotate_pair),
-    ("flash-attn", "ApplyRotaryEmb", _POINTWISE, _ROTARY, "input, cosines, sines", "flash_attn/layers/rotary.py",
-     rotate_one),
-)  # fmt: skip

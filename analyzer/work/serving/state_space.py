@@ -1,6 +1,5 @@
 """Gated delta nets, Mamba and causal convolutions of libraries."""
 
-from functools import partial
 from math import prod
 
 from ....formats.trace.signature import Signature
@@ -9,11 +8,8 @@ from ..recurrent import state_space_work
 from ..registry import Formula
 from ..traffic import total_bytes
 from ..work import Family, StateRule, StateSpaceDims, Work
-from .library_op import declare_all
 
 _STATE = Family.STATE_SPACE
-_VLLM, _SGLANG = "vLLM", "SGLang"
-_BINDINGS, _EXTENSION = "csrc/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
 
 
 def gated_delta(signature: Signature, *, is_update: bool = False) -> Work:
@@ -144,48 +140,3 @@ def _scalar_decay(batch: int, steps: int, heads: int, head_dim: int, state_dim: 
         groups=groups,
     )
     return state_space_work(dims, dtype)
-
-
-_DELTA = "gated delta rule"
-declare_all(
-    ("fla", "fla::chunk_gated_delta_rule ChunkGatedDeltaRuleFunction", _STATE, f"{_DELTA}, in chunks",
-     "queries, values", "fla/ops/gated_delta_rule/chunk.py", gated_delta),
-    ("fla", "fla::fused_recurrent_gated_delta_rule FusedRecurrentFunction", _STATE, f"{_DELTA}, token by token",
-     "queries, values", "fla/ops/gated_delta_rule/fused_recurrent.py", partial(gated_delta, is_update=True)),
-    ("mamba_ssm", "mamba_ssm::mamba_chunk_scan_combined MambaChunkScanCombinedFn", _STATE, "Mamba-2, in chunks", "x, B",
-     "mamba_ssm/ops/triton/ssd_combined.py", chunked_scan),
-    ("mamba_ssm", "mamba_ssm::mamba_split_conv1d_scan_combined MambaSplitConv1dScanCombinedFn", _STATE,
-     "Mamba-2 with its convolution", "joined input, the convolution's weight, A, groups",
-     "mamba_ssm/ops/triton/ssd_combined.py", whole_mixer),
-    ("mamba_ssm", "mamba_ssm::selective_scan_fn SelectiveScanFn", _STATE, "Mamba's scan", "u, A",
-     "mamba_ssm/ops/selective_scan_interface.py", selective_scan),
-    ("mamba_ssm", "mamba_ssm::selective_state_update", _STATE, "Mamba's state after one token", "state, x",
-     "mamba_ssm/ops/triton/selective_state_update.py", update_state),
-    (_VLLM, "_C::selective_scan_fwd", _STATE, "Mamba's scan", "u, A", _BINDINGS, selective_scan),
-    ("causal_conv1d", "causal_conv1d::causal_conv1d_fn CausalConv1dFn DaoAILab::_causal_conv1d_fwd_cpp", _STATE,
-     "causal convolution", "x, weight", "causal_conv1d/causal_conv1d_interface.py", causal_convolution),
-    ("causal_conv1d", "causal_conv1d::causal_conv1d_update DaoAILab::_causal_conv1d_update_cpp", _STATE,
-     "causal convolution of one token", "x, weight", "causal_conv1d/causal_conv1d_interface.py",
-     partial(causal_convolution, weight=2, is_update=True)),
-    (_SGLANG, "sgl_kernel::causal_conv1d_fwd", _STATE, "causal convolution", "x, weight", _EXTENSION,
-     causal_convolution),
-    (_SGLANG, "sgl_kernel::causal_conv1d_update", _STATE, "causal convolution of one token", "x, weight", _EXTENSION,
-     partial(causal_convolution, weight=2, is_update=True)),
-    ("fla", "fla::chunk_gated_delta_rule_backward", _STATE, f"gradients of the {_DELTA}",
-     "gradient, the forward's arguments", "fla/ops/gated_delta_rule/chunk.py", partial(gradients, forward=gated_delta)),
-    ("mamba_ssm", "mamba_ssm::mamba_chunk_scan_combined_backward", _STATE, "Mamba-2's gradients",
-     "gradient, the forward's arguments", "mamba_ssm/ops/triton/ssd_combined.py",
-     partial(gradients, forward=chunked_scan)),
-    ("mamba_ssm", "mamba_ssm::selective_scan_fn_backward", _STATE, "Mamba's gradients",
-     "gradient, the forward's arguments", "mamba_ssm/ops/selective_scan_interface.py",
-     partial(gradients, forward=selective_scan)),
-    ("causal_conv1d", "causal_conv1d::causal_conv1d_fn_backward", _STATE, "a causal convolution's gradients",
-     "gradient, the forward's arguments", "causal_conv1d/causal_conv1d_interface.py",
-     partial(gradients, forward=causal_convolution)),
-    (_VLLM, "vllm::gdn_attention vllm::gdn_attention_core", _STATE, f"{_DELTA}, whose sequences are no arguments",
-     "vllm/model_executor/models/qwen3_next.py"),
-    (_VLLM, "vllm::mamba_mixer vllm::mamba_mixer2 vllm::short_conv vllm::linear_attention vllm::plamo2_mamba_mixer",
-     _STATE, "state-space layer, whose sequences are no arguments", "vllm/model_executor/layers/mamba"),
-    ("mamba_ssm", "MambaInnerFn", _STATE, "whole Mamba layer; its projections are products of their own",
-     "mamba_ssm/ops/selective_scan_interface.py"),
-)  # fmt: skip

@@ -5,9 +5,9 @@ from typing import Final
 
 from .....formats.trace.signature import TensorSpec
 from ...calls import ShapedCall
+from .layers import name_dims
 from .letters import MADE
 from .named import decide_named
-from .naming import name_dims
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at
 

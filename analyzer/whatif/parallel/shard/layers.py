@@ -1,10 +1,11 @@
-"""Names the dims of layers' ops: products, attention, normalisation, tables and losses."""
+"""Names the dims of ops: of any by its rule, of layers' (products, attention, normalisation, tables, losses) here."""
 
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
 from ...calls import ShapedCall, broadcasts
-from .letters import NONE, Letters, Naming, letters_of
+from ...op_rules import find_rule
+from .letters import NONE, Letters, Naming, letters_of, name_elementwise
 
 
 def name_product(call: ShapedCall, *, first: int = 0) -> Naming | None:
@@ -181,3 +182,12 @@ def name_attention(call: ShapedCall) -> Naming | None:
     else:
         outputs = tuple(out if place == 0 else other(spec) for place, spec in enumerate(call.outputs))
     return Naming(inputs, outputs, kept_whole=frozenset([keys]))
+
+
+def name_dims(call: ShapedCall) -> Naming | None:
+    """Return the letters of a call's dims; None where nothing is known of the op."""
+    rule = find_rule("letters", call.name)
+    if rule is None and "attention" in call.name:
+        rule = name_attention
+    found: Naming | None = None if rule is None else rule(call)
+    return found or name_elementwise(call)

@@ -52,7 +52,8 @@ def decide_named(
     """Return what becomes of a call: one letter stays shared, all other shared dims are made whole."""
     places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
     letters = [
-        None if place is None else _letter(names, place) for names, place in zip(naming.inputs, places, strict=True)
+        None if place is None else (names[place.dim] or None if place.dim < len(names) else None)
+        for names, place in zip(naming.inputs, places, strict=True)
     ]
     letter, is_exchanged = _active_letter(naming, places, letters, rules)
     lost = _make_whole(places, letters, letter, wanted)
@@ -142,10 +143,6 @@ def _as_forward(call: ShapedCall, linked: Sequence[tuple[TensorSpec, State]]) ->
         results = tuple(state_at(out, place) if out.shape == spec.shape else WHOLE for out in call.outputs)
         return Outcome(wanted=(None,) * len(places), places=places, results=results)
     return None
-
-
-def _letter(names: Sequence[int], place: Cut) -> int | None:
-    return names[place.dim] or None if place.dim < len(names) else None
 
 
 def _active_letter(

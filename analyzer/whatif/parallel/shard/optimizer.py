@@ -19,7 +19,8 @@ def share_optimizer(subject: ReadTrace, walk: ShareWalk, own: frozenset[int] = f
 
     `own`: storages that each rank has for itself, so that no gradient of theirs is summed up.
     """
-    rows = _optimizer_ops(subject)
+    ops = subject.trace.ops
+    rows = [int(row) for row in np.flatnonzero((ops.phase == Phase.OPTIMIZER) & (ops.signature >= 0))]
     if not rows:
         return
     groups = {op: _aligned(subject, op) for op in rows}
@@ -47,11 +48,6 @@ def share_optimizer(subject: ReadTrace, walk: ShareWalk, own: frozenset[int] = f
     memory: dict[tuple[TensorSpec, int], TensorSpec] = {}
     for op in rows:
         walk.column[op] = walk.signatures.setdefault(_local(subject, walk, op, memory), len(walk.signatures))
-
-
-def _optimizer_ops(subject: ReadTrace) -> list[int]:
-    ops = subject.trace.ops
-    return [int(row) for row in np.flatnonzero((ops.phase == Phase.OPTIMIZER) & (ops.signature >= 0))]
 
 
 def _lists(arguments: tuple[Argument, ...]) -> Iterator[list[TensorSpec]]:

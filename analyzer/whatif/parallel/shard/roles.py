@@ -19,8 +19,8 @@ from .....formats.trace.tables import Phase, Trace
 from ...axis.parameters import parameter_storages
 from ...calls import ShapedCall, layout_of, made_storages, operands_of, short_name
 from .decide import decide
+from .layers import name_dims
 from .letters import VIEWS
-from .naming import name_dims
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, place_of, state_at, strides_of
 

@@ -14,8 +14,8 @@ from .....formats.trace.tables import CollectiveTable, Phase, Trace
 from ...calls import ShapedCall, replace_tensors
 from .decide import decide
 from .exchange import Exchanges
+from .layers import name_dims
 from .letters import VIEWS
-from .naming import name_dims
 from .outcome import Outcome, Rules
 from .placement import WHOLE, Cut, Share, State, local_spec, part_of, place_of, strides_of
 from .roles import ReadTrace
