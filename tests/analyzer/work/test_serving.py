@@ -265,7 +265,7 @@ def test_what_a_call_lacks_is_not_guessed() -> None:
 HEAD = """# Ops of serving libraries
 
 What is known of the ops of libraries beside PyTorch, by the names that profilers record. Where the last but one column
-says what is read of the signature, the op has a [work formula](work.md); where it says *kernels*, the arguments do not
+says what is read of the signature, the op has a [work formula](method.md#2-work); where it says *kernels*, the arguments do not
 tell the sizes (lengths are values on the GPU, weights belong to a module), so that only the family is known, and each
 kernel is predicted from its measured time by its name and launch. Names of classes are `autograd.Function`s, which
 profilers record by the class. The last column names the libraries' public source of each; some schemas were read there,
