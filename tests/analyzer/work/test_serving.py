@@ -264,6 +264,8 @@ def test_what_a_call_lacks_is_not_guessed() -> None:
 
 HEAD = """# Ops of serving libraries
 
+This page is generated from the modules of `wavecast.analyzer.work.serving`, by their tests.
+
 What is known of the ops of libraries beside PyTorch, by the names that profilers record. Where the last but one column
 says what is read of the signature, the op has a [work formula](work.md); where it says *kernels*, the arguments do not
 tell the sizes (lengths are values on the GPU, weights belong to a module), so that only the family is known, and each
