@@ -44,7 +44,7 @@ class ShardingReport(Report):
         return illustrate_sharding(self.page(), self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/shard.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/recommenders.md has its layout."""
         from .page import draw_sharding_json
 
         return draw_sharding_json(self.report)

@@ -267,7 +267,7 @@ HEAD = """# Ops of serving libraries
 This page is generated from the modules of `wavecast.analyzer.work.serving`, by their tests.
 
 What is known of the ops of libraries beside PyTorch, by the names that profilers record. Where the last but one column
-says what is read of the signature, the op has a [work formula](work.md); where it says *kernels*, the arguments do not
+says what is read of the signature, the op has a [work formula](method.md#2-work); where it says *kernels*, the arguments do not
 tell the sizes (lengths are values on the GPU, weights belong to a module), so that only the family is known, and each
 kernel is predicted from its measured time by its name and launch. Names of classes are `autograd.Function`s, which
 profilers record by the class. The last column names the libraries' public source of each; some schemas were read there,

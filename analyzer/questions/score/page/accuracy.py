@@ -100,7 +100,7 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
         yield worst_sheet(score.worst)
     yield _section("unmodelled")
     yield from (f"- {note}" for note in score.notes)
-    yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
+    yield "How well plain wave scaling does, without any fitted model: [method.md](method.md#wave-scaling)."
 
 
 def _own_lines(score: Score) -> Iterator[str | Sheet]:
