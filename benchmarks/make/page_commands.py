@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from textwrap import dedent
 
 import click
-
 from wavecast.__main__ import COMMAND_GROUPS, COMMANDS, wavecast
 from wavecast.analyzer.asking.declared import GroupedOption, HelpPart
 
@@ -38,7 +37,9 @@ def describe(name: str) -> str:
     """Return a command's usage, what its help says, and its options."""
     command, context = _command(name)
     if isinstance(command, click.Group):
-        rows = [(f"wavecast {name} {inner}", found.get_short_help_str(200)) for inner, found in command.commands.items()]
+        rows = [
+            (f"wavecast {name} {inner}", found.get_short_help_str(200)) for inner, found in command.commands.items()
+        ]
         return f"{_help(command)}\n\n{_table('command', rows)}"
     usage = " ".join(["wavecast", name, *command.collect_usage_pieces(context)])
     lines = [f"```text\n{usage}\n```\n\n{_help(command)}\n"]

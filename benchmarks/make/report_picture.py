@@ -51,7 +51,14 @@ def example() -> list[str]:
 
 def photograph(browser: str, page: Path, picture: Path, size: str = SIZE) -> None:
     """Let a browser without a window draw the beginning of a page."""
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1"]
+    words = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--force-device-scale-factor=1",
+    ]
     words += [f"--window-size={size}", f"--virtual-time-budget={SETTLED_MS}", f"--screenshot={picture}", page.as_uri()]
     subprocess.run(words, check=True, capture_output=True, timeout=120)
 
