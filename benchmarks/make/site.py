@@ -1,6 +1,7 @@
 """What mkdocs does to pages beside showing them (`mkdocs.yml` names this file as a hook).
 
-Links out of docs/ name files of the checkout, which a site does not hold: they become the file's name.
+Links out of docs/ name files of the checkout, which a site does not hold: they become the file's name. Transcripts are
+shown as they are: coloured as a shell's, a table's `#` would begin a prompt.
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return found[0]
         return f"{found[1]} (`{target}`)"
 
-    return _LINK.sub(rewritten, markdown)
+    return _LINK.sub(rewritten, markdown.replace("```console\n", "```text\n"))
