@@ -15,6 +15,7 @@ MAIN = "analyze"
 _USUAL = ("help", "version")
 _AS_IT_IS = "\b"
 """What click marks a paragraph with whose lines stay as they are."""
+_CHOICES = re.compile(r" \[([^\]]*\|[^\]]*)\]$")
 _Record = tuple[str, str]
 
 
@@ -50,7 +51,8 @@ def describe(name: str) -> str:
             lines.append(_table(heading, own))
     also = [record for records in _grouped(command, context).values() for record in records if record in shared]
     if also:
-        lines.append(f"As for [`analyze`](#analyze): {', '.join(f'`{declaration}`' for declaration, _ in also)}.\n")
+        names = ", ".join(f"`{_named(declaration)}`" for declaration, _ in also)
+        lines.append(f"As for [`analyze`](#analyze): {names}.\n")
     return "\n".join(lines)
 
 
@@ -88,8 +90,22 @@ def _grouped(command: click.Command, context: click.Context) -> dict[str, list[_
 
 
 def _table(heading: str, rows: list[_Record]) -> str:
-    cells = (f"| `{_cell(declaration)}` | {_cell(_plain(meaning))} |" for declaration, meaning in rows)
+    told = (
+        (_CHOICES.sub(" NAME", declaration), _plain(meaning) + _chosen(declaration)) for declaration, meaning in rows
+    )
+    cells = (f"| `{_cell(declaration)}` | {_cell(meaning)} |" for declaration, meaning in told)
     return "\n".join([f"| {heading} | |", "|---|---|", *cells]) + "\n"
+
+
+def _named(declaration: str) -> str:
+    """Return how an option is written, a list of its values shortened to NAME."""
+    return _CHOICES.sub(" NAME", declaration)
+
+
+def _chosen(declaration: str) -> str:
+    """Return the values that an option may have, as a sentence."""
+    found = _CHOICES.search(declaration)
+    return f" One of {', '.join(f'`{value}`' for value in found[1].split('|'))}." if found else ""
 
 
 def _help(command: click.Command) -> str:

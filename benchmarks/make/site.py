@@ -1,7 +1,8 @@
 """What mkdocs does to pages beside showing them (`mkdocs.yml` names this file as a hook).
 
 Links out of docs/ name files of the checkout, which a site does not hold: they become the file's name. Transcripts are
-shown as they are: coloured as a shell's, a table's `#` would begin a prompt.
+shown as they are: coloured as a shell's, a table's `#` would begin a prompt. In code within tables GitHub wants `\\|`,
+where mkdocs' Markdown would show the stroke.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from posixpath import dirname, join, normpath
 from typing import Any
 
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s:#]+)(#[^)]*)?\)")
+_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
 _IN_SITE = (".md", ".png", ".svg")
 
 
@@ -24,4 +27,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return found[0]
         return f"{found[1]} (`{target}`)"
 
-    return _LINK.sub(rewritten, markdown.replace("```console\n", "```text\n"))
+    markdown = markdown.replace("```console\n", "```text\n")
+    markdown = _ROW.sub(lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
+    return _LINK.sub(rewritten, markdown)
