@@ -61,11 +61,11 @@ def _writer(name: str) -> Callable[[], str]:
 
 
 def _command(name: str) -> tuple[click.Command, click.Context]:
-    context = click.Context(wavecast, info_name="wavecast")
+    context = click.Context(wavecast, info_name="wavecast", **wavecast.context_settings)
     command = wavecast.get_command(context, name)
     if command is None:
         raise KeyError(name)
-    return command, click.Context(command, info_name=name, parent=context)
+    return command, click.Context(command, info_name=name, parent=context, **command.context_settings)
 
 
 def _records(name: str) -> dict[str, _Record]:
