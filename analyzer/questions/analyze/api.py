@@ -56,7 +56,7 @@ class IterationReport(Report):
         return illustrate(self.page(), self.report, self.analysis, name=self.name)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/json.md has its layout."""
         from .page.records import draw_report_json
 
         return draw_report_json(self.report, with_ops=self.has_op_details)

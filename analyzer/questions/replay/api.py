@@ -61,7 +61,7 @@ class ReplayReport(Report):
         return illustrate_replay(self.page(), self.fidelity, timeline)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/json.md has its layout."""
         from .page import draw_replay_json
 
         return draw_replay_json(self.fidelity, self.choice)

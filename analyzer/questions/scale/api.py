@@ -54,7 +54,7 @@ class PlansReport(PicturedReport):
         return illustrate_scale(self.page(), self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/json.md has its layout."""
         from .page import draw_scale_json
 
         return draw_scale_json(self.report)

@@ -40,7 +40,7 @@ class ScoreReport(Report):
         return illustrate_score(self.page(), self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/json.md has its layout."""
         from .page.records import draw_score_json
 
         return draw_score_json(self.report)

@@ -48,7 +48,7 @@ class OverviewReport(Report):
         return illustrate_overview(self.page(), whole, name=self.name, timeline=timeline)
 
     def to_json(self) -> str:
-        """Return the report as JSON; docs/reference/cli.md has its layout."""
+        """Return the report as JSON; docs/reference/json.md has its layout."""
         from .page import draw_overview_json
 
         return draw_overview_json(self.report)

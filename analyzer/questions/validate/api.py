@@ -55,7 +55,7 @@ class ValidationReport(Report):
         return illustrate_validation(self.page(), self.report)
 
     def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/reference/cli.md has its layout."""
+        """Return the report as JSON, with all digits; docs/reference/json.md has its layout."""
         from .page import draw_validation_json
 
         return draw_validation_json(self._shortened())

@@ -1,4 +1,4 @@
-"""The score for programs: JSON, and back, and a table; the layout is public and documented in docs/reference/cli.md."""
+"""The score for programs: JSON, and back, and a table; the layout is public: docs/reference/json.md has it."""
 
 from __future__ import annotations
 
