@@ -1,4 +1,4 @@
-"""Which machine each GPU stands in: the usual one, one by name, or a user's own. See docs/reference/nodes.md."""
+"""Which machine each GPU stands in: the usual one, one by name, or a user's own. See docs/reference/host.md."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Prices:
     prices: str | Path | Mapping[str, float] | None = option(
         HelpPart.MONEY,
         "A price list: CSV of gpu and usd_per_hour, TOML, gpuhunt's or SkyPilot's catalogue, Parquet "
-        "(docs/reference/prices.md). Default: the shipped one.",
+        "(docs/reference/decide.md). Default: the shipped one.",
         type=click.Path(path_type=Path),
         metavar="FILE",
     )

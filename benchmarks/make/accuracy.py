@@ -136,7 +136,7 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
         yield worst_sheet(score.worst)
     yield _section("unmodelled")
     yield from (f"- {note}" for note in score.notes)
-    yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
+    yield "How well plain wave scaling does, without any fitted model: [method.md](method.md#wave-scaling)."
 
 
 def _own_lines(score: Score) -> Iterator[str | Sheet]:
@@ -169,9 +169,9 @@ def _interval_lines(rows: Sequence[ScoreRow]) -> Iterator[str | Sheet]:
     if over_all and by_gpu:
         low, high = by_gpu[0], by_gpu[-1]
         yield (
-            f"The 90 % intervals hold {percent(over_all[0].coverage_90)} % of the measurements; by GPU from "
+            f"The 90 % intervals hold {percent(over_all[0].coverage_90)} % of the measurements, by GPU from "
             f"{percent(low.coverage_90)} % ({low.gpu}) to {percent(high.coverage_90)} % ({high.gpu}). Half of them are "
-            f"narrower than {percent(over_all[0].median_width_90)} % of the prediction; their mean width is "
+            f"narrower than {percent(over_all[0].median_width_90)} % of the prediction. Their mean width is "
             f"{percent(over_all[0].width_90)} %, by GPU from {percent(min(row.width_90 for row in by_gpu))} % to "
             f"{percent(max(row.width_90 for row in by_gpu))} %."
         )
@@ -219,9 +219,9 @@ def _network_lines(score: Score) -> Iterator[str | Sheet]:
     error = iterations.mean_error
     nvidia = [row for row in trusted if "Instinct" not in row.gpu]
     yield (
-        "Each network is predicted from the shapes of its ops: one layer as often as it has layers, what comes before "
-        "and after it, and for training the backward and the accumulation of gradients. Peers' predictions are those "
-        "that the table holds; NeuSight was trained on these GPUs. Errors below are signed."
+        "Each network is predicted from the shapes of its ops: its layers, what comes before and after them, and for "
+        "training the backward and the accumulation of gradients. Peers' predictions are the table's; NeuSight was "
+        "trained on these GPUs. Errors below are signed."
     )
     yield (
         f"Mean absolute error over {format_count(len(trusted), 'network')}: {percent(error(trusted))} %; over the "

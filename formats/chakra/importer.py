@@ -1,4 +1,4 @@
-"""Imports a Chakra execution trace: the host's nodes as ops, the GPU's as kernels. See docs/reference/chakra.md."""
+"""Imports a Chakra execution trace: the host's nodes as ops, the GPU's as kernels. See docs/reference/files.md."""
 
 from __future__ import annotations
 

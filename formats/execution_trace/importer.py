@@ -1,4 +1,4 @@
-"""Imports a PyTorch execution trace, alone or with the same run's profiler file. See docs/reference/chakra.md."""
+"""Imports a PyTorch execution trace, alone or with the same run's profiler file. See docs/reference/files.md."""
 
 from __future__ import annotations
 

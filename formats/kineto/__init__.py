@@ -1,4 +1,4 @@
-"""The importer of PyTorch-profiler files (Kineto's Chrome-trace JSON). See docs/reference/kineto.md."""
+"""The importer of PyTorch-profiler files (Kineto's Chrome-trace JSON). See docs/reference/files.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports the PyTorch profiler's JSON (Kineto) as a Trace, with what its header tells. See docs/reference/kineto.md."""
+"""Imports the PyTorch profiler's JSON (Kineto) as a Trace, with what its header tells. See docs/reference/files.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The importer of Nsight Systems' SQLite exports. See docs/reference/nsys.md."""
+"""The importer of Nsight Systems' SQLite exports. See docs/reference/files.md."""
 
 from __future__ import annotations
 

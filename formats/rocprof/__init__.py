@@ -1,4 +1,4 @@
-"""The importer of rocprofv3's output: JSON, CSV and its SQLite database (rocpd). See docs/reference/rocprof.md."""
+"""The importer of rocprofv3's output: JSON, CSV and its SQLite database (rocpd). See docs/reference/files.md."""
 
 from __future__ import annotations
 

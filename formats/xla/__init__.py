@@ -1,4 +1,4 @@
-"""The importer of JAX and XLA profiles: XPlane files, and the trace JSON made of them. See docs/reference/xla.md."""
+"""The importer of JAX and XLA profiles: XPlane files, and the trace JSON made of them. See docs/reference/files.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports profiles of JAX and XLA on GPUs as traces. See docs/reference/xla.md."""
+"""Imports profiles of JAX and XLA on GPUs as traces. See docs/reference/files.md."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _ZIP_MAGIC: Final = b"PK\x03\x04"
 _PARQUET_MAGIC: Final = b"PAR1"
 _EXPECTED: Final = (
     "expected a price list: CSV with columns gpu and usd_per_hour, gpuhunt's or SkyPilot's catalogue, Parquet, or TOML "
-    "(see docs/reference/prices.md)"
+    "(see docs/reference/decide.md)"
 )
 _FILE_OF_CLOUD: Final = frozenset({"vms", "instances", "catalog", "prices"})
 """File names that say nothing of the cloud: SkyPilot's lie in a folder of its name."""

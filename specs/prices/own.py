@@ -25,7 +25,7 @@ _TABLES: Final[Mapping[str, PriceKind]] = {
     "reserved": PriceKind.RESERVED,
     "own": PriceKind.OWN,
 }
-_EXAMPLE: Final = "docs/reference/prices.md has a complete example"
+_EXAMPLE: Final = "docs/reference/decide.md has a complete example"
 _Usd = Annotated[float, Meta(ge=0, le=HIGHEST_USD_PER_HOUR, description=f"0 to {HIGHEST_USD_PER_HOUR:,.0f} $ per hour")]
 
 

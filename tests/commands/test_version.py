@@ -81,7 +81,7 @@ def test_what_an_extra_lacks_is_named_with_what_adds_it(run: Run, tools: Path, m
 
 def test_every_extra_for_users_is_told_of(root_dir: Path) -> None:
     project = tomllib.loads((root_dir / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    own = {"dev", "trainers", "kinds"}
+    own = {"dev", "docs", "trainers", "kinds"}
     assert set(machine.EXTRAS) == set(project["optional-dependencies"]) - own
 
 

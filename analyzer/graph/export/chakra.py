@@ -1,4 +1,4 @@
-"""The graph of a measured trace as a Chakra execution trace, for simulators. See docs/reference/chakra.md."""
+"""The graph of a measured trace as a Chakra execution trace, for simulators. See docs/reference/files.md."""
 
 import json
 from typing import Final

@@ -30,7 +30,7 @@ def graph(
 ) -> nx.DiGraph[str]:
     """Return what waits for what in a trace, of one iteration or all, as an acyclic networkx DiGraph.
 
-    Nodes are named by table and row (`op:12`, `kernel:3`) and have what is known as attributes; docs/reference/cli.md
+    Nodes are named by table and row (`op:12`, `kernel:3`) and have what is known as attributes; docs/evidence/replay.md
     lists these. With `critical_path` nodes and edges say whether they are on it: on that of `iteration`, else of the
     iteration that `analyze` predicts.
     Raises InputError for what cannot be read or has no graph, and TraceError for a file that is no trace.

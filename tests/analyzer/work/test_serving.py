@@ -264,18 +264,16 @@ def test_what_a_call_lacks_is_not_guessed() -> None:
 
 HEAD = """# Ops of serving libraries
 
-What is known of the ops of libraries beside PyTorch, by the names that profilers record. Where the last but one column
-says what is read of the signature, the op has a [work formula](work.md); where it says *kernels*, the arguments do not
-tell the sizes (lengths are values on the GPU, weights belong to a module), so that only the family is known, and each
-kernel is predicted from its measured time by its name and launch. Names of classes are `autograd.Function`s, which
-profilers record by the class. The last column names the libraries' public source of each; some schemas were read there,
-others written from memory and not compared with a release. They change with versions: a call that does not fit one has
-no work rather than a wrong one. Where no profiler records a
-library's functions by themselves (`fla::`, `causal_conv1d::`, `mamba_ssm::`), the names are those that
-[recordings of shapes](../reference/recording.md#a-model-by-name) give them.
+This page is generated: `pytest tests/analyzer/work/test_serving.py --rewrite-golden` writes it from the declarations
+in `analyzer/work/serving/`. It lists ops of libraries beside PyTorch by the names that profilers record.
 
-This page is written by `pytest tests/analyzer/work/test_serving.py --rewrite-golden`, from the declarations in
-`analyzer/work/serving/`.
+Where the last but one column says what is read of the signature, the op has a [work formula](method.md#2-work). Where
+it says *kernels*, the arguments do not tell the sizes: lengths are values on the GPU, or weights belong to a module.
+Then only the family is known, and each kernel is moved by its name and launch. Names of classes are
+`autograd.Function`s. The last column names the public source of each schema; some were read there, others written from
+memory and not compared with a release. A call that does not fit its schema has no work rather than a wrong one. Names
+of `fla::`, `causal_conv1d::` and `mamba_ssm::` are those that [recordings of
+shapes](../reference/recording.md#a-model-by-name) give them.
 """
 
 

@@ -1,4 +1,4 @@
-"""The report for programs, JSON and tables; the layout is public and documented in docs/reference/cli.md.
+"""The report for programs, JSON and tables; the layout is public and documented in docs/reference/json.md.
 
 The columns of a table change with what is asked, never with the data.
 """

@@ -1,4 +1,4 @@
-"""The score for programs: JSON, and a table; the layout is public and documented in docs/reference/cli.md."""
+"""The score for programs: JSON, and a table; the layout is public and documented in docs/reference/json.md."""
 
 from __future__ import annotations
 
