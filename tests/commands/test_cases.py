@@ -183,6 +183,13 @@ def test_forms_that_are_not_read_are_named(events: Any, words: str, run: Any, tm
     assert result.stderr.count("\n") == 1
 
 
+def test_a_csv_of_rocprof_v1_is_named(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text('"Index","KernelName","grd","wgr","BeginNs","EndNs"\n0,"k",64,64,1,2\n')
+    result = run("analyze", str(tmp_path / "results.csv"), "--from", "MI300X")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "rocprof (v1)" in result.stderr
+
+
 def test_a_plan_of_a_recording_without_ops_is_refused(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(
