@@ -133,11 +133,13 @@ def _describe_iterations(trace: Trace, window: Window) -> Iterator[str]:
             f"{len(rows):,} iterations by {by}{f' ({kinds})' if kinds else ''}: number {window.index} is predicted; "
             f"another one with {parameter('iteration')}"
         )
-    if trace.meta.repetitions is not None and len(rows) == 1:
-        usual_ms = (table.end_ns - table.start_ns)[rows[0]] / 1e6 / trace.meta.repetitions
+    if trace.meta.repetitions is not None and (by is not None or len(rows) == 1):
+        usual_ms = float(np.median((table.end_ns - table.start_ns)[rows])) / 1e6 / trace.meta.repetitions
+        what = f"nothing marks iterations, and the same kernels come {trace.meta.repetitions:,} times in a row: layers"
+        if by is not None:
+            what = f"an iteration holds {trace.meta.repetitions:,} optimizer steps with work between them: optimizers"
         yield (
-            f"nothing marks iterations, and the same kernels come {trace.meta.repetitions:,} times in a row: layers, "
-            f"or as many iterations in one; if so, give the span of one with {parameter('window')}, "
+            f"{what}, or as many iterations in one; if so, give the span of one with {parameter('window')}, "
             f"some {usual_ms:.3g} ms"
         )
 

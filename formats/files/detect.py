@@ -72,6 +72,9 @@ def describe_content(data: bytes) -> str:
         return _find_magic(data) or str(kind.value)
     if kind is FileKind.JSON:
         return _describe_json(data[:HEAD_BYTES])
+    first = data[:HEAD_BYTES].partition(b"\n")[0]
+    if b"KernelName" in first and b"BeginNs" in first:
+        return "a CSV of rocprof (v1), which is not read: record with rocprofv3"
     return str(kind.value)
 
 

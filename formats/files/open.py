@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from select import select
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ...errors import InputError, OutputError, TraceError, WavecastError, WriteError
 from .detect import describe_content, starts_as_json
@@ -32,6 +33,7 @@ MEMORY_PER_BYTE: Final = 4
 """Bytes of memory that reading may take per byte of text: a profiler file of a gigabyte takes 1.3, our own files up to
 this where their rows are long, and hostile ones of nothing but short rows more."""
 STANDARD_STREAM: Final = "-"
+PIPE_PATIENCE_S: Final = 10.0
 _DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(\d+)|stdout|(stderr))|/proc/self/fd/(\d+)")
 _BAD_PLACE: Final = frozenset({
     errno.EACCES, errno.EBADF, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
@@ -123,6 +125,24 @@ def read_bytes(path: str | Path, *, max_bytes: int | None = None, recover: bool 
         return source.read()
 
 
+def _open_pipe(path: str | Path) -> BinaryIO:
+    """Open a named pipe to read. Raises InputError where nothing opens it to write: a read would wait for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    stream = os.fdopen(descriptor, "rb")
+    if not select([descriptor], [], [], PIPE_PATIENCE_S)[0]:
+        try:
+            is_lonely = not os.read(descriptor, 1)
+        except BlockingIOError:  # there is a writer, which has written nothing yet
+            is_lonely = False
+        if is_lonely:
+            stream.close()
+            raise InputError(
+                f"a pipe that nothing wrote to for {PIPE_PATIENCE_S:.0f} s; name a file, or start its writer"
+            )
+    os.set_blocking(descriptor, True)
+    return stream
+
+
 @contextmanager
 def _opened(path: str | Path, limit: int, *, recover: bool) -> Iterator[ImportSource]:
     """Open a file to import, and give every error its name."""
@@ -132,7 +152,7 @@ def _opened(path: str | Path, limit: int, *, recover: bool) -> Iterator[ImportSo
             if str(path) == STANDARD_STREAM:
                 source = ImportSource(name, stream=sys.stdin.buffer, max_bytes=limit, recover=recover)
             else:
-                stream = stack.enter_context(Path(path).open("rb"))
+                stream = stack.enter_context(_open_pipe(path) if Path(path).is_fifo() else Path(path).open("rb"))  # noqa: SIM115
                 source = ImportSource(name, path=Path(path), stream=stream, max_bytes=limit, recover=recover)
             stack.callback(source.close)
             yield source

@@ -31,12 +31,16 @@ from .rows import (
 )
 
 _LONGEST_NS: Final = 2**51
-"""26 days: what is further from the middle of a recording is a broken clock (a kernel that starts at 0)."""
+"""26 days: what lasts or lies apart as long is a broken clock."""
+_FAR_NS: Final = 60_000_000_000
+_FAR_RATIO: Final = 100
+_OUTER_SHARE: Final = 0.05
+"""All but the first and last twentieth of the events span a recording; what lies a hundred times as far away, and a
+minute, is a time that was never set (0), or is off."""
 
 _EARLY_NS: Final = 1_000_000
 """The clocks of host and GPU agree within microseconds: in 30 public files no activity begins before its launch."""
 _MOST_EARLY: Final = 0.5
-_UNSET_NS: Final = 1_000_000_000
 _MOST_OVERLAP_NS: Final = 1_000_000
 """A kernel may begin before the one before it is done (programmatic launches: up to 10 us in public files), and never
 be done before it."""
@@ -82,9 +86,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Clock:
-    """Hold the middle of a recording, its first instant and the new number of each thread."""
+    """Hold the span of a recording, its first instant and the new number of each thread."""
 
-    middle_ns: int
+    since_ns: int
+    until_ns: int
     origin_ns: int
     threads: Rows
     lists_inner_first: bool
@@ -112,7 +117,7 @@ def finish(builder: RecordingBuilder) -> Recording:
         flows=_settle(builder.rows(FlowRows), clock),
         op_row_of=_places(ops, clock),
         kernel_row_of=_places(kernels, clock),
-        far_count=sum(row_count(rows) - len(_near(rows, clock.middle_ns)) for rows in tables),
+        far_count=sum(row_count(rows) - len(_near(rows, clock.since_ns, clock.until_ns)) for rows in tables),
         durations_cut=cut_count,
         names=builder.names,
         module_names=tuple(builder.modules),
@@ -129,8 +134,7 @@ def finish(builder: RecordingBuilder) -> Recording:
 def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
     """Return the activities with those put out of reach that begin before their launch: the others' clocks agree.
 
-    Where most do, the GPU's clock is off, and nothing tells which activities are wrong. A time of 0 that lies long
-    before all others was never set.
+    Where most do, the GPU's clock is off, and nothing tells which activities are wrong.
     """
     called = np.flatnonzero(calls.correlation > 0)
     order = called[np.lexsort((calls.start_ns[called], calls.correlation[called]))]
@@ -140,8 +144,6 @@ def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
     launch = at_rows(calls.start_ns[order[first]], at, 0)
     early = is_known & (kernels.start_ns < launch - _EARLY_NS)
     early &= early.sum() < _MOST_EARLY * max(1, is_known.sum())
-    others = np.concatenate((kernels.start_ns, calls.start_ns))
-    early |= (kernels.start_ns == 0) & (others[others != 0].min(initial=_LONGEST_NS) > _UNSET_NS)
     return replace(kernels, duration_ns=np.where(early, _LONGEST_NS, kernels.duration_ns)) if early.any() else kernels
 
 
@@ -168,33 +170,45 @@ def _cut_overruns(kernels: KernelRows) -> tuple[KernelRows, int]:
 
 
 def _find_clock(builder: RecordingBuilder, tables: Sequence[TimedRows], hosts: Sequence[SpanRows]) -> _Clock:
-    starts = np.concatenate([rows.start_ns for rows in tables])
-    middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2]) if len(starts) else 0
-    near = [rows.start_ns[_near(rows, middle)] for rows in tables]
+    since, until = _span(tables)
+    near = [rows.start_ns[_near(rows, since, until)] for rows in tables]
     origin = min((int(start.min()) for start in near if len(start)), default=0)
     first = np.full(len(builder.threads), np.iinfo(np.int64).max)
     for rows in hosts:
         np.minimum.at(first, rows.thread, rows.start_ns)
     return _Clock(
-        middle_ns=middle,
+        since_ns=since,
+        until_ns=until,
         origin_ns=origin if builder.origin_ns is None else builder.origin_ns,
         threads=np.argsort(np.argsort(first, kind="stable")),
         lists_inner_first=builder.lists_inner_first,
     )
 
 
-def _near(rows: TimedRows, middle_ns: int) -> Rows:
-    """Return the rows that are near the middle."""
-    return np.flatnonzero((np.abs(rows.start_ns - middle_ns) < _LONGEST_NS) & (rows.duration_ns < _LONGEST_NS))
+def _span(tables: Sequence[TimedRows]) -> tuple[int, int]:
+    """Return between which instants the events of a recording lie, those with broken times aside."""
+    starts = np.concatenate([rows.start_ns[rows.duration_ns < _LONGEST_NS] for rows in tables])
+    if not len(starts):
+        return 0, 0
+    outer = min(max(1, int(_OUTER_SHARE * len(starts))), (len(starts) - 1) // 2)
+    first, middle, last = np.sort(starts)[[outer, len(starts) // 2, -1 - outer]].tolist()
+    reach = max(_FAR_NS, _FAR_RATIO * (last - first))
+    return max(first - reach, middle - _LONGEST_NS), min(last + reach, middle + _LONGEST_NS)
+
+
+def _near(rows: TimedRows, since_ns: int, until_ns: int) -> Rows:
+    """Return the rows that end and begin within a span, and do not last for ever."""
+    is_near = (rows.start_ns + rows.duration_ns > since_ns) & (rows.start_ns < until_ns)
+    return np.flatnonzero(is_near & (rows.duration_ns < _LONGEST_NS))
 
 
 def _order(rows: TimedRows, clock: _Clock) -> Rows:
-    """Return the rows that are near the middle by start, longest first.
+    """Return the rows that are near by start, longest first.
 
     Equal ones keep the order of the file, where an outer span comes first; where it does not, the profiler's own
     numbers tell which op began first.
     """
-    index = _near(rows, clock.middle_ns)
+    index = _near(rows, clock.since_ns, clock.until_ns)
     begun = rows.external_id[index] if clock.lists_inner_first and isinstance(rows, OpRows) else index
     order: Rows = index[np.lexsort((begun, -rows.duration_ns[index], rows.start_ns[index]))]
     return order

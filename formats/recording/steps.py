@@ -255,7 +255,10 @@ def find_iterations(
     if steps is not None:
         begin = behind_host_ns(steps.start_ns, steps.end_ns, launch, launched, kernels.start_ns)
         table = iteration_table(steps.start_ns, steps.end_ns, **gpu, begin_ns=begin, follows=steps.follows)
-        return FoundIterations(table=replace(table, kind=steps.kind.astype(table.kind.dtype)), by=steps.by)
+        table = replace(table, kind=steps.kind.astype(table.kind.dtype))
+        inner = _optimizer_steps(own, np.sort(launch[launch != NEVER_NS]), int(begins.min())) if is_gpu else None
+        often = 0 if inner is None else len(inner.start_ns) // len(steps.start_ns)
+        return FoundIterations(table=table, by=steps.by, repeated=often if often > 1 else None)
     modules = take_rows(marks, np.flatnonzero(marks.name == MARK_MODULE))
     groups = _by_module(modules, kernels) if len(modules.name) else None
     by = "runs of an XLA module"

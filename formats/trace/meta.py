@@ -96,7 +96,8 @@ class Meta:
     iterations_by: str | None = None
     """What marks the iterations in an imported file, e.g. `optimizer steps`; since 1.3."""
     repetitions: int | None = None
-    """How often in a row the same kernels come in the one iteration of a file without marks; since 1.3."""
+    """How often in a row the same kernels come in the one iteration of a file without marks, or how many optimizer
+    steps with work between them in each that is marked; since 1.3."""
     left_out: str | None = None
     """Other processes of the same file, as it calls them; since 1.3."""
     workload: Workload = field(default_factory=Workload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -66,6 +67,54 @@ def test_a_kernel_without_a_time_is_left_out_and_counted(analyzed: Any) -> None:
 def test_a_kernel_long_before_its_launch_is_left_out(analyzed: Any) -> None:
     document = analyzed([*products(9), *product(9, 1e9 - 5e6)])
     assert iteration_us(document) == pytest.approx(950)
+
+
+@pytest.mark.parametrize("ts", [-5.0, 0, 1.0, 1e9 + 1e9, 9e18])
+@pytest.mark.parametrize("cat", ["cpu_op", "cuda_runtime"])
+def test_a_call_or_op_whose_time_is_unset_or_far_off_is_left_out_and_counted(
+    analyzed: Any, ts: float, cat: str
+) -> None:
+    document = analyzed([*products(), event(cat, "aten::add", ts, 1)])
+    assert iteration_us(document) == pytest.approx(1050)
+    assert any("1 events without usable times" in text for text in document["warnings"])
+
+
+def test_several_optimizer_steps_in_one_step_of_the_profiler_are_pointed_out(analyzed: Any) -> None:
+    marks = [event("user_annotation", "Optimizer.step#SGD", 1e9 + 38 + 60 * at, 1) for at in range(5)]
+    steps = [event("user_annotation", "ProfilerStep#1", 1e9, 400)]
+    document = analyzed([*products(), *marks, *steps])
+    assert any("holds 5 optimizer steps" in text for text in document["warnings"])
+    assert not any("optimizer steps" in text for text in analyzed([*products(), *marks[-1:], *steps])["warnings"])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_without_a_writer_is_not_waited_for(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace_file: Path
+) -> None:
+    monkeypatch.setattr("wavecast.formats.files.open.PIPE_PATIENCE_S", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    result = run("show", str(tmp_path / "pipe"))
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "a pipe that nothing wrote to" in result.stderr
+    late = "import sys, time; f = open(sys.argv[1], 'wb'); time.sleep(0.6); f.write(open(sys.argv[2], 'rb').read())"
+    writer = subprocess.Popen([sys.executable, "-c", late, str(tmp_path / "pipe"), str(trace_file)])
+    monkeypatch.setattr("wavecast.formats.files.open.PIPE_PATIENCE_S", 5.0)
+    assert run("show", str(tmp_path / "pipe")).exit_code == 0
+    assert writer.wait(10) == 0
+
+
+def test_a_served_model_whose_heads_are_wider_than_it_is_refused(run: Any, tmp_path: Path) -> None:
+    sizes = {
+        "hidden_size": 2,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 8,
+        "vocab_size": 9,
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **sizes}))
+    result = run("serve", str(tmp_path / "config.json"), "--to", "h100sxm")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "hidden_size" in result.stderr
 
 
 def test_a_duration_over_later_kernels_of_a_stream_ends_where_they_begin(analyzed: Any) -> None:
@@ -132,6 +181,13 @@ def test_forms_that_are_not_read_are_named(events: Any, words: str, run: Any, tm
     assert result.exit_code == 2
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_csv_of_rocprof_v1_is_named(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text('"Index","KernelName","grd","wgr","BeginNs","EndNs"\n0,"k",64,64,1,2\n')
+    result = run("analyze", str(tmp_path / "results.csv"), "--from", "MI300X")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "rocprof (v1)" in result.stderr
 
 
 def test_a_plan_of_a_recording_without_ops_is_refused(run: Any, tmp_path: Path) -> None:

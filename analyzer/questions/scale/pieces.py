@@ -14,7 +14,8 @@ from ....formats.trace.tables import Phase, Trace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph
-from ...graph.graph import Graph, NodeKind
+from ...graph.graph import EdgeKind, Graph, NodeKind
+from ...graph.rules import LANE, lane_firsts
 from ...host.costs import HostCosts
 from ...host.launches import STREAM
 from ...host.timeline import synthesize_timeline
@@ -24,6 +25,7 @@ from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind, job_half_widths
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
+from ...replay.binding import bind_nodes
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import WITHIN_SLOWING, collective_slowing, covered_before, slowed_timing
@@ -123,10 +125,9 @@ def replay_piece(rank: RankTrace, place: PlanGpus, costs: HostCosts, *, hides: C
     slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric.domain_gpu_count), 2)
     timing = slowed_timing(graph, timing, slowing, rounds=1)
     end = replay(graph, timing)
-    start = end - timing.node_ns(slice(None))
     compute, link = _log_widths(prediction, workload)
     compute = np.hypot(compute, _experts_share(prediction, workload, trace, rank.is_last) * EXPERTS_LOG_WIDTH)
-    lead, parts = _part(graph, trace, is_last, start, end)
+    lead, parts = _part(graph, trace, is_last, _held_since(graph, timing, end), end)
     is_once = (rank.is_last > 0) | (trace.ops.phase == Phase.OPTIMIZER)
     return PieceTimes(
         lead_ns=lead,
@@ -162,6 +163,22 @@ def _stretched(timing: Timing, graph: Graph, trace: Trace, ops: Rows, ratio: Flo
     stretch = np.array(timing.stretch)
     stretch[nodes] *= np.tile(ratio[at[nodes]], 2)
     return replace(timing, stretch=stretch)
+
+
+def _held_since(graph: Graph, timing: Timing, end: Floats) -> Floats:
+    """Return since when each node holds its lane, [n, 2 m]: of a kernel, since the end of what it waited for last.
+
+    That is the GPU's own gap, or another stream's work; only where a launch came last did it wait for the host.
+    """
+    start, rows = end - timing.node_ns(slice(None)), np.flatnonzero(graph.nodes.is_gpu)
+    binding = bind_nodes(graph, timing, end, rows)
+    by_edge = np.maximum(binding, LANE)
+    by_host = at_rows(graph.edges.kind, by_edge, EdgeKind.LAUNCH) == EdgeKind.LAUNCH
+    by_lane = (binding == LANE) & ~lane_firsts(graph.nodes)[rows, None]
+    source = np.where(by_lane, rows[:, None] - 1, at_rows(graph.edges.source, by_edge, 0))
+    since = np.take_along_axis(end, source, axis=0)
+    start[rows] = np.where(by_lane | ~by_host, np.minimum(since, start[rows]), start[rows])
+    return start
 
 
 def _part(

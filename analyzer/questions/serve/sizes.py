@@ -208,6 +208,8 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
         raise InputError(f"{name}: num_experts_per_tok: expected 1 to {experts}, found {top_k}")
     if heads % (read.first("num_key_value_heads") or heads):
         raise InputError(f"{name}: num_key_value_heads: expected a divisor of {heads} heads")
+    if not (read.first("head_dim") or read.count("hidden_size") // heads):
+        raise InputError(f"{name}: hidden_size: expected at least as many as heads ({heads}), or a head_dim")
     read.first("sliding_window")
     window, share = _window(config, kind, kinds)
     hidden, layers = read.count("hidden_size"), read.count("num_hidden_layers")

@@ -146,14 +146,15 @@ def _work(writer: Connection, share: list[int], run_seed: int, seeds: tuple[Seed
 
 
 def print_verdicts(verdicts: list[Verdict]) -> None:
-    """Print the commands with how they ended, and the faults by kind."""
-    ended: dict[str, Counter[Any]] = {}
-    for verdict in verdicts:
-        key = "fault" if verdict.fault is not None else verdict.status
-        ended.setdefault(verdict.command, Counter())[key] += 1
-    print(f"{'command':12}{'answered':>10}{'refused':>10}{'faults':>10}")
-    for command, counts in sorted(ended.items()):
-        print(f"{command:12}{counts[0]:10}{counts[2]:10}{counts['fault']:10}")
+    """Print the commands, and the files, with how they ended, and the faults by kind."""
+    for title in ("command", "seed"):
+        ended: dict[str, Counter[Any]] = {}
+        for verdict in verdicts:
+            key = "fault" if verdict.fault is not None else verdict.status
+            ended.setdefault(Path(getattr(verdict, title)).name[:40], Counter())[key] += 1
+        print(f"{title:42}{'answered':>10}{'refused':>10}{'faults':>10}")
+        for name, counts in sorted(ended.items()):
+            print(f"{name:42}{counts[0]:10}{counts[1] + counts[2]:10}{counts['fault']:10}")
     faults = Counter(verdict.fault for verdict in verdicts if verdict.fault is not None)
     for fault, count in faults.most_common(SHOWN):
         print(f"{count:6} × {fault}")

@@ -9,6 +9,7 @@ from random import Random
 from .seeds import ROOT, Kind, Seed, write_profile
 
 SAMPLE = ROOT / "samples" / "dcgan-inference-fp32-b64-shapes.json.gz"
+LOOKUPS = ROOT / "samples" / "dlrm-inference-fp32-b2048-shapes.json.gz"
 TARGETS = ("H100 SXM5 80GB", "L40S", "MI300X", "T4")
 ITERATIONS = ("0", "1", "99", "-1", "median", "longest", "all")
 FORMATS = ("table", "json", "csv", "markdown")
@@ -51,6 +52,8 @@ class Call:
 
 def draw_call(seed: Seed, folder: Path, rng: Random, *, compressed: bool) -> Call:
     """Return a command line that reads the seed's file in `folder`."""
+    if seed.words:
+        return _of_seed(seed, folder, rng)
     source = folder / (seed.name + ".gz" if compressed else seed.name)
     draw = {
         Kind.PROFILE: _on_trace,
@@ -64,6 +67,18 @@ def draw_call(seed: Seed, folder: Path, rng: Random, *, compressed: bool) -> Cal
     words, names = draw(source, folder, rng)
     filled = tuple(word.replace("{number}", rng.choice(NUMBERS)) for word in words)
     return Call(words=filled, source=source, outputs=tuple(folder / name for name in names))
+
+
+def _of_seed(seed: Seed, folder: Path, rng: Random) -> Call:
+    """Return one of the command lines that a seed brings."""
+    source = folder / seed.name
+    places = {"{file}": str(folder / (seed.named or seed.name)), "{folder}": str(folder), "{sample}": str(SAMPLE)}
+    places["{lookups}"] = str(LOOKUPS)
+    words = list(rng.choice(seed.words))
+    for place, path in places.items():
+        words = [word.replace(place, path) for word in words]
+    outputs = [folder / name for name in ("converted.json", "out.csv") if str(folder / name) in words]
+    return Call(words=tuple(words), source=source, outputs=tuple(outputs))
 
 
 def _on_trace(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:

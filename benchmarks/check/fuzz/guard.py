@@ -24,17 +24,21 @@ from .seeds import Kind, Seed
 CPU_LIMIT_S = 20
 MEMORY_LIMIT_BYTES = 2 << 30
 """Of a process in memory; of its address space, this much more than before the input."""
-GOOD_STATUS = {"record": (0, 1, 2)}
-"""By command: 0 and 2 where none is given. A model that a library cannot run is a failure, 1."""
+GOOD_STATUS = {"record": (0, 1, 2), "archive": (0, 1, 2)}
+"""By command: 0 and 2 where none is given. A model that a library cannot run is a failure, 1; so is damage found."""
 SHARES = {
     **{Kind.PROFILE: 30, Kind.TRACE: 40, Kind.GPUS: 10, Kind.TABLE: 18, Kind.CONFIG: 2},
-    **{Kind.HOST: 12, Kind.RECOMMENDER: 10},
+    **{Kind.HOST: 12, Kind.RECOMMENDER: 10, Kind.OTHER: 60, Kind.SETTINGS: 40, Kind.ARCHIVE: 20, Kind.BATCH: 0.2},
 }
 """How often a kind is drawn: by how much reads it."""
+
+ROUNDED = 1.0 + 1e-9
+"""Two ways to one number may differ in its last digits."""
 
 _NOT_A_NUMBER = re.compile(r"(?<![\w.\"])-?(?:nan|inf)(?![\w.])", re.IGNORECASE)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _FORMULA = re.compile(r'(?:^|,)"?[=@]', re.MULTILINE)
+_SHARE = re.compile(r"busy [^()\n%]*\(([\d,]+) %\)")
 _TIMES = ("iteration_ns", "time_ns", "gpu_busy_ns", "duration_ns")
 
 
@@ -56,13 +60,15 @@ class Verdict:
 def run_input(index: int, run_seed: int, seeds: tuple[Seed, ...], folder: Path) -> Verdict:
     """Make input `index` in `folder`, run its command, and judge; ends the process where a limit is passed."""
     seed, call, data = draw_input(index, run_seed, seeds, folder)
-    call.source.parent.mkdir(parents=True, exist_ok=True)
-    call.source.write_bytes(data)
+    for name, content in {**seed.beside, str(call.source.relative_to(folder)): data}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     started = _cpu_s()
     with _limits():
         result, noted = _invoke(call)
     peak_bytes = _peak_bytes()
-    fault, detail = _fault(call, result, noted, folder)
+    fault, detail = _fault(seed, call, result, noted, folder)
     if fault is None and peak_bytes > MEMORY_LIMIT_BYTES and call.command != "rerun":  # it makes the trace's tensors
         fault, detail = "more memory than it may take", f"{peak_bytes / 2**30:.2f} GiB"
     verdict = Verdict(
@@ -138,12 +144,12 @@ def _cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _fault(call: Call, result: Result, noted: list[str], folder: Path) -> tuple[str | None, str]:
+def _fault(seed: Seed, call: Call, result: Result, noted: list[str], folder: Path) -> tuple[str | None, str]:
     """Return what is wrong, and its particulars; None where nothing is."""
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         lines = traceback.format_exception(result.exception)
         return f"traceback {_place(result.exception)}", "".join(lines)[-3000:]
-    for fault, detail in _doubts(call, result, noted, folder):
+    for fault, detail in _doubts(seed, call, result, noted, folder):
         return fault, detail
     return None, ""
 
@@ -155,22 +161,23 @@ def _place(error: BaseException) -> str:
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.name}"
 
 
-def _doubts(call: Call, result: Result, noted: list[str], folder: Path) -> Iterator[tuple[str, str]]:
+def _doubts(seed: Seed, call: Call, result: Result, noted: list[str], folder: Path) -> Iterator[tuple[str, str]]:
     if result.exit_code not in GOOD_STATUS.get(call.command, (0, 2)):
         yield f"status {result.exit_code}", result.stderr[-500:]
     if noted and call.command != "record":  # there other libraries warn, too
         yield f"python warning {noted[0][:120]}", "\n".join(noted)
     texts = [result.stdout, *(_text_of(path) for path in call.outputs if path.exists())]
     complaint = result.stderr
-    if result.exit_code:
+    if result.exit_code and result.exit_code not in GOOD_STATUS.get(call.command, ())[:2]:
         lines = [line for line in complaint.splitlines() if line]
         if not lines or not lines[-1].startswith("Error: ") or len(lines) > 4:
             yield f"status {result.exit_code} without one clear line", complaint[-800:]
         if any(path.exists() for path in call.outputs):
             yield "output in spite of an error", complaint
     allowed = {call.source, folder / "other.json", *call.outputs}
+    allowed |= {folder / name for name in seed.beside}
     left = [path.name for path in folder.rglob("*") if path.is_file() and path not in allowed]
-    if left:
+    if left and seed.kind not in (Kind.ARCHIVE, Kind.BATCH):
         yield "files left behind", ", ".join(left)
     for text in (*texts, complaint):
         if found := _CONTROL.search(text):
@@ -185,6 +192,8 @@ def _text_of(path: Path) -> str:
 
 
 def _bad_numbers(text: str) -> Iterator[tuple[str, str]]:
+    if any(int(share.replace(",", "")) > 100 for share in _SHARE.findall(text)):
+        yield "a share over 100 %", text[:1500]
     if not text.startswith("{"):
         if found := _NOT_A_NUMBER.search(text):
             yield f"number {found[0]!r}", text[max(found.start() - 150, 0) :][:400]
@@ -197,6 +206,10 @@ def _bad_numbers(text: str) -> Iterator[tuple[str, str]]:
     for where, value in _times_in(document):
         if value is None or value < 0 or value > 1e30:
             yield f"time {where} is {value}", text[:300]
+    for row in document.get("predictions") or []:
+        low, middle, high = (row.get(f"iteration_{name}ns") for name in ("low_", "", "high_"))
+        if None not in (low, middle, high) and (low > middle * ROUNDED or middle > high * ROUNDED or low <= 0 < middle):
+            yield "an interval that does not hold its middle", f"{low} {middle} {high}"
 
 
 def _refuse(constant: str) -> Any:

@@ -89,6 +89,10 @@ Change = Callable[[Any, Random], Any]
 
 def mutate(seed: Seed, rng: Random) -> bytes:
     """Return a changed copy of a seed's bytes; the same for the same state of `rng`."""
+    if seed.words:
+        from .mutate_others import mutate_file
+
+        return mutate_file(seed.name, seed.data, rng)
     return rng.choice(_WAYS[seed.kind])(seed.data, rng)
 
 

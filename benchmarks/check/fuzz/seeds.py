@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,12 @@ class Kind(Enum):
     CONFIG = "config"
     HOST = "host"
     RECOMMENDER = "recommender"
+    OTHER = "other"
+    """Of another profiler."""
+    SETTINGS = "settings"
+    BATCH = "batch"
+    ARCHIVE = "archive"
+    """A folder of which one file is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,12 @@ class Seed:
     kind: Kind
     name: str
     data: bytes
+    words: tuple[tuple[str, ...], ...] = ()
+    """Command lines that read it, one of which is drawn; none: those of its kind."""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+    """Other files of its folder, that are not changed."""
+    named: str = ""
+    """The file that a command names, where it is one of those beside it."""
 
 
 def build_seeds() -> tuple[Seed, ...]:
@@ -70,7 +82,9 @@ def build_seeds() -> tuple[Seed, ...]:
     seeds += [Seed(Kind.GPUS, "gpus.toml", text.encode()) for text in GPU_FILES]
     seeds += [Seed(Kind.TABLE, name, write_table(columns)) for name, columns in TABLES.items()]
     seeds.append(Seed(Kind.CONFIG, "config.json", json.dumps(CONFIG).encode()))
-    return tuple(seeds)
+    from .other_seeds import build_other_seeds
+
+    return (*seeds, *build_other_seeds(folder))
 
 
 def _scratch() -> str:

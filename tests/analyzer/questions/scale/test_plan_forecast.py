@@ -16,7 +16,7 @@ from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.scale.forecast import PlanForecast, predict_plan
 from wavecast.analyzer.questions.scale.known_runs import anchor_at_step, anchor_at_trace, single_rank
 from wavecast.analyzer.questions.scale.parts import PlanPart, part_of_group
-from wavecast.analyzer.questions.scale.pieces import PlanAnchor, PlanGpus
+from wavecast.analyzer.questions.scale.pieces import PlanAnchor, PlanGpus, PlanHost
 from wavecast.analyzer.recorded.recording import choose_recording, marked
 from wavecast.analyzer.replay.engine import replay
 from wavecast.analyzer.replay.forecast import target_timing
@@ -170,6 +170,17 @@ def test_graphs_take_the_host_out_of_a_plan(trained: Trace, gpus: list[Gpu], lib
     )
     assert captured.parts[PlanPart.HOST].sum() < 0.5 * one_by_one.parts[PlanPart.HOST].sum()
     assert np.all(captured.step_ns < one_by_one.step_ns)
+
+
+def test_gaps_that_a_gpu_needs_between_kernels_are_no_waits_for_the_host(
+    trained: Trace, gpus: list[Gpu], library: Library
+) -> None:
+    plan = ParallelPlan(tp=2)
+    ranks = derive_ranks(trained, plan, shard=shard_tensors)
+    fast = PlanHost(speed_ratio=100.0, log_width=0.1)
+    place = PlanGpus(gpus=gpus, library=library, host=fast)
+    found = predict_plan(ranks, plan, place, micro_batches=1)
+    assert np.all(found.parts[PlanPart.HOST] < 0.02 * found.step_ns)
 
 
 @pytest.mark.parametrize(
