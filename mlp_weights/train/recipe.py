@@ -8,10 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Generic
 
-from ...analyzer.measurements.samples import Samples
+from ...analyzer.measurements.readers import table_of
+from ...analyzer.measurements.samples import Samples, has_rows
 from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.problems import P
 from ...analyzer.models.registry import OP_MODELS, load_model
+from ...errors import InputError
+from ...formats.measured.ops_file import read_ops
 
 AICONFIGURATOR = "ai-dynamo/aiconfigurator 095f58a (Apache-2.0, NVIDIA CORPORATION & AFFILIATES)"
 NEUSIGHT = "sitar-lab/NeuSight 6945927 (MIT, Georgia Institute of Technology and Microsoft Corporation)"
@@ -128,6 +131,22 @@ _ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 """By model: fields of its `Recipe`; `load` is a function of its family's reader, by default the one that is scored."""
+
+
+def given_sources(data: Sequence[Path], model: str) -> tuple[str, ...]:
+    """Name the files of `wavecast measure` among the data that hold rows of a model, as the manifest lists sources.
+
+    Raises InputError where a file holds a CPU's times.
+    """
+    table, found = table_of(OP_MODELS[model]), []
+    for path in filter(Path.is_file, data):
+        measured = read_ops(path)
+        if measured.device != "cuda":
+            raise InputError(f"{path}: times of a CPU, which are no GPU's; expected what was measured on a GPU")
+        if has_rows(path / table):
+            run = measured.tables[Path(table).stem][0]
+            found.append(f"{measured.gpu}, given by a user (wavecast {run.wavecast}, torch {run.torch}, {run.date})")
+    return tuple(found)
 
 
 def find_recipe(name: str) -> Recipe[Any]:
