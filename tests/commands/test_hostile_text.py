@@ -207,8 +207,9 @@ def test_a_score_of_hostile_tables_is_clean(form: str, tmp_path: Path, run: Run,
 
 @pytest.mark.parametrize("gpu", [GPU, NAME])
 def test_a_score_of_a_hostile_measured_file_is_clean(gpu: str, tmp_path: Path, run: Run) -> None:
-    row = {"op": NAME, "batch": 1, "m": 512, "n": 512, "k": 64, "dtype": "bf16", "latency_us": 9.0, "timing": NAME}
-    family = MeasuredFamily(date=NAME, wavecast=NAME, torch=NAME, tables={"matmul": {key: [row[key]] for key in row}})
+    row: Any = {"op": NAME, "batch": 1, "m": 512, "n": 512, "k": 64, "dtype": "bf16", "latency_us": 9.0, "timing": NAME}
+    columns: Any = {key: [value] for key, value in row.items()}
+    family = MeasuredFamily(date=NAME, wavecast=NAME, torch=NAME, tables={"matmul": columns})
     save_ops(tmp_path / "ops.json", MeasuredOps(gpu=gpu, device="cuda", families={NAME: family}))
     (tmp_path / "bad.json").write_bytes(
         (tmp_path / "ops.json").read_bytes().replace(b'"latency_us"', json.dumps(NAME).encode())
