@@ -212,11 +212,5 @@ def _read_json(path: Path) -> object:
     return json.loads(path.read_bytes())
 
 
-def _read_table(path: Path) -> object:
-    from pyarrow import parquet
-
-    return parquet.read_table(path)
-
-
 if __name__ == "__main__":
     main()
