@@ -32,7 +32,7 @@ def test_the_second_command_runs_the_tests(root_dir: Path, blocks: dict[str, str
 
 
 def test_every_document_that_is_linked_exists(root_dir: Path) -> None:
-    pages = [root_dir / "README.md", root_dir / "CHANGELOG.md", *(root_dir / "docs").rglob("*.md")]
+    pages = [*root_dir.glob("*.md"), root_dir / "changes" / "README.md", *(root_dir / "docs").rglob("*.md")]
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

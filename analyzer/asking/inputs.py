@@ -245,9 +245,9 @@ class AskedCalibration:
 
     calibration: str | Path | None = option(
         HelpPart.INPUT,
-        "Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
+        "Sharpen the models for the GPUs that a file of `wavecast measure`, or tables (DIR/ops/*.parquet), hold.",
         type=click.Path(path_type=Path),
-        metavar="DIR|FILE",
+        metavar="FILE|DIR",
     )
 
     def sharpened(self, trace: Trace, gpus: Gpus) -> CalibratedLibrary | None:

@@ -16,14 +16,13 @@ from ..models.library import Library
 from .correction import Correction, RateCorrection
 from .rates import GpuMeasurements
 from .readers import load_tables
-from .samples import Samples
+from .samples import OPS, Samples
 from .trial import learn_model, learn_rates
 
 MOST_POINTS: Final = 1000
 """Measurements used per model and GPU: solving for them takes their number cubed, here a tenth of a second."""
 LEAST_EVENT_TIME_NS: Final = 100e3
 """Times between CUDA events that are shorter tell more of the host than of the kernel (docs/evidence/accuracy.md)."""
-OPS: Final = "ops"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,7 +37,7 @@ class CalibratedLibrary:
 def calibrate_library(
     library: Library, path: Path, gpus: Collection[Gpu] = (), catalog: Catalog | None = None
 ) -> CalibratedLibrary:
-    """Calibrate the models by the tables of a directory (or one of its tables) for the GPUs that they measure.
+    """Calibrate the models for the GPUs that a directory of tables, one of them, or a file of `wavecast measure` holds.
 
     First the GPU's rates, which all models share, those too that nothing measured; then each model by what is left.
     `gpus` limits it to these (default: all); `catalog` None: the built-in one. What does not make left-out measurements
@@ -68,11 +67,13 @@ def calibrate_library(
 
 
 def _locate(path: Path) -> tuple[Path, str | None]:
-    """Return the directory that holds ops/, and the one table asked for; None: all of them."""
+    """Return the directory that holds ops/ or file of `wavecast measure`, and the one table asked for; None: all."""
     if path.is_dir():
         return (path.parent, None) if path.name == OPS and not (path / OPS).is_dir() else (path, None)
     if not path.exists():
         raise InputError(f"{path}: no such table or directory")
+    if path.suffix != ".parquet":
+        return path, None
     if path.parent.resolve().name != OPS:
         raise InputError(f"{path}: expected a table DIR/{OPS}/NAME.parquet, or DIR, as 'wavecast score' reads them")
     return path.resolve().parent.parent, f"{OPS}/{path.name}"
@@ -80,7 +81,7 @@ def _locate(path: Path) -> tuple[Path, str | None]:
 
 def _check(path: Path, seen: Collection[str], wanted: Collection[str]) -> None:
     if not seen:
-        raise InputError(f"{path}: no measurements of ops, expected {OPS}/*.parquet as 'wavecast score' reads them")
+        raise InputError(f"{path}: no measurements of ops, expected {OPS}/*.parquet, or a file of 'wavecast measure'")
     if wanted and not set(wanted) & set(seen):
         raise InputError(
             f"{path}: measures {', '.join(sorted(seen))}, none of which is predicted: ask for one of them with "

@@ -10,7 +10,7 @@ from ...specs.gpu import Catalog
 from ..models.registry import OP_MODELS, OpModel
 from .networks import NODES
 from .networks import load_samples as load_nodes
-from .samples import Samples, table_row_count
+from .samples import Samples, has_rows
 
 SampleReader = Callable[[Path, Catalog | None], Sequence[Samples[Any]]]
 """(directory, catalogue or None for the built-in one) -> samples."""
@@ -45,19 +45,25 @@ TRACES: Final = "traces"
 
 
 def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[Any]]:
-    """Yield the samples of every table that the directory holds, those with rows; `catalog` None: the built-in one.
+    """Yield the samples of every table with rows; `catalog` None: the built-in one.
+
+    `data` is a directory, or a file of `wavecast measure`.
 
     >>> [(samples.model, len(samples.measured_ns)) for samples in load_tables(tables)]
     [('matmul', 40)]
     """
     readers = [(_tables_of(model), find_reader(model)) for model in MEASURED]
     for tables, load in (*readers, ((NODES,), load_nodes)):
-        if any((data / name).exists() and table_row_count(data / name) for name in tables):
+        if any(has_rows(data / name) for name in tables):
             yield from (samples for samples in load(data, catalog) if len(samples.measured_ns))
 
 
 def check_directory(data: Path) -> None:
-    """Raise InputError where the directory holds nothing that can be scored."""
+    """Raise InputError where the directory, or file of `wavecast measure`, holds nothing that can be scored."""
+    if data.is_file():
+        if not any(has_rows(data / name) for name in TABLES):
+            raise InputError(f"{data}: nothing to score; measure more with 'wavecast measure -o {data}'")
+        return
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; expected one with {', '.join(TABLES)} or {TRACES}/")
     known = (*TABLES, *MODEL_TABLES, *JOB_TABLES, TRACES)

@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, NoReturn
+from typing import Any, Final, Generic, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats
 from ...errors import InputError
+from ...formats.measured.ops_file import MeasuredOps, read_ops
 from ...formats.trace.printable import clean_text
 from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
@@ -21,6 +22,8 @@ from ..work.table import WorkTable
 from .table_columns import check_column
 
 TableColumn = npt.NDArray[Any]
+OPS: Final = "ops"
+"""The folder that tables of single ops lie in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,20 +90,15 @@ class MeasurementTable(dict[str, TableColumn]):
 def read_table(path: Path, columns: Sequence[str] | None = None, *, may_lack: Collection[str] = ()) -> MeasurementTable:
     """Read a parquet table as numpy columns; text columns come as object arrays.
 
+    Where the table's directory is a file of `wavecast measure`, it is read from that file, without pyarrow.
     Raises InputError where pyarrow is not installed, where the file is no such table or lacks a column, and at the
     first value that no measurement has (`check_column`). Values of the columns `may_lack` may be missing, numbers be 0.
 
     >>> read_table(tables / "ops" / "matmul.parquet", ["gpu", "m"])["m"][:3]
     array([256, 512, 768])
     """
-    with _open(path) as file:
-        names = file.schema_arrow.names
-        wanted = [name for name in columns or names if name in names]
-        twice = next((name for name in wanted if names.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"{path}: column {twice!r} stands twice")
-        table = file.read(columns=wanted)
-        found = MeasurementTable(path, {name: _to_numpy(table.column(name)) for name in wanted})
+    measured = _measured_file(path)
+    found = MeasurementTable(path, _read_columns(path, columns) if measured is None else _columns_of(measured, path))
     for name in columns or ():
         _ = found[name]
     for name, values in found.items():
@@ -116,10 +114,56 @@ def _to_numpy(column: Any) -> TableColumn:
     return values
 
 
-def table_row_count(path: Path) -> int:
-    """Return the number of rows of a parquet table."""
+def has_rows(path: Path) -> bool:
+    """Say whether a table exists, as a parquet file or in a file of `wavecast measure`, and holds a row."""
+    measured = _measured_file(path)
+    if measured is not None:
+        return path.stem in measured.tables and any(measured.tables[path.stem][1].values())
+    if not path.exists():
+        return False
     with _open(path) as file:
-        return int(file.metadata.num_rows)
+        return int(file.metadata.num_rows) > 0
+
+
+def _measured_file(path: Path) -> MeasuredOps | None:
+    """Return what `wavecast measure` wrote where `path` is `FILE/ops/NAME.parquet` within it; None: a parquet file."""
+    whole = path.parent.parent
+    return read_ops(whole) if path.parent.name == OPS and whole.is_file() else None
+
+
+def _columns_of(measured: MeasuredOps, path: Path) -> dict[str, TableColumn]:
+    if path.stem not in measured.tables:
+        raise InputError(f"{path}: no such table")
+    run, columns = measured.tables[path.stem]
+    alike = {"gpu": measured.gpu, "source": f"wavecast/{run.wavecast}", "kernel": None, "suspect": False}
+    count = len(next(iter(columns.values()), ()))
+    return {name: _array(path, name, values) for name, values in columns.items()} | {
+        name: np.full(count, value, dtype=None if value is False else object) for name, value in alike.items()
+    }
+
+
+def _array(path: Path, name: str, values: Sequence[Any]) -> TableColumn:
+    """Return numbers as float64, NaN where there is none; flags as bool, anything else as objects."""
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {bool} and None not in values:
+        return np.array(values, dtype=bool)
+    if not kinds or not kinds <= {int, float}:
+        return np.array([*values, None], dtype=object)[:-1]
+    try:
+        return np.array(values, dtype=np.float64)
+    except OverflowError:
+        raise InputError(f"{path}: {name}: expected numbers of at most 64 bits") from None
+
+
+def _read_columns(path: Path, columns: Sequence[str] | None) -> dict[str, TableColumn]:
+    with _open(path) as file:
+        names = file.schema_arrow.names
+        wanted = [name for name in columns or names if name in names]
+        twice = next((name for name in wanted if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{path}: column {twice!r} stands twice")
+        table = file.read(columns=wanted)
+        return {name: _to_numpy(table.column(name)) for name in wanted}
 
 
 @contextmanager

@@ -99,14 +99,10 @@ def commands() -> tuple[Command, ...]:
                 "--families",
                 "matmul,vector",
                 "-o",
-                "measured",
+                "measured.json",
             ),
             {},
-            {
-                "measured/meta.json": _read_json,
-                "measured/ops/matmul.parquet": _read_table,
-                "measured/ops/vector.parquet": _read_table,
-            },
+            {"measured.json": _read_json},
         ),
         Command("score", ("score", "data", "-o", "score.json"), tables, {"score.json": _read_json}),
     )
@@ -214,12 +210,6 @@ def _read_json(path: Path) -> object:
     import json
 
     return json.loads(path.read_bytes())
-
-
-def _read_table(path: Path) -> object:
-    from pyarrow import parquet
-
-    return parquet.read_table(path)
 
 
 if __name__ == "__main__":

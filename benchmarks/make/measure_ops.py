@@ -1,13 +1,13 @@
-"""Measure ops on this machine and write measurement tables, as `wavecast score` and `analyze --calibration` read them.
+"""Measure ops on this machine and write a file, as `wavecast score` and `analyze --calibration` read it.
 
-    python -m benchmarks.make.measure_ops -o benchmarks/measurements/h200                     # all families, 5 minutes
-    python -m benchmarks.make.measure_ops -o DIR --families matmul,attention --dtypes bf16 --seconds 60
-    python -m benchmarks.make.measure_ops -o DIR --device cpu --gpu-name "H100 SXM" --shapes 3 --most-gflop 0.01
+    python -m benchmarks.make.measure_ops -o benchmarks/measurements/h200.json.gz             # all families, 5 minutes
+    python -m benchmarks.make.measure_ops -o FILE --families matmul,attention --dtypes bf16 --seconds 60
+    python -m benchmarks.make.measure_ops -o FILE --device cpu --gpu-name "H100 SXM" --shapes 3 --most-gflop 0.01
 
 `wavecast measure` over everything that can be measured, what no model reads yet included. The time is shared evenly
-among the families; wherever it ends, what was measured is spread over the sizes. A family's tables and meta.json are
-written as soon as it is done, over those of an earlier run. Shapes that do not fit in memory, or that the device
-refuses, are left out and counted. Needs torch and pyarrow.
+among the families; wherever it ends, what was measured is spread over the sizes. A family is
+written as soon as it is done, over that of an earlier run. Shapes that do not fit in memory, or that the device
+refuses, are left out and counted. Needs torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from wavecast.errors import WavecastError
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.op_sweep.cases import DTYPES
-from wavecast.tracer.op_sweep.folder import name_gpu, open_folder, save
+from wavecast.tracer.op_sweep.local import name_gpu, open_file, save
 from wavecast.tracer.op_sweep.sweep import FAMILIES, MOST_ELEMENTS, MOST_FLOPS, Sweep, SweepLimits, describe, run_cases
 
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         gpu = name_gpu(load_catalog(), options.device, options.gpu_name, "--gpu-name")
-        open_folder(options.output, gpu, options.device)
+        open_file(options.output, gpu, options.device, {})
         start = time.monotonic()
         for done, name in enumerate(options.families):
             left_s = options.seconds - (time.monotonic() - start)
@@ -52,7 +52,7 @@ def run_family(name: str, gpu: str, options: argparse.Namespace, seconds: float)
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="folder for ops/*.parquet and meta.json")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="what is written, .json or .json.gz")
     parser.add_argument("--families", type=_names(FAMILIES), default=list(FAMILIES), help=", ".join(FAMILIES))
     parser.add_argument("--dtypes", type=_names(DTYPES), default=["fp32", "tf32", "bf16"], help=", ".join(DTYPES))
     parser.add_argument("--seconds", type=float, default=300.0, help="time for everything (default: %(default)g)")

@@ -20,7 +20,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 @click.command()
-@click.argument("data", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("data", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--model", "models", multiple=True, type=click.Choice(sorted(RECIPES)), help="Only these (default: all).")
 @click.option(
     "--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=False
@@ -29,6 +29,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def main(data: tuple[Path, ...], models: tuple[str, ...], folder: Path, jobs: int) -> None:
     """Retrain the op models from the measurement tables in each DATA and write weights and manifest.
 
+    DATA is a directory of tables or a file of `wavecast measure`.
     The same tables and library versions give the same weights.
     """
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))

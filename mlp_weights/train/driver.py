@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...analyzer.measurements.readers import table_of
+from ...analyzer.measurements.samples import has_rows
 from ...analyzer.models.frame.correction import correct
 from ...analyzer.models.frame.intervals import GPU_CLASSES, SIZE_EDGES_NS, gpu_positions
 from ...analyzer.models.frame.model import group_of
@@ -28,7 +29,7 @@ from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .calibrate import HeldOut, choose_shrink, errors_of, fit_anchor
 from .half_widths import UNMEASURED_HALF_WIDTH, fit_intervals
-from .recipe import Recipe, find_recipe
+from .recipe import Recipe, find_recipe, given_sources
 from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
 
 RECIPES: Final = tuple(name for name, model in OP_MODELS.items() if model.is_measured)
@@ -47,12 +48,12 @@ _Shipped = tuple[Recipe[Any], Pool, _Pending]
 
 @lru_cache(maxsize=1)
 def load_pool(name: str, data: tuple[Path, ...]) -> Pool:
-    """Read the table of a model from every directory that has it; kept, since each worker fits several variants.
+    """Read the table of a model from each directory, or file of `wavecast measure`, that has it.
 
-    Raises InputError where no directory has it.
+    Kept, since each worker fits several variants. Raises InputError where none has it.
     """
     recipe, table = find_recipe(name), table_of(OP_MODELS[name])
-    found = [item for folder in data if (folder / table).exists() for item in recipe.load(folder)]
+    found = [item for folder in data if has_rows(folder / table) for item in recipe.load(folder)]
     samples = [item for item in found if len(item.measured_ns)]
     if not samples:
         places = ", ".join(str(folder) for folder in data)
@@ -137,9 +138,11 @@ def train_models(
 
 def _begin(workers: ProcessPoolExecutor, name: str, data: tuple[Path, ...]) -> _Shipped:
     """Start the fits whose weights are stored: with all chips, and without each."""
+    recipe = find_recipe(name)
+    recipe = replace(recipe, sources=(*recipe.sources, *given_sources(data, name)))
     pool = load_pool(name, data)
     shipped = [frozenset(chips) for size in range(2) for chips in combinations(pool.chips, size)]
-    return find_recipe(name), pool, _fit_all(workers, name, data, shipped, [None] * len(shipped))
+    return recipe, pool, _fit_all(workers, name, data, shipped, [None] * len(shipped))
 
 
 def store_priors(name: str, folder: Path) -> None:

@@ -8,10 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic
 
-from ...analyzer.measurements.samples import Samples
+from ...analyzer.measurements.readers import table_of
+from ...analyzer.measurements.samples import Samples, has_rows
 from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.problems import P
 from ...analyzer.models.registry import OP_MODELS, load_model
+from ...errors import InputError
+from ...formats.measured.ops_file import read_ops
 from ...specs.documents import read_toml
 
 
@@ -37,6 +40,22 @@ class Recipe(Generic[P]):
     """Widths of the correction's layers; empty: no correction."""
     limit: float = 0.7
     """Largest correction, natural log."""
+
+
+def given_sources(data: Sequence[Path], model: str) -> tuple[str, ...]:
+    """Name the files of `wavecast measure` among the data that hold rows of a model, as the manifest lists sources.
+
+    Raises InputError where a file holds a CPU's times.
+    """
+    table, found = table_of(OP_MODELS[model]), []
+    for path in filter(Path.is_file, data):
+        measured = read_ops(path)
+        if measured.device != "cuda":
+            raise InputError(f"{path}: times of a CPU, which are no GPU's; expected what was measured on a GPU")
+        if has_rows(path / table):
+            run = measured.tables[Path(table).stem][0]
+            found.append(f"{measured.gpu}, given by a user (wavecast {run.wavecast}, torch {run.torch}, {run.date})")
+    return tuple(found)
 
 
 def find_recipe(name: str) -> Recipe[Any]:

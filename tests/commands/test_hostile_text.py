@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from click.testing import CliRunner, Result
+from pyarrow import parquet
 from wavecast.__main__ import wavecast
 from wavecast.formats.files.open import load_trace, save_trace
+from wavecast.formats.measured.ops_file import MeasuredFamily, MeasuredOps, save_ops
 from wavecast.formats.perfetto.timeline import EventFile, EventTrack, encode_events
 from wavecast.formats.trace.codec import decode
 from wavecast.formats.trace.printable import CONTROL_CATEGORIES
@@ -188,17 +191,33 @@ def test_gpus_of_a_file_are_shown_clean(tmp_path: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_score_of_hostile_tables_is_clean(form: str, tmp_path: Path, run: Run, trace_file: Path) -> None:
-    write_table = pytest.importorskip("wavecast.tracer.op_sweep.folder").write_table
+    (tmp_path / "ops").mkdir()
     shape = {"op": f"mm{NAME}", "batch": 1, "m": 512, "n": 512, "dtype": "bf16", "timing": NAME, "source": NAME}
     shape |= {"latency_us": 9.0, "kernel": NAME, "split": NAME, "suspect": False}
     for gpus, code in (((GPU, "L4"), 0), ((GPU, NAME), 2)):
-        write_table(tmp_path, "matmul", [shape | {"gpu": gpu, "k": 64 * k} for gpu in gpus for k in range(1, 9)])
+        rows = [shape | {"gpu": gpu, "k": 64 * k} for gpu in gpus for k in range(1, 9)]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "ops" / "matmul.parquet")
         for words in (("score", tmp_path), ("analyze", trace_file, "--calibration", tmp_path)):
             found = run(*words, "--format", form)
             assert found.exit_code == code, found.output
             check_clean(found.output, words)
             if form == "csv":
                 check_cells(found.stdout)
+
+
+@pytest.mark.parametrize("gpu", [GPU, NAME])
+def test_a_score_of_a_hostile_measured_file_is_clean(gpu: str, tmp_path: Path, run: Run) -> None:
+    row: Any = {"op": NAME, "batch": 1, "m": 512, "n": 512, "k": 64, "dtype": "bf16", "latency_us": 9.0, "timing": NAME}
+    columns: Any = {key: [value] for key, value in row.items()}
+    family = MeasuredFamily(date=NAME, wavecast=NAME, torch=NAME, tables={"matmul": columns})
+    save_ops(tmp_path / "ops.json", MeasuredOps(gpu=gpu, device="cuda", families={NAME: family}))
+    (tmp_path / "bad.json").write_bytes(
+        (tmp_path / "ops.json").read_bytes().replace(b'"latency_us"', json.dumps(NAME).encode())
+    )
+    for name, code in (("ops.json", 0 if gpu == GPU else 2), ("bad.json", 2)):
+        found = run("score", tmp_path / name)
+        assert found.exit_code == code, found.output
+        check_clean(found.output, name)
 
 
 @pytest.mark.parametrize("form", ["table", "json"])

@@ -88,10 +88,10 @@ def _read_place(_context: click.Context, _parameter: click.Parameter, text: str 
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    default=Path("measurements"),
+    default=Path("measurements.json.gz"),
     show_default=True,
-    metavar="DIR",
-    help="Write DIR/ops/*.parquet and DIR/meta.json; one DIR holds one GPU.",
+    metavar="FILE",
+    help="Write this file, .json or .json.gz; one FILE holds one GPU. It names no host, user or path.",
 )
 @click.option(
     "--families",
@@ -137,17 +137,19 @@ def _read_place(_context: click.Context, _parameter: click.Parameter, text: str 
     help="Time this machine's host instead: Python, dispatch, autograd, modules, an optimizer, allocation; -o FILE.",
 )
 def measure(*, is_host: bool, **options: object) -> None:
-    """Time ops on the local GPU and write tables that sharpen predictions for it.
+    """Time ops on the local GPU and write a file that sharpens predictions for it.
 
     \b
-      wavecast measure -o l40s                    # a minute; shapes of all sizes
-      wavecast measure trace.json.gz -o l40s      # one workload's calls first
-      analyze trace.json.gz --to L40S --calibration l40s  # uses them
+      wavecast measure -o l40s.json.gz            # a minute; shapes of all sizes
+      wavecast measure trace.json.gz -o l40s.json.gz  # one workload's calls first
+      analyze trace.json.gz --to L40S --calibration l40s.json.gz  # uses them
+      wavecast score l40s.json.gz                 # how far the models were off
       wavecast measure --host -o host.json        # this host's speed; no GPU
 
     With TRACE, the products, attention, convolutions and elementwise ops that it holds are measured, those first
     that take most of the time; then other sizes, where they are too few to learn from. Nobody else may use the GPU
-    meanwhile. A family's table is written when it is done; Ctrl-C keeps those that are.
+    meanwhile. A family is written when it is done; Ctrl-C keeps those that are. CONTRIBUTING.md says how to give FILE
+    to the project: it holds the GPU, driver, versions and op times, and nothing else.
     """
     try:
         request, context = MeasureRequest(**options), click.get_current_context()  # type: ignore[arg-type]
@@ -161,9 +163,9 @@ def measure(*, is_host: bool, **options: object) -> None:
         click.echo(f"wavecast: interrupted; {done}", err=True)
         sys.exit(_INTERRUPTED_EXIT_CODE)
     except ImportError as error:
-        if error.name not in ("torch", "pyarrow"):
+        if error.name != "torch":
             raise
-        _exit_with(CaptureError(f"measuring needs {error.name}: {_EXTRA}"))
+        _exit_with(CaptureError(f"measuring needs torch: {_EXTRA}"))
     except WavecastError as error:
         _exit_with(error)
 
@@ -185,14 +187,14 @@ def _measure(request: MeasureRequest) -> None:
     if not isfinite(seconds):
         raise InputError(f"--seconds {seconds:g}: expected a time above zero")
     from ...specs.catalog import load_catalog
-    from ..op_sweep.folder import check_inputs, name_gpu, open_folder, save
+    from ..op_sweep.local import name_gpu, open_file, save
     from ..op_sweep.sweep import Sweep, describe, run_cases
 
-    check_inputs(request.output, {"TRACE": request.trace, "--gpu-file": request.gpu_file})
+    inputs = {"TRACE": request.trace, "--gpu-file": request.gpu_file}
     catalog = load_catalog(request.gpu_file)
     gpu = name_gpu(catalog, request.device, request.gpu)
     plan = _plan(request)
-    open_folder(request.output, gpu, request.device)
+    open_file(request.output, gpu, request.device, inputs)
     end = time.monotonic() + seconds
     row_count = 0
     for done, (family, stages) in enumerate(plan.items()):
@@ -216,7 +218,7 @@ def _measure(request: MeasureRequest) -> None:
 
 def _plan(request: MeasureRequest) -> dict[str, tuple[Stage, ...]]:
     from ...formats.files.open import load_trace
-    from ..op_sweep.folder import default_dtypes, has_tf32
+    from ..op_sweep.local import default_dtypes, has_tf32
     from ..op_sweep.sweep import SweepLimits, plan_sizes, plan_workload
     from ..op_sweep.workload import trace_cases
 
@@ -248,7 +250,7 @@ def _count_on_stderr(family: str) -> Iterator[Callable[[], None] | None]:
 
 
 def _say_what_next(request: MeasureRequest, gpu: str, catalog: Catalog) -> None:
-    from ..op_sweep.folder import is_catalogued
+    from ..op_sweep.local import is_catalogued
 
     if request.device == "cpu":
         say(f"wavecast: these are times of this CPU under the name of {gpu}: use them for nothing")

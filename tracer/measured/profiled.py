@@ -223,7 +223,8 @@ def _is_left(folder: Path) -> bool:
     """Say whether a folder is ours, and the process that made it has ended."""
     status, lock = folder.lstat(), folder / _LOCK
     is_young = time.time() - status.st_mtime < _YOUNG_S
-    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+    user = os.getuid() if hasattr(os, "getuid") else 0  # Windows has no such numbers: all files are 0's
+    if status.st_uid != user or not stat.S_ISDIR(status.st_mode):
         return False
     if not lock.is_file():
         has_begun = _NAME.fullmatch(folder.name) and {path.name for path in folder.iterdir()} <= {f"{_LOCK}.new"}

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 
-from ...version import __version__
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
 from .timing import Timed, own_stream, recover, time_calls
@@ -26,8 +25,6 @@ FAMILIES: Final[Mapping[str, Callable[[Sequence[str]], Iterator[Case]]]] = {
     "training": training_cases,
     "recurrent": recurrent_cases,
 }
-SOURCE: Final = "wavecast/"
-"""Begins what every row that is measured here names as its source; the version ends it."""
 MOST_FLOPS: Final = 2e12
 """Larger calls are left out: they say nothing that smaller ones do not."""
 MOST_ELEMENTS: Final = 1 << 30
@@ -66,8 +63,7 @@ class Sweep:
             self.left_out["out_of_memory" if lacks_memory or "not enough memory" in text else "unsupported"] += 1
             self.is_broken = not recover(torch.device(self.device))
             return
-        about = {"source": f"{SOURCE}{__version__}", "suspect": False}
-        self.rows[case.table].append({"gpu": self.gpu, **case.row, **timed._asdict(), **about})
+        self.rows[case.table].append({**case.row, **timed._asdict()})
 
 
 def run_cases(

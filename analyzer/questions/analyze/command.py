@@ -58,7 +58,7 @@ def analyze(trace: Path, form: str | None, output: Path | None, timeline: Path |
       analyze trace.json.gz --format json -o prediction.json
       analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
-      analyze trace.json.gz --to L40S --calibration measured/
+      analyze trace.json.gz --to L40S --calibration l40s.json.gz
       analyze trace.json.gz --iteration longest
       analyze execution.json.gz --capture capture.json.gz
     """

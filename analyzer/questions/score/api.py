@@ -56,10 +56,10 @@ def score(
     exclude_gpu: str | Sequence[str] = (),
     progress: Progress | None = None,
 ) -> ScoreReport:
-    """Predict every measurement in a folder of tables, and say how wrong that was, beside simpler predictions.
+    """Predict every measurement in a folder of tables, or a file of `wavecast measure`, and say how wrong that was.
 
     `leave_out="chips"` predicts each GPU as one never seen, `"shapes"` scores only shapes never seen; `exclude_gpu`
-    leaves out the chips of these GPUs. Needs pyarrow: pip install 'wavecast[score]'.
+    leaves out the chips of these GPUs. A folder needs pyarrow: pip install 'wavecast[score]'.
     Raises InputError for what cannot be read or asked, and UnknownGpuError for a GPU that is not catalogued.
 
     >>> len(score(tables).to_records()) > 0

@@ -18,7 +18,7 @@ CHIPS: Final = LEFT_OUT[0]
 
 
 @click.command("score", cls=WavecastCommand)
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR|FILE")
 @click.option(
     "--leave-out",
     "left_out",
@@ -44,15 +44,17 @@ def score(
     form: str | None,
     output: Path | None,
 ) -> None:
-    """Predict every measurement in DIR and say how wrong that was, beside simpler predictions.
+    """Predict every measurement in DIR or FILE and say how wrong that was, beside simpler predictions.
 
-    DIR holds measurement tables: ops/*.parquet (single ops), models/*.parquet (whole networks) and
-    traces/ (the same step recorded on two GPUs); what is not there is left out. Rows of GPUs whose
-    chip the weights were trained on are marked as seen: those errors say little about other GPUs.
-    Reading tables needs pyarrow: pip install 'wavecast[score]'.
+    FILE is what 'wavecast measure' wrote. DIR holds measurement tables: ops/*.parquet (single ops),
+    models/*.parquet (whole networks) and traces/ (the same step recorded on two GPUs); what is not
+    there is left out. Rows of GPUs whose chip the weights were trained on are marked as seen: those
+    errors say little about other GPUs.
+    Reading tables in DIR needs pyarrow: pip install 'wavecast[score]'.
 
     \b
     Examples:
+      wavecast score l40s.json.gz
       wavecast score DIR --leave-out chips
       wavecast score DIR --leave-out shapes
       wavecast score DIR --exclude-gpu L40S --format json -o score.json

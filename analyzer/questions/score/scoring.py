@@ -12,6 +12,7 @@ import numpy as np
 from ....arrays import Floats
 from ....errors import InputError
 from ....formats.files.open import load_trace
+from ....formats.measured.ops_file import read_ops
 from ....formats.trace.tables import Trace
 from ....specs.catalog import load_catalog
 from ....specs.match import find_gpu
@@ -34,6 +35,7 @@ from .throughput import score_throughput
 from .weights import Weights, Withheld, trained_share
 
 WORST_COUNT: Final = 20
+CPU_NOTE: Final = "the file holds times of a CPU under a GPU's name: its errors say nothing of that GPU"
 WHOLES_NOTE: Final = "whole networks and traces left out: shapes are of single ops"
 Progress = Callable[[int, int], None]
 """Takes the rows done and their total."""
@@ -42,6 +44,7 @@ Progress = Callable[[int, int], None]
 def score_directory(data: Path, weights: Weights, progress: Progress | None = None) -> Score:
     """Predict every measurement in a directory laid out as the measurement tables are, and say how wrong that was.
 
+    It may be a file of `wavecast measure` instead.
     Raises InputError where the directory holds nothing that can be scored, or a table lacks what its layout asks for.
 
     >>> from wavecast.analyzer.questions.score.weights import choose_weights
@@ -50,6 +53,8 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     """
     check_directory(data)
     made, notes = _forecasts(data, weights, progress)
+    if data.is_file() and read_ops(data).device == "cpu":
+        notes.insert(0, CPU_NOTE)
     if weights.left_out is Withheld.SHAPES:
         return Score(
             weights=weights.description,

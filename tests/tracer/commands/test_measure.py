@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import gzip
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,18 +18,19 @@ import torch
 from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
 from wavecast.analyzer.measurements.samples import read_table
-from wavecast.errors import InputError, OutputError
+from wavecast.errors import InputError
 from wavecast.formats.files.open import save_trace
+from wavecast.formats.measured.ops_file import MeasuredOps, read_ops, save_ops
 from wavecast.formats.trace.column import build_table
 from wavecast.formats.trace.signature import Signature, TensorSpec
 from wavecast.formats.trace.tables import OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.commands import measure as measure_command
-from wavecast.tracer.op_sweep import folder, sweep
-from wavecast.tracer.op_sweep import folder as local_gpu
+from wavecast.tracer.op_sweep import local as local_gpu
+from wavecast.tracer.op_sweep import sweep
 from wavecast.tracer.op_sweep import sweep as plan
 from wavecast.tracer.op_sweep.cases import Case
-from wavecast.tracer.op_sweep.folder import default_dtypes, has_tf32, name_gpu, write_table
+from wavecast.tracer.op_sweep.local import default_dtypes, has_tf32, name_gpu
 
 GPU = "H100 SXM5 80GB"
 ON_CPU = ("--device", "cpu", "--gpu", "h100 sxm5")
@@ -46,12 +50,12 @@ def run_wavecast(*arguments: object) -> Result:
 
 @pytest.fixture
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
-    """Measure into tmp_path / "out" calls that take a CPU no time, a few per family: tests end on counts."""
+    """Measure into out.json.gz calls that take a CPU no time, a few per family: tests end on counts."""
     monkeypatch.setattr(measure_command, "_CPU_FLOPS", 2e6)
     monkeypatch.setattr(measure_command, "_CPU_ELEMENTS", 2e5)
     monkeypatch.setattr(sweep, "SweepLimits", partial(sweep.SweepLimits, row_count=COUNT))
     monkeypatch.setattr(plan, "LEAST_ROWS", 6)
-    return partial(run_wavecast, "measure", "-o", tmp_path / "out", "--seconds", 1e9)
+    return partial(run_wavecast, "measure", "-o", tmp_path / "out.json.gz", "--seconds", 1e9)
 
 
 @pytest.fixture
@@ -72,26 +76,28 @@ def trace_file(tmp_path: Path) -> Path:
 
 
 def ops_of(path: Path) -> dict[str, int]:
-    return {table.stem: len(read_table(table)["gpu"]) for table in sorted((path / "ops").iterdir())}
+    return {name: len(columns["dtype"]) for name, (_, columns) in sorted(read_ops(path).tables.items())}
 
 
 def test_it_measures_what_models_read_and_says_what_next(measure: Measure, tmp_path: Path) -> None:
     found = measure(*ON_CPU)
     assert found.exit_code == 0, found.stderr
     assert found.stdout == ""
-    assert ops_of(tmp_path / "out") == dict.fromkeys(("attention", "convolution", "matmul", "vector"), COUNT)
-    assert set(read_table(tmp_path / "out" / "ops" / "matmul.parquet")["gpu"]) == {GPU}
+    assert ops_of(tmp_path / "out.json.gz") == dict.fromkeys(("attention", "convolution", "matmul", "vector"), COUNT)
+    assert set(read_table(tmp_path / "out.json.gz" / "ops" / "matmul.parquet")["gpu"]) == {GPU}
     lines = found.stderr.splitlines()
     assert [line.split(":")[1].strip() for line in lines[:4]] == ["matmul", "attention", "convolution", "vector"]
     assert "use them for nothing" in lines[4]
-    assert lines[5].endswith(f"next: analyze TRACE --to '{GPU}' --calibration {tmp_path / 'out'}")
+    assert lines[5].endswith(f"next: analyze TRACE --to '{GPU}' --calibration {tmp_path / 'out.json.gz'}")
 
 
 def test_what_was_measured_is_scored_and_calibrates(measure: Measure, tmp_path: Path, root_dir: Path) -> None:
     trace = root_dir / "samples" / "bert_base-inference-bf16-b16-shapes.json.gz"
     assert measure(*ON_CPU, "--families", "matmul,vector", "--dtypes", "bf16").exit_code == 0
-    assert f"Score of {2 * COUNT} op measurements" in run_wavecast("score", tmp_path / "out").stdout
-    found = run_wavecast("analyze", trace, "--to", GPU, "--calibration", tmp_path / "out", "--format", "json")
+    scored = run_wavecast("score", tmp_path / "out.json.gz").stdout
+    assert f"Score of {2 * COUNT} op measurements" in scored
+    assert "times of a CPU" in scored
+    found = run_wavecast("analyze", trace, "--to", GPU, "--calibration", tmp_path / "out.json.gz", "--format", "json")
     assert found.exit_code == 0, found.stderr
     counts = {item["model"]: item["point_count"] for item in json.loads(found.stdout)["calibration"]}
     assert counts == {"matmul": COUNT, "vector": COUNT}
@@ -101,8 +107,8 @@ def test_the_calls_of_a_trace_come_first_and_others_fill_up(measure: Measure, tm
     found = measure(trace_file, *ON_CPU)
     assert found.exit_code == 0, found.stderr
     assert f"next: analyze {trace_file} --to" in found.stderr
-    assert ops_of(tmp_path / "out") == {"matmul": 6, "vector": 6}
-    table = read_table(tmp_path / "out" / "ops" / "matmul.parquet")
+    assert ops_of(tmp_path / "out.json.gz") == {"matmul": 6, "vector": 6}
+    table = read_table(tmp_path / "out.json.gz" / "ops" / "matmul.parquet")
     assert set(table["dtype"]) == {"fp32"}
     rows = set(zip(*(table[name].tolist() for name in ("op", "batch", "m", "n", "k")), strict=True))
     assert {("linear", 1, 8, 24, 16), ("linear", 1, 8, 24, 64)} < rows
@@ -127,7 +133,7 @@ def test_wrong_options_are_refused_before_anything_is_written(
     assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr.splitlines()[-1].startswith("Error: ")
     assert words in found.stderr
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.json.gz").exists()
 
 
 def test_a_trace_without_calls_that_tables_hold_is_refused(measure: Measure, tmp_path: Path) -> None:
@@ -141,73 +147,64 @@ def test_no_time_is_a_failure(measure: Measure, tmp_path: Path) -> None:
     found = measure(*ON_CPU, "--seconds", "5e-324")  # the end is the beginning
     assert found.exit_code == 1
     assert "nothing was measured: give it more time" in found.stderr
-    assert not (tmp_path / "out" / "ops").exists()
+    assert not (tmp_path / "out.json.gz").exists()
 
 
 @pytest.mark.parametrize(
-    ("meta", "words"),
+    ("held", "words"),
     [
-        ({"format": folder.FORMAT, "families": {"matmul": {"gpu": "L40S", "device": "cpu"}}}, "measurements of L40S"),
-        ({"format": folder.FORMAT, "families": {"matmul": {"gpu": GPU, "device": "cuda"}}}, "with --device cuda"),
-        ({"format": "other", "families": {}}, "expected what 'wavecast measure' writes"),
-        ([], "expected what 'wavecast measure' writes"),
-        (None, "holds tables that were not measured here"),
+        (MeasuredOps(gpu="L40S", device="cpu"), "measurements of L40S"),
+        (MeasuredOps(gpu=GPU, device="cuda"), "with --device cuda"),
+        (None, "expected what 'wavecast measure' writes"),
     ],
 )
-def test_nothing_else_is_mixed_or_written_over(meta: object, words: str, measure: Measure, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    (out / "ops").mkdir(parents=True)
-    (out / "ops" / "matmul.parquet").write_bytes(b"mine")
-    if meta is not None:
-        (out / folder.META).write_text(json.dumps(meta), encoding="utf-8")
+def test_nothing_else_is_mixed_or_written_over(
+    held: MeasuredOps | None, words: str, measure: Measure, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json.gz"
+    if held is None:
+        out.write_bytes(b"mine")
+    else:
+        save_ops(out, held)
+    before = out.read_bytes()
     found = measure(*ON_CPU, "--families", "matmul")
     assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
     assert words in found.stderr
-    assert (out / "ops" / "matmul.parquet").read_bytes() == b"mine"
+    assert out.read_bytes() == before
 
 
-def test_a_run_goes_on_where_another_was_killed_before_meta(measure: Measure, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert measure(*ON_CPU, "--families", "matmul").exit_code == 0
-    (out / folder.META).unlink()
-    (out / "ops" / ".wavecast-0123456789abcdef.tmp").write_bytes(b"half")
-    found = measure("--device", "cpu", "--gpu", "l40s", "--families", "vector")
-    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
-    assert "holds tables that were not measured here" in found.stderr
-    assert measure(*ON_CPU, "--families", "vector").exit_code == 0
-    assert list(json.loads((out / folder.META).read_text())["families"]) == ["vector"]
-    assert ops_of(out) == {"matmul": COUNT, "vector": COUNT}
+def test_a_second_run_keeps_the_other_families(measure: Measure, tmp_path: Path) -> None:
+    for family in ("matmul", "vector"):
+        assert measure(*ON_CPU, "--families", family).exit_code == 0
+    assert ops_of(tmp_path / "out.json.gz") == {"matmul": COUNT, "vector": COUNT}
 
 
-def test_tables_of_a_gpu_are_no_unfinished_ones_of_a_cpu(tmp_path: Path) -> None:
-    row = {"gpu": GPU, "dtype": "fp32", "latency_us": 1.0, "timing": "graph_mean", "source": "wavecast/0.1.0"}
-    write_table(tmp_path, "matmul", [row])
-    folder.open_folder(tmp_path, GPU, "cuda")
-    with pytest.raises(OutputError, match="holds tables that were not measured here"):
-        folder.open_folder(tmp_path, GPU, "cpu")
-    write_table(tmp_path, "matmul", [row | {"source": "somebody"}])
-    with pytest.raises(OutputError, match="holds tables that were not measured here"):
-        folder.open_folder(tmp_path, GPU, "cuda")
-
-
-def test_the_folder_s_own_files_are_not_read(measure: Measure, tmp_path: Path, trace_file: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / folder.META).hardlink_to(trace_file)
+def test_a_trace_is_not_written_over(measure: Measure, tmp_path: Path, trace_file: Path) -> None:
+    out = tmp_path / "out.json.gz"
+    out.hardlink_to(trace_file)
     before = trace_file.read_bytes()
     found = measure(trace_file, *ON_CPU)
-    assert (found.exit_code, found.stderr) == (
-        2,
-        f"Error: {out / folder.META}: TRACE is read from there; name another file for -o\n",
-    )
+    assert (found.exit_code, found.stderr) == (2, f"Error: {out}: TRACE is read from there; name another file for -o\n")
     assert trace_file.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_made_is_refused(measure: Measure, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    found = measure("-o", tmp_path / "file", *ON_CPU)
+@pytest.mark.parametrize("name", [".", "-", "none/out.json"])
+def test_what_is_no_place_for_a_file_is_refused(name: str, measure: Measure, tmp_path: Path) -> None:
+    found = measure("-o", name if name == "-" else tmp_path / name, *ON_CPU)
     assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
-    assert "cannot be written" in found.stderr
+    assert "cannot be written: name a file" in found.stderr
+
+
+def test_the_file_names_no_host_user_or_path(
+    measure: Measure, tmp_path: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "somebody")
+    monkeypatch.setattr(torch, "__version__", "2.13.0+built.by.somebody")
+    assert measure(trace_file, *ON_CPU).exit_code == 0
+    text = gzip.decompress((tmp_path / "out.json.gz").read_bytes()).decode()
+    private = (socket.gethostname(), getpass.getuser(), "somebody", str(tmp_path), str(Path.home()), trace_file.stem)
+    assert [word for word in private if word.casefold() in text.casefold()] == []
+    assert read_ops(tmp_path / "out.json.gz").families["matmul"].torch == "2.13.0"
 
 
 def test_ctrl_c_keeps_the_families_that_are_done(
@@ -223,19 +220,17 @@ def test_ctrl_c_keeps_the_families_that_are_done(
     found = measure(*ON_CPU, "--families", "matmul,attention,vector")
     assert found.exit_code == 130
     assert "the families that were done are written" in found.stderr
-    assert ops_of(tmp_path / "out") == {"matmul": COUNT}
-    assert list(json.loads((tmp_path / "out" / "meta.json").read_text())["families"]) == ["matmul"]
+    assert ops_of(tmp_path / "out.json.gz") == {"matmul": COUNT}
 
 
-@pytest.mark.parametrize("missing", ["pyarrow", "torch"])
-def test_what_is_not_installed_is_named(missing: str, tmp_path: Path) -> None:
-    arguments = ["wavecast", "measure", "-o", str(tmp_path / "out"), *ON_CPU]
+def test_without_torch_it_says_what_to_install(tmp_path: Path) -> None:
+    arguments = ["wavecast", "measure", "-o", str(tmp_path / "out.json.gz"), *ON_CPU]
     start = "from wavecast.__main__ import main; main()"
-    code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = {arguments}; {start}"
+    code = f"import sys; sys.modules['torch'] = None; sys.argv = {arguments}; {start}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 1
-    assert found.stderr == f"Error: measuring needs {missing}: pip install 'wavecast[measure]'\n"
-    assert not (tmp_path / "out").exists()
+    assert found.stderr == "Error: measuring needs torch: pip install 'wavecast[measure]'\n"
+    assert not (tmp_path / "out.json.gz").exists()
 
 
 def properties(name: str, sm_count: int, memory_gb: float) -> SimpleNamespace:
@@ -284,15 +279,15 @@ def test_a_gpu_of_ones_own_file_is_measured_and_calibrated(measure: Measure, tmp
     found = measure("--device", "cpu", "--gpu", "voodoo 5", *more, "--families", "matmul", "--dtypes", "bf16")
     assert found.exit_code == 0, found.stderr
     next_command = found.stderr.splitlines()[-1].partition("next: ")[2]
-    assert next_command.endswith(f"--to 'Voodoo 5' --calibration {tmp_path / 'out'} --gpu-file {gpu_file}")
+    assert next_command.endswith(f"--to 'Voodoo 5' --calibration {tmp_path / 'out.json.gz'} --gpu-file {gpu_file}")
     trace = root_dir / "samples" / "bert_base-inference-bf16-b16-shapes.json.gz"
-    options = ("--to", "Voodoo 5", "--calibration", tmp_path / "out", "--format", "json")
+    options = ("--to", "Voodoo 5", "--calibration", tmp_path / "out.json.gz", "--format", "json")
     found = run_wavecast("analyze", trace, *options, *more)
     assert found.exit_code == 0, found.stderr
     assert [(item["gpu"], item["point_count"]) for item in json.loads(found.stdout)["calibration"]] == [
         ("Voodoo 5", COUNT)
     ]
-    found = run_wavecast("score", tmp_path / "out")
+    found = run_wavecast("score", tmp_path / "out.json.gz")
     assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
     assert "no GPU of the catalogue is called 'Voodoo 5'" in found.stderr
 
@@ -304,4 +299,4 @@ def test_an_unknown_gpu_keeps_its_name_and_says_what_it_needs(
     found = measure("--device", "cpu", "--families", "vector")
     assert found.exit_code == 0, found.stderr
     assert "'NVIDIA Voodoo 5 6000' is not in the catalogue: describe a GPU of that name in a file" in found.stderr
-    assert set(read_table(tmp_path / "out" / "ops" / "vector.parquet")["gpu"]) == {"NVIDIA Voodoo 5 6000"}
+    assert set(read_table(tmp_path / "out.json.gz" / "ops" / "vector.parquet")["gpu"]) == {"NVIDIA Voodoo 5 6000"}

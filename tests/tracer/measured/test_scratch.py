@@ -59,6 +59,14 @@ def test_that_of_a_killed_process_goes_at_once_with_the_next(owner: subprocess.P
         assert len(list(parent.iterdir())) == 1
 
 
+def test_where_users_have_no_numbers_folders_of_others_stay(
+    owner: subprocess.Popen[str], parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "getuid")  # as on Windows
+    with scratch_folder():
+        assert len(list(parent.iterdir())) == 2
+
+
 @pytest.mark.parametrize(("mode", "age_s", "stays"), [(0o700, 0, True), (0o700, 90, False), (0o755, 90, True)])
 def test_one_whose_owner_was_killed_before_the_lock_goes_later(
     mode: int, age_s: int, stays: bool, parent: Path
