@@ -8,11 +8,12 @@ from math import log
 from pathlib import Path
 from statistics import fmean
 
-from wavecast.analyzer.questions.score.page.__main__ import read_score
 from wavecast.analyzer.questions.score.page.own import GPU_BOUND_RATIO
 from wavecast.analyzer.questions.score.report import IterationScore, OwnNetworkRow, Score, ScoreRow, Size
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.prices.book import shipped_prices
+
+from .accuracy import read_score
 
 SCORE = Path(__file__).parents[2] / "docs/evidence/accuracy.json.gz"
 ALL = "all"

@@ -25,7 +25,7 @@ from ...prediction.prediction import Prediction
 from ...prediction.shared_error import iteration_kind, job_half_widths
 from ...prediction.sum_interval import busy_interval_ns
 from ...prediction.workload import GpuWorkload, shape_workload
-from ...replay.binding import bind_nodes
+from ...replay.causes import bind_nodes
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.forecast import target_timing
 from ...replay.overlap import WITHIN_SLOWING, collective_slowing, covered_before, slowed_timing

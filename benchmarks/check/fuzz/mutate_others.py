@@ -89,7 +89,8 @@ def _read(data: bytes, depth: int = 0) -> list[Field] | None:
                 size, at = _number(data, at)
                 content, at = data[at : at + size], at + size
                 inner = None if depth == _DEEPEST or _is_text(content) else _read(content, depth + 1)
-                value = content if inner is None else inner
+                fields.append([key >> 3, kind, content if inner is None else inner])
+                continue
             else:
                 return None
             fields.append([key >> 3, kind, value])

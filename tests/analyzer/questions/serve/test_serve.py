@@ -275,7 +275,7 @@ def test_steps_at_once_take_what_each_takes_alone(clock: StepClock) -> None:
     columns = np.array(
         [[1, 900, 0, 0, 0, 0], [64, 3000.5, 2, 900, 451.0, 70.0], [0, 0, 3, 5000, 1700.0, 0.0]], dtype=float
     )
-    steps = StepColumns(*columns.T, np.ones(3))
+    steps = StepColumns(*np.column_stack([columns, np.ones(3)]).T)
     for each in (clock, drafting):
         alone = [each.step_ns(int(a), b, int(c), int(d), e, f) for a, b, c, d, e, f in columns.tolist()]
         assert each.steps_ns(steps).tolist() == pytest.approx(alone)
