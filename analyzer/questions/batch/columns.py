@@ -73,6 +73,7 @@ PREDICTION_FIELDS: Final = (
     ("iteration_high_ns", _N, "high end of its 90 % interval"),
     ("gpu_busy_ns", _N, "time in which the GPU runs something"),
     ("communication_ns", _N, "the part of it in which only collectives run"),
+    ("untested", _T, "why nothing that was measured tells how good this is; none where something does"),
     ("fits", _B, "whether it fits the GPU's memory; none where that is not known"),
     ("is_tight", _B, "whether that is within the uncertainty"),
     ("memory_needed_bytes", _W, "memory that the iteration needs on this GPU"),

@@ -10,6 +10,8 @@ from ...iteration.decision.electricity import Electricity, JobEnergy
 
 COMPARISON_FORMAT: Final = "wavecast.comparison"
 COMPARISON_VERSION: Final = "1.0"
+LEAST_CHANGE: Final = 0.0005
+"""Iterations that differ by less are as fast as each other."""
 
 
 class ChangeKind(StrEnum):

@@ -61,7 +61,6 @@ def background(report: AnalysisReport) -> Iterator[str]:
     yield from _compiled_line(report)
     yield from _memory_line(report)
     yield from _path_line(report)
-    yield from _verdict(report)
 
 
 def describe_recording(trace: TraceSummary, name: str) -> str:
@@ -179,7 +178,7 @@ def _memory_line(report: AnalysisReport) -> Iterator[str]:
     yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{counted}{everywhere}."
 
 
-def _verdict(report: AnalysisReport) -> Iterator[str]:
+def verdict(report: AnalysisReport) -> Iterator[str]:
     """Say whether the host is the limit: a faster one helps more than faster kernels do."""
     row = next((item for item in report.predictions if item.gpu == report.ops_gpu), None)
     if row is None or row.host_limited_ratio < LAUNCH_BOUND_RATIO:
