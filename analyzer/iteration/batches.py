@@ -14,7 +14,7 @@ from ..whatif.axis.change import FAR_RATIO, with_batch
 from ..whatif.axis.infer import infer_batch_size
 from ..whatif.unchanged import explain_same_batch, is_unchanged
 from .decision.goal import passes_of
-from .report import AnalysisReport, BatchChoice, GpuPrediction
+from .report import AnalysisReport, BatchChoice, GpuPrediction, TriedBatch
 from .result import Analysis, build_result
 
 EQUAL_RATIO: Final = 0.99
@@ -59,7 +59,20 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
     warnings = report.warnings
     if any(not 1 / FAR_RATIO <= size / recorded <= FAR_RATIO for size in far):
         warnings += (f"{tried}; far from the recorded {recorded:,} libraries may choose other kernels",)
-    return replace(report, predictions=tuple(sorted(rows, key=_rank)), warnings=warnings)
+    fitting = {name: _tried(rungs, column) for column, name in enumerate(names)}
+    return replace(report, predictions=tuple(sorted(rows, key=_rank)), warnings=warnings, tried=fitting)
+
+
+def _tried(rungs: Sequence[_Rung], column: int) -> tuple[TriedBatch, ...]:
+    fitting = [rung for rung in rungs if rung.fits[column].fits]
+    return tuple(
+        TriedBatch(
+            batch=rung.batch,
+            samples_per_s=rung.samples / float(rung.iteration_ns[column]) * 1e9,
+            memory_needed_bytes=rung.fits[column].needed_bytes,
+        )
+        for rung in fitting
+    )
 
 
 def _check_held(result: Analysis, recorded: int) -> None:

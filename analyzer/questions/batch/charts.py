@@ -126,9 +126,7 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
         "layer": [
             plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35),
             plot.marks("point", {"tooltip": plot.said(*told)}, size=80, opacity=0.9),
-            plot.marks(
-                "text", {"text": {"field": "label"}, "color": {"value": INK}}, align="left", dx=8, dy=10, limit=220
-            ),
+            *plot.names({"text": {"field": "label"}, "color": {"value": INK}}, align="left", dx=8, dy=10, limit=220),
         ],
     }
     best = found[0]

@@ -15,7 +15,7 @@ from ....iteration.gpu_replay import lay_out, replay_on
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
 from ....memory.curve import trace_memory
-from ....page.page import Block, Chart, Line, Page, Passage, Tone
+from ....page.page import Block, Chart, Line, Page, Passage, Tone, Tree
 from ....page.quantity import (
     common_time_unit,
     digits_within,
@@ -28,15 +28,17 @@ from ....page.quantity import (
 from ....page.sheet import Sheet
 from ....page.timeline.chart import chart_timeline
 from .answer import hidden_line, ties_for_first
+from .batches_chart import chart_batches
 from .energy import least_energy_words
 from .front_charts import chart_cost, chart_energy, pareto_front
 from .gpu_charts import chart_alternatives, chart_memory, chart_roofline
 from .gpu_sheet import gpu_sheet, interval_words, run_unit, usd_per_million_samples
+from .module_tree import module_tree
 from .parts_chart import chart_parts
 
 _RANKED: Final = "GPUs, ranked"
-_NOTES: Final = "How to read the figures"
-_PROVENANCE: Final = "Where the figures come from"
+_NOTES: Final = "Notes"
+_PROVENANCE: Final = "Sources"
 
 
 def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: str) -> Page:
@@ -55,6 +57,7 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
         Passage(lines=figures) if figures else None,
         chart_cost(report),
         chart_energy(report),
+        chart_batches(report),
         *(replace(block, title=block.title or _RANKED) for block in ranked),
         *(words if more is None else (*_without(hidden_line(report), words), more)),
         chart_parts(report, analysis),
@@ -66,10 +69,11 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
     return Page(blocks=tuple(block for block in blocks if block is not None))
 
 
-def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart | None]:
+def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart | Tree | None]:
     """Yield the charts of the GPU that the ops are about."""
     replayed = replay_on(analysis, report.ops_gpu, whole=True)
     yield chart_alternatives(report.ops_gpu, try_alternatives(analysis, replayed.column))
+    yield module_tree(analysis, report.ops_gpu)
     yield chart_roofline(report, analysis)
     other = _compared(report)
     shown = replayed if other is None else replay_on(analysis, other, whole=True)

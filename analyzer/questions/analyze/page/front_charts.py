@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
-from ....iteration.decision.selection import does_not_fit
+from ....iteration.decision.amounts import COST
+from ....iteration.decision.selection import SORTS, does_not_fit
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page import plot
 from ....page.page import Chart
@@ -22,8 +23,12 @@ _WIDE: Final = 6.0
 _COST_PX: Final = 440
 _ENERGY_PX: Final = 380
 _STRIP_PX: Final = 46
-_LABEL_SPAN: Final = (0.16, 0.055)
-"""What a name takes of width and height of the plot; names that would meet are left to the pointer."""
+_LABEL_SPAN: Final = {"wide": 0.18, "narrow": 0.7}
+"""What a name takes of the plot's width in a wide and in a narrow window; names that would meet are left out."""
+_LABEL_HEIGHT: Final = 0.055
+_NARROW_PX: Final = 560
+_FEW: Final = 12
+"""Of so few GPUs all intervals are drawn; of more those of the front, others at the pointer."""
 _COLOURS: Final = {"NVIDIA": BLUE, "AMD": VERMILLION, "Intel": GREEN, "Apple": ORANGE}
 _STANDS_OUT: Final = "datum.best || datum.is_source"
 _NEAR_EDGE: Final = "scale('x', datum.time) > width * 0.7"
@@ -36,7 +41,7 @@ Pick = Callable[[GpuPrediction], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measure:
-    """Say what the axes measure: one iteration and 1,000 of them, or a whole run with its limits."""
+    """Say what the axes measure: one iteration and 1,000 of them, a million samples, or a whole run with its limits."""
 
     across: str
     up: str
@@ -51,8 +56,9 @@ class _Measure:
             times: _Ends = (total.time_ns, total.time_low_ns, total.time_high_ns)
             costs: _Ends = (total.cost_usd, total.cost_low_usd, total.cost_high_usd)
         else:
-            times = (row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns)
-            per_ns = None if row.price_usd_per_hour is None else row.price_usd_per_hour * 1000 / 3.6e12
+            times = _times(row)
+            count = 1 if row.batches is not None else 1000
+            per_ns = None if row.price_usd_per_hour is None else row.price_usd_per_hour * count / 3.6e12
             value, low, high = (None if per_ns is None or end is None else per_ns * end for end in times)
             costs = (value, low, high)
         scaled = (plot.scaled(end, self.unit.length_ns) for end in times)
@@ -61,7 +67,7 @@ class _Measure:
 
 def chart_cost(report: AnalysisReport) -> Chart | None:
     """Return cost against time; None where fewer than two GPUs have a price."""
-    rows = report.predictions
+    rows = [row for row in report.predictions if _time(row)]
     priced = [row for row in rows if _cost(row)]
     if len(priced) < 2:
         return None
@@ -76,7 +82,7 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     states = {None: "not known", True: "fits", False: "does not fit"}
     points = [
         {
-            **_marked(row, front, labelled),
+            **_marked(row, front, labelled, len(rows)),
             **measure.point(row),
             "price": row.price_usd_per_hour,
             "state": "may not fit" if row.is_tight else states[row.fits],
@@ -86,7 +92,7 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     across = f"{measure.across}, {measure.unit.name}"
     return plot.build_chart(
         "Cost against time",
-        f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. Lines are 90 % intervals. "
+        f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. {_drawn(rows)}"
         f"Names stand at the GPUs that none beats in both ({len(front)} of {len(priced)}){source}.{strip}"
         f"{f' Dashed across the plot: {named}.' if named else ''}",
         _cost_spec(points, measure, across),
@@ -113,7 +119,7 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
     labelled = _labelled(front, rows, _energy)
     points = [
         {
-            **_marked(row, front, labelled),
+            **_marked(row, front, labelled, len(rows)),
             "time": row.iteration_ns / unit.length_ns,
             "joule": row.billed_j,
             **dict(zip(("low", "high"), billed_interval(row), strict=True)),
@@ -133,8 +139,8 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
     }
     return plot.build_chart(
         "Energy against time",
-        "Each GPU by the time of an iteration and by its energy as it is counted here; lower left is better. Lines are "
-        f"90 % intervals. None beats the {len(front)} of {len(rows)} GPUs on the dashed line in both.",
+        "Each GPU by the time of an iteration and by its energy as it is counted here; lower left is better. "
+        f"{_drawn(rows)}None beats the {len(front)} of {len(rows)} GPUs on the dashed line in both.",
         spec,
         points,
         {
@@ -149,6 +155,11 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
     )
 
 
+def _drawn(rows: Sequence[GpuPrediction]) -> str:
+    others = "" if len(rows) <= _FEW else ", of others at the pointer"
+    return f"Lines are 90 % intervals{others}. "
+
+
 def pareto_front(rows: Iterable[GpuPrediction]) -> list[GpuPrediction]:
     """Return the priced GPUs that may hold the iteration and that none beats in both time and cost, fastest first."""
     return _front((row for row in rows if row.fits is not False), _cost)
@@ -156,7 +167,7 @@ def pareto_front(rows: Iterable[GpuPrediction]) -> list[GpuPrediction]:
 
 def _front(rows: Iterable[GpuPrediction], pick: Pick) -> list[GpuPrediction]:
     front, least = list[GpuPrediction](), float("inf")
-    able = [(row.iteration_ns, pick(row) or 0.0, row) for row in rows if pick(row) and not row.is_reference]
+    able = [(_time(row), pick(row) or 0.0, row) for row in rows if pick(row) and not row.is_reference]
     for _, value, row in sorted(able, key=lambda item: item[:2]):
         if value < least:
             front.append(row)
@@ -165,7 +176,21 @@ def _front(rows: Iterable[GpuPrediction], pick: Pick) -> list[GpuPrediction]:
 
 
 def _cost(row: GpuPrediction) -> float | None:
-    return row.usd_per_1000_iterations
+    return SORTS[COST](row)
+
+
+def _times(row: GpuPrediction) -> _Ends:
+    """Return what an iteration takes, or a million samples at the best batch, with the ends of the interval."""
+    if row.batches is None:
+        return row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns
+    best = row.batches
+    rates = (best.best_samples_per_s, best.best_samples_per_s_high, best.best_samples_per_s_low)
+    time, low, high = (1e15 / rate if rate else None for rate in rates)
+    return time, low, high
+
+
+def _time(row: GpuPrediction) -> float:
+    return _times(row)[0] or 0.0
 
 
 def _energy(row: GpuPrediction) -> float | None:
@@ -175,6 +200,9 @@ def _energy(row: GpuPrediction) -> float | None:
 def _measure(report: AnalysisReport) -> _Measure:
     """Return what is asked about: the run where all rows have its totals, else the iteration."""
     run, rows = report.run, report.predictions
+    if any(row.batches is not None for row in rows):
+        across = "time of a million samples at the best batch"
+        return _Measure(across=across, up="$ per million samples", unit=common_time_unit(map(_time, rows)))
     if run is None or any(row.total is None for row in rows):
         unit = common_time_unit(row.iteration_ns for row in rows)
         return _Measure(across="time of an iteration", up="$ per 1,000 iterations", unit=unit)
@@ -187,29 +215,39 @@ def _measure(report: AnalysisReport) -> _Measure:
     )
 
 
-def _marked(row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, int]) -> dict[str, Any]:
+def _marked(
+    row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, frozenset[str]], count: int
+) -> dict[str, Any]:
+    name = row.gpu if row.untested is None else f"{row.gpu}, untested"
     return {
-        "gpu": row.gpu,
+        "gpu": name,
         "vendor": row.vendor,
         "best": row in front,
         "is_source": row.is_source,
-        "label": row.gpu if row.gpu in labelled else None,
-        "label_rank": labelled.get(row.gpu),
+        "drawn": row in front or row.is_source or count <= _FEW,
+        "label": name if any(row.gpu in names for names in labelled.values()) else None,
+        **{window: row.gpu in names for window, names in labelled.items()},
     }
 
 
-def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, int]:
-    """Return the GPUs whose names have room, the most telling first: the ends of the front, the source, the rest."""
-    times, values = [row.iteration_ns for row in rows], [value for row in rows if (value := pick(row))]
+def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, frozenset[str]]:
+    """Return the GPUs whose names have room, by window: the ends of the front first, the source, the rest."""
+    return {window: _with_room(front, rows, pick, span) for window, span in _LABEL_SPAN.items()}
+
+
+def _with_room(
+    front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick, span: float
+) -> frozenset[str]:
+    times, values = list(map(_time, rows)), [value for row in rows if (value := pick(row))]
     placed = dict[str, tuple[float, float]]()
     for row in (*front[:1], *front[-1:], *(row for row in rows if row.is_source), *front[1:-1]):
         value = pick(row)
         if row.gpu in placed or not value:
             continue
-        at = (_place(row.iteration_ns, times), _place(value, values))
-        if all(abs(at[0] - x) > _LABEL_SPAN[0] or abs(at[1] - y) > _LABEL_SPAN[1] for x, y in placed.values()):
+        at = (_place(_time(row), times), _place(value, values))
+        if all(abs(at[0] - x) > span or abs(at[1] - y) > _LABEL_HEIGHT for x, y in placed.values()):
             placed[row.gpu] = at
-    return {gpu: rank for rank, gpu in enumerate(placed)}
+    return frozenset(placed)
 
 
 def _place(value: float, values: Sequence[float]) -> float:
@@ -268,9 +306,10 @@ def _cost_spec(points: Sequence[dict[str, Any]], measure: _Measure, across: str)
 def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Iterator[Spec]:
     """Yield intervals, the front as a dashed line, the GPUs, and the names that have room."""
     known = f"isValid(datum.{up['field']})"
-    faint = {"color": colour, "opacity": plot.when(_STANDS_OUT, 0.75, 0.16)}
+    pointed = {"param": "pointed", "empty": False, "value": 1}
+    shown = {"condition": [pointed, {"test": "datum.drawn", "value": 0.6}], "value": 0}
     ends = f"{known} && isValid(datum.low) && isValid(datum.high)"
-    yield plot.marks("rule", interval | faint, where=ends, strokeWidth=1.5, clip=True)
+    yield plot.marks("rule", interval | {"color": colour, "opacity": shown}, where=ends, strokeWidth=1.5, clip=True)
     line: Spec = {"color": MUTED, "strokeDash": [4, 4], "strokeWidth": 1, "interpolate": "step-after"}
     yield plot.marks("line", {"y": up, "order": {"field": "time"}}, where=f"{known} && datum.best", **line)
     point = {
@@ -281,15 +320,16 @@ def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Ite
         "opacity": plot.when("datum.state === 'does not fit'", 0.2, 0.95),
         "tooltip": told,
     }
-    yield plot.marks("point", point, where=known, stroke=INK)
-    yield plot.marks(
-        "text",
-        {"y": up, "text": {"field": "label"}, "opacity": plot.when("width < 560 && datum.label_rank > 2", 0, 1)},
+    pointer = {"type": "point", "on": "pointerover", "clear": "pointerout", "fields": ["gpu"]}
+    yield plot.marks("point", point, where=known, stroke=INK) | {"params": [{"name": "pointed", "select": pointer}]}
+    has_room = f"width < {_NARROW_PX} ? datum.narrow : datum.wide"
+    yield from plot.names(
+        {"y": up, "text": {"field": "label"}, "opacity": plot.when(has_room, 1, 0)},
         where=f"{known} && isValid(datum.label)",
         align={"expr": f"{_NEAR_EDGE} ? 'right' : 'left'"},
         dx={"expr": f"{_NEAR_EDGE} ? -9 : 9"},
         dy=-9,
-        limit={"expr": "max(90, width * 0.4)"},
+        limit={"expr": "max(90, width * 0.7)"},
         fontWeight=600,
     )
 

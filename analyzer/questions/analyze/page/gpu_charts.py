@@ -245,13 +245,11 @@ def _roofline_spec(
                 "line", {"detail": {"field": "line"}}, where="datum.role === 'roof'", color=MUTED, strokeWidth=1.5
             ),
             plot.marks("point", op, where="datum.role === 'op'", opacity=0.75),
-            plot.marks(
-                "text",
+            *plot.names(
                 {"text": {"field": "label"}},
                 where="datum.role === 'roof' && datum.label !== null",
-                color=INK,
                 fontSize=11,
-                dy={"expr": f"{is_memory} ? -14 : -7"},
+                dy={"expr": f"{is_memory} ? 14 : -7"},
                 align={"expr": f"{is_memory} ? 'left' : 'right'"},
             ),
         ],
