@@ -26,15 +26,18 @@ _STRIP_PX: Final = 46
 _LABEL_SPAN: Final = {"wide": 0.18, "narrow": 0.7}
 """What a name takes of the plot's width in a wide and in a narrow window; names that would meet are left out."""
 _LABEL_HEIGHT: Final = 0.055
+_EDGE: Final = 0.7
+"""Of the width: names of what stands further right go to the left."""
 _NARROW_PX: Final = 560
 _FEW: Final = 12
 """Of so few GPUs all intervals are drawn; of more those of the front, others at the pointer."""
 _COLOURS: Final = {"NVIDIA": BLUE, "AMD": VERMILLION, "Intel": GREEN, "Apple": ORANGE}
 _STANDS_OUT: Final = "datum.best || datum.is_source"
-_NEAR_EDGE: Final = "scale('x', datum.time) > width * 0.7"
 _UNPRICED: Final = "no price known"
 
 _Ends = tuple[float | None, float | None, float | None]
+Sides = dict[str, tuple[bool, bool]]
+"""Of named GPUs: whether the name stands to the left, and below."""
 Pick = Callable[[GpuPrediction], float | None]
 """Reads off a prediction what is to be little, beside the time."""
 
@@ -216,7 +219,7 @@ def _measure(report: AnalysisReport) -> _Measure:
 
 
 def _marked(
-    row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, frozenset[str]], count: int
+    row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, Sides], count: int
 ) -> dict[str, Any]:
     name = row.gpu if row.untested is None else f"{row.gpu}, untested"
     return {
@@ -227,27 +230,37 @@ def _marked(
         "drawn": row in front or row.is_source or count <= _FEW,
         "label": name if any(row.gpu in names for names in labelled.values()) else None,
         **{window: row.gpu in names for window, names in labelled.items()},
+        **dict(zip(("is_left", "is_below"), labelled["wide"].get(row.gpu, (False, False)), strict=True)),
     }
 
 
-def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, frozenset[str]]:
+def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, Sides]:
     """Return the GPUs whose names have room, by window: the ends of the front first, the source, the rest."""
-    return {window: _with_room(front, rows, pick, span) for window, span in _LABEL_SPAN.items()}
-
-
-def _with_room(
-    front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick, span: float
-) -> frozenset[str]:
     times, values = list(map(_time, rows)), [value for row in rows if (value := pick(row))]
-    placed = dict[str, tuple[float, float]]()
-    for row in (*front[:1], *front[-1:], *(row for row in rows if row.is_source), *front[1:-1]):
-        value = pick(row)
-        if row.gpu in placed or not value:
-            continue
-        at = (_place(_time(row), times), _place(value, values))
-        if all(abs(at[0] - x) > span or abs(at[1] - y) > _LABEL_HEIGHT for x, y in placed.values()):
-            placed[row.gpu] = at
-    return frozenset(placed)
+    at = {row.gpu: (_place(_time(row), times), _place(value, values)) for row in rows if (value := pick(row))}
+    telling = (*front[:1], *front[-1:], *(row for row in rows if row.is_source), *front[1:-1])
+    names = [gpu for gpu in dict.fromkeys(row.gpu for row in telling) if gpu in at]
+    labelled = dict[str, Sides]()
+    for window, span in _LABEL_SPAN.items():
+        sides = labelled.setdefault(window, {})
+        for gpu in names:
+            x, y = at[gpu]
+            if all(abs(x - at[other][0]) > span or abs(y - at[other][1]) > _LABEL_HEIGHT for other in sides):
+                sides[gpu] = _emptiest((x, y), list(at.values()))
+    return labelled
+
+
+def _emptiest(here: tuple[float, float], points: Sequence[tuple[float, float]]) -> tuple[bool, bool]:
+    """Return whether a name stands to the left and below: where it covers the fewest points."""
+
+    def covered(side: tuple[bool, bool]) -> int:
+        x, y = here[0] - _LABEL_SPAN["wide"] * side[0], here[1] - _LABEL_HEIGHT * side[1]
+        return sum(
+            x <= at[0] <= x + _LABEL_SPAN["wide"] and y <= at[1] <= y + _LABEL_HEIGHT for at in points if at != here
+        )
+
+    is_left = here[0] > _EDGE
+    return min(((is_left, is_below) for is_below in (False, here[1] > _LABEL_HEIGHT)), key=covered)
 
 
 def _place(value: float, values: Sequence[float]) -> float:
@@ -256,6 +269,15 @@ def _place(value: float, values: Sequence[float]) -> float:
     if high <= low or low <= 0:
         return 0.5
     return log(value / low) / log(high / low) if high / low > _WIDE else (value - low) / (high - low)
+
+
+def _ends(
+    points: Sequence[Mapping[str, Any]], drawn: Sequence[Mapping[str, Any]], value: str, ends: tuple[str, str]
+) -> Iterator[float | None]:
+    """Yield what an axis holds: all values, and of few GPUs the intervals that are drawn."""
+    yield from (point[value] for point in points)
+    if len(points) <= _FEW:
+        yield from (point[end] for point in drawn for end in ends)
 
 
 def _axis(values: Iterable[float | None]) -> Spec:
@@ -276,8 +298,9 @@ def _vendors(points: Sequence[Mapping[str, Any]]) -> Spec:
 def _cost_spec(points: Sequence[dict[str, Any]], measure: _Measure, across: str) -> Spec:
     has_strip = any(point["cost"] is None for point in points)
     deadline = plot.scaled(measure.deadline_ns, measure.unit.length_ns)
-    times = _axis((*(point["time"] for point in points), deadline))
-    costs = _axis((*(point["cost"] for point in points), measure.budget_usd))
+    drawn = [point for point in points if point["drawn"]]
+    times = _axis((*_ends(points, drawn, "time", ("low", "high")), deadline))
+    costs = _axis((*_ends(points, drawn, "cost", ("cost_low", "cost_high")), measure.budget_usd))
     times["axis"] = {**times["axis"], "grid": False}  # its lines would end at the strip's height from the top
     costs["scale"] = {**costs["scale"], "range": [_COST_PX - _STRIP_PX * has_strip, 0]}
     up, colour = plot.quantitative("cost", measure.up, **costs), _vendors(points)
@@ -326,9 +349,9 @@ def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Ite
     yield from plot.names(
         {"y": up, "text": {"field": "label"}, "opacity": plot.when(has_room, 1, 0)},
         where=f"{known} && isValid(datum.label)",
-        align={"expr": f"{_NEAR_EDGE} ? 'right' : 'left'"},
-        dx={"expr": f"{_NEAR_EDGE} ? -9 : 9"},
-        dy=-9,
+        align={"expr": "datum.is_left ? 'right' : 'left'"},
+        dx={"expr": "datum.is_left ? -9 : 9"},
+        dy={"expr": "datum.is_below ? 13 : -9"},
         limit={"expr": "max(90, width * 0.7)"},
         fontWeight=600,
     )

@@ -34,13 +34,15 @@ def module_tree(analysis: Analysis, gpu: str) -> Tree | None:
     """
     trace, run = analysis.trace, analysis.run
     column = next(at for at, item in enumerate(analysis.prediction.fleet.gpus) if item.name == gpu)
-    busy, op = run.prediction.busy_ns(column), run.workload.op
-    known = np.flatnonzero(op >= 0)
-    known = known[np.argsort(op[known], kind="stable")]
-    ops = op[known]
-    root = _Node()
+    busy, kernels = run.prediction.busy_ns(column), analysis.window.kernel_rows
+    ops = trace.kernels.op[kernels] if len(kernels) else analysis.window.op_rows
+    rows = run.workload.row_of[kernels if len(kernels) else ops]
+    is_known = (ops >= 0) & (rows >= 0)
+    ops, rows = ops[is_known], rows[is_known]
+    each_ns = busy[rows] / np.maximum(run.workload.count[rows], 1)  # a row's kernels are alike
+    order, root = np.argsort(ops, kind="stable"), _Node()
     for module, phase, time_ns in zip(
-        trace.ops.module[ops].tolist(), trace.ops.phase[ops].tolist(), busy[known].tolist(), strict=True
+        *(values[order].tolist() for values in (trace.ops.module[ops], trace.ops.phase[ops], each_ns)), strict=True
     ):
         if module >= 0 and time_ns > 0:
             path = [root]
