@@ -10,6 +10,7 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ....formats.trace.printable import clean_text
 from ...page import plot
+from ...page.labels import NO_LABEL, label_layers, place_labels
 from ...page.page import Chart, Line, Page, Passage
 from ...page.plot import GOOD, HEAT_INK, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
@@ -112,9 +113,15 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
     if len(found) < SEVERAL:
         return None
     unit, front = _unit(found), _front(found)
-    rows = [_total_row(item, unit) | {"label": item.name if item.gpu in front else ""} for item in found]
+    at = {item.gpu: (item.time_ns, item.usd or 0.0) for item in found}
+    labelled = place_labels(at, [item.gpu for item in found if item.gpu in front], is_log=True)
+    rows = [_total_row(item, unit) | {"label": item.name, **labelled.get(item.gpu, NO_LABEL)} for item in found]
     told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"), ("kind", "is"))
-    x, y = plot.amount("time", unit[0], is_log=True) | {"field": "duration"}, plot.amount("usd", cost, is_log=True)
+    x, y = (
+        plot.quantitative(name, title, **plot.log_axis(0.9 * min(values), 1.2 * max(values)))
+        for name, title in (("duration", unit[0]), ("usd", cost))
+        if (values := [row[name] for row in rows])
+    )
     ends = {"y": y | {"field": "low_usd"}, "y2": {"field": "high_usd"}}
     spec = {
         "height": PLOT_HEIGHT_PX,
@@ -124,9 +131,9 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
             "color": plot.coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL}),
         },
         "layer": [
-            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35),
+            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35, clip=True),
             plot.marks("point", {"tooltip": plot.said(*told)}, size=80, opacity=0.9),
-            *plot.names({"text": {"field": "label"}, "color": {"value": INK}}, align="left", dx=8, dy=10, limit=220),
+            *label_layers({"color": {"value": INK}}),
         ],
     }
     best = found[0]

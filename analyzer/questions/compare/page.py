@@ -21,7 +21,7 @@ from ...page.quantity import (
     format_number,
     signed_time,
 )
-from ...page.sheet import Sheet, SheetColumn
+from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .report import COMPARISON_FORMAT, COMPARISON_VERSION, LEAST_CHANGE, ChangeGroup, Comparison, GpuChange, Verdict
 
 CAUSES: int = 6
@@ -87,7 +87,7 @@ def _gpu_sheet(comparison: Comparison, limit: float | None) -> Sheet:
         text_column("fits", map(_fits, rows)),
         text_column("verdict", (_verdict(row, limit) for row in rows)),
     )
-    return Sheet(title="Iteration", columns=columns)
+    return drop_empty_columns(Sheet(title="Iteration", columns=columns))
 
 
 def _energy_columns(comparison: Comparison) -> Iterator[SheetColumn]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
 from typing import Any, Final
 
 from ....iteration.decision.amounts import COST
 from ....iteration.decision.selection import SORTS, does_not_fit
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page import plot
+from ....page.labels import NO_LABEL, label_layers, place_labels
 from ....page.page import Chart
 from ....page.plot import NUMBER, Spec
 from ....page.quantity import TimeUnit, common_time_unit, format_count
@@ -23,12 +23,6 @@ _WIDE: Final = 6.0
 _COST_PX: Final = 440
 _ENERGY_PX: Final = 380
 _STRIP_PX: Final = 46
-_LABEL_SPAN: Final = {"wide": 0.18, "narrow": 0.7}
-"""What a name takes of the plot's width in a wide and in a narrow window; names that would meet are left out."""
-_LABEL_HEIGHT: Final = 0.055
-_EDGE: Final = 0.7
-"""Of the width: names of what stands further right go to the left."""
-_NARROW_PX: Final = 560
 _FEW: Final = 12
 """Of so few GPUs all intervals are drawn; of more those of the front, others at the pointer."""
 _COLOURS: Final = {"NVIDIA": BLUE, "AMD": VERMILLION, "Intel": GREEN, "Apple": ORANGE}
@@ -36,8 +30,6 @@ _STANDS_OUT: Final = "datum.best || datum.is_source"
 _UNPRICED: Final = "no price known"
 
 _Ends = tuple[float | None, float | None, float | None]
-Sides = dict[str, tuple[bool, bool]]
-"""Of named GPUs: whether the name stands to the left, and below."""
 Pick = Callable[[GpuPrediction], float | None]
 """Reads off a prediction what is to be little, beside the time."""
 
@@ -79,7 +71,7 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     without = len(rows) - len(priced)
     stands = "stands" if without == 1 else "stand"
     strip = f" {format_count(without, 'GPU')} without a price {stands} in the strip below." if without else ""
-    source = ", and at the source, which has a ring" if any(row.is_source for row in rows) else ""
+    source = "; the source has a ring" if any(row.is_source for row in rows) else ""
     limits = {"the deadline": measure.deadline_ns, "the budget": measure.budget_usd}
     named = " and ".join(name for name, limit in limits.items() if limit is not None)
     states = {None: "not known", True: "fits", False: "does not fit"}
@@ -96,7 +88,7 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     return plot.build_chart(
         "Cost against time",
         f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. {_drawn(rows)}"
-        f"Names stand at the GPUs that none beats in both ({len(front)} of {len(priced)}){source}.{strip}"
+        f"{_named(rows)} that none beats in both ({len(front)} of {len(priced)}){source}.{strip}"
         f"{f' Dashed across the plot: {named}.' if named else ''}",
         _cost_spec(points, measure, across),
         points,
@@ -131,13 +123,15 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
         for row in rows
     ]
     across = f"time of an iteration, {unit.name}"
-    up = plot.quantitative("joule", "J per iteration", **_axis(point["joule"] for point in points))
+    axes = {name: [point[name] for point in points] for name in ("time", "joule")}
+    scales = {name: _axis(values, is_log=_is_wide(*axes.values())) for name, values in axes.items()}
+    up = plot.quantitative("joule", "J per iteration", **scales["joule"])
     interval = {"y": up | {"field": "low"}, "y2": {"field": "high"}}
     numbers = {"time": across, "joule": "J", "low": "at least", "high": "at most", "watts": "W on average"}
     told = (("gpu", "GPU"), *((field, title, NUMBER) for field, title in numbers.items()))
     spec = {
         "height": _ENERGY_PX,
-        "encoding": {"x": plot.quantitative("time", across, **_axis(point["time"] for point in points))},
+        "encoding": {"x": plot.quantitative("time", across, **scales["time"])},
         "layer": list(_layers(up, interval, _vendors(points), plot.said(*told))),
     }
     return plot.build_chart(
@@ -156,6 +150,10 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
             "best": "none beats it",
         },
     )
+
+
+def _named(rows: Sequence[GpuPrediction]) -> str:
+    return "The dashed line goes along those" if len(rows) <= _FEW else "Names stand at the GPUs"
 
 
 def _drawn(rows: Sequence[GpuPrediction]) -> str:
@@ -219,7 +217,7 @@ def _measure(report: AnalysisReport) -> _Measure:
 
 
 def _marked(
-    row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, Sides], count: int
+    row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, Mapping[str, Any]], count: int
 ) -> dict[str, Any]:
     name = row.gpu if row.untested is None else f"{row.gpu}, untested"
     return {
@@ -228,47 +226,9 @@ def _marked(
         "best": row in front,
         "is_source": row.is_source,
         "drawn": row in front or row.is_source or count <= _FEW,
-        "label": name if any(row.gpu in names for names in labelled.values()) else None,
-        **{window: row.gpu in names for window, names in labelled.items()},
-        **dict(zip(("is_left", "is_below"), labelled["wide"].get(row.gpu, (False, False)), strict=True)),
+        "label": name,
+        **labelled.get(row.gpu, NO_LABEL),
     }
-
-
-def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, Sides]:
-    """Return the GPUs whose names have room, by window: the ends of the front first, the source, the rest."""
-    times, values = list(map(_time, rows)), [value for row in rows if (value := pick(row))]
-    at = {row.gpu: (_place(_time(row), times), _place(value, values)) for row in rows if (value := pick(row))}
-    telling = (*front[:1], *front[-1:], *(row for row in rows if row.is_source), *front[1:-1])
-    names = [gpu for gpu in dict.fromkeys(row.gpu for row in telling) if gpu in at]
-    labelled = dict[str, Sides]()
-    for window, span in _LABEL_SPAN.items():
-        sides = labelled.setdefault(window, {})
-        for gpu in names:
-            x, y = at[gpu]
-            if all(abs(x - at[other][0]) > span or abs(y - at[other][1]) > _LABEL_HEIGHT for other in sides):
-                sides[gpu] = _emptiest((x, y), list(at.values()))
-    return labelled
-
-
-def _emptiest(here: tuple[float, float], points: Sequence[tuple[float, float]]) -> tuple[bool, bool]:
-    """Return whether a name stands to the left and below: where it covers the fewest points."""
-
-    def covered(side: tuple[bool, bool]) -> int:
-        x, y = here[0] - _LABEL_SPAN["wide"] * side[0], here[1] - _LABEL_HEIGHT * side[1]
-        return sum(
-            x <= at[0] <= x + _LABEL_SPAN["wide"] and y <= at[1] <= y + _LABEL_HEIGHT for at in points if at != here
-        )
-
-    is_left = here[0] > _EDGE
-    return min(((is_left, is_below) for is_below in (False, here[1] > _LABEL_HEIGHT)), key=covered)
-
-
-def _place(value: float, values: Sequence[float]) -> float:
-    """Return where a value stands between the least and the greatest, 0 to 1, on the axis that is drawn."""
-    low, high = min(values), max(values)
-    if high <= low or low <= 0:
-        return 0.5
-    return log(value / low) / log(high / low) if high / low > _WIDE else (value - low) / (high - low)
 
 
 def _ends(
@@ -280,13 +240,28 @@ def _ends(
         yield from (point[end] for point in drawn for end in ends)
 
 
-def _axis(values: Iterable[float | None]) -> Spec:
+def _axis(values: Iterable[float | None], *, is_log: bool) -> Spec:
     known = [value for value in values if value]
     low, high = min(known), max(known)
-    if high / low > _WIDE:
+    if is_log:
         return plot.log_axis(low / 1.15, high * 1.25)
     domain = [max(low - 0.1 * (high - low), 0.0), high + 0.15 * (high - low) + 1e-9]
     return {"scale": {"domain": domain, "nice": True, "zero": False}, "axis": {"format": ",~r", "tickCount": 6}}
+
+
+def _is_wide(*axes: Iterable[float | None]) -> bool:
+    """Say whether either axis is wide: both are logarithmic then, so that intervals go through their points."""
+    known = [[value for value in axis if value] for axis in axes]
+    return any(max(values) > _WIDE * min(values) for values in known)
+
+
+def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, dict[str, Any]]:
+    """Return where names stand: of the ends of the front first, the source, the rest of it, and of few GPUs all."""
+    at = {row.gpu: (_time(row), value) for row in rows if (value := pick(row))}
+    others = rows if len(rows) <= _FEW else ()
+    telling = (*front[:1], *front[-1:], *(row for row in rows if row.is_source), *front[1:-1], *others)
+    is_log = _is_wide(*([point[axis] for point in at.values()] for axis in (0, 1)))
+    return place_labels(at, [row.gpu for row in telling if row.gpu in at], is_log=is_log)
 
 
 def _vendors(points: Sequence[Mapping[str, Any]]) -> Spec:
@@ -299,8 +274,11 @@ def _cost_spec(points: Sequence[dict[str, Any]], measure: _Measure, across: str)
     has_strip = any(point["cost"] is None for point in points)
     deadline = plot.scaled(measure.deadline_ns, measure.unit.length_ns)
     drawn = [point for point in points if point["drawn"]]
-    times = _axis((*_ends(points, drawn, "time", ("low", "high")), deadline))
-    costs = _axis((*_ends(points, drawn, "cost", ("cost_low", "cost_high")), measure.budget_usd))
+    ends = (
+        [*_ends(points, drawn, "time", ("low", "high")), deadline],
+        [*_ends(points, drawn, "cost", ("cost_low", "cost_high")), measure.budget_usd],
+    )
+    times, costs = (_axis(values, is_log=_is_wide(*ends)) for values in ends)
     times["axis"] = {**times["axis"], "grid": False}  # its lines would end at the strip's height from the top
     costs["scale"] = {**costs["scale"], "range": [_COST_PX - _STRIP_PX * has_strip, 0]}
     up, colour = plot.quantitative("cost", measure.up, **costs), _vendors(points)
@@ -345,16 +323,7 @@ def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Ite
     }
     pointer = {"type": "point", "on": "pointerover", "clear": "pointerout", "fields": ["gpu"]}
     yield plot.marks("point", point, where=known, stroke=INK) | {"params": [{"name": "pointed", "select": pointer}]}
-    has_room = f"width < {_NARROW_PX} ? datum.narrow : datum.wide"
-    yield from plot.names(
-        {"y": up, "text": {"field": "label"}, "opacity": plot.when(has_room, 1, 0)},
-        where=f"{known} && isValid(datum.label)",
-        align={"expr": "datum.is_left ? 'right' : 'left'"},
-        dx={"expr": "datum.is_left ? -9 : 9"},
-        dy={"expr": "datum.is_below ? 13 : -9"},
-        limit={"expr": "max(90, width * 0.7)"},
-        fontWeight=600,
-    )
+    yield from label_layers({"y": up}, where=known)
 
 
 def _strip_layers(colour: Spec, told: Sequence[Spec]) -> Iterator[Spec]:

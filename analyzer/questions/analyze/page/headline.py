@@ -189,10 +189,10 @@ def verdict(report: AnalysisReport) -> Iterator[str]:
         found = f"On {name} faster kernels help more than a faster CPU, though for {share} the GPU waits for launches"
     else:
         found = f"On {name} your CPU is the limit: {share} of the iteration the GPU waits for launches"
-    yield f"{found}.{_advice(report.gains)}"
+    yield f"{found}.{advise(report.gains)}"
 
 
-def _advice(gains: tuple[Gain, ...]) -> str:
+def advise(gains: tuple[Gain, ...]) -> str:
     """Say what a replay shows to help, beside what a faster GPU would."""
     if not gains:
         return ""
