@@ -9,6 +9,7 @@ from typing import Final
 from ...arrays import Floats, none_for_nan
 from ...errors import InputError, parameter
 from ...formats.trace.column import MAX_INTEGER
+from ...progress import tell
 from ..memory.fit import Fit, fit_on
 from ..whatif.axis.change import FAR_RATIO, with_batch
 from ..whatif.axis.infer import infer_batch_size
@@ -86,7 +87,8 @@ def _check_held(result: Analysis, recorded: int) -> None:
 def _climb(result: Analysis) -> Iterator[_Rung]:
     """Yield batches from 1 on, up to the first that fits no GPU."""
     gpus = result.prediction.fleet.gpus
-    for batch in _ladder():
+    for number, batch in enumerate(_ladder(), 1):
+        tell(f"a batch of {batch:,}, number", number)
         scenario = replace(result.scenario, batch_size=batch)
         try:
             found = build_result(result.recorded, gpus, result.library, scenario)

@@ -10,7 +10,7 @@ from .plot import Spec, names
 
 _SPAN: Final = {"wide": 0.18, "narrow": 0.7}
 """What a name takes of the plot's width in a wide and in a narrow window; names that would meet are left out."""
-_HEIGHT: Final = 0.055
+_HEIGHT: Final = 0.06
 _EDGE: Final = 0.7
 """Of the width: names of what stands further right go to the left."""
 _NARROW_PX: Final = 560
@@ -34,18 +34,16 @@ def place_labels(
         for name, (x, y) in points.items()
     }
     placed = dict[str, dict[str, bool]]()
+    boxes: dict[str, list[tuple[float, float]]] = {window: [] for window in _SPAN}
     for name in dict.fromkeys(telling):
-        x, y = at[name]
-        room = {
-            window: all(
-                abs(x - at[other][0]) > span or abs(y - at[other][1]) > _HEIGHT
-                for other, found in placed.items()
-                if found[window]
-            )
-            for window, span in _SPAN.items()
-        }
+        is_left, is_below = side = _emptiest(at[name], list(at.values()))
+        room = dict[str, bool]()
+        for window, span in _SPAN.items():
+            x, y = _corner(at[name], side, span)
+            room[window] = all(abs(x - other[0]) > span or abs(y - other[1]) > _HEIGHT for other in boxes[window])
+            if room[window]:
+                boxes[window].append((x, y))
         if any(room.values()):
-            is_left, is_below = _emptiest((x, y), list(at.values()))
             placed[name] = {**room, "is_left": is_left, "is_below": is_below}
     return placed
 
@@ -67,10 +65,15 @@ def _emptiest(here: tuple[float, float], points: Sequence[tuple[float, float]]) 
     """Return whether a name stands to the left and below: where it covers the fewest points."""
 
     def covered(side: tuple[bool, bool]) -> int:
-        x, y = here[0] - _SPAN["wide"] * side[0], here[1] - _HEIGHT * side[1]
+        x, y = _corner(here, side, _SPAN["wide"])
         return sum(x <= at[0] <= x + _SPAN["wide"] and y <= at[1] <= y + _HEIGHT for at in points if at != here)
 
     return min(((here[0] > _EDGE, is_below) for is_below in (False, here[1] > _HEIGHT)), key=covered)
+
+
+def _corner(here: tuple[float, float], side: tuple[bool, bool], span: float) -> tuple[float, float]:
+    """Return the lower left corner of a name."""
+    return here[0] - span * side[0], here[1] - _HEIGHT * side[1]
 
 
 def _place(value: float, low: float, high: float, *, is_log: bool) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from ...progress import tell
 from ...version import __version__
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
@@ -70,12 +71,10 @@ class Sweep:
         self.rows[case.table].append({"gpu": self.gpu, **case.row, **timed._asdict(), **about})
 
 
-def run_cases(
-    cases: Iterable[Case], sweep: Sweep, limits: SweepLimits, progress: Callable[[], None] | None = None
-) -> Sweep:
+def run_cases(cases: Iterable[Case], sweep: Sweep, limits: SweepLimits) -> Sweep:
     """Measure cases until the time is over, the device fails, or as many as are wanted were tried.
 
-    `progress` is called after each. A Ctrl-C waits for the end of the call that is being timed: what it
+    A Ctrl-C waits for the end of the call that is being timed: what it
     would break is the capture of a CUDA graph.
     """
     torch.manual_seed(0)
@@ -88,8 +87,7 @@ def run_cases(
             with interrupts_deferred():
                 sweep.measure(case)
             count += 1
-            if progress is not None:
-                progress()
+            tell(f"{case.table}: calls measured", count)
     return sweep
 
 

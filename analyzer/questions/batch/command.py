@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import click
 
+from ....progress import progress_on_stderr
 from ...asking.command import FAILED_EXIT_CODE, WavecastCommand
 from ...asking.declared import HelpPart, grouped_option, options_of
-from ...asking.output import progress_on_stderr, screen_for, write_result
+from ...asking.output import screen_for, write_result
 from .api import BatchOptions
 
 _FORMATS: Final = ("table", "json", "markdown")

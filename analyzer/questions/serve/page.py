@@ -110,11 +110,11 @@ def _sheet(report: ServeReport) -> Sheet:
         return [format_time(row.figures.latencies[name].values["mean"]) for row in rows]
 
     columns = (
-        text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18),
+        text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18, wraps=True),
         text_column("plan", (str(row.plan) for row in rows), rank=1),
         *([number_column("users", (f"{row.concurrency:,}" for row in rows))] if len(report.question.loads) > 1 else []),
         number_column("tokens/s", (f"{row.output_tokens_per_s:,.0f}" for row in rows)),
-        number_column("per user", (f"{row.tokens_per_s_per_user:,.0f}" for row in rows)),
+        number_column("per user", (f"{row.tokens_per_s_per_user:,.0f}" for row in rows), rank=1),
         number_column("TTFT", times(FIRST), rank=1),
         number_column("TPOT", times(PER_TOKEN)),
         number_column(

@@ -8,6 +8,7 @@ from math import ceil, exp
 from typing import Final
 
 from ....errors import InputError
+from ....progress import tell
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.prices.book import PriceBook
@@ -137,7 +138,8 @@ def answer(
         for plan in fitting:
             groups.setdefault((stack, plan), []).append((target, target.gpu))
     best: dict[tuple[str, int | None, int], ServeRow] = {}
-    for (stack, plan), members in groups.items():
+    for number, ((stack, plan), members) in enumerate(groups.items(), 1):
+        tell(f"{plan} on {members[0][1].name}", number, len(groups))
         gpus = [gpu for _, gpu in members]
         tables = step_tables(
             question.sizes,
