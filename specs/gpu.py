@@ -55,6 +55,7 @@ die and keeps its whole size (see the top of gpus.toml)."""
 
 
 DISPLAY_BRANDS: Final = ("GeForce", "TITAN", "Quadro", "RTX", "Radeon", "Arc")
+_DEVICE_BRANDS: Final = ("GB10", "Jetson")
 DISPLAY_HEADROOM: Final = 1.1
 """Above the 1.07 that was measured; taken up after the low ends of RTX 3090's networks were seen to be cut off."""
 
@@ -200,6 +201,16 @@ def clock_headroom(gpu: Gpu) -> float:
     1.0
     """
     return DISPLAY_HEADROOM if gpu.name.startswith(DISPLAY_BRANDS) and gpu.clock_lock_hz is None else 1.0
+
+
+def is_datacenter(gpu: Gpu) -> bool:
+    """Say whether a GPU is sold for servers: by its brand, as vendors name cards for desks and devices apart.
+
+    >>> is_datacenter(h100)
+    True
+    """
+    name = gpu.base_name or gpu.name
+    return not name.startswith((*DISPLAY_BRANDS, *_DEVICE_BRANDS)) or name.endswith(" Server")
 
 
 def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:

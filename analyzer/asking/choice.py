@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +14,10 @@ from ..iteration.decision.amounts import ORDERS, SHOWN_ROWS, Selection
 from ..iteration.decision.goal import Goal
 from .answer import as_names
 from .declared import HelpPart, option
+
+if TYPE_CHECKING:
+    from ...specs.gpu import Gpu
+    from .question import Gpus
 
 
 def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -76,7 +80,30 @@ GPU_NAMES: Final[dict[str, Any]] = GPU_NAME | {"metavar": "GPU,…", "multiple":
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuSelection:
+class GpuClass:
+    """Say of which class the GPUs are that nobody named."""
+
+    datacenter: bool = option(
+        HelpPart.GPUS, "Only GPUs that are sold for servers: no cards for desks, no devices.", default=False
+    )
+
+    def of_class(self, gpus: Gpus) -> tuple[Gpu, ...]:
+        """Return the GPUs that were named, or of all those of the class; none where all are meant.
+
+        Raises InputError where none that was named is of the class.
+        """
+        from ...specs.gpu import is_datacenter
+
+        if not self.datacenter:
+            return gpus.targets
+        found = tuple(filter(is_datacenter, gpus.targets or gpus.catalog.gpus))
+        if not found:
+            raise InputError(f"{parameter('datacenter')}: none of the GPUs that were named is sold for servers")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSelection(GpuClass):
     """Say which GPUs a table is of, and what it is sorted by."""
 
     sort: str | None = option(
@@ -119,6 +146,7 @@ class GpuSelection:
         return Selection(
             sort=self.sort,
             vendors=as_names(self.vendor, "vendor"),
+            datacenter=self.datacenter,
             min_memory=self.min_memory,
             priced=self.priced,
             fits=self.fits,

@@ -1,13 +1,11 @@
-"""Where a command's result goes, a terminal, a pipe or a file, and how far it has come."""
+"""Where a command's result goes: a terminal, a pipe or a file."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +15,6 @@ from ...errors import InputError
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from ...errors import WavecastError
     from ..page.terminal import Screen
 
@@ -108,52 +104,3 @@ def explain_full_stdout(error: OSError) -> WavecastError:
 
 def _is_file(output: Path | None) -> bool:
     return output is not None and str(output) != "-"
-
-
-PATIENCE_S: Final = 1.0
-"""No bar before this long."""
-
-ProgressCallback = Callable[[int, int], None]
-"""Takes what is done and the total."""
-
-
-@contextmanager
-def progress_on_stderr(label: str) -> Iterator[ProgressCallback | None]:
-    """Yield a callback that draws a bar on stderr once a second has passed; None where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    bar = LateBar(label)
-    try:
-        yield bar.advance
-    finally:
-        bar.close()
-
-
-class LateBar:
-    """Own a bar that appears only when the job turns out to be long."""
-
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self._begin_s = time.monotonic()
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-
-    def advance(self, done: int, total: int) -> None:
-        """Show `done` of `total`."""
-        if self._progress is None:
-            if time.monotonic() - self._begin_s < PATIENCE_S:
-                return
-            from rich.console import Console
-            from rich.progress import Progress
-
-            progress = Progress(console=Console(stderr=True), transient=True)
-            progress.start()
-            self._progress, self._task = progress, progress.add_task(self._label, total=None)
-        if self._task is not None:
-            self._progress.update(self._task, completed=done, total=total or None)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self._progress is not None:
-            self._progress.stop()

@@ -9,12 +9,13 @@ from typing import Final
 from ...arrays import Floats, none_for_nan
 from ...errors import InputError, parameter
 from ...formats.trace.column import MAX_INTEGER
+from ...progress import tell
 from ..memory.fit import Fit, fit_on
 from ..whatif.axis.change import FAR_RATIO, with_batch
 from ..whatif.axis.infer import infer_batch_size
 from ..whatif.unchanged import explain_same_batch, is_unchanged
 from .decision.goal import passes_of
-from .report import AnalysisReport, BatchChoice, GpuPrediction
+from .report import AnalysisReport, BatchChoice, GpuPrediction, TriedBatch
 from .result import Analysis, build_result
 
 EQUAL_RATIO: Final = 0.99
@@ -63,13 +64,27 @@ def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
     warnings = report.warnings
     if any(not 1 / FAR_RATIO <= size / recorded <= FAR_RATIO for size in far):
         warnings += (f"{tried}; far from the recorded {recorded:,} libraries may choose other kernels",)
-    return replace(report, predictions=tuple(sorted(rows, key=_rank)), warnings=warnings)
+    fitting = {name: _tried(rungs, column) for column, name in enumerate(names)}
+    return replace(report, predictions=tuple(sorted(rows, key=_rank)), warnings=warnings, tried=fitting)
+
+
+def _tried(rungs: Sequence[_Rung], column: int) -> tuple[TriedBatch, ...]:
+    fitting = [rung for rung in rungs if rung.fits[column].fits]
+    return tuple(
+        TriedBatch(
+            batch=rung.batch,
+            samples_per_s=rung.samples / float(rung.iteration_ns[column]) * 1e9,
+            memory_needed_bytes=rung.fits[column].needed_bytes,
+        )
+        for rung in fitting
+    )
 
 
 def _climb(result: Analysis) -> Iterator[_Rung]:
     """Yield batches from 1 on, up to the first that fits no GPU."""
     gpus = result.prediction.fleet.gpus
-    for batch in _ladder():
+    for number, batch in enumerate(_ladder(), 1):
+        tell(f"a batch of {batch:,}, number", number)
         scenario = replace(result.scenario, batch_size=batch)
         try:
             found = build_result(result.recorded, gpus, result.library, scenario)

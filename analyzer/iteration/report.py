@@ -91,6 +91,15 @@ class BatchChoice:
     best_samples_per_s_high: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedBatch:
+    """Say what a batch that fits comes to on one GPU."""
+
+    batch: int
+    samples_per_s: float
+    memory_needed_bytes: float
+
+
 class Certainty(StrEnum):
     """Say whether a limit is kept, by the 90 % interval of what it limits."""
 
@@ -376,6 +385,8 @@ class AnalysisReport:
     """What is to be run in all; None where no goal was given."""
     electricity: Electricity | None = None
     """What electricity costs, and what is counted beside the board; None where nobody said."""
+    tried: Mapping[str, tuple[TriedBatch, ...]] = field(default_factory=dict)
+    """By GPU the batches that fit it, smallest first; empty where nothing was asked about other batches."""
 
     @property
     def iteration_rule(self) -> str:

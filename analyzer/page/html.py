@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .names import shorten_middle
-from .page import Block, Chart, Line, Page, Passage, Tone, clean_page, without_charts
+from .page import Block, Chart, Line, Page, Passage, Tone, Tree, clean_page, without_charts
 from .quantity import format_number
 from .sheet import Sheet, SheetColumn, flat_title
 from .vega import THEME, chart_document, chart_library, inert_json
@@ -36,6 +37,7 @@ CHART_ROWS: Final = 100
 LONGEST_CELL: Final = 2_000
 """In characters: names out of files may be of any length."""
 _FEWEST_LINKS: Final = 3
+_LINK_END: Final = re.compile(r", | on | by | over ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ def draw_html(page: Page, _screen: Screen | None = None) -> str:
     name, colon, subtitle = title.partition(": ")
     has_name = bool(colon) and len(name) <= LONGEST_NAME
     sections = _sections(list(enumerate(clean.blocks))[1 if opening else 0 :])
-    links = [(f"s{number}", item.title) for number, item in enumerate(sections) if item.title]
+    links = [(f"s{number}", link) for number, link in enumerate(short_titles(sections)) if link]
     charts = {f"chart{at}": chart_document(item) for at, item in enumerate(clean.blocks) if isinstance(item, Chart)}
     return template("report").render(
         policy=POLICY,
@@ -86,6 +88,12 @@ def draw_html(page: Page, _screen: Screen | None = None) -> str:
         theme=inert_json(THEME),
         script=_asset("report.js"),
     )
+
+
+def short_titles(sections: Sequence[Section]) -> list[str]:
+    """Return what links to sections are called: the beginning of their titles, where that tells them apart."""
+    short = [_LINK_END.split(item.title)[0] for item in sections]
+    return [name if short.count(name) == 1 else item.title for name, item in zip(short, sections, strict=True)]
 
 
 @cache
@@ -145,7 +153,7 @@ def first_rows(sheet: Sheet) -> int:
 
 def kind_of(column: SheetColumn) -> str:
     """Return the classes of a column's cells."""
-    return " ".join(filter(None, ("text" * column.is_text, "wraps" * column.wraps)))
+    return " ".join(filter(None, ("text" * column.is_text, "wraps" * column.wraps, "minor" * (column.rank > 0))))
 
 
 def cell(text: str) -> str:
@@ -182,7 +190,7 @@ def _sections(blocks: Sequence[tuple[int, Block]]) -> list[Section]:
         for part in _split_warnings(block):
             title = _block_title(part)
             last = sections[-1].blocks[-1][1] if sections else None
-            if title or last is None or sections[-1].is_folded or isinstance(last, Chart) or _is_warnings(last):
+            if title or last is None or sections[-1].is_folded or isinstance(last, Chart | Tree) or _is_warnings(last):
                 folded = isinstance(part, Sheet | Chart) and part.folded
                 sections.append(Section(title=title, blocks=((number, part),), is_folded=folded))
             else:

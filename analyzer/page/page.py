@@ -68,7 +68,27 @@ class Chart:
     """Shown when asked for."""
 
 
-Block = Passage | Sheet | Chart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Hold one row of a tree, with those below it."""
+
+    name: str
+    cells: tuple[str, ...]
+    branches: tuple[Branch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Hold rows within rows, each folded until asked for; shown where pictures are."""
+
+    title: str
+    description: str
+    columns: tuple[str, ...]
+    """Titles of the branches' cells."""
+    branches: tuple[Branch, ...]
+
+
+Block = Passage | Sheet | Chart | Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +110,7 @@ def build_page(*blocks: Block) -> Page:
 def without_charts(page: Page) -> Iterator[Passage | Sheet]:
     """Yield the blocks that can be written."""
     for block in page.blocks:
-        if not isinstance(block, Chart):
+        if isinstance(block, Passage | Sheet):
             yield block
 
 
@@ -138,6 +158,9 @@ def _clean_block(block: Block) -> Block:
             labels={name: clean_text(label) for name, label in block.labels.items()},
             rows=tuple(map(_clean_row, block.rows)),
         )
+    if isinstance(block, Tree):
+        title, description = clean_text(block.title), clean_text(block.description)
+        return replace(block, title=title, description=description, branches=tuple(map(_clean_branch, block.branches)))
     if isinstance(block, Sheet):
         columns = (
             replace(item, title=clean_lines(item.title), cells=tuple(map(clean_text, item.cells)))
@@ -154,6 +177,10 @@ def _clean_block(block: Block) -> Block:
             for line in block.lines
         )
     )
+
+
+def _clean_branch(branch: Branch) -> Branch:
+    return replace(branch, name=clean_text(branch.name), branches=tuple(map(_clean_branch, branch.branches)))
 
 
 def _clean_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from .names import shorten_middle
 from .page import Chart, Page, Passage, opening
 from .quantity import format_share, format_time
 from .sheet import Sheet
-from .vega import BLUE, GREY, OLIVE, ORANGE, PINK, SKY, VERMILLION
+from .vega import BLUE, GREY, OLIVE, ORANGE, PAPER, PINK, SKY, VERMILLION
 
 Spec = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -140,6 +140,17 @@ def marks(kind: str, encoding: Spec, *, where: str = "", values: Rows | None = N
         "mark": {"type": kind, **look},
         "encoding": encoding,
     }
+
+
+def names(encoding: Spec, *, where: str = "", **look: Any) -> list[Spec]:
+    """Return two layers: texts, and under them a rim of the paper's colour, so that nothing crosses them.
+
+    >>> [layer["mark"].get("stroke") for layer in names({"text": {"field": "gpu"}})]
+    ['var(--paper)', None]
+    """
+    rim = {**look, "color": PAPER, "fill": PAPER, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round"}
+    bare = {key: value for key, value in encoding.items() if key != "color"}
+    return [marks("text", bare, where=where, **rim), marks("text", encoding, where=where, **look)]
 
 
 def when(test: str, value: Any, otherwise: Any) -> Spec:

@@ -167,6 +167,15 @@ def format_money(value_usd: float | None) -> str:
     return f"${format_number(value_usd)}" if abs(value_usd) < WHOLE_USD else f"${float(f'{value_usd:.4g}'):,.0f}"
 
 
+def format_amount(value_usd: float | None) -> str:
+    """Write US dollars in a column whose title says so.
+
+    >>> format_amount(26.784)
+    '26.78'
+    """
+    return format_money(value_usd).removeprefix("$")
+
+
 def format_bytes(value_bytes: float | None) -> str:
     """Write a memory size in binary units, without decimals where it is a whole number of them.
 

@@ -8,8 +8,8 @@ from io import StringIO
 from math import inf
 
 import pytest
-from wavecast.analyzer.asking import output as progress
-from wavecast.analyzer.asking.output import progress_on_stderr
+from wavecast import progress
+from wavecast.progress import progress_on_stderr, tell
 
 ERASE_LINE = "\x1b[2K"
 
@@ -34,8 +34,8 @@ def replace_stderr(monkeypatch: pytest.MonkeyPatch) -> Callable[[StringIO], Stri
 def read_halfway() -> None:
     with progress_on_stderr("Reading") as callback:
         assert callback is not None
-        callback(1, 4)
-        callback(2, 4)
+        callback(10_000, 40_000)
+        tell("plan tp=2", 2, 4)
         raise ValueError("broken")
 
 
@@ -63,5 +63,17 @@ def test_a_long_job_shows_how_far_it_is_and_clears_up(
     with pytest.raises(ValueError, match="broken"):
         read_halfway()
     assert "Reading" in terminal.getvalue()
-    assert "50%" in terminal.getvalue()
+    assert "Reading 25 %" in terminal.getvalue()
     assert terminal.getvalue().endswith(ERASE_LINE)
+
+
+def test_it_names_what_is_being_done(
+    replace_stderr: Callable[[StringIO], StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = replace_stderr(Terminal())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    with progress_on_stderr("Searching"):
+        tell("plan tp=2\x1b[31m", 2, 4)
+    assert "plan tp=2[31m 2 of 4" in terminal.getvalue()
+    tell("nobody hears this")
+    assert "nobody" not in terminal.getvalue()

@@ -6,10 +6,8 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import count
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import CaptureError, InputError, WavecastError, spelling_options
+from ...progress import progress_on_stderr
 from . import say, say_error
 
 if TYPE_CHECKING:
@@ -201,10 +200,10 @@ def _measure(request: MeasureRequest) -> None:
         now = time.monotonic()
         sweep = Sweep(gpu=gpu, device=request.device)
         family_end = now + max(0.0, end - now) / (len(plan) - done)
-        with _count_on_stderr(family) as progress:
+        with progress_on_stderr(family):
             for stage in stages:
                 left = max(0.0, family_end - time.monotonic())
-                run_cases(stage.cases, sweep, replace(stage.limits, seconds=left), progress)
+                run_cases(stage.cases, sweep, replace(stage.limits, seconds=left))
         if sweep.rows or sweep.left_out:
             save(request.output, family, sweep)
         say(f"wavecast: {family}: {describe(sweep)}")
@@ -234,19 +233,6 @@ def _plan(request: MeasureRequest) -> dict[str, tuple[Stage, ...]]:
     if not plan:
         raise InputError(f"{request.trace}: holds no calls that can be measured: leave TRACE out to measure all sizes")
     return plan
-
-
-@contextmanager
-def _count_on_stderr(family: str) -> Iterator[Callable[[], None] | None]:
-    """Yield what counts calls on a terminal; None where stderr is none."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    numbers = count(1)
-    try:
-        yield lambda: click.echo(f"\r{family}: {next(numbers)} calls measured", err=True, nl=False)
-    finally:
-        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def _say_what_next(request: MeasureRequest, gpu: str, catalog: Catalog) -> None:

@@ -13,6 +13,7 @@ import click
 
 from ...errors import CaptureError, InputError, WavecastError, spelling_options
 from ...formats.files.destinations import check_destinations
+from ...progress import progress_on_stderr
 from . import say, say_error
 from .script import Script, ShapesRequest, run_script, show_error, stop_script
 
@@ -286,7 +287,8 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
         from ..named_models.library_kernels import libraries_in
 
         path = check_output(output)
-        trace = record_model(library, str(model), Settings(**settings), name=name)  # type: ignore[arg-type]
+        with progress_on_stderr(f"Recording {model}"):
+            trace = record_model(library, str(model), Settings(**settings), name=name)  # type: ignore[arg-type]
         save_trace(trace, path)
     workload = trace.meta.workload
     text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"

@@ -13,6 +13,7 @@ from ...formats.trace.column import MISSING, Interner, build_table
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import MemoryTable, OperandTable, OpTable, Phase, TensorTable
+from ...progress import tell
 from ..description.device import device_number
 from ..description.signatures import describe_tensor
 from .collectives import CollectiveLog
@@ -121,6 +122,7 @@ class OpLog:
         module = MISSING if row.module is None else self.strings[hide_private(row.module)]
         numbers = row.thread, row.phase, row.sequence, row.forward, module, row.parent, row.stream
         self.rows.append((name, signature, *numbers))
+        tell(f"ops of {row.module}" if row.module else "ops", len(self.rows))
         self.modules.append(row.module)
         self.parents.append(row.parent)
         for is_output, tensors in ((False, inputs), (True, outputs)):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from ...progress import tell
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
 from .timing import Timed, own_stream, recover, time_calls
@@ -66,12 +67,10 @@ class Sweep:
         self.rows[case.table].append({**case.row, **timed._asdict()})
 
 
-def run_cases(
-    cases: Iterable[Case], sweep: Sweep, limits: SweepLimits, progress: Callable[[], None] | None = None
-) -> Sweep:
+def run_cases(cases: Iterable[Case], sweep: Sweep, limits: SweepLimits) -> Sweep:
     """Measure cases until the time is over, the device fails, or as many as are wanted were tried.
 
-    `progress` is called after each. A Ctrl-C waits for the end of the call that is being timed: what it
+    A Ctrl-C waits for the end of the call that is being timed: what it
     would break is the capture of a CUDA graph.
     """
     torch.manual_seed(0)
@@ -84,8 +83,7 @@ def run_cases(
             with interrupts_deferred():
                 sweep.measure(case)
             count += 1
-            if progress is not None:
-                progress()
+            tell(f"{case.table}: calls measured", count)
     return sweep
 
 

@@ -174,6 +174,8 @@ class Selection:
     vendors: Sequence[str] = ()
     min_memory: str | float | None = None
     """Nominal memory of a GPU, e.g. `40GB`; a number is in bytes."""
+    datacenter: bool = False
+    """Whether only GPUs that are sold for servers are meant."""
     priced: bool = False
     """Whether only GPUs with a known price are meant."""
     fits: bool = False

@@ -194,7 +194,7 @@ def _log(value: float | None) -> float:
 
 def _pairs(rows: Sequence[GpuPrediction], chances: Chances, fastest: Floats, cheapest: Floats) -> tuple[RankPair, ...]:
     """Return the pairs that are compared: of few GPUs all, of many the likeliest first ones in time and in cost."""
-    known = np.flatnonzero(chances.may & ~np.isnan(chances.time)).tolist()
+    known = [at for at, row in enumerate(rows) if not (does_not_fit(row) or np.isnan(chances.time[at]))]
     chosen = [known] if len(rows) <= PAIRED else [_leaders(fastest), _leaders(cheapest)]
     pairs = dict.fromkeys((a, b) for group in chosen for at, a in enumerate(group) for b in group[at + 1 :])
     return tuple(_pair(rows, chances, a, b) for a, b in pairs if (b, a) not in pairs or a < b)
@@ -219,45 +219,45 @@ def _pair(rows: Sequence[GpuPrediction], chances: Chances, first: int, second: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRatio:
-    """Hold what one GPU takes over what another takes."""
+    """Hold how many times as fast one GPU is as another."""
 
-    gpu: str
-    other: str
-    time: float
-    time_low: float | None
-    time_high: float | None
+    gpu: GpuPrediction
+    other: GpuPrediction
+    speed: float
+    speed_low: float | None
+    speed_high: float | None
     """None where a time has no interval."""
-    price: float | None
-    """None where a price is not known."""
-
-    @property
-    def cost(self) -> float | None:
-        """Return the ratio of what an iteration costs."""
-        return None if self.price is None else self.time * self.price
+    cost: float | None
+    """Of an iteration, over the other's; None where a price is not known."""
 
 
 def pair_gpus(rows: Sequence[GpuPrediction], pairs: Sequence[RankPair] = ()) -> tuple[GpuRatio, ...]:
-    """Return the best of a few GPUs beside each other one; a single one beside the source. Nothing of many, or of one.
+    """Return each of a few GPUs beside the one that was measured, else the first beside each other one.
 
-    What does not fit is left out. `pairs` holds the intervals of the ratios.
+    Nothing of many, or of one; what does not fit is left out. `pairs` holds the intervals of the ratios.
     """
     if len(rows) > PAIRED:
         return ()
     fitting = [row for row in rows if not does_not_fit(row)]
-    asked = [row for row in fitting if not row.is_reference]
-    pool = asked if len(asked) > 1 else [*asked, *(row for row in fitting if row.is_reference)]
-    if not asked or len(pool) < 2:
-        return ()
-    return tuple(_ratio(pool[0], other, pairs) for other in pool[1:])
+    source = next((row for row in fitting if row.is_source), None)
+    if source is not None:
+        return tuple(_ratio(row, source, pairs) for row in fitting if row is not source)
+    return tuple(_ratio(fitting[0], other, pairs) for other in fitting[1:])
 
 
 def _ratio(row: GpuPrediction, other: GpuPrediction, pairs: Sequence[RankPair]) -> GpuRatio:
     """Return the ratio of two rows, with its interval where both have one."""
-    time = row.iteration_ns / other.iteration_ns if other.iteration_ns > 0 else 1.0
-    prices = (row.price_usd_per_hour, other.price_usd_per_hour)
-    price = prices[0] / prices[1] if prices[0] is not None and prices[1] else None
+    speed = other.iteration_ns / row.iteration_ns if row.iteration_ns > 0 else 1.0
+    cost, others = row.usd_per_1000_iterations, other.usd_per_1000_iterations
     low, high = _interval(row, other, pairs)
-    return GpuRatio(gpu=row.gpu, other=other.gpu, time=time, time_low=low, time_high=high, price=price)
+    return GpuRatio(
+        gpu=row,
+        other=other,
+        speed=speed,
+        speed_low=None if high is None else 1.0 / high,
+        speed_high=None if low is None else 1.0 / low,
+        cost=cost / others if cost is not None and others else None,
+    )
 
 
 def _interval(

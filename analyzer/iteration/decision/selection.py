@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
-from ....specs.gpu import Gpu
+from ....specs.gpu import Gpu, is_datacenter
 from ..report import GpuPrediction
 from .amounts import COST, ENERGY, SHOWN_ROWS, THROUGHPUT, TIME, Selection
 
@@ -116,6 +116,8 @@ def _filters(selection: Selection, gpus: Mapping[str, Gpu]) -> Iterator[_Filter]
     least = selection.min_memory_bytes
     if least is not None:
         yield parameter("min_memory", selection.min_memory), lambda row: gpus[row.gpu].memory_bytes >= least
+    if selection.datacenter:
+        yield parameter("datacenter"), lambda row: is_datacenter(gpus[row.gpu])
     if selection.priced:
         yield parameter("priced"), lambda row: row.price_usd_per_hour is not None
     if selection.fits:

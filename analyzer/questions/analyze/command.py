@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import click
 
+from ....progress import progress_on_stderr
 from ....version import __version__
 from ...asking.command import WavecastCommand, output_options, run_program, timeline_option, write_answer
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import AnalyzeOptions
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, OutputError
+from ....progress import progress_on_stderr
 from ...asking.choice import complete_archived
 from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, output_options
 from ...asking.declared import options_of
 from ...asking.inputs import Recover
-from ...asking.output import OutputPath, choose_format, progress_on_stderr, screen_for, write_result
+from ...asking.output import OutputPath, choose_format, screen_for, write_result
 
 if TYPE_CHECKING:
     from ....formats.archive import Archive, Entry

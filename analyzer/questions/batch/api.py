@@ -15,7 +15,7 @@ import click
 
 from ....errors import InputError, OutputError, parameter, spells_options
 from ...asking.answer import Drawn, Report, as_names
-from ...asking.choice import GPU_NAMES
+from ...asking.choice import GPU_NAMES, GpuClass
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option, repeated
 from ...asking.inputs import GpuFile
 from ...asking.output import OutputPath
@@ -74,7 +74,7 @@ class TracesReport(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
+class BatchOptions(GpuClass, LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
     """Hold what may be asked of many traces."""
 
     to: str | Sequence[str] = option(
@@ -211,7 +211,7 @@ def _question(asked: BatchOptions) -> BatchQuestion:
     prices = asked.book(gpus.catalog)
     return BatchQuestion(
         catalog=gpus.catalog,
-        targets=gpus.targets,
+        targets=asked.of_class(gpus),
         changes=changes,
         prices=prices or prices_of(gpus.catalog),
         has_own_prices=prices is not None,

@@ -10,11 +10,12 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ....formats.trace.printable import clean_text
 from ...page import plot
+from ...page.labels import NO_LABEL, label_layers, place_labels
 from ...page.page import Chart, Line, Page, Passage
 from ...page.plot import GOOD, HEAT_INK, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
 from ...page.vega import INK
-from .fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
+from .fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal, costs_of
 from .report import BatchReport, GpuMix
 
 MOST_TRACES: Final = 60
@@ -34,18 +35,20 @@ def illustrate_batch(page: Page, report: BatchReport, times: Sequence[FleetTimes
     cut = plot.cut_words(len(drawn), len(times), "what-ifs")
     is_one = len(report.fleets) == 1
     lead, details = list[Chart | None](), list[Chart | None]()
-    for fleet in report.fleets[:MOST_WHAT_IFS]:
-        ending = "" if is_one else f" ({clean_text(fleet.summary.what_if)})"
-        lead += [_cost_chart(fleet.summary, ending, cut), _total_chart(fleet.summary, ending)]
+    cost, count = report.costs
+    summaries = [costs_of(fleet.summary, count) for fleet in report.fleets[:MOST_WHAT_IFS]]
+    for fleet, summary in zip(report.fleets, summaries, strict=False):
+        ending = "" if is_one else f" ({clean_text(summary.what_if)})"
+        lead += [_cost_chart(summary, ending, cut, cost), _total_chart(summary, ending)]
         if fleet.mix is not None:
             lead.append(_mix_chart(fleet.mix, ending))
     for item in drawn:
         details.append(_heat_chart(item, "" if is_one else f" ({clean_text(item.what_if)})", cut))
-    answers = [text for fleet in report.fleets[:MOST_WHAT_IFS] for text in _answer(fleet.summary, is_one=is_one)]
+    answers = [text for summary in summaries for text in _answer(summary, is_one=is_one, cost=cost)]
     return plot.place_charts(_with_answers(page, answers), lead=lead, details=details)
 
 
-def _answer(summary: FleetSummary, *, is_one: bool) -> Iterator[str]:
+def _answer(summary: FleetSummary, *, is_one: bool, cost: str) -> Iterator[str]:
     """Say which GPU carries all traces for the least money, and which in the least time."""
     if not summary.totals:
         return
@@ -54,8 +57,8 @@ def _answer(summary: FleetSummary, *, is_one: bool) -> Iterator[str]:
     if best.usd is not None:
         like = sum(item.is_like_best and item.usd is not None for item in summary.totals) - 1
         alike = f"; {format_count(like, 'GPU')} cannot be told from it" if like else ""
-        yield f"Cheapest for all{ending}: {clean_text(best.gpu)}, {format_money(best.usd)}{alike}."
-    yield f"Fastest{ending}: {clean_text(fastest.gpu)}, {format_time(fastest.time_ns)}."
+        yield f"Cheapest for all{ending}: {best.name}, {format_money(best.usd)}{cost.removeprefix('$')}{alike}."
+    yield f"Fastest{ending}: {fastest.name}, {format_time(fastest.time_ns)}."
 
 
 def _with_answers(page: Page, answers: Sequence[str]) -> Page:
@@ -103,15 +106,21 @@ def _total_row(item: GpuTotal, unit: tuple[str, float]) -> dict[str, Any]:
     }
 
 
-def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
+def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Chart | None:
     """Draw what the fleet costs over how long it takes, of GPUs with a price that carry every trace."""
     found = [item for item in summary.totals if item.usd is not None]
     if len(found) < SEVERAL:
         return None
     unit, front = _unit(found), _front(found)
-    rows = [_total_row(item, unit) | {"label": clean_text(item.gpu) if item.gpu in front else ""} for item in found]
+    at = {item.gpu: (item.time_ns, item.usd or 0.0) for item in found}
+    labelled = place_labels(at, [item.gpu for item in found if item.gpu in front], is_log=True)
+    rows = [_total_row(item, unit) | {"label": item.name, **labelled.get(item.gpu, NO_LABEL)} for item in found]
     told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"), ("kind", "is"))
-    x, y = plot.amount("time", unit[0], is_log=True) | {"field": "duration"}, plot.amount("usd", "$", is_log=True)
+    x, y = (
+        plot.quantitative(name, title, **plot.log_axis(0.9 * min(values), 1.2 * max(values)))
+        for name, title in (("duration", unit[0]), ("usd", cost))
+        if (values := [row[name] for row in rows])
+    )
     ends = {"y": y | {"field": "low_usd"}, "y2": {"field": "high_usd"}}
     spec = {
         "height": PLOT_HEIGHT_PX,
@@ -121,17 +130,16 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
             "color": plot.coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL}),
         },
         "layer": [
-            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35),
+            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35, clip=True),
             plot.marks("point", {"tooltip": plot.said(*told)}, size=80, opacity=0.9),
-            plot.marks(
-                "text", {"text": {"field": "label"}, "color": {"value": INK}}, align="left", dx=8, dy=10, limit=220
-            ),
+            *label_layers({"color": {"value": INK}}),
         ],
     }
     best = found[0]
     text = (
         f"What {format_count(summary.trace_count, 'trace')} cost together over the time that they take, on each GPU "
-        f"that carries them all and has a price, with 90 % intervals. Cheapest: {best.gpu}, {format_money(best.usd)}; "
+        f"that carries them all and has a price, with 90 % intervals. Cheapest: {best.name}, "
+        f"{format_money(best.usd)}{cost.removeprefix('$')}; "
         f"the coloured ones cannot be told apart from it. Named are those that none beats in both.{cut}"
     )
     return plot.build_chart(f"Cost against time{ending}", text, spec, rows, told)

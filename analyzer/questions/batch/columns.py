@@ -17,6 +17,7 @@ PREDICTION_FIELDS: Final[Mapping[str, type]] = {
     **_all(str, "gpu vendor"),
     "is_source": bool,
     **_all(float, "iteration_ns iteration_low_ns iteration_high_ns gpu_busy_ns communication_ns"),
+    "untested": str,
     **_all(bool, "fits is_tight"),
     **_all(int, "memory_needed_bytes memory_usable_bytes"),
     **_all(float, "speedup samples_per_s energy_j energy_low_j energy_high_j mean_power_w"),

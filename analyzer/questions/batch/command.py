@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from ....progress import progress_on_stderr
 from ...asking.command import FAILED_EXIT_CODE, WavecastCommand
 from ...asking.declared import HelpPart, grouped_option, options_of
-from ...asking.output import progress_on_stderr, screen_for, write_result
+from ...asking.output import screen_for, write_result
 from .api import BatchOptions
 
 _FORMATS: Final = ("table", "json", "markdown")
-_SHOWN_LINES: Final = 20
+_SHOWN_NAMES: Final = 20
 
 
 @click.command("batch", cls=WavecastCommand)
@@ -56,21 +57,20 @@ def batch(traces: tuple[str, ...], output: Path, form: str, **asked: Any) -> Non
             raise
     write_result(answer.draw(form, screen_for(None)), None)
     report = answer.report
-    _say_lines(f"{item.name}: passed over: {item.reason}" for item in report.skipped)
-    _say_lines(
-        (f"{item.trace}{f' ({item.what_if})' if item.what_if else ''}: failed: {item.reason}"
-         for item in report.failures), limit=None,
-    )  # fmt: skip
+    _say("passed over", ((item.name, item.reason) for item in report.skipped))
+    _say("failed", ((f"{item.trace}{f' ({item.what_if})' * bool(item.what_if)}", item.reason)
+                    for item in report.failures))  # fmt: skip
     if report.failures:
         click.get_current_context().exit(FAILED_EXIT_CODE)
 
 
-def _say_lines(lines: Iterator[str], *, limit: int | None = _SHOWN_LINES) -> None:
-    """Write lines to stderr, without anything a terminal could act upon."""
+def _say(what: str, found: Iterable[tuple[str, str]]) -> None:
+    """Write to stderr what became of which traces, a line for each reason; JSON holds all names."""
     from ....formats.trace.printable import clean_text
 
-    found = [clean_text(" ".join(line.split())) for line in lines]
-    for line in found[:limit]:
-        click.echo(line, err=True)
-    if limit is not None and len(found) > limit:
-        click.echo(f"... and {len(found) - limit:,} more", err=True)
+    names = dict[str, list[str]]()
+    for name, reason in found:
+        names.setdefault(clean_text(" ".join(reason.split())), []).append(clean_text(name))
+    for reason, named in names.items():
+        more = f" and {len(named) - _SHOWN_NAMES:,} more" if len(named) > _SHOWN_NAMES else ""
+        click.echo(f"{', '.join(named[:_SHOWN_NAMES])}{more}: {what}: {reason}", err=True)

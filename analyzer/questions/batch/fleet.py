@@ -7,16 +7,18 @@ total are the sums of the ends: as if they were all off together, which no true 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Mask, none_for_nan
+from ....formats.trace.printable import clean_text
 from .inputs import BatchInput
 from .parts import BatchAnswer, TracePart
 
 HOUR_NS: Final = 3.6e12
+_COSTS: Final = ("usd", "usd_low", "usd_high")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,6 +40,8 @@ class FleetTimes:
     """False where a trace surely does not fit, [n, m]."""
     price_usd_per_hour: Floats
     """NaN where there is none, [m]."""
+    untested: frozenset[str] = frozenset()
+    """GPUs like which nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,13 @@ class GpuTotal:
     """Whether its interval of costs reaches the best GPU's: the two cannot be told apart."""
     unfit_count: int
     """Traces that do not fit its memory."""
+    is_untested: bool = False
+    """Whether nothing like it was measured."""
+
+    @property
+    def name(self) -> str:
+        """Return what it is called, with what speaks against relying on it."""
+        return f"{clean_text(self.gpu)}{', untested' * self.is_untested}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +127,12 @@ def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, BatchAnswer, floa
         high_ns=values["iteration_high_ns"],
         fits=fits,
         price_usd_per_hour=price,
+        untested=frozenset(
+            str(gpu)
+            for _, _, answer, _ in rows
+            for gpu, why in zip(answer.columns["gpu"], answer.columns["untested"], strict=True)
+            if why is not None
+        ),
     )
 
 
@@ -145,6 +162,19 @@ def summarize_fleet(times: FleetTimes) -> FleetSummary:
     )
 
 
+def costs_of(summary: FleetSummary, count: float) -> FleetSummary:
+    """Return the totals with what so many runs cost, as tables and charts show it."""
+
+    def of(totals: Iterable[GpuTotal]) -> tuple[GpuTotal, ...]:
+        return tuple(
+            replace(item, **{name: None if (usd := getattr(item, name)) is None else count * usd for name in _COSTS})
+            for item in totals
+        )
+
+    workloads = tuple(replace(item, totals=of(item.totals)) for item in summary.workloads)
+    return replace(summary, totals=of(summary.totals), workloads=workloads)
+
+
 def _totals(times: FleetTimes, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[GpuTotal]:
     """Return each GPU that has a time for all rows: priced ones by cost, then the others by time."""
     runs = times.runs[rows]
@@ -168,6 +198,7 @@ def _totals(times: FleetTimes, rows: np.ndarray[tuple[int], np.dtype[np.int64]])
             usd_high=none_for_nan(float(high[at] * usd_per_ns[at])),
             is_like_best=at == best or bool(low[at] * usd_per_ns[at] <= limit),
             unfit_count=int(unfit[at]),
+            is_untested=times.gpus[at] in times.untested,
         )
         for at in order
     ]

@@ -11,9 +11,9 @@ from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
 from ...page.encoding import encode_json
 from ...page.page import Page, build_page, notes, opening, warnings
-from ...page.quantity import ABSENT, common_time_unit, format_count, format_money
+from ...page.quantity import ABSENT, common_time_unit, format_amount, format_count, format_money
 from ...page.sheet import Sheet, drop_empty_columns
-from .fleet import FleetSummary, GpuTotal
+from .fleet import FleetSummary, GpuTotal, costs_of
 from .report import BatchReport, GpuMix
 
 _SHOWN_GPUS: Final = 10
@@ -25,8 +25,12 @@ def describe_batch(report: BatchReport, *, output: str, top: int = _SHOWN_GPUS) 
     failed = f", {format_count(len(report.failures), 'failure')}" if report.failures else ""
     counts = f"{format_count(report.trace_count, 'trace')}, {format_count(report.row_count, 'row')}{failed}"
     each = f"a day's runs by {parameter('weights')}" if report.has_weights else "one iteration of each trace"
-    remarks = [f"Totals are of {each}, on GPUs that every trace fits; * cannot be told from the cheapest."]
-    blocks = [block for fleet in report.fleets for block in _sheets(fleet.summary, fleet.mix, top)]
+    thousand = "" if report.has_weights else ", costs of 1,000"
+    remarks = [f"Times are of {each}{thousand}, on GPUs that every trace fits; * cannot be told from the cheapest."]
+    title, count = report.costs
+    blocks = [
+        block for fleet in report.fleets for block in _sheets(costs_of(fleet.summary, count), fleet.mix, top, title)
+    ]
     unclear = [f"{name}: no trace has this name, tag or workload" for name in report.unknown_names]
     unclear += dict.fromkeys(f"no mix of GPUs: {fleet.why_no_mix}" for fleet in report.fleets if fleet.why_no_mix)
     return build_page(opening([clean_text(f"{output}: {counts}")]), *blocks, notes(remarks), warnings(unclear))
@@ -37,32 +41,32 @@ def draw_batch_json(report: BatchReport) -> str:
     return encode_json({"format": "wavecast.batch", "version": "1.0", **asdict(report)})
 
 
-def _sheets(summary: FleetSummary, mix: GpuMix | None, top: int) -> Iterator[Sheet]:
+def _sheets(summary: FleetSummary, mix: GpuMix | None, top: int, cost: str) -> Iterator[Sheet]:
     suffix = f" ({clean_text(summary.what_if)})"
     if summary.totals:
-        yield _totals_sheet(f"GPUs for the fleet{suffix}", summary.totals[:top])
+        yield _totals_sheet(f"GPUs for the fleet{suffix}", summary.totals[:top], cost)
     if summary.workloads:
-        yield _workloads_sheet(f"Cheapest GPU by workload{suffix}", summary)
+        yield _workloads_sheet(f"Cheapest GPU by workload{suffix}", summary, cost)
     if mix is not None:
         bound = f"{format_money(mix.usd_per_day)} a day; none costs less than {format_money(mix.least_usd_per_day)}"
         yield _mix_sheet(f"Cheapest mix of GPUs{suffix}: {bound}", mix)
 
 
-def _totals_sheet(title: str, totals: Sequence[GpuTotal]) -> Sheet:
+def _totals_sheet(title: str, totals: Sequence[GpuTotal], cost: str) -> Sheet:
     unit = common_time_unit(item.time_ns for item in totals)
     columns = (
         text_column("GPU", (_name(item) for item in totals)),
         time_column("time", (item.time_ns for item in totals), unit),
         time_column("from", (item.time_low_ns for item in totals), unit, rank=2),
         time_column("to", (item.time_high_ns for item in totals), unit, rank=2),
-        number_column("cost", (format_money(item.usd) for item in totals)),
-        number_column("from", (format_money(item.usd_low) for item in totals), rank=1),
-        number_column("to", (format_money(item.usd_high) for item in totals), rank=1),
+        number_column(cost, (format_amount(item.usd) for item in totals)),
+        number_column("from", (format_amount(item.usd_low) for item in totals), rank=1),
+        number_column("to", (format_amount(item.usd_high) for item in totals), rank=1),
     )
     return drop_empty_columns(Sheet(title=title, columns=columns))
 
 
-def _workloads_sheet(title: str, summary: FleetSummary) -> Sheet:
+def _workloads_sheet(title: str, summary: FleetSummary, cost: str) -> Sheet:
     rows = [(item, item.totals[0] if item.totals else None) for item in summary.workloads[:_SHOWN_WORKLOADS]]
     unit = common_time_unit(best.time_ns for _, best in rows if best is not None)
     like = [
@@ -71,9 +75,9 @@ def _workloads_sheet(title: str, summary: FleetSummary) -> Sheet:
     columns = (
         text_column("workload", (clean_text(item.workload) for item, _ in rows), min_width=12),
         count_column("traces", (item.trace_count for item, _ in rows)),
-        text_column("GPU", (ABSENT if best is None else clean_text(best.gpu) for _, best in rows)),
+        text_column("GPU", (ABSENT if best is None else best.name for _, best in rows)),
         time_column("time", (None if best is None else best.time_ns for _, best in rows), unit),
-        number_column("cost", (format_money(None if best is None else best.usd) for _, best in rows)),
+        number_column(cost, (format_amount(None if best is None else best.usd) for _, best in rows)),
         count_column("as good", (len(names) for names in like), rank=1),
     )
     more = len(summary.workloads) - len(rows)
@@ -91,4 +95,4 @@ def _mix_sheet(title: str, mix: GpuMix) -> Sheet:
 
 
 def _name(item: GpuTotal) -> str:
-    return f"{clean_text(item.gpu)}{' *' if item.is_like_best and item.usd is not None else ''}"
+    return f"{item.name}{' *' if item.is_like_best and item.usd is not None else ''}"

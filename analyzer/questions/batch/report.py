@@ -170,6 +170,11 @@ class BatchReport:
     unknown_names: tuple[str, ...] = ()
     """Names in the list of weights that mean no trace."""
 
+    @property
+    def costs(self) -> tuple[str, float]:
+        """Return what costs are shown of, and how many times what is totalled that is."""
+        return ("$ a day", 1.0) if self.has_weights else ("$ per 1,000", 1000.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixRequest:

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InputError, WavecastError, parameter
+from ....progress import tell
 from .columns import COLUMNS
 from .inputs import BatchInput
 from .parts import PartFolder, TracePart, Value
@@ -196,8 +197,6 @@ def fill_parts(
     """Ask for every trace that has no part yet, and keep what comes; return those of which nothing came."""
     missing = [item for item in inputs if folder.read(item.trace_id) is None]
     done, failures = len(inputs) - len(missing), dict[str, BatchFailure]()
-    if progress is not None:
-        progress(done, len(inputs))
     for delivery in answering(missing) if missing else ():
         item = delivery.item
         if delivery.data is not None:
@@ -206,6 +205,7 @@ def fill_parts(
             reason = delivery.failure or "nothing came of it"
             failures[item.trace_id] = BatchFailure(trace=item.name, what_if=None, reason=reason, may_pass=True)
         done += 1
+        tell(item.name, done, len(inputs))
         if progress is not None:
             progress(done, len(inputs))
     return tuple(failures[item.trace_id] for item in missing if item.trace_id in failures)

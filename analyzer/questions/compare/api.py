@@ -64,7 +64,7 @@ class ComparisonReport(Report):
                 old_name=self.old_name,
                 new_name=self.new_name,
                 max_slowdown=self.limits.slowdown,
-                exit_status=status,
+                mark="✗ " if self.complaints else "✓ " if self.limits != ChangeLimits() else "",
                 top=self.shown_count,
             ),
             json=lambda: draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status),

@@ -10,7 +10,7 @@ from ...page.page import Chart, Page
 from ...page.plot import BAD, GOOD
 from ...page.quantity import format_change, format_count, format_time, signed_time
 from ...page.vega import ORANGE
-from .report import Comparison, GpuChange, Verdict
+from .report import LEAST_CHANGE, Comparison, GpuChange, Verdict
 
 MOST_CAUSES: Final = 25
 MOST_GPUS: Final = 40
@@ -48,7 +48,7 @@ def _gpu_chart(comparison: Comparison, limit: float | None) -> Chart:
 
 def _gpu_row(gpu: GpuChange, limit: float | None) -> dict[str, Any]:
     known = gpu.change_low is not None and gpu.change_high is not None
-    kind = "slower" if gpu.change > 0 else "not slower"
+    kind = "slower" if gpu.change >= LEAST_CHANGE else "not slower"
     return {
         "gpu": gpu.gpu,
         "percent": 100 * gpu.change,

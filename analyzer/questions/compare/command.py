@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from ....progress import progress_on_stderr
 from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, output_options, write_answer
 from ...asking.declared import options_of
 from ...asking.inputs import TracePath
-from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import CompareOptions
 

@@ -21,8 +21,8 @@ from ...page.quantity import (
     format_number,
     signed_time,
 )
-from ...page.sheet import Sheet, SheetColumn
-from .report import ChangeGroup, Comparison, GpuChange, Verdict
+from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .report import LEAST_CHANGE, ChangeGroup, Comparison, GpuChange, Verdict
 
 CAUSES: int = 6
 """Named in words; the table and JSON hold more."""
@@ -34,21 +34,20 @@ def describe_comparison(
     old_name: str,
     new_name: str,
     max_slowdown: float | None = None,
-    exit_status: int = 0,
+    mark: str = "",
     top: int | None = 20,
 ) -> Page:
-    """Put a comparison into words; the names are those of the two files."""
+    """Put a comparison into words; the names are those of the two files, `mark` says what a gate makes of it."""
     sheets = (_gpu_sheet(comparison, max_slowdown), _group_sheet(comparison, top))
     worst = max(comparison.gpus, key=lambda gpu: gpu.change)
-    mark = "✗" if exit_status else "✓"
     said = f"{abs(worst.change):.1%} {'slower' if worst.change > 0 else 'faster'}".replace("%", " %")
-    said = said if abs(worst.change) >= 0.0005 else "as fast as before"
+    said = said if abs(worst.change) >= LEAST_CHANGE else "as fast as before"
     lost = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and not gpu.is_tight]
     doubtful = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and gpu.is_tight]
     fits = f"; no longer fits {', '.join(lost)}" if lost else ""
     may_fit = f"; may no longer fit {', '.join(doubtful)}" if doubtful else ""
     return build_page(
-        opening([f"{mark} {said} on {worst.gpu}{fits}{may_fit}"]),
+        opening([f"{mark}{said} on {worst.gpu}{fits}{may_fit}"]),
         facts(_facts(comparison, clean_text(old_name), clean_text(new_name))),
         *(sheet for sheet in sheets if sheet.row_count),
         notes(_notes(comparison)),
@@ -88,7 +87,7 @@ def _gpu_sheet(comparison: Comparison, limit: float | None) -> Sheet:
         text_column("fits", map(_fits, rows)),
         text_column("verdict", (_verdict(row, limit) for row in rows)),
     )
-    return Sheet(title="Iteration", columns=columns)
+    return drop_empty_columns(Sheet(title="Iteration", columns=columns))
 
 
 def _energy_columns(comparison: Comparison) -> Iterator[SheetColumn]:

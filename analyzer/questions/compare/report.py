@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from ...iteration.decision.electricity import Electricity, JobEnergy
+
+LEAST_CHANGE: Final = 0.0005
+"""Iterations that differ by less are as fast as each other."""
 
 
 class ChangeKind(StrEnum):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ....errors import InputError, OutputError
+from ....progress import progress_on_stderr
 from ...asking.command import WavecastCommand
 from ...asking.declared import options_of
 from ...asking.inputs import AskedIteration, AskedWindow, ExecutionTrace, Recover, TracePath
-from ...asking.output import OutputPath, progress_on_stderr, screen_for, write_result
+from ...asking.output import OutputPath, screen_for, write_result
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from ....progress import progress_on_stderr
 from ...asking.command import WavecastCommand, output_options, timeline_option, write_answer
 from ...asking.declared import options_of
-from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import RanksOptions
 

@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from ....errors import InputError
+from ....progress import progress_on_stderr
 from ...asking import command
 from ...asking.choice import complete_gpu_names
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.output import OutputPath, progress_on_stderr
+from ...asking.output import OutputPath
 from ...page.formats import REPORT_FORMATS
 from .api import ReplayOptions, check_stretch
 

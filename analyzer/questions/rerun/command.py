@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ....errors import CaptureError, InputError
+from ....progress import ProgressCallback, progress_on_stderr
 from ...asking import command
 from ...asking.choice import complete_gpu_names
 from ...asking.declared import options_of
 from ...asking.inputs import AskedSource, Recover, trace_argument
-from ...asking.output import ProgressCallback, choose_format, progress_on_stderr, screen_for, write_result
+from ...asking.output import choose_format, screen_for, write_result
 from ...asking.question import find_one
 from ...page.formats import PAGE_FORMATS
 

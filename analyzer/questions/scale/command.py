@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from ....progress import progress_on_stderr
 from ...asking.command import WavecastCommand, output_options, write_answer
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.output import progress_on_stderr
 from .api import PlansReport, ScaleOptions
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....errors import InputError
 from ....formats.trace.tables import Trace
+from ....progress import tell
 from ....specs.fabric import Fabric
 from ...memory.fit import usable_bytes
 from ...memory.use import MemoryCategory
@@ -154,6 +155,7 @@ def _predict_best(
     for _ in range(ROUND_COUNT):
         for at in _most_promising(candidates, outcomes, left, room):
             left[at] = False
+            tell(f"plan {candidates[at].plan}, number", len(outcomes) + tried + 1)
             try:
                 outcomes[at] = predict(PlanDocument(plan=candidates[at].plan), candidates[at].batches)
             except InputError as error:

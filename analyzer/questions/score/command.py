@@ -8,9 +8,9 @@ from typing import Final
 import click
 
 from ....errors import InputError
+from ....progress import progress_on_stderr
 from ...asking.choice import complete_gpu_names
 from ...asking.command import WavecastCommand, output_options, write_answer
-from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 from .api import LEFT_OUT
 

@@ -14,6 +14,7 @@ from ....errors import InputError
 from ....formats.files.open import load_trace
 from ....formats.measured.ops_file import read_ops
 from ....formats.trace.tables import Trace
+from ....progress import tell
 from ....specs.catalog import load_catalog
 from ....specs.match import find_gpu
 from ...iteration.analyze import analyze_trace
@@ -63,12 +64,19 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
             worst=worst_rows(made, WORST_COUNT),
             notes=(*notes, WHOLES_NOTE),
         )
+    tell("networks")
     networks = score_networks(data, weights)
+    tell("published throughputs")
     throughput, throughput_notes = score_throughput(data, weights)
+    tell("pairs of traces")
     traces, trace_notes = score_traces(data / TRACES, weights)
+    tell("iterations on many GPUs")
     iterations, iteration_notes = score_iterations(data, weights)
+    tell("recommenders")
     recommenders, recommender_notes = score_recommenders(data, weights)
+    tell("served models")
     serving, serving_notes = score_serving(data, weights)
+    tell("own networks")
     own_families, own_networks = score_own(data, weights)
     return Score(
         weights=weights.description,

@@ -12,7 +12,7 @@ import click
 
 from ....errors import InputError, parameter
 from ...asking.answer import Drawn, Report, as_names
-from ...asking.choice import GPU_NAMES
+from ...asking.choice import GPU_NAMES, GpuClass
 from ...asking.declared import COUNT, FILE, HelpPart, as_amount, as_counts, asks, declare, option
 from ...asking.inputs import GpuFile
 from ...asking.keywords import parse_duration_ns, read_duration_ns
@@ -58,7 +58,7 @@ class ServeAnswer(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions(Machines, Prices, Power, GpuFile):
+class ServeOptions(GpuClass, Machines, Prices, Power, GpuFile):
     """Hold what may be asked of a served model."""
 
     to: str | Sequence[str] = field(
@@ -219,11 +219,11 @@ def _targets(asked: ServeOptions) -> tuple[Gpus, tuple[Target, ...]]:
     names = as_names(asked.to)
     named = find_named((), None, asked.gpu_file)
     if not names:
-        return named, tuple(Target(gpu=gpu) for gpu in named.catalog.gpus)
+        return named, tuple(Target(gpu=gpu) for gpu in asked.of_class(named) or named.catalog.gpus)
     targets = []
     for name in names:
         found = _COUNTED.fullmatch(name.strip())
-        gpus = find_named([found[2] if found else name], None, asked.gpu_file).targets
+        gpus = asked.of_class(find_named([found[2] if found else name], None, asked.gpu_file))
         targets += [Target(gpu=gpu, count=int(found[1]) if found else None) for gpu in gpus]
     if any(item.count == 0 for item in targets):
         raise InputError(f"{parameter('to')}: expected one GPU or more")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ....progress import progress_on_stderr
 from ...asking.command import WavecastCommand, output_options, write_answer
 from ...asking.declared import options_of
 from ...page.formats import REPORT_FORMATS
@@ -32,4 +33,6 @@ def serve(model: str, form: str | None, output: Path | None, **asked: Any) -> No
     """
     from .api import serve as predict
 
-    write_answer(predict(model, **asked), form, output)
+    with progress_on_stderr("Searching plans"):
+        found = predict(model, **asked)
+    write_answer(found, form, output)

@@ -116,17 +116,17 @@ def _sheet(report: ServeReport) -> Sheet:
         return [format_time(row.figures.latencies[name].values["mean"]) for row in rows]
 
     columns = (
-        text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18),
-        text_column("plan", (str(row.plan) for row in rows)),
+        text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18, wraps=True),
+        text_column("plan", (str(row.plan) for row in rows), rank=1),
         *([number_column("users", (f"{row.concurrency:,}" for row in rows))] if len(report.question.loads) > 1 else []),
         number_column("tokens/s", (f"{row.output_tokens_per_s:,.0f}" for row in rows)),
-        number_column("per user", (f"{row.tokens_per_s_per_user:,.0f}" for row in rows)),
-        number_column("TTFT", times(FIRST)),
+        number_column("per user", (f"{row.tokens_per_s_per_user:,.0f}" for row in rows), rank=1),
+        number_column("TTFT", times(FIRST), rank=1),
         number_column("TPOT", times(PER_TOKEN)),
         number_column(
             f"TPOT\n{at}", (format_time(row.figures.latencies[PER_TOKEN].values[at]) for row in rows), rank=2
         ),
-        number_column("$/h", (format_money(row.usd_per_hour) for row in rows)),
+        number_column("$/h", (format_money(row.usd_per_hour) for row in rows), rank=1),
         number_column("$ per M\ntokens", (format_money(row.usd_per_million_output_tokens) for row in rows)),
         number_column("J per\ntoken", (format_number(row.figures.joules_per_token[0], 3) for row in rows), rank=1),
         number_column("W", (f"{row.figures.board_w:,.0f}" for row in rows), rank=2),

@@ -8,6 +8,7 @@ from math import ceil, exp
 from typing import Final
 
 from ....errors import InputError
+from ....progress import tell
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, prices_of
@@ -86,7 +87,8 @@ def answer(
                 )
                 candidates.setdefault((target.gpu.name, target.count, users), []).append(candidate)
     rows: list[ServeRow] = []
-    for (name, *_), plans in candidates.items():
+    for number, ((name, *_), plans) in enumerate(candidates.items(), 1):
+        tell(name, number, len(candidates))
         row = _best(question, plans, left_out)
         rows += [] if row is None else [row]
         left_out.pop(name if row is not None else "", None)

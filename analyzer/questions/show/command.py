@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from ....progress import progress_on_stderr
 from ...asking.command import WavecastCommand, output_options, write_answer
 from ...asking.declared import options_of
 from ...asking.inputs import AskedWindow, Recover, trace_argument
-from ...asking.output import progress_on_stderr
 from ...page.formats import REPORT_FORMATS
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from ....errors import InputError
+from ....progress import progress_on_stderr
 from ...asking.command import WavecastCommand, output_options
 from ...asking.declared import options_of
 from ...asking.inputs import trace_argument
-from ...asking.output import choose_format, progress_on_stderr, screen_for, write_result
+from ...asking.output import choose_format, screen_for, write_result
 from ...page.formats import PICTURE_FORMATS, REPORT_FORMATS
 from .api import SweepOptions
 

@@ -13,6 +13,7 @@ import numpy as np
 from ....arrays import Floats, Mask, none_for_nan
 from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
+from ....progress import tell
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ...iteration.analyze import report_on, run_analysis
@@ -86,7 +87,9 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
     first = run_on(question, imagined.gpus)
     base = _swept(first, imagined, question.electricity)
     points = []
-    for place, scenario in _scenarios(asked, first.scenario).items():
+    scenarios = _scenarios(asked, first.scenario)
+    for number, (place, scenario) in enumerate(scenarios.items(), 1):
+        tell("values beside those of the GPU", number, len(scenarios))
         swept = (
             base
             if scenario == first.scenario

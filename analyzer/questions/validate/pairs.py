@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InputError
 from ....formats.trace.printable import clean_text
+from ....progress import tell
 from ...asking.answer import Drawn, Report
 from ...page.columns import change_column, covered_column, text_column, time_column
 from ...page.encoding import attributes, encode_json, table_of
@@ -77,7 +78,8 @@ def validate_pairs(paths: Sequence[Path], compare: Callable[[Path, Path], Valida
     if len(paths) % 2:
         raise InputError(f"{len(paths)} traces: give them in pairs, each prediction's source and then its target")
     rows = []
-    for first, second in zip(paths[::2], paths[1::2], strict=True):
+    for number, (first, second) in enumerate(zip(paths[::2], paths[1::2], strict=True), 1):
+        tell(f"{first.name} and {second.name}", number, len(paths) // 2)
         try:
             rows.append(pair_row(compare(first, second)))
         except InputError as error:

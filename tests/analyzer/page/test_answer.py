@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction
+from wavecast.analyzer.iteration.report import AnalysisReport, GpuPrediction, RankPair
 from wavecast.analyzer.questions.analyze.page.answer import answer_lines
+from wavecast.analyzer.replay.causes import IdleCause
 
 from .conftest import build_prediction
 
@@ -48,3 +49,25 @@ def test_the_first_of_few_that_tie_is_named(measured_report: AnalysisReport) -> 
     rows = [row(0, 10.0, 3.0), row(1, 10.05, 2.0), *(row(number, 10.0 + number) for number in range(2, 20))]
     line = said(measured_report, *rows)[0]
     assert line.startswith("Fastest: GPU 0, 10.0 ms (5.13–25.1) per iteration. 2 GPUs lie within 1 % of the best; ")
+
+
+def test_a_few_are_held_against_the_source_with_forward_ratios(measured_report: AnalysisReport) -> None:
+    waits = {IdleCause.HOST: 8.4 * MILLISECOND_NS}
+    ends: dict[str, Any] = {"iteration_low_ns": 1.0, "iteration_high_ns": 1.0}
+    source = build_prediction("S", 10.0, is_source=True, price_usd_per_hour=4.0, **ends)
+    rows = [
+        build_prediction("A", 10.0, idle_ns=waits, price_usd_per_hour=4.0, **ends),
+        build_prediction("B", 10.0, idle_ns=waits, price_usd_per_hour=1.72, **ends),
+        build_prediction("C", 4.0, price_usd_per_hour=None, **ends),
+        build_prediction("D", 23.0, price_usd_per_hour=4.0, **ends),
+    ]
+    pairs = tuple(
+        RankPair(first=gpu, second="S", ratio_low=low, ratio_high=high, faster=0.5, cheaper=None)
+        for gpu, low, high in (("A", 0.9, 1.2), ("B", 0.9, 1.2), ("C", 1 / 2.9, 1 / 2.1), ("D", 2.0, 2.5))
+    )
+    line = said(measured_report, source, *rows, rank_pairs=pairs)[0]
+    assert line == (
+        "Against S, 10.00 ms per iteration, as measured: A 1.00 × as fast (90 % interval 0.833–1.11), host-bound: "
+        "84 % of the iteration the GPU waits, at about the same cost; B the same, at 0.430 of the cost; "
+        "C 2.50 × faster (90 % interval 2.10–2.90); D 2.30 × slower (90 % interval 2.00–2.50), at 2.30 times the cost."
+    )

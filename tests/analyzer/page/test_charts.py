@@ -356,7 +356,7 @@ def test_a_batch_opens_with_its_answer() -> None:
     first = page_of("batch").blocks[0]
     assert isinstance(first, Passage)
     assert [line.text for line in first.lines][1:] == [
-        "Cheapest for all: GPU 0, $0.00167.",
+        "Cheapest for all: GPU 0, $1.67 per 1,000.",
         "Fastest: GPU 2, 2.00 s.",
     ]
 

@@ -7,13 +7,18 @@ from dataclasses import replace
 import pytest
 from wavecast.analyzer.graph.export.summary import PathSummary
 from wavecast.analyzer.iteration.report import FASTER_HOST, AnalysisReport
-from wavecast.analyzer.questions.analyze.page.headline import background, headline
+from wavecast.analyzer.questions.analyze.page.headline import background, headline, verdict
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 
 
 def line_of(report: AnalysisReport, start: str) -> str | None:
     return next(
-        (line for line in (*headline(report, "trace.json"), *background(report)) if line.startswith(start)), None
+        (
+            line
+            for line in (*headline(report, "trace.json"), *verdict(report), *background(report))
+            if line.startswith(start)
+        ),
+        None,
     )
 
 

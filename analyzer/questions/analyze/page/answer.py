@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from .....errors import parameter
@@ -22,6 +22,7 @@ from ....page.quantity import (
     format_count,
     format_money,
     format_number,
+    format_share,
 )
 from .energy import least_energy
 from .gpu_sheet import interval_words, run_unit, usd_per_million_samples
@@ -30,6 +31,8 @@ EQUAL_RATIO: Final = 1.05
 """Costs that differ by less are called about equal."""
 SAME_RATIO: Final = 1.005
 """Times that differ by less are called the same."""
+HOST_BOUND_RATIO: Final = 0.5
+"""Of an iteration: from here on the GPU waits for its host longer than it works."""
 SHORT_LIST: Final = 3
 """GPUs that are named, where more are counted."""
 NONE_FASTER: Final = "No other is more than 1 % faster."
@@ -43,7 +46,8 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
     if not choice.fitting_count:
         yield _fits_none(report, choice)
         return
-    pairs = pair_gpus(report.predictions, report.rank_pairs)
+    has_batches = any(row.batches is not None for row in report.predictions)
+    pairs = () if has_batches else pair_gpus(report.predictions, report.rank_pairs)
     if report.run is not None:
         yield from _run_lines(report, report.run.goal, choice, rows)
     elif choice.asked_count == 1 and choice.best is not None:
@@ -63,7 +67,8 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
             yield second
         elif choice.sort == COST and choice.fitting_count > 1:
             yield NONE_FASTER
-    yield from map(_pair, pairs)
+    if pairs:
+        yield _compared(pairs, report)
     if choice.sort == ENERGY and choice.best is not None and (pairs or report.run is not None):
         yield least_energy(rows[choice.best])
     if not pairs:
@@ -289,23 +294,41 @@ def _name(row: GpuPrediction) -> str:
     return f"{clean_text(row.gpu)} ({', '.join(doubts)})" if doubts else clean_text(row.gpu)
 
 
-def _pair(ratio: GpuRatio) -> str:
-    """Say how two GPUs compare in time, price and cost."""
-    gpu, other = clean_text(ratio.gpu), clean_text(ratio.other)
-    between = ""
-    if ratio.time_low is not None and ratio.time_high is not None:
-        between = f" ({format_number(ratio.time_low)}–{format_number(ratio.time_high)})"
-    if 1 / SAME_RATIO < ratio.time < SAME_RATIO:
-        times = f"{gpu} takes as long as {other}{between}"
-    else:
-        times = f"{gpu} takes {format_number(ratio.time)} of {other}'s time{between}"
-    if ratio.price is None or ratio.cost is None:
-        return f"{times}; a price is not known."
-    return f"{times} and costs {_times_as_much(ratio.price)} per hour: {_times_as_much(ratio.cost)} per iteration."
+def _compared(pairs: Sequence[GpuRatio], report: AnalysisReport) -> str:
+    """Say how a few GPUs compare with the one that was measured, or the first of them with the others."""
+    first, source = pairs[0].gpu, pairs[0].other
+    if not source.is_source:
+        found = (f"{_times_as_fast(item, _name(item.other))}{_at_cost(item)}" for item in pairs)
+        return f"{_name(first)}, {_iteration_facts(first, report)}: {'; '.join(found)}."
+    speeds = [_times_as_fast(item) for item in pairs]
+    found = (
+        f"{_name(item.gpu)} {'the same' if speed == before else speed + _host_bound(item.gpu)}{_at_cost(item)}"
+        for item, speed, before in zip(pairs, speeds, ("", *speeds), strict=False)
+    )
+    return f"Against {_name(source)}, {_iteration_facts(source, report)}: {'; '.join(found)}."
 
 
-def _times_as_much(ratio: float) -> str:
-    """Write a ratio of costs."""
-    if 1 / EQUAL_RATIO < ratio < EQUAL_RATIO:
-        return "about as much"
-    return f"{format_number(ratio)} times as much"
+def _times_as_fast(ratio: GpuRatio, other: str = "") -> str:
+    """Write how many times faster or slower a GPU is, with the interval of just that."""
+    ends, words, than = (ratio.speed, ratio.speed_low, ratio.speed_high), "faster", "than"
+    if ratio.speed < 1 / SAME_RATIO:
+        ends, words = (1 / ratio.speed, *(end and 1 / end for end in (ratio.speed_high, ratio.speed_low))), "slower"
+    elif ratio.speed < SAME_RATIO:
+        words, than = "as fast", "as"
+    value, low, high = ends
+    between = "" if low is None or high is None else f" (90 % interval {interval_words(low, high, 1.0)})"
+    return f"{format_number(value, digits_within(low, high))} × {words}{f' {than} {other}' if other else ''}{between}"
+
+
+def _host_bound(row: GpuPrediction) -> str:
+    share = row.host_limited_ratio
+    return f", host-bound: {format_share(share)} of the iteration the GPU waits" if share > HOST_BOUND_RATIO else ""
+
+
+def _at_cost(ratio: GpuRatio) -> str:
+    """Write what an iteration costs beside what it costs on the other GPU; nothing where a price is not known."""
+    if ratio.cost is None:
+        return ""
+    if 1 / EQUAL_RATIO < ratio.cost < EQUAL_RATIO:
+        return ", at about the same cost"
+    return f", at {format_number(ratio.cost, 3)} {'times' if ratio.cost > 1 else 'of'} the cost"

@@ -96,15 +96,16 @@ def _first(report: AnalysisReport, criterion: _Criterion) -> Iterator[str]:
 
 def _pairs(report: AnalysisReport, criterion: _Criterion) -> Iterator[str]:
     """Say of few GPUs which of two is better, or that the two cannot be told apart."""
-    leader = _ranked(report, criterion)[0][1]
+    asked = [gpu for _, gpu in _ranked(report, criterion)]
+    leader = asked[0]
     surer = [
         f"{_label(report, second)} ({_surely(chance)} sure)"
         for first, second, chance in _compared(report, criterion)
-        if chance >= TOLD_APART and first == leader
+        if chance >= TOLD_APART and first == leader and second in asked
     ]
     if surer:
         yield f"{_label(report, leader)} is {criterion.less} than {', '.join(surer)}."
-    alike = ", ".join(_alike(report, criterion, {row.gpu for row in report.predictions}))
+    alike = ", ".join(_alike(report, criterion, set(asked)))
     if alike:
         yield f"Cannot be told apart {criterion.where}: {alike}."
 

@@ -10,17 +10,18 @@ from .....formats.trace.printable import clean_text
 from .....version import __version__
 from ....iteration.decision.amounts import ENERGY
 from ....iteration.decision.selection import choose_gpus, shown_rows
-from ....iteration.gains import try_alternatives
-from ....iteration.gpu_replay import lay_out, replay_on
+from ....iteration.gains import Alternative, try_alternatives
+from ....iteration.gpu_replay import GpuReplay, lay_out, replay_on
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....iteration.result import Analysis
 from ....memory.curve import trace_memory
-from ....page.page import Block, Chart, Line, Page, Passage, Tone
+from ....page.page import Block, Chart, Line, Page, Passage, Tone, Tree
 from ....page.quantity import (
     common_time_unit,
     digits_within,
     format_bytes,
     format_count,
+    format_factor,
     format_money,
     format_number,
     format_time,
@@ -28,15 +29,18 @@ from ....page.quantity import (
 from ....page.sheet import Sheet
 from ....page.timeline.chart import chart_timeline
 from .answer import hidden_line, ties_for_first
+from .batches_chart import chart_batches
 from .energy import least_energy_words
 from .front_charts import chart_cost, chart_energy, pareto_front
 from .gpu_charts import chart_alternatives, chart_memory, chart_roofline
 from .gpu_sheet import gpu_sheet, interval_words, run_unit, usd_per_million_samples
+from .headline import advise
+from .module_tree import module_tree
 from .parts_chart import chart_parts
 
 _RANKED: Final = "GPUs, ranked"
-_NOTES: Final = "How to read the figures"
-_PROVENANCE: Final = "Where the figures come from"
+_NOTES: Final = "Notes"
+_PROVENANCE: Final = "Sources"
 
 
 def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: str) -> Page:
@@ -50,26 +54,42 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
     more = _further_rows(report) if ranked else None
     words = tuple(block for block in page.blocks[first:below] if not isinstance(block, Sheet))
     figures = tuple(Line(label=label, text=text, tone=Tone.TITLE) for label, text in _figures(report))
+    replayed = replay_on(analysis, report.ops_gpu, whole=True)
+    tried = try_alternatives(analysis, replayed.column)
     blocks = (
-        *page.blocks[:first],
+        *_advised(page.blocks[:first], report, tried),
         Passage(lines=figures) if figures else None,
         chart_cost(report),
         chart_energy(report),
+        chart_batches(report),
         *(replace(block, title=block.title or _RANKED) for block in ranked),
         *(words if more is None else (*_without(hidden_line(report), words), more)),
         chart_parts(report, analysis),
         *page.blocks[below : last + 1],
-        *_charts_of_one(report, analysis),
+        chart_alternatives(report.ops_gpu, tried),
+        *_charts_of_one(report, analysis, replayed),
         *map(_titled, page.blocks[max(below, last + 1) :]),
         _provenance(report, analysis, name),
     )
     return Page(blocks=tuple(block for block in blocks if block is not None))
 
 
-def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart | None]:
+def _advised(blocks: Sequence[Block], report: AnalysisReport, tried: Sequence[Alternative]) -> Iterator[Block]:
+    """Yield blocks whose advice is the first of what was tried: the text says of replays what the chart predicts."""
+    said = advise(report.gains)
+    best = f" One change more gives most: {tried[1].change} {format_factor(tried[1].speedup)}." if tried[1:] else said
+    for block in blocks:
+        lines = block.lines if isinstance(block, Passage) and said else ()
+        advised = tuple(
+            replace(line, text=line.text.removesuffix(said) + best) if line.text.endswith(said) else line
+            for line in lines
+        )
+        yield Passage(lines=advised) if advised else block
+
+
+def _charts_of_one(report: AnalysisReport, analysis: Analysis, replayed: GpuReplay) -> Iterator[Chart | Tree | None]:
     """Yield the charts of the GPU that the ops are about."""
-    replayed = replay_on(analysis, report.ops_gpu, whole=True)
-    yield chart_alternatives(report.ops_gpu, try_alternatives(analysis, replayed.column))
+    yield module_tree(analysis, report.ops_gpu)
     yield chart_roofline(report, analysis)
     other = _compared(report)
     shown = replayed if other is None else replay_on(analysis, other, whole=True)

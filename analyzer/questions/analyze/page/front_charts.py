@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
 from typing import Any, Final
 
-from ....iteration.decision.selection import does_not_fit
+from ....iteration.decision.amounts import COST
+from ....iteration.decision.selection import SORTS, does_not_fit
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page import plot
+from ....page.labels import NO_LABEL, label_layers, place_labels
 from ....page.page import Chart
 from ....page.plot import NUMBER, Spec
 from ....page.quantity import TimeUnit, common_time_unit, format_count
@@ -22,11 +23,10 @@ _WIDE: Final = 6.0
 _COST_PX: Final = 440
 _ENERGY_PX: Final = 380
 _STRIP_PX: Final = 46
-_LABEL_SPAN: Final = (0.16, 0.055)
-"""What a name takes of width and height of the plot; names that would meet are left to the pointer."""
+_FEW: Final = 12
+"""Of so few GPUs all intervals are drawn; of more those of the front, others at the pointer."""
 _COLOURS: Final = {"NVIDIA": BLUE, "AMD": VERMILLION, "Intel": GREEN, "Apple": ORANGE}
 _STANDS_OUT: Final = "datum.best || datum.is_source"
-_NEAR_EDGE: Final = "scale('x', datum.time) > width * 0.7"
 _UNPRICED: Final = "no price known"
 
 _Ends = tuple[float | None, float | None, float | None]
@@ -36,7 +36,7 @@ Pick = Callable[[GpuPrediction], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measure:
-    """Say what the axes measure: one iteration and 1,000 of them, or a whole run with its limits."""
+    """Say what the axes measure: one iteration and 1,000 of them, a million samples, or a whole run with its limits."""
 
     across: str
     up: str
@@ -51,8 +51,9 @@ class _Measure:
             times: _Ends = (total.time_ns, total.time_low_ns, total.time_high_ns)
             costs: _Ends = (total.cost_usd, total.cost_low_usd, total.cost_high_usd)
         else:
-            times = (row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns)
-            per_ns = None if row.price_usd_per_hour is None else row.price_usd_per_hour * 1000 / 3.6e12
+            times = _times(row)
+            count = 1 if row.batches is not None else 1000
+            per_ns = None if row.price_usd_per_hour is None else row.price_usd_per_hour * count / 3.6e12
             value, low, high = (None if per_ns is None or end is None else per_ns * end for end in times)
             costs = (value, low, high)
         scaled = (plot.scaled(end, self.unit.length_ns) for end in times)
@@ -61,7 +62,7 @@ class _Measure:
 
 def chart_cost(report: AnalysisReport) -> Chart | None:
     """Return cost against time; None where fewer than two GPUs have a price."""
-    rows = report.predictions
+    rows = [row for row in report.predictions if _time(row)]
     priced = [row for row in rows if _cost(row)]
     if len(priced) < 2:
         return None
@@ -70,13 +71,13 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     without = len(rows) - len(priced)
     stands = "stands" if without == 1 else "stand"
     strip = f" {format_count(without, 'GPU')} without a price {stands} in the strip below." if without else ""
-    source = ", and at the source, which has a ring" if any(row.is_source for row in rows) else ""
+    source = "; the source has a ring" if any(row.is_source for row in rows) else ""
     limits = {"the deadline": measure.deadline_ns, "the budget": measure.budget_usd}
     named = " and ".join(name for name, limit in limits.items() if limit is not None)
     states = {None: "not known", True: "fits", False: "does not fit"}
     points = [
         {
-            **_marked(row, front, labelled),
+            **_marked(row, front, labelled, len(rows)),
             **measure.point(row),
             "price": row.price_usd_per_hour,
             "state": "may not fit" if row.is_tight else states[row.fits],
@@ -86,8 +87,8 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     across = f"{measure.across}, {measure.unit.name}"
     return plot.build_chart(
         "Cost against time",
-        f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. Lines are 90 % intervals. "
-        f"Names stand at the GPUs that none beats in both ({len(front)} of {len(priced)}){source}.{strip}"
+        f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. {_drawn(rows)}"
+        f"{_named(rows)} that none beats in both ({len(front)} of {len(priced)}){source}.{strip}"
         f"{f' Dashed across the plot: {named}.' if named else ''}",
         _cost_spec(points, measure, across),
         points,
@@ -113,7 +114,7 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
     labelled = _labelled(front, rows, _energy)
     points = [
         {
-            **_marked(row, front, labelled),
+            **_marked(row, front, labelled, len(rows)),
             "time": row.iteration_ns / unit.length_ns,
             "joule": row.billed_j,
             **dict(zip(("low", "high"), billed_interval(row), strict=True)),
@@ -122,19 +123,21 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
         for row in rows
     ]
     across = f"time of an iteration, {unit.name}"
-    up = plot.quantitative("joule", "J per iteration", **_axis(point["joule"] for point in points))
+    axes = {name: [point[name] for point in points] for name in ("time", "joule")}
+    scales = {name: _axis(values, is_log=_is_wide(*axes.values())) for name, values in axes.items()}
+    up = plot.quantitative("joule", "J per iteration", **scales["joule"])
     interval = {"y": up | {"field": "low"}, "y2": {"field": "high"}}
     numbers = {"time": across, "joule": "J", "low": "at least", "high": "at most", "watts": "W on average"}
     told = (("gpu", "GPU"), *((field, title, NUMBER) for field, title in numbers.items()))
     spec = {
         "height": _ENERGY_PX,
-        "encoding": {"x": plot.quantitative("time", across, **_axis(point["time"] for point in points))},
+        "encoding": {"x": plot.quantitative("time", across, **scales["time"])},
         "layer": list(_layers(up, interval, _vendors(points), plot.said(*told))),
     }
     return plot.build_chart(
         "Energy against time",
-        "Each GPU by the time of an iteration and by its energy as it is counted here; lower left is better. Lines are "
-        f"90 % intervals. None beats the {len(front)} of {len(rows)} GPUs on the dashed line in both.",
+        "Each GPU by the time of an iteration and by its energy as it is counted here; lower left is better. "
+        f"{_drawn(rows)}None beats the {len(front)} of {len(rows)} GPUs on the dashed line in both.",
         spec,
         points,
         {
@@ -149,6 +152,15 @@ def chart_energy(report: AnalysisReport) -> Chart | None:
     )
 
 
+def _named(rows: Sequence[GpuPrediction]) -> str:
+    return "The dashed line goes along those" if len(rows) <= _FEW else "Names stand at the GPUs"
+
+
+def _drawn(rows: Sequence[GpuPrediction]) -> str:
+    others = "" if len(rows) <= _FEW else ", of others at the pointer"
+    return f"Lines are 90 % intervals{others}. "
+
+
 def pareto_front(rows: Iterable[GpuPrediction]) -> list[GpuPrediction]:
     """Return the priced GPUs that may hold the iteration and that none beats in both time and cost, fastest first."""
     return _front((row for row in rows if row.fits is not False), _cost)
@@ -156,7 +168,7 @@ def pareto_front(rows: Iterable[GpuPrediction]) -> list[GpuPrediction]:
 
 def _front(rows: Iterable[GpuPrediction], pick: Pick) -> list[GpuPrediction]:
     front, least = list[GpuPrediction](), float("inf")
-    able = [(row.iteration_ns, pick(row) or 0.0, row) for row in rows if pick(row) and not row.is_reference]
+    able = [(_time(row), pick(row) or 0.0, row) for row in rows if pick(row) and not row.is_reference]
     for _, value, row in sorted(able, key=lambda item: item[:2]):
         if value < least:
             front.append(row)
@@ -165,7 +177,21 @@ def _front(rows: Iterable[GpuPrediction], pick: Pick) -> list[GpuPrediction]:
 
 
 def _cost(row: GpuPrediction) -> float | None:
-    return row.usd_per_1000_iterations
+    return SORTS[COST](row)
+
+
+def _times(row: GpuPrediction) -> _Ends:
+    """Return what an iteration takes, or a million samples at the best batch, with the ends of the interval."""
+    if row.batches is None:
+        return row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns
+    best = row.batches
+    rates = (best.best_samples_per_s, best.best_samples_per_s_high, best.best_samples_per_s_low)
+    time, low, high = (1e15 / rate if rate else None for rate in rates)
+    return time, low, high
+
+
+def _time(row: GpuPrediction) -> float:
+    return _times(row)[0] or 0.0
 
 
 def _energy(row: GpuPrediction) -> float | None:
@@ -175,6 +201,9 @@ def _energy(row: GpuPrediction) -> float | None:
 def _measure(report: AnalysisReport) -> _Measure:
     """Return what is asked about: the run where all rows have its totals, else the iteration."""
     run, rows = report.run, report.predictions
+    if any(row.batches is not None for row in rows):
+        across = "time of a million samples at the best batch"
+        return _Measure(across=across, up="$ per million samples", unit=common_time_unit(map(_time, rows)))
     if run is None or any(row.total is None for row in rows):
         unit = common_time_unit(row.iteration_ns for row in rows)
         return _Measure(across="time of an iteration", up="$ per 1,000 iterations", unit=unit)
@@ -187,46 +216,52 @@ def _measure(report: AnalysisReport) -> _Measure:
     )
 
 
-def _marked(row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, int]) -> dict[str, Any]:
+def _marked(
+    row: GpuPrediction, front: Sequence[GpuPrediction], labelled: Mapping[str, Mapping[str, Any]], count: int
+) -> dict[str, Any]:
+    name = row.gpu if row.untested is None else f"{row.gpu}, untested"
     return {
-        "gpu": row.gpu,
+        "gpu": name,
         "vendor": row.vendor,
         "best": row in front,
         "is_source": row.is_source,
-        "label": row.gpu if row.gpu in labelled else None,
-        "label_rank": labelled.get(row.gpu),
+        "drawn": row in front or row.is_source or count <= _FEW,
+        "label": name,
+        **labelled.get(row.gpu, NO_LABEL),
     }
 
 
-def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, int]:
-    """Return the GPUs whose names have room, the most telling first: the ends of the front, the source, the rest."""
-    times, values = [row.iteration_ns for row in rows], [value for row in rows if (value := pick(row))]
-    placed = dict[str, tuple[float, float]]()
-    for row in (*front[:1], *front[-1:], *(row for row in rows if row.is_source), *front[1:-1]):
-        value = pick(row)
-        if row.gpu in placed or not value:
-            continue
-        at = (_place(row.iteration_ns, times), _place(value, values))
-        if all(abs(at[0] - x) > _LABEL_SPAN[0] or abs(at[1] - y) > _LABEL_SPAN[1] for x, y in placed.values()):
-            placed[row.gpu] = at
-    return {gpu: rank for rank, gpu in enumerate(placed)}
+def _ends(
+    points: Sequence[Mapping[str, Any]], drawn: Sequence[Mapping[str, Any]], value: str, ends: tuple[str, str]
+) -> Iterator[float | None]:
+    """Yield what an axis holds: all values, and of few GPUs the intervals that are drawn."""
+    yield from (point[value] for point in points)
+    if len(points) <= _FEW:
+        yield from (point[end] for point in drawn for end in ends)
 
 
-def _place(value: float, values: Sequence[float]) -> float:
-    """Return where a value stands between the least and the greatest, 0 to 1, on the axis that is drawn."""
-    low, high = min(values), max(values)
-    if high <= low or low <= 0:
-        return 0.5
-    return log(value / low) / log(high / low) if high / low > _WIDE else (value - low) / (high - low)
-
-
-def _axis(values: Iterable[float | None]) -> Spec:
+def _axis(values: Iterable[float | None], *, is_log: bool) -> Spec:
     known = [value for value in values if value]
     low, high = min(known), max(known)
-    if high / low > _WIDE:
+    if is_log:
         return plot.log_axis(low / 1.15, high * 1.25)
     domain = [max(low - 0.1 * (high - low), 0.0), high + 0.15 * (high - low) + 1e-9]
     return {"scale": {"domain": domain, "nice": True, "zero": False}, "axis": {"format": ",~r", "tickCount": 6}}
+
+
+def _is_wide(*axes: Iterable[float | None]) -> bool:
+    """Say whether either axis is wide: both are logarithmic then, so that intervals go through their points."""
+    known = [[value for value in axis if value] for axis in axes]
+    return any(max(values) > _WIDE * min(values) for values in known)
+
+
+def _labelled(front: Sequence[GpuPrediction], rows: Sequence[GpuPrediction], pick: Pick) -> dict[str, dict[str, Any]]:
+    """Return where names stand: of the ends of the front first, the source, the rest of it, and of few GPUs all."""
+    at = {row.gpu: (_time(row), value) for row in rows if (value := pick(row))}
+    others = rows if len(rows) <= _FEW else ()
+    telling = (*front[:1], *front[-1:], *(row for row in rows if row.is_source), *front[1:-1], *others)
+    is_log = _is_wide(*([point[axis] for point in at.values()] for axis in (0, 1)))
+    return place_labels(at, [row.gpu for row in telling if row.gpu in at], is_log=is_log)
 
 
 def _vendors(points: Sequence[Mapping[str, Any]]) -> Spec:
@@ -238,8 +273,12 @@ def _vendors(points: Sequence[Mapping[str, Any]]) -> Spec:
 def _cost_spec(points: Sequence[dict[str, Any]], measure: _Measure, across: str) -> Spec:
     has_strip = any(point["cost"] is None for point in points)
     deadline = plot.scaled(measure.deadline_ns, measure.unit.length_ns)
-    times = _axis((*(point["time"] for point in points), deadline))
-    costs = _axis((*(point["cost"] for point in points), measure.budget_usd))
+    drawn = [point for point in points if point["drawn"]]
+    ends = (
+        [*_ends(points, drawn, "time", ("low", "high")), deadline],
+        [*_ends(points, drawn, "cost", ("cost_low", "cost_high")), measure.budget_usd],
+    )
+    times, costs = (_axis(values, is_log=_is_wide(*ends)) for values in ends)
     times["axis"] = {**times["axis"], "grid": False}  # its lines would end at the strip's height from the top
     costs["scale"] = {**costs["scale"], "range": [_COST_PX - _STRIP_PX * has_strip, 0]}
     up, colour = plot.quantitative("cost", measure.up, **costs), _vendors(points)
@@ -268,9 +307,10 @@ def _cost_spec(points: Sequence[dict[str, Any]], measure: _Measure, across: str)
 def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Iterator[Spec]:
     """Yield intervals, the front as a dashed line, the GPUs, and the names that have room."""
     known = f"isValid(datum.{up['field']})"
-    faint = {"color": colour, "opacity": plot.when(_STANDS_OUT, 0.75, 0.16)}
+    pointed = {"param": "pointed", "empty": False, "value": 1}
+    shown = {"condition": [pointed, {"test": "datum.drawn", "value": 0.6}], "value": 0}
     ends = f"{known} && isValid(datum.low) && isValid(datum.high)"
-    yield plot.marks("rule", interval | faint, where=ends, strokeWidth=1.5, clip=True)
+    yield plot.marks("rule", interval | {"color": colour, "opacity": shown}, where=ends, strokeWidth=1.5, clip=True)
     line: Spec = {"color": MUTED, "strokeDash": [4, 4], "strokeWidth": 1, "interpolate": "step-after"}
     yield plot.marks("line", {"y": up, "order": {"field": "time"}}, where=f"{known} && datum.best", **line)
     point = {
@@ -281,17 +321,9 @@ def _layers(up: Spec, interval: Spec, colour: Spec, told: Sequence[Spec]) -> Ite
         "opacity": plot.when("datum.state === 'does not fit'", 0.2, 0.95),
         "tooltip": told,
     }
-    yield plot.marks("point", point, where=known, stroke=INK)
-    yield plot.marks(
-        "text",
-        {"y": up, "text": {"field": "label"}, "opacity": plot.when("width < 560 && datum.label_rank > 2", 0, 1)},
-        where=f"{known} && isValid(datum.label)",
-        align={"expr": f"{_NEAR_EDGE} ? 'right' : 'left'"},
-        dx={"expr": f"{_NEAR_EDGE} ? -9 : 9"},
-        dy=-9,
-        limit={"expr": "max(90, width * 0.4)"},
-        fontWeight=600,
-    )
+    pointer = {"type": "point", "on": "pointerover", "clear": "pointerout", "fields": ["gpu"]}
+    yield plot.marks("point", point, where=known, stroke=INK) | {"params": [{"name": "pointed", "select": pointer}]}
+    yield from label_layers({"y": up}, where=known)
 
 
 def _strip_layers(colour: Spec, told: Sequence[Spec]) -> Iterator[Spec]:

@@ -53,7 +53,7 @@ def chart_alternatives(gpu: str, tried: Sequence[Alternative]) -> Chart | None:
             f"How much faster samples are processed with one change more; {gains}. Each is a prediction of its own, of "
             f"the iteration that takes {format_time(tried[0].iteration_ns, unit)} as it is."
         ),
-        _alternatives_spec(unit.name),
+        _alternatives_spec(unit.name, 1.15 * best.speedup),
         [
             {
                 "change": item.change,
@@ -80,14 +80,16 @@ def chart_alternatives(gpu: str, tried: Sequence[Alternative]) -> Chart | None:
     )
 
 
-def _alternatives_spec(unit: str) -> Spec:
+def _alternatives_spec(unit: str, most: float) -> Spec:
     axis = {"format": ",~r", "tickCount": 6}
     ends = (("time", f"iteration, {unit}", NUMBER), ("low", "at least", NUMBER), ("high", "at most", NUMBER))
     return {
         "height": {"step": 30},
         "encoding": {
             "y": {"field": "change", "type": "nominal", "title": None, "sort": None},
-            "x": plot.quantitative("speedup", "samples per second, times those now", axis=axis),
+            "x": plot.quantitative(
+                "speedup", "samples per second, times those now", axis=axis, scale={"domain": [0, max(most, 1.15)]}
+            ),
             "tooltip": plot.said(("change", "change"), ("option", "option"), ("words", "samples per second"), *ends),
         },
         "layer": [
@@ -245,13 +247,11 @@ def _roofline_spec(
                 "line", {"detail": {"field": "line"}}, where="datum.role === 'roof'", color=MUTED, strokeWidth=1.5
             ),
             plot.marks("point", op, where="datum.role === 'op'", opacity=0.75),
-            plot.marks(
-                "text",
+            *plot.names(
                 {"text": {"field": "label"}},
                 where="datum.role === 'roof' && datum.label !== null",
-                color=INK,
                 fontSize=11,
-                dy={"expr": f"{is_memory} ? -14 : -7"},
+                dy={"expr": f"{is_memory} ? 14 : -7"},
                 align={"expr": f"{is_memory} ? 'left' : 'right'"},
             ),
         ],

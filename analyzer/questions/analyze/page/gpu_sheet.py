@@ -19,8 +19,8 @@ from ....page.quantity import (
     TimeUnit,
     common_time_unit,
     digits_within,
+    format_amount,
     format_factor,
-    format_money,
     format_number,
     format_share,
 )
@@ -51,7 +51,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
     shown = shown_rows(report)
     rows = tuple(report.predictions[place] for place in shown)
     columns = (
-        number_column("#", (f"{place + 1:,}" for place in shown)),
+        number_column("#", (f"{place + 1:,}" for place in shown), rank=1),
         text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH, wraps=True),
         *_main_columns(report, rows),
         *_loop_columns(rows),
@@ -111,11 +111,11 @@ def _main_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iter
     if report.run is None or len(run) < len(rows):
         yield from _time_columns(f"{unit.name} per\niteration", iteration, unit, rank=0)
         costs = (row.usd_per_1000_iterations for row in rows)
-        yield number_column("$ per\n1,000 it.", map(_amount, costs))
+        yield number_column("$ per\n1,000 it.", map(format_amount, costs))
         return
     whole = run_unit(report)
     yield from _time_columns(f"{whole.name}\nin all", run, whole, rank=0)
-    yield number_column("$\nin all", (_amount(row.total.cost_usd if row.total else None) for row in rows))
+    yield number_column("$\nin all", (format_amount(row.total.cost_usd if row.total else None) for row in rows))
     yield from list(_time_columns(f"{unit.name} per\niteration", iteration, unit, rank=6))[:1]
 
 
@@ -135,11 +135,6 @@ def _time_columns(title: str, ends: Sequence[Ends], unit: TimeUnit, *, rank: int
     yield number_column(title, values, rank=rank)
     intervals = (interval_words(low, high, unit.length_ns) for _, low, high in ends)
     yield number_column("interval", intervals, rank=rank)
-
-
-def _amount(usd: float | None) -> str:
-    """Write US dollars in a column whose title says so."""
-    return format_money(usd).removeprefix("$")
 
 
 def _limit_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
@@ -180,7 +175,7 @@ def _batch_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
     yield number_column("best\nbatch", (_count(item.best_batch) for item in choices))
     yield number_column("samples/s\nat best", (format_number(item.best_samples_per_s) for item in choices))
     yield number_column("interval", (_range(*map(format_number, pair)) for pair in rates))
-    yield number_column("$ per 1M\nsamples", map(_amount, costs))
+    yield number_column("$ per 1M\nsamples", map(format_amount, costs))
     yield number_column("largest\nbatch", map(_largest_batch, choices), rank=1)
     yield number_column("samples/s\nat it", (format_number(item.largest_samples_per_s) for item in choices), rank=2)
 

@@ -61,7 +61,6 @@ def background(report: AnalysisReport) -> Iterator[str]:
     yield from _compiled_line(report)
     yield from _memory_line(report)
     yield from _path_line(report)
-    yield from _verdict(report)
 
 
 def describe_recording(trace: TraceSummary, name: str) -> str:
@@ -179,7 +178,7 @@ def _memory_line(report: AnalysisReport) -> Iterator[str]:
     yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{counted}{everywhere}."
 
 
-def _verdict(report: AnalysisReport) -> Iterator[str]:
+def verdict(report: AnalysisReport) -> Iterator[str]:
     """Say whether the host is the limit: a faster one helps more than faster kernels do."""
     row = next((item for item in report.predictions if item.gpu == report.ops_gpu), None)
     if row is None or row.host_limited_ratio < LAUNCH_BOUND_RATIO:
@@ -190,10 +189,10 @@ def _verdict(report: AnalysisReport) -> Iterator[str]:
         found = f"On {name} faster kernels help more than a faster CPU, though for {share} the GPU waits for launches"
     else:
         found = f"On {name} your CPU is the limit: {share} of the iteration the GPU waits for launches"
-    yield f"{found}.{_advice(report.gains)}"
+    yield f"{found}.{advise(report.gains)}"
 
 
-def _advice(gains: tuple[Gain, ...]) -> str:
+def advise(gains: tuple[Gain, ...]) -> str:
     """Say what a replay shows to help, beside what a faster GPU would."""
     if not gains:
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .....formats.trace.printable import clean_text
+from ....iteration.decision.chances import PAIRED
 from ....iteration.decision.selection import shown_rows
 from ....iteration.report import AnalysisReport
 from ....measurements.correction import Correction, RateCorrection
@@ -28,7 +29,7 @@ from .answer import answer_lines, hidden_line, run_line
 from .chances import chance_sentences
 from .energy import asks_for_energy, energy_notes
 from .gpu_sheet import gpu_sheet
-from .headline import background, headline
+from .headline import background, headline, verdict
 
 
 def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = False) -> Page:
@@ -39,10 +40,11 @@ def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = F
     >>> describe_report(report, name="gpt2.json.gz").blocks[0].lines[0].text
     'gpt2_small: inference, batch 4, torch 2.13.0, wavecast trace, 381 ops'
     """
+    sure, is_short = tuple(chance_sentences(report)), len(report.predictions) <= PAIRED
     return build_page(
-        opening((*headline(report, name), *answer_lines(report))),
+        opening((*headline(report, name), *answer_lines(report), *(sure if is_short else ()), *verdict(report))),
         gpu_sheet(report),
-        passage((*hidden_line(report), *chance_sentences(report), *background(report))),
+        passage((*hidden_line(report), *(() if is_short else sure), *background(report))),
         *([_op_sheet(report, detailed=detailed_ops)] if report.ops else []),
         notes(_notes(report)),
         warnings(report.warnings),

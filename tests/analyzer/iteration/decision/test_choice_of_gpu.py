@@ -144,15 +144,16 @@ def test_the_best_is_held_against_each_other(build_row: BuildRow) -> None:
     ]
     known = RankPair(first="B", second="A", ratio_low=1.6, ratio_high=2.5, faster=0.0, cheaper=0.5)
     first, second = pair_gpus(rows, [known])
-    assert (first.gpu, first.other, first.time, first.price, first.cost) == ("A", "B", 0.5, 2.0, 1.0)
-    assert (first.time_low, first.time_high) == pytest.approx((0.4, 0.625))
-    assert (second.other, second.price, second.cost) == ("C", None, None)
-    assert (second.time_low, second.time_high) == (None, None)
+    assert (first.gpu.gpu, first.other.gpu, first.speed, first.cost) == ("A", "B", 2.0, 1.0)
+    assert (first.speed_low, first.speed_high) == pytest.approx((1.6, 2.5))
+    assert (second.other.gpu, second.cost) == ("C", None)
+    assert (second.speed_low, second.speed_high) == (None, None)
 
 
-def test_one_gpu_is_held_against_the_source_and_many_against_nothing(build_row: BuildRow) -> None:
+def test_few_gpus_are_held_against_the_source_and_many_against_nothing(build_row: BuildRow) -> None:
     source = build_row("S", 1.0, is_source=True, is_reference=True)
-    assert [(item.gpu, item.other) for item in pair_gpus([source, build_row("A", 5.0)])] == [("A", "S")]
+    pairs = pair_gpus([build_row("A", 0.5), source, build_row("B", 5.0)])
+    assert [(item.gpu.gpu, item.other.gpu, item.speed) for item in pairs] == [("A", "S", 2.0), ("B", "S", 0.2)]
     assert pair_gpus([build_row("A", 5.0)]) == ()
     assert pair_gpus([build_row(str(n), 5.0) for n in range(6)]) == ()
 
