@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ..records import dataclass
 from .attention_kernels import ANYWHERE, BEFORE_AMPERE, SINCE_AMPERE, SINCE_CDNA2, AttentionKernel
 from .product_kernels import QuantizedKernels, SgemmKernels
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from ..records import dataclass
 from .documents import read_toml
 from .gpu import SourceNote
 from .instances import load_families, plain_instance

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ..errors import UnknownGpuError
+from ..records import dataclass
 from .documents import read_toml
 from .gpu import SourceNote
 from .nodes import Node, load_nodes

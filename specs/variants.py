@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ..errors import InputError
+from ..records import dataclass
 from .documents import read_toml
 from .gpu import Catalog, Gpu, clock_headroom, is_matrix_rate
 from .layout import GIB, MEGA

@@ -1,6 +1,5 @@
 """On which stream each op runs, and which waits for another stream: collectives run beside the ops around them."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from ...arrays import Mask, Rows, at_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from ..work import Family, are_of_family, family_of
 
 STREAM: Final = 7

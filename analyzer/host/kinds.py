@@ -1,7 +1,6 @@
 """Of what kind the host's work in an iteration is, and how fast a host is at each kind: `HostTimes` has the kinds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from ...formats.measured.host_file import MOST_SPREAD, is_host_time
 from ...formats.trace.column import row_count
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Phase, Trace
+from ...records import dataclass
 from ..recorded.recording import choose_recording, untimed
 from ..work import Family, family_of
 from ..work.lookup import explained_ops

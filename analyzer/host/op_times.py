@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .costs import spellings
 
 _LAUNCH: Final = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")

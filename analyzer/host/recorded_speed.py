@@ -1,12 +1,12 @@
 """How fast the host of a recording was: told by what its CPU ops took, never by how long its iteration was."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .costs import HostCosts, known_host_half_width, load_host_costs, profiler_shares, spellings
 from .op_times import classify_calls, outermost_rows, times_of_rows, winsorised
 

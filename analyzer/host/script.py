@@ -10,7 +10,6 @@ makes the interval wider.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp, log1p
 from typing import Final
 
@@ -21,6 +20,7 @@ from ...errors import InputError
 from ...formats.trace.column import MAX_INTEGER
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .costs import HostCosts
 from .named import load_anchor, usual_mix
 

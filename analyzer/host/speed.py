@@ -1,7 +1,6 @@
 """The speed of the target's host: a ratio, the name of a host, or a file that tells one."""
 
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +9,7 @@ import numpy as np
 from ...errors import InputError, WavecastError, parameter
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .costs import known_host_half_width
 from .kinds import KindSpeeds, kind_times_ns, speeds_between
 from .named import find_host, host_list, load_anchor, usual_mix

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
+from ...records import dataclass
 from ..graph.export.summary import PathSummary
 from ..measurements.correction import Correction, RateCorrection
 from ..memory.use import MemoryUse

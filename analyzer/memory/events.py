@@ -1,6 +1,5 @@
 """Memory from the allocator's events."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy.typing as npt
 from ...arrays import Rows
 from ...formats.trace.column import MISSING, row_count, take_rows
 from ...formats.trace.tables import MemoryTable, Phase, Trace
+from ...records import dataclass
 from ..recorded.window import Window
 from .use import MemoryCategory, MemoryMethod, MemoryUse
 

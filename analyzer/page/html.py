@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ...records import dataclass
 from .names import shorten_middle
 from .page import Block, Chart, Line, Page, Passage, Tone, clean_page, without_charts
 from .quantity import format_number

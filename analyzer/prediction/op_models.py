@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, Mask
+from ...records import dataclass
 from ...specs.fleet import Fleet
 from ...specs.gpu import Rate
 from ..models.frame.problems import as_columns, take_problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...formats.trace.column import build_table, row_count
 from ...formats.trace.cut import list_kinds
 from ...formats.trace.iterations import KIND_NAMES, host_steps
 from ...formats.trace.tables import IterationTable, Trace
+from ...records import dataclass
 from .window import kernels_of, longest_iteration, median_iteration, working_iterations
 
 MEDIAN: Final = "median"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Final
 
@@ -21,6 +21,7 @@ from ...formats.trace.tables import (
     TensorTable,
     Trace,
 )
+from ...records import dataclass
 
 FLOAT: Final = "float32"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
+from ...records import dataclass
 
 ISSUES, WAITS = range(2)
 

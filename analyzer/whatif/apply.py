@@ -1,7 +1,7 @@
 """Every what-if, and those that a scenario asks for applied one after the other: to the trace, then to its graph."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Final
 
@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import InputError
 from ...formats.trace.column import MAX_INTEGER, row_count
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..memory.sizes import check_sizes

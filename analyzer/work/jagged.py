@@ -8,12 +8,13 @@ that no model of moved bytes covers them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import ceil, log2
 from typing import Final
 
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ...records import dataclass
 from .arguments import (
     LackingArgumentError,
     argument_at,

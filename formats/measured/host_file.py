@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from math import exp, log
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeGuard
 import orjson
 
 from ...errors import TraceError
+from ...records import dataclass
 from ..files.open import pack_gzip, read_bytes, write_atomic
 from ..trace.fields import check_record, decode_record, encode_record
 from ..trace.meta import HostTimes

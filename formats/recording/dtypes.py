@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
 from ...errors import TraceError
+from ...records import dataclass
 from ..trace.column import MAX_SCALAR, MISSING, is_countable
 from ..trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from ..trace.tables import KernelKind, Trace

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows, at_rows
+from ...records import dataclass
 from ..trace.column import MISSING
 from .builder import GroupReport, Names, RecordingBuilder
 from .rows import (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ...records import dataclass
 from .column import MISSING
 from .signature import Argument, Signature, TensorSpec
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from ...arrays import Floats, Rows
 from ...formats.files.open import load_trace
 from ...formats.trace.column import build_table, row_count, take_rows
 from ...formats.trace.tables import TABLES, Trace
+from ...records import dataclass
 from .profiler_ratios import Mode
 
 HOSTS: Final = {

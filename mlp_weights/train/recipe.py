@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Generic
@@ -12,6 +11,7 @@ from ...analyzer.measurements.samples import Samples
 from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.problems import P
 from ...analyzer.models.registry import OP_MODELS, load_model
+from ...records import dataclass
 
 AICONFIGURATOR = "ai-dynamo/aiconfigurator 095f58a (Apache-2.0, NVIDIA CORPORATION & AFFILIATES)"
 NEUSIGHT = "sitar-lab/NeuSight 6945927 (MIT, Georgia Institute of Technology and Microsoft Corporation)"

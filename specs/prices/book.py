@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +11,7 @@ from statistics import median
 from typing import Final
 
 from ...errors import InputError, parameter
+from ...records import dataclass
 from ..documents import Entry, read_toml
 from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance

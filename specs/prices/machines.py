@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
+from ...records import dataclass
 from ..gpu import Gpu
 from ..nodes import Node
 from .book import Price, PriceBook

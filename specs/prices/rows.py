@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date
 from typing import Any, Final
 
 from ...errors import InputError
+from ...records import dataclass
 from ..gpu import Catalog
 from ..match import find_gpus
 from .columns import PriceColumns

@@ -16,12 +16,13 @@ kernels of their own beside the attention, which write the cache (TensorRT-LLM a
 stream tensors that are partly in L2.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import (

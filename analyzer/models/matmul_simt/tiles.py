@@ -1,12 +1,12 @@
 """Kernels of fp32 matrix products: the tiles of vector and matrix units, and which of them a library has for a GPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.product_kernels import SgemmKernels
 from .pairs import Reals, SimtPairs
 

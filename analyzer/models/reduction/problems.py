@@ -1,12 +1,12 @@
 """Problems of the reduction model: which kernel walks over how many rows, and what others move beside it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.row_kernels import RowKernel
 from ...work.table import WorkTable

@@ -7,12 +7,12 @@ total are the sums of the ends: as if they were all off together, which no true 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Mask, none_for_nan
+from ....records import dataclass
 from .inputs import BatchInput
 from .parts import BatchAnswer, TracePart
 

@@ -13,7 +13,6 @@ before: each of its GPUs could be exchanged for one of the other, at no loss.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError, WavecastError, parameter
+from ....records import dataclass
 from .fleet import FleetTimes
 
 DAY_NS: Final = 86_400e9

@@ -10,12 +10,12 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InputError, WavecastError
+from ....records import dataclass
 from .columns import COLUMNS, ColumnPart
 from .inputs import BatchInput
 from .parts import PartFolder, TracePart, Value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ....errors import InputError, WavecastError
+from ....records import dataclass
 from .fleet import FleetSummary, FleetTimes, collect_times, summarize_fleet
 from .inputs import BatchInput, SkippedFile, spread_weights
 from .mix import GpuMix, check_solver, find_mix

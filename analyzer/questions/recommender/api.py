@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ...asking.answer import Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import HelpPart, asks, declare, option

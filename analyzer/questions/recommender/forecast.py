@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph

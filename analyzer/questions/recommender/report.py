@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ....errors import InputError
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

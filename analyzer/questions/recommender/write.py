@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from ....formats.trace.privacy import hide_private
 from ....formats.trace.tables import Meta, Phase, Trace, Workload
+from ....records import dataclass
 from ...recorded.tape import FLOAT, Variable
 from ...work.embedding_dims import EmbeddingStep
 from ...work.table_parts import LOOK_UP, UPDATE

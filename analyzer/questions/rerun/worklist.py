@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ....arrays import Floats, Rows
 from ....errors import UnknownGpuError
 from ....formats.trace.tables import KernelKind, Trace
+from ....records import dataclass
 from ....specs.gpu import Catalog, Gpu
 from ...iteration.analyze import run_analysis
 from ...iteration.result import Analysis

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....arrays import Floats, Mask
+from ....records import dataclass
 from ....specs.fabric import Fabric
 from ....specs.fleet import Fleet
 from ...iteration.decision.electricity import PowerDraw

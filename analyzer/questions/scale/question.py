@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.cluster import Cluster
 from ....specs.fleet import Fleet
 from ....specs.gpu import Gpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ....arrays import Floats, none_for_nan
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import ceil
 from typing import Any, Final
@@ -15,6 +15,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....errors import InputError
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.fabric import Fabric
 from ...memory.fit import usable_bytes
 from ...memory.use import MemoryCategory

@@ -6,13 +6,13 @@ import lzma
 import tarfile
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError, TraceError
 from ....formats.trace.codec import decode
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.documents import read_toml
 
 FOLDER: Final = Path(__file__).parents[3] / "samples"

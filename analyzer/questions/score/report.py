@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
+from ....records import dataclass
 from ...models.frame.intervals import GpuClass
 
 SCORE_FORMAT: Final = "wavecast.score"

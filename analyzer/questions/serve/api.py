@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ...asking.answer import Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import COUNT, FILE, HelpPart, as_amount, as_counts, asks, declare, option

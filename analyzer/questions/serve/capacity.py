@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ....records import dataclass
 from ....specs.gpu import Gpu, is_hbm
 from ...memory.fit import UNREPORTED_RATIO
 from .engines import Engine

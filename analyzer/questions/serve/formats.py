@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import build_fleet
 from ....specs.generations import generation_at, has_serving_kernels, prefers_composable_kernel

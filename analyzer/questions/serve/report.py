@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ....errors import InputError
+from ....records import dataclass
 from ....specs.cluster import Cluster
 from ....specs.gpu import Catalog
 from ....specs.prices.book import PriceBook, prices_of

@@ -7,7 +7,7 @@ middle of the growing contexts: about two events per request.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from typing import Final
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from ....arrays import Floats, Rows
 from ....errors import InputError
+from ....records import dataclass
 from .engines import Engine
 from .step import StepClock
 

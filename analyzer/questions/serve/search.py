@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, exp
 from typing import Final
 
 from ....errors import InputError
+from ....records import dataclass
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.prices.book import PriceBook

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -11,6 +10,7 @@ from msgspec import Meta, Struct
 
 from ....errors import InputError
 from ....formats.trace.printable import clean_text, list_names
+from ....records import dataclass
 from ....specs.documents import read_table
 from .tables import EmbeddingTable
 

@@ -15,7 +15,7 @@ tables, or an all-gather of their sparse gradients. Nothing overlaps, as torch r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from math import ceil, log2
 from typing import Final
@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

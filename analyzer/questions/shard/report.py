@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from ....records import dataclass
 from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import TraceSummary
 from .plan import TablePlacement

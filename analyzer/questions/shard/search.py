@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Rows
+from ....records import dataclass
 from .plan import TableSharding
 from .problem import Load, PlanPhase, ShardingOption, ShardingProblem
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass
 from ...recorded.window import Window
 from ...work import canonical_name
 

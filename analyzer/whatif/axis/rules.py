@@ -1,11 +1,11 @@
 """Which dimensions of an op's results hold the axis, given those of its inputs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from ....formats.trace.signature import TensorSpec
+from ....records import dataclass
 from ...work.registry import names
 from ..calls import ShapedCall
 from .axis import Axis, Carry

@@ -1,10 +1,10 @@
 """The one list of libraries' ops: each declared once, for the registry of formulas and for the page that lists them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ....formats.trace.signature import Signature, TensorSpec
+from ....records import dataclass
 from ..arguments import LackingArgumentError
 from ..registry import Formula, register
 from ..traffic import tensor_bytes, total_bytes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
+from .....records import dataclass
 from ....iteration.decision.selection import does_not_fit
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page import plot

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
+from .....records import dataclass
 from ....recorded.tape import FLOAT, Tape, Variable
 from .sizes import Activation, Kernels, TransformerSizes
 
