@@ -74,7 +74,9 @@ class _Unwritten:
 def _write_init(cls: type[Any], frozen: bool) -> Any:
     """Compile the `__init__` of a class: its parameters are the fields, in order, those by keyword alone last."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_made": object()}
-    positional, by_keyword, body = [], [], []
+    positional: list[str] = []
+    by_keyword: list[str] = []
+    body: list[str] = []
     for item in dataclasses.fields(cls):
         name, value = item.name, item.name
         parameter = name
@@ -135,12 +137,12 @@ def _refusals(cls: type[Any]) -> dict[str, Any]:
     def assign(self: Any, name: str, value: object) -> None:
         if type(self) is cls or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-        super(cls, self).__setattr__(name, value)  # type: ignore[misc]
+        super(cls, self).__setattr__(name, value)
 
     def delete(self: Any, name: str) -> None:
         if type(self) is cls or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-        super(cls, self).__delattr__(name)  # type: ignore[misc]
+        super(cls, self).__delattr__(name)
 
     return {"__setattr__": assign, "__delattr__": delete}
 

@@ -13,6 +13,7 @@ from .documents import Entry, check_keys, in_line, name_entries, read_table, rea
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_TABLE, GROUPS, OWN_ENTRY, build_gpu
 from .match import NameIndex, find_gpu, match_device, plain_name
+from .shipped import read_shipped
 from .variants import GpuSetting, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
@@ -65,7 +66,7 @@ class _Contents:
 
 @lru_cache(maxsize=1)
 def _builtin_document() -> Entry:
-    return read_toml(_CATALOG_FILE)
+    return read_shipped(_CATALOG_FILE)
 
 
 @lru_cache(maxsize=1)

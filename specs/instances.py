@@ -10,9 +10,9 @@ from typing import Final
 
 from ..errors import UnknownGpuError
 from ..records import dataclass
-from .documents import read_toml
 from .gpu import SourceNote
 from .nodes import Node, load_nodes
+from .shipped import read_shipped
 
 _INSTANCES_FILE = Path(__file__).with_name("instances.toml")
 _SIZE: Final = "{size}"
@@ -69,7 +69,7 @@ def load_families() -> tuple[InstanceFamily, ...]:
             gpu_counts=entry["sizes"],
             source=SourceNote(source=entry["source"], verified=entry.get("verified", False)),
         )
-        for entry in read_toml(_INSTANCES_FILE)["family"]
+        for entry in read_shipped(_INSTANCES_FILE)["family"]
     )
 
 

@@ -82,9 +82,10 @@ def test_records_behave_as_the_standard_librarys(options: dict[str, bool]) -> No
         with pytest.raises(TypeError, match="size"):
             kind()
         if options.get("frozen"):
-            for change in (lambda item: setattr(item, "size", 2), lambda item: delattr(item, "size")):
-                with pytest.raises(dataclasses.FrozenInstanceError, match="field 'size'"):
-                    change(item)
+            with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'size'"):
+                item.size = 2
+            with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'size'"):
+                del item.size
     if options.get("repr", True):
         assert repr(theirs(size=1)) == repr(ours(size=1))
     assert list(inspect.signature(theirs).parameters) == list(inspect.signature(ours).parameters)

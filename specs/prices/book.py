@@ -12,9 +12,10 @@ from typing import Final
 
 from ...errors import InputError, parameter
 from ...records import dataclass
-from ..documents import Entry, read_toml
+from ..documents import Entry
 from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance
+from ..shipped import read_shipped
 from .listing import Listing, PriceKind, PriceOrigin
 
 STALE_DAYS: Final = 90
@@ -152,11 +153,10 @@ class PriceBook:
 @lru_cache(maxsize=1)
 def load_listings() -> tuple[Listing, ...]:
     """Return every listing, in the order of the file."""
-    return tuple(_listing(entry) for entry in read_toml(_PRICES_FILE)["listing"])
+    return tuple(_listing(entry) for entry in read_shipped(_PRICES_FILE)["listing"])
 
 
 def _listing(entry: Entry) -> Listing:
-    listed_on = entry.get("listed_on")
     return Listing(
         gpus=tuple(entry["gpus"]),
         usd_per_hour=entry["usd_per_hour"] / entry.get("gpu_count", 1),
@@ -164,7 +164,7 @@ def _listing(entry: Entry) -> Listing:
         cloud=entry["cloud"],
         instance=entry.get("instance"),
         term=entry.get("term"),
-        listed_on=listed_on.isoformat() if listed_on is not None else None,
+        listed_on=entry.get("listed_on"),
         listed_as=entry["listed_as"],
         source=entry["source"],
     )
