@@ -56,7 +56,7 @@ def choose_iteration(trace: Trace, asked: int | str | None = None) -> tuple[Trac
     recorded = np.flatnonzero(trace.iterations.profiled)
     if trace.meta.iteration is not None:
         recorded = recorded[recorded == trace.meta.iteration]
-    idle = np.setdiff1d(recorded, working_iterations(trace))
+    idle = recorded[~np.isin(recorded, working_iterations(trace))]
     found = IterationChoice(recorded=tuple(recorded.tolist()), idle=tuple(idle.tolist()))
     left_out = trace.quality.iterations_left_out
     if asked in (ALL, LONGEST) and left_out:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tomllib
 from io import StringIO
 from math import isfinite, log
 from pathlib import Path
@@ -106,6 +105,8 @@ def _from_json(text: str) -> Any:
 
 
 def _from_toml(text: str) -> Any:
+    import tomllib
+
     return _bins_of(tomllib.loads(text))
 
 
