@@ -33,7 +33,7 @@ def test_every_module_and_data_file_is_in_the_wheel(root_dir: Path, wheel_names:
     expected = {f"wavecast/{path.name}" for path in root_dir.glob("*.py")}
     for package in (*PACKAGES, "mlp_weights"):
         for path in (root_dir / package).rglob("*"):
-            if (
+            if "__pycache__" not in path.parts and (
                 path.suffix in {".py", ".toml", ".json", ".safetensors", ".css", ".js", ".j2"}
                 or path.name == "accuracy.md"
             ):
