@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import asdict, astuple, field, fields, replace
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["dataclass"]
+__all__ = ["asdict", "astuple", "dataclass", "field", "fields", "replace"]
 
 _Class = TypeVar("_Class", bound=type[Any])
 
@@ -77,7 +78,7 @@ def _write_init(cls: type[Any], frozen: bool) -> Any:
     positional: list[str] = []
     by_keyword: list[str] = []
     body: list[str] = []
-    for item in dataclasses.fields(cls):
+    for item in fields(cls):
         name, value = item.name, item.name
         parameter = name
         if item.default is not dataclasses.MISSING:
@@ -101,12 +102,12 @@ def _write_init(cls: type[Any], frozen: bool) -> Any:
     exec(f"def __init__({', '.join(parameters)}):\n    {lines}", known)  # noqa: S102 (names of fields alone)
     init = known["__init__"]
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    init.__annotations__ = {item.name: item.type for item in dataclasses.fields(cls) if item.init} | {"return": None}
+    init.__annotations__ = {item.name: item.type for item in fields(cls) if item.init} | {"return": None}
     return init
 
 
 def _representation(cls: type[Any]) -> Callable[[Any], str]:
-    names = [item.name for item in dataclasses.fields(cls) if item.repr]
+    names = [item.name for item in fields(cls) if item.repr]
 
     @recursive_repr("...")
     def represent(self: Any) -> str:
@@ -117,7 +118,7 @@ def _representation(cls: type[Any]) -> Callable[[Any], str]:
 
 def _comparison(cls: type[Any], frozen: bool) -> dict[str, Any]:
     """Return how instances are compared and, where they stay as they are, hashed: by their fields, as tuples."""
-    names = [item.name for item in dataclasses.fields(cls) if item.compare]
+    names = [item.name for item in fields(cls) if item.compare]
     getter = attrgetter(*names) if names else lambda _: ()
     values: Callable[[Any], Any] = getter if len(names) != 1 else lambda self: (getter(self),)
 
@@ -132,7 +133,7 @@ def _comparison(cls: type[Any], frozen: bool) -> dict[str, Any]:
 
 def _refusals(cls: type[Any]) -> dict[str, Any]:
     """Return what keeps the fields of an instance as they are."""
-    names = {item.name for item in dataclasses.fields(cls)}
+    names = {item.name for item in fields(cls)}
 
     def assign(self: Any, name: str, value: object) -> None:
         if type(self) is cls or name in names:
@@ -149,7 +150,7 @@ def _refusals(cls: type[Any]) -> dict[str, Any]:
 
 def _states(cls: type[Any]) -> dict[str, Any]:
     """Return how instances are pickled and copied that have slots and refuse to be assigned to."""
-    names = [item.name for item in dataclasses.fields(cls)]
+    names = [item.name for item in fields(cls)]
 
     def get(self: Any) -> list[Any]:
         return [getattr(self, name) for name in names]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..errors import InputError, UnknownGpuError
-from ..records import dataclass
+from ..records import dataclass, replace
 from .documents import Entry, check_keys, in_line, name_entries, read_table, read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_TABLE, GROUPS, OWN_ENTRY, build_gpu

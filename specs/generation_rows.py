@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from ..records import dataclass
+from ..records import dataclass, replace
 from .attention_kernels import ANYWHERE, BEFORE_AMPERE, SINCE_AMPERE, SINCE_CDNA2, AttentionKernel
 from .product_kernels import QuantizedKernels, SgemmKernels
 

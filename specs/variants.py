@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ..errors import InputError
-from ..records import dataclass
+from ..records import dataclass, replace
 from .gpu import Catalog, Gpu, clock_headroom, is_matrix_rate
 from .layout import GIB, MEGA
 from .shipped import read_shipped

@@ -1,6 +1,5 @@
 """Gives a trace without times the timeline of a host that launches its kernels: a pure function of the trace."""
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -10,7 +9,7 @@ from ...errors import InputError
 from ...formats.trace import tables
 from ...formats.trace.column import MISSING, build_table, columns, row_count
 from ...formats.trace.tables import Phase
-from ...records import dataclass
+from ...records import dataclass, replace
 from ..recorded.compiled import CompiledOps, find_compiled, region_per_op
 from ..work import VARYING_FAMILIES, family_of
 from ..work.lookup import WorkLookup, explained_ops

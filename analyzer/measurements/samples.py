@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Generic, NoReturn
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ...errors import InputError
 from ...formats.trace.printable import clean_text
-from ...records import dataclass
+from ...records import dataclass, field, replace
 from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...records import dataclass
+from ...records import dataclass, replace
 from .names import shorten_middle
 from .page import Block, Chart, Line, Page, Passage, Tone, clean_page, without_charts
 from .quantity import format_number

@@ -1,7 +1,6 @@
 """What one iteration asks of a GPU: distinct kernels (or ops, where nothing was measured) with their work."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import isnan
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from ...arrays import Floats, Mask, Rows, at_rows, group_rows, share_busy_time
 from ...formats.trace.column import Column, row_count
 from ...formats.trace.tables import KernelKind, Meta, Trace
-from ...records import dataclass
+from ...records import dataclass, replace
 from ...specs.gpu import Rate
 from ..recorded.window import Window
 from ..work import VARYING_FAMILIES, Family, Work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from ...formats.trace.column import build_table, row_count
 from ...formats.trace.cut import list_kinds
 from ...formats.trace.iterations import KIND_NAMES, host_steps
 from ...formats.trace.tables import IterationTable, Trace
-from ...records import dataclass
+from ...records import dataclass, replace
 from .window import kernels_of, longest_iteration, median_iteration, working_iterations
 
 MEDIAN: Final = "median"

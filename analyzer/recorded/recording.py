@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
 
 import numpy as np
 
 from ...formats.trace.column import MISSING, Column, build_table, renumber, row_count, take_rows
 from ...formats.trace.iterations import host_steps
 from ...formats.trace.tables import CallTable, IterationTable, KernelTable, SyncTable, Trace
-from ...records import dataclass
+from ...records import dataclass, field, replace
 from ...specs.gpu import Catalog, Gpu
 from .choice import ALL, IterationChoice, choose_iteration
 from .devices import explain_identity, source_gpu

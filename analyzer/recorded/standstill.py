@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -12,7 +11,7 @@ import numpy as np
 from ...arrays import Rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
-from ...records import dataclass
+from ...records import dataclass, replace
 from .graphs import graph_launches, unrun_launches
 from .window import host_interval, length_of, median_iteration
 

@@ -8,13 +8,12 @@ that no model of moved bytes covers them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from math import ceil, log2
 from typing import Final
 
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
-from ...records import dataclass
+from ...records import dataclass, replace
 from .arguments import (
     LackingArgumentError,
     argument_at,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from enum import IntEnum
 from functools import cache
 from io import BytesIO
@@ -13,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import TraceError, parameter
-from ...records import dataclass
+from ...records import dataclass, field
 from ..files.importers import Progress
 from ..files.protobuf import as_text, declare, parse
 from ..trace.column import MISSING

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from ...records import dataclass
+from ...records import dataclass, replace
 from .column import MISSING
 from .signature import Argument, Signature, TensorSpec
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from ...records import dataclass
+from ...records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

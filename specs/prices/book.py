@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from datetime import date, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from ...errors import InputError, parameter
-from ...records import dataclass
+from ...records import dataclass, field, replace
 from ..documents import Entry
 from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from math import isfinite
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import CaptureError, InputError, WavecastError, spelling_options
-from ...records import dataclass
+from ...records import dataclass, replace
 from . import say, say_error
 
 if TYPE_CHECKING:

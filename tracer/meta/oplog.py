@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
 from typing import Final
 
 import torch
@@ -13,7 +12,7 @@ from ...formats.trace.column import MISSING, Interner, build_table
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import MemoryTable, OperandTable, OpTable, Phase, TensorTable
-from ...records import dataclass
+from ...records import dataclass, field
 from ..description.device import device_number
 from ..description.signatures import describe_tensor
 from .collectives import CollectiveLog

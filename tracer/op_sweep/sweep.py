@@ -6,13 +6,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
 from math import inf
 from typing import Any, Final
 
 import torch
 
-from ...records import dataclass
+from ...records import dataclass, field, replace
 from ...version import __version__
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.gpu import Gpu
 from ..report import GpuPrediction
 from .amounts import COST, ENERGY, SHOWN_ROWS, THROUGHPUT, TIME, Selection

@@ -1,13 +1,12 @@
 """The few fitted numbers of a simulator, with small offsets per class of GPU; factors on a GPU's rates."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats
-from ....records import dataclass
+from ....records import astuple, dataclass, fields
 from ....specs.fleet import Fleet, scale_rates
 
 Values = Mapping[str, Floats]

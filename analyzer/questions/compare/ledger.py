@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Mask, Rows
-from ....records import dataclass
+from ....records import dataclass, field
 from .calls import CallColumns, CallDifference, compare_signatures, signature_of
 from .modules import ModuleMap
 from .pairing import CallPairing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.tables import Trace
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph

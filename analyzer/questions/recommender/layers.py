@@ -6,10 +6,8 @@ HugeCTR's fused layers. What stands between products reads and writes every tens
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from ....formats.trace.tables import Phase
-from ....records import dataclass
+from ....records import dataclass, field
 from ...recorded.tape import Tape, Variable
 from ...work.table_parts import ONCE
 from .sizes import Interaction, RecommenderSizes, Training, padded

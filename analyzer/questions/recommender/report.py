@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from ....errors import InputError
 from ....formats.trace.tables import Trace
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from math import ceil
 from typing import Any, Final
@@ -15,7 +14,7 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....errors import InputError
 from ....formats.trace.tables import Trace
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.fabric import Fabric
 from ...memory.fit import usable_bytes
 from ...memory.use import MemoryCategory

@@ -7,7 +7,6 @@ inference under float16 autocast on a consumer's GPU, at batch sizes that hide t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ....formats.trace.tables import Trace
-from ....records import dataclass
+from ....records import dataclass, field
 from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu, Rate, peak_flops_per_s
 from ....specs.match import find_gpu

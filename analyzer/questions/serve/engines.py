@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from math import log
 from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError, parameter
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
 from .sizes import ModelSizes

@@ -7,7 +7,6 @@ middle of the growing contexts: about two events per request.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
 from heapq import heappop, heappush
 from typing import Final
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from ....arrays import Floats, Rows
 from ....errors import InputError
-from ....records import dataclass
+from ....records import dataclass, field
 from .engines import Engine
 from .step import StepClock
 

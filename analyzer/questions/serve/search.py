@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from math import ceil, exp
 from typing import Final
 
 from ....errors import InputError
-from ....records import dataclass
+from ....records import dataclass, field, replace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.prices.book import PriceBook

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Rows
-from ....records import dataclass
+from ....records import dataclass, replace
 from .plan import TableSharding
 from .problem import Load, PlanPhase, ShardingOption, ShardingProblem
 

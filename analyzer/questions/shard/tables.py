@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
-from ....records import dataclass
+from ....records import dataclass, replace
 from ...recorded.window import Window
 from ...work import canonical_name
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import prod
 
-from .....records import dataclass
+from .....records import dataclass, field
 from ....recorded.tape import FLOAT, Tape, Variable
 from .sizes import Activation, Kernels, TransformerSizes
 
