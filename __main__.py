@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -150,6 +152,10 @@ def wavecast(verbose: bool) -> None:
 def main() -> None:
     """Run the command line."""
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    # At its end Python looks for cycles again and again, in all that the system is about to take back at once.
+    atexit.register(gc.freeze)
+    # Products here are small: on several cores OpenBLAS spends more time on waking threads than on them.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from .analyzer.asking.command import run_program
 
     run_program(wavecast, "wavecast")

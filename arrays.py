@@ -56,6 +56,16 @@ def at_rows(column: npt.ArrayLike, rows: npt.NDArray[np.integer[Any]], none: flo
     return found
 
 
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values that differ, in ascending order: `np.unique`, which alone imports masked arrays for 20 ms.
+
+    >>> distinct(np.array([3, 1, 3]))
+    array([1, 3])
+    """
+    found: npt.NDArray[Any] = np.unique(values, return_counts=True)[0]
+    return found
+
+
 def share_busy_time(start_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np.int64]) -> Floats:
     """Divide the union of the intervals among them: each instant goes in equal parts to those that cover it.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..errors import InputError, UnknownGpuError
+from ..records import dataclass, replace
 from .documents import Entry, check_keys, in_line, name_entries, read_table, read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_TABLE, GROUPS, OWN_ENTRY, build_gpu
 from .match import NameIndex, find_gpu, match_device, plain_name
+from .shipped import read_shipped
 from .variants import GpuSetting, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
@@ -64,7 +65,7 @@ class _Contents:
 
 @lru_cache(maxsize=1)
 def _builtin_document() -> Entry:
-    return read_toml(_CATALOG_FILE)
+    return read_shipped(_CATALOG_FILE)
 
 
 @lru_cache(maxsize=1)

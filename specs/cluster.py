@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 from ..errors import InputError, UnknownGpuError, parameter
+from ..records import dataclass, field, replace
 from .documents import Entry, check_keys, name_entries, read_table, read_toml
 from .fabric import usual_node
 from .gpu import Catalog, Gpu, listed_name

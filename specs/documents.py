@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
@@ -34,6 +32,8 @@ def read_toml(path: Path) -> Entry:
     >>> read_toml(path)
     {'gpu_count': 8}
     """
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -133,6 +133,8 @@ def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
 
 
 def _unknown(key: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(sorted(known))}"
     return f"unknown key {in_line(key)}; {hint}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrays import Codes, Floats, Mask
+from ..records import dataclass, fields, replace
 from .catalog import load_catalog
 from .gpu import Gpu, SourceNote, chip_of, is_hbm, listed_name
 from .nodes import Node, load_nodes

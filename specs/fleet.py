@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Codes, Floats, Mask
+from ..records import dataclass, fields, replace
 from .fabric import Fabric, build_fabric, take_fabric
 from .gpu import Gpu, Rate, clock_headroom, has_inline_ecc, is_hbm, memory_kind
 from .nodes import Node

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..records import dataclass
 from .attention_kernels import AttentionKernel
 from .documents import Entry, read_toml
 from .product_kernels import QuantizedKernels, SgemmKernels

@@ -6,13 +6,13 @@ A capability beyond the last row counts as that row's generation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 import numpy as np
 
 from ..arrays import Codes, Floats, Mask
+from ..records import dataclass
 from .attention_kernels import AttentionKernel
 from .fleet import Fleet
 from .generation_rows import AMD, AMD_TARGETS, NVIDIA, ROWS, UNKNOWN, Generation

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from .documents import read_toml
+from ..records import dataclass
 from .gpu import SourceNote
 from .instances import load_families, plain_instance
+from .shipped import read_shipped
 
 _HOSTS_FILE: Final = Path(__file__).with_name("hosts.toml")
 _SIZE: Final = "{size}"
@@ -41,7 +41,7 @@ def load_processors() -> tuple[Processor, ...]:
     >>> [item.name for item in load_processors()][:2]
     ['xeon-8480c', 'xeon-8570']
     """
-    table = read_toml(_HOSTS_FILE)
+    table = read_shipped(_HOSTS_FILE)
     entries, per_clock = table["host"], table["work_per_clock"]
     work = {entry["name"]: entry["clock_ghz"] * per_clock[entry["generation"]] for entry in entries}
     return tuple(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ..errors import UnknownGpuError
-from .documents import read_toml
+from ..records import dataclass
 from .gpu import SourceNote
 from .nodes import Node, load_nodes
+from .shipped import read_shipped
 
 _INSTANCES_FILE = Path(__file__).with_name("instances.toml")
 _SIZE: Final = "{size}"
@@ -69,7 +69,7 @@ def load_families() -> tuple[InstanceFamily, ...]:
             gpu_counts=entry["sizes"],
             source=SourceNote(source=entry["source"], verified=entry.get("verified", False)),
         )
-        for entry in read_toml(_INSTANCES_FILE)["family"]
+        for entry in read_shipped(_INSTANCES_FILE)["family"]
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from ..errors import InputError
+from ..records import dataclass
 from .documents import Entry, read_table
 from .gpu import Gpu, Rate, SourceNote, is_hbm, is_matrix_rate
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final
 
+from ..records import dataclass
 from .gpu import Catalog, Gpu
 
 VENDORS: Final = frozenset({"nvidia", "amd", "intel"})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from .documents import Entry, read_toml
+from ..records import dataclass
+from .documents import Entry
 from .gpu import SourceNote
 from .layout import GIGA, Count, Key, Text, values_of
+from .shipped import read_shipped
 
 _NODES_FILE = Path(__file__).with_name("nodes.toml")
 
@@ -81,7 +82,7 @@ NODE_KEYS: Final = {
 @lru_cache(maxsize=1)
 def load_nodes() -> tuple[Node, ...]:
     """Return every node, in the order of the file."""
-    return tuple(node_of_entry(entry) for entry in read_toml(_NODES_FILE)["node"])
+    return tuple(node_of_entry(entry) for entry in read_shipped(_NODES_FILE)["node"])
 
 
 def node_of_entry(entry: Entry) -> Node:

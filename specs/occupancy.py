@@ -17,12 +17,12 @@ for p, and a barrier, of which there are 16, for each block of more than one wav
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ..records import dataclass
 from .generation_rows import UNLIMITED
 from .generations import generation_at
 from .gpu import Gpu

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ..errors import InputError
-from .documents import read_toml
+from ..records import dataclass, replace
 from .gpu import Catalog, Gpu, clock_headroom, is_matrix_rate
 from .layout import GIB, MEGA
+from .shipped import read_shipped
 
 _SLICES_FILE: Final = Path(__file__).with_name("slices.toml")
 LEAST_CAP_RATIO: Final = 0.25
@@ -127,7 +127,7 @@ def slice_names(catalog: Catalog, typed: str) -> list[str]:
 @lru_cache(maxsize=1)
 def _slices() -> dict[str, dict[str, Slice]]:
     found: dict[str, dict[str, Slice]] = {}
-    for family in read_toml(_SLICES_FILE)["family"]:
+    for family in read_shipped(_SLICES_FILE)["family"]:
         parts = family["memory_parts"]
         profiles = {
             item["name"].casefold(): Slice(

@@ -6,12 +6,12 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...errors import InputError
+from ...records import dataclass
 from ..page.encoding import Field, FieldTable
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ...errors import InputError, WavecastError, parameter
+from ...records import dataclass
 from ..iteration.decision.amounts import ORDERS, SHOWN_ROWS, Selection
 from ..iteration.decision.goal import Goal
 from .answer import as_names

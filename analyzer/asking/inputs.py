@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...errors import InputError
+from ...records import dataclass, replace
 from .answer import as_names
 from .choice import GPU_NAME, archived_names
 from .declared import FILE, FunctionT, HelpPart, option

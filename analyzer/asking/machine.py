@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from platform import python_version
 from typing import Final
 
 from ...formats.trace.printable import clean_text
+from ...records import dataclass
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Catalog
 from ...specs.match import match_device

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from ...records import dataclass
 from .answer import as_names
 from .declared import FILE, HelpPart, as_amount, option
 from .keywords import parse_bytes

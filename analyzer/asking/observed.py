@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
 from ...errors import InputError, parameter
+from ...records import dataclass, replace
 
 if TYPE_CHECKING:
     from ...specs.gpu import Gpu

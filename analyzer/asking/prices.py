@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ...records import dataclass
 from .answer import as_names
 from .choice import complete_gpu_equals
 from .declared import HelpPart, option

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import InputError, parameter
+from ...records import dataclass
 
 if TYPE_CHECKING:
     from ...formats.files.importers import Progress

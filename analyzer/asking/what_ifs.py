@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...errors import InputError, parameter
+from ...records import dataclass, fields
 from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 from .declared import COUNT, HelpPart, option
 

@@ -1,12 +1,12 @@
 """The critical path: the chain of waits that ends with an iteration, and what its time goes to."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, at_rows
+from ...records import dataclass
 from .graph import EdgeKind, Graph, NodeKind, Nodes
 from .rules import LANE, RELEASE, Held, hold_nodes, lane_firsts
 

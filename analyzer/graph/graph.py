@@ -1,12 +1,12 @@
 """The op graph as plain arrays: nodes on lanes, edges between lanes, and what replaying them needs."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows
+from ...records import dataclass
 
 Runs = npt.NDArray[np.int64]
 """Begin and end of stretches of lanes, [r, 2]."""

@@ -1,6 +1,5 @@
 """The host's side of the graph: which calls matter, on which logical thread, and what they cost by themselves."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ from ...arrays import Floats, Mask, Rows, at_rows
 from ...formats.trace.column import MAX_INTEGER, MISSING, row_count
 from ...formats.trace.iterations import host_steps
 from ...formats.trace.tables import KernelKind, Trace
+from ...records import dataclass
 from .graph import NodeKind
 from .roles import Role, call_roles
 from .segments import SIDES, search_segments

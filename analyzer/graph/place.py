@@ -1,6 +1,5 @@
 """Where everything stands: the nodes of host and GPU numbered together, and how to look them up."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from ...arrays import Floats, Rows, at_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .graph import NEVER_NS, NodeKind
 from .hosts import HostNodes
 from .segments import SIDES, accumulate_segments, search_segments

@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import distinct
+
 
 class Role(IntEnum):
     """Say what a call does besides taking the host's time."""
@@ -38,7 +40,7 @@ def call_roles(strings: Sequence[str], names: npt.NDArray[np.int32]) -> npt.NDAr
     >>> call_roles(("cudaLaunchKernel", "cudaGraphLaunch"), np.array([0, 1, 0])).tolist()
     [0, 5, 0]
     """
-    known = np.unique(names)
+    known = distinct(names)
     of_name = np.zeros(len(strings) + 1, dtype=np.int8)
     for name in known.tolist():
         of_name[name] = next((role for rule, role in _RULES if rule.match(strings[name])), Role.NONE)

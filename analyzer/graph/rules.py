@@ -1,11 +1,11 @@
 """The replay's rules on measured times: what held each node, how late it was, and the latencies that fit best."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
+from ...records import dataclass
 from .graph import NEVER_NS, EdgeKind, Edges, Nodes
 from .latencies import Term
 

@@ -1,6 +1,5 @@
 """The GPU's side of the graph: kernels, copies and fills, stream after stream."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy.typing as npt
 from ...arrays import Floats, Mask, Rows
 from ...formats.trace.column import MISSING
 from ...formats.trace.tables import KernelKind, KernelTable
+from ...records import dataclass
 from .graph import NEVER_NS, NodeKind
 from .latencies import Term
 

@@ -1,6 +1,5 @@
 """Edges between streams, which event waits make, and edges to the host, which synchronisation makes."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from ...arrays import Floats, Mask, Rows, at_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import SyncKind, Trace
+from ...records import dataclass
 from .graph import NodeKind
 from .place import Links, Places, join_links, no_links
 from .roles import Role, call_roles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 from ...errors import InputError
 from ...formats.files.constants import read_constants
 from ...formats.trace.tables import Phase
+from ...records import dataclass, fields, replace
 from ..work import family_of
 
 CONSTANTS: Final = "host_costs"

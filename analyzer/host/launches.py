@@ -1,6 +1,5 @@
 """How many kernels an op launches, on which stream, and which waits for another stream's."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ from ...arrays import Mask, Rows, at_rows, group_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.signature import Argument, Signature, TensorSpec
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from ..work import Family, are_of_family, family_of, work_of
 from .costs import HostCosts, spellings
 

@@ -1,7 +1,6 @@
 """Hosts by name: those that public recordings were made on, and processors by their clock and generation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -11,6 +10,7 @@ import numpy as np
 from ...formats.files.constants import read_constants
 from ...formats.measured.host_file import KIND_WEIGHTS, REFERENCE_HOST, host_ratios
 from ...formats.trace.meta import HostTimes
+from ...records import dataclass
 from ...specs.hosts import Processor, find_processor, load_processors
 from .costs import CONSTANTS, SPEEDS, unknown_host_half_width
 

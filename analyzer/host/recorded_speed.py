@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .costs import HostCosts, known_host_half_width, load_host_costs, profiler_shares, spellings
 
 _LAUNCH: Final = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")

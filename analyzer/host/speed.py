@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from ...formats.measured.host_file import MOST_SPREAD, is_host_time
 from ...formats.trace.column import row_count
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Phase, Trace
+from ...records import dataclass
 from ..recorded.recording import choose_recording, untimed
 from ..work import Family, family_of
 from ..work.lookup import explained_ops

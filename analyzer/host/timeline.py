@@ -11,7 +11,6 @@ what is between makes the interval wider.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import exp, log1p
 from typing import Final
 
@@ -23,6 +22,7 @@ from ...formats.trace import tables
 from ...formats.trace.column import MAX_INTEGER, MISSING, build_table, columns, row_count
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Phase, Trace
+from ...records import dataclass, replace
 from ..recorded.compiled import CompiledOps, find_compiled, region_per_op
 from ..work import VARYING_FAMILIES, family_of
 from ..work.lookup import WorkLookup, explained_ops

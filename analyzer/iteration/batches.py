@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from ...arrays import Floats, none_for_nan
 from ...errors import InputError, parameter
 from ...formats.trace.column import MAX_INTEGER
 from ...progress import tell
+from ...records import dataclass, replace
 from ..memory.fit import Fit, fit_on
 from ..whatif.axis.change import FAR_RATIO, with_batch
 from ..whatif.axis.infer import infer_batch_size

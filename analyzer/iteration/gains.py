@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -12,6 +11,7 @@ import numpy as np
 from ...arrays import Floats, none_for_nan
 from ...errors import InputError, parameter
 from ...formats.trace.printable import list_names
+from ...records import dataclass, replace
 from ..graph.graph import Graph
 from ..graph.roles import Role, call_roles
 from ..replay.causes import CAUSES, IdleCause

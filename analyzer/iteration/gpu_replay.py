@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 from ...arrays import Floats
 from ...errors import InputError
 from ...formats.trace.column import MAX_INTEGER, row_count
+from ...records import dataclass, replace
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.critical import CriticalPath

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, none_for_nan
+from ...records import dataclass
 from ...specs.generations import why_untested
 from ...specs.prices.age import warn_of_age
 from ..memory.fit import Fit, fit_on

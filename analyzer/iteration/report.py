@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ...records import dataclass, field
 from ..graph.export.summary import PathSummary
 from ..measurements.correction import Correction, RateCorrection
 from ..memory.use import MemoryUse

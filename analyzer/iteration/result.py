@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
+from ...records import dataclass, field, replace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import build_fleet

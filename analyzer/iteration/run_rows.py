@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass, replace
 from ...specs.gpu import Rate
 from ..graph.graph import Graph
 from ..models.library import Library

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats, Mask, at_rows, share_busy_time
+from ...arrays import Floats, Mask, at_rows, distinct, share_busy_time
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING
 from ...formats.trace.tables import Trace
@@ -84,7 +84,7 @@ def _warn_capture(result: Analysis) -> Iterator[str]:
     table = trace.iterations
     if window.index is None or trace.meta.capture == "shapes":
         return
-    names = {trace.strings[name] for name in np.unique(trace.ops.name[window.op_rows]).tolist()}
+    names = {trace.strings[name] for name in distinct(trace.ops.name[window.op_rows]).tolist()}
     lengths_ns = table.end_ns - table.start_ns
     captured_ns, timed_ns = float(lengths_ns[window.index]), lengths_ns[np.asarray(table.profiled) == 0]
     usual_ns = float(np.median(timed_ns)) if len(timed_ns) else captured_ns

@@ -1,13 +1,13 @@
 """Sharpens the op models with a measurement table of the target, where that makes left-out measurements fit better."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from ...errors import InputError, parameter
+from ...records import dataclass, replace
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
 from ..models.frame.parameters import UNCHANGED

@@ -1,7 +1,6 @@
 """What measurements of a GPU taught an op model, as a plain record."""
 
-from dataclasses import dataclass
-
+from ...records import dataclass
 from ..models.frame.parameters import GpuFactors
 
 

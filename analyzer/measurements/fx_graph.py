@@ -7,11 +7,11 @@ lies in memory permuted are those of the latest node whose output had its shape.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
 from ...formats.trace.signature import Argument, Signature, TensorSpec
+from ...records import dataclass, field, replace
 
 Shape = tuple[int, ...]
 SCALAR_SHAPE: Final[Shape] = (1,)

@@ -1,11 +1,11 @@
 """Sharpen a model with a few measurements of the target: a Gaussian process on its log residuals."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Codes, Floats
+from ...records import dataclass
 from ...specs.fleet import Fleet
 from ..models.frame.correction import Calibration, correction_factor, descriptors, design_matrix, likeness, proximity
 from ..models.frame.model import kind_of

@@ -1,13 +1,13 @@
 """Matrix products of every format but fp32, measured alone: `ops/matmul.parquet` for the models of matrix units."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats
+from ...records import dataclass, replace
 from ...specs.gpu import Catalog
 from ..models.frame.problems import rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems

@@ -1,10 +1,9 @@
 """How wrong predictions are."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...arrays import Floats
+from ...records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ Names of hosts are counted and not kept.
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
+from ...records import dataclass
 from ..work.communication import CollectiveKind
 
 _MOST_BYTES: Final = 16 << 20

@@ -6,7 +6,6 @@ Times of single ops are those of launches between CUDA events, so that short one
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ import numpy as np
 
 from ...arrays import none_for_nan
 from ...errors import InputError
+from ...records import dataclass, replace
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, Assignment, assign_models

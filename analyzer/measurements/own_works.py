@@ -1,13 +1,13 @@
 """Own measurements of single ops as problems of the models that cover them: what was called, by the formulas."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from ...records import dataclass, replace
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, model_of, problems_of

@@ -13,12 +13,12 @@ astray: errors of unseen rows grew by up to half.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ...arrays import Floats, Rows
+from ...records import dataclass
 from ...specs.fleet import Fleet, take_gpus
 from ..models.frame.parameters import FACTOR_NAMES, GpuFactors, factors_of, scale_gpus
 from ..models.frame.problems import take_problems

@@ -1,12 +1,12 @@
 """Walks over rows measured alone: batch norm's kernels, norms by backend, and what `reduction_sequences` reads."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from ...records import dataclass
 from ...specs.gpu import Catalog
 from ..models.reduction.problems import ReductionProblems
 from ..work.row_kernels import RowKernel

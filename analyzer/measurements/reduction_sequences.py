@@ -8,10 +8,10 @@ rotary embeddings, and Hugging Face's forms with casts that nobody recorded.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from ...records import dataclass
 from ..work.registry import names
 from ..work.row_kernels import RowKernel
 

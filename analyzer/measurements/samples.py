@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Generic, NoReturn
 
@@ -13,6 +12,7 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...formats.measured.ops_file import MeasuredOps, read_ops
 from ...formats.trace.printable import clean_text
+from ...records import dataclass, field, replace
 from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu

@@ -1,7 +1,6 @@
 """What the columns of measurement tables may hold, by name: the one check of every table that is read."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ...formats.trace.column import MAX_INTEGER
+from ...records import dataclass, replace
 
 MAX_SIZE: Final = 2**40
 """Of one dimension: more elements than any GPU holds."""

@@ -1,12 +1,12 @@
 """Tries on left-out measurements of one GPU what the others teach: its rates first, then each model by itself."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Codes, Floats, Rows
+from ...records import dataclass, replace
 from ...specs.fleet import Fleet
 from ..models.frame.correction import Calibration
 from ..models.frame.model import kind_of

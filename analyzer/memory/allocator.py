@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows
+from ...records import dataclass, field
 from .lifetimes import ALLOCATION_BYTES, Bytes, Mask, Storages
 
 _MIB: Final = 1 << 20

@@ -1,12 +1,11 @@
 """Memory over an iteration: how much each category holds from its start to its end."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...arrays import Floats
 from ...formats.trace.column import MISSING, row_count, take_rows
 from ...formats.trace.tables import MemoryTable, Trace
+from ...records import dataclass
 from ..recorded.window import Window
 from .events import classify_blocks, device_of, pair_events, window_rows
 from .lifetimes import find_storages

@@ -1,14 +1,14 @@
 """Memory from the allocator's events."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Rows, distinct
 from ...formats.trace.column import MISSING, row_count, take_rows
 from ...formats.trace.tables import MemoryTable, Phase, Trace
+from ...records import dataclass
 from ..recorded.window import Window
 from .use import MemoryCategory, MemoryMethod, MemoryUse
 
@@ -59,7 +59,7 @@ def device_of(trace: Trace, window: Window) -> int:
     ROCm's profiler gives kernels the node's device number and allocations that of the process.
     """
     device = 0 if window.device is None else window.device
-    found = np.unique(trace.memory.device[trace.memory.device >= 0]).tolist()
+    found = distinct(trace.memory.device[trace.memory.device >= 0]).tolist()
     return int(found[0]) if len(found) == 1 else device
 
 

@@ -1,9 +1,9 @@
 """Whether an iteration's memory fits a GPU."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ...records import dataclass
 from ...specs.generations import generation_at
 from ...specs.gpu import Gpu
 from .use import MemoryUse

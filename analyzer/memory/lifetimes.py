@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from ...arrays import Rows
 from ...formats.trace.column import MISSING, Column, row_count
 from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import Phase, Trace
+from ...records import dataclass
 from .temporaries import RECURRENT_FORWARD, reserve_bytes
 
 Bytes = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Rows, distinct
 from ...errors import InputError
 from ...formats.trace.column import MAX_INTEGER, row_count
 from ...formats.trace.signature import DTYPE_BYTES, TensorSpec, flatten_tensors
@@ -67,7 +67,7 @@ def _larger_tensors(trace: Trace, op_rows: Rows, most_bytes: float) -> Iterator[
     numbers = trace.ops.signature[op_rows]
     large = {
         number: spec
-        for number in np.unique(numbers[numbers >= 0]).tolist()
+        for number in distinct(numbers[numbers >= 0]).tolist()
         if (spec := _larger(trace, number, most_bytes))
     }
     for row in op_rows[np.isin(numbers, list(large))].tolist() if large else ():

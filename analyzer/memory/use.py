@@ -1,8 +1,9 @@
 """What is said about the memory of one iteration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ...records import dataclass
 
 
 class MemoryCategory(StrEnum):

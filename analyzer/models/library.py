@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...errors import InputError
+from ...records import dataclass, field, replace
 from ...specs.fleet import Fleet, take_gpus
 from ..work.indices import Spread
 from .frame.correction import Calibration, Network, correct, correction_factor, descriptors

@@ -8,13 +8,13 @@ holds the `Model`. The rooms above have a module of the family's name: `measurem
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ...records import dataclass
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.communication import CollectiveDims

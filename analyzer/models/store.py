@@ -6,7 +6,6 @@ A file holds one variant per set of chips that its training left out; a variant'
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import orjson
 
 from ...errors import InputError
+from ...records import dataclass
 
 FOLDER: Final = Path(__file__).parents[2] / "mlp_weights"
 MANIFEST: Final = "manifest.json"

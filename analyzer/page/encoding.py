@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from io import StringIO
 from itertools import chain
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...errors import WavecastError
 from ...formats.trace.printable import clean_text, escape_json
+from ...records import dataclass, fields
 
 FORMULA_MARKS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """What a cell begins with that spreadsheets compute, the wide forms in East Asian ones."""

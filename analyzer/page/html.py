@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ...records import dataclass, replace
 from .names import shorten_middle
 from .page import Block, Chart, Line, Page, Passage, Tone, Tree, clean_page, without_charts
 from .quantity import format_number

@@ -8,11 +8,11 @@ and every chart where it can show pictures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from ...formats.trace.printable import clean_lines, clean_text
+from ...records import dataclass, field, replace
 from .sheet import Sheet
 
 

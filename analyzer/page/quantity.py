@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import floor, isfinite, log10
 from statistics import median
 from typing import Final
+
+from ...records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from ...records import dataclass, replace
 from .quantity import ABSENT
 
 COLUMN_GAP = 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
+from ...records import dataclass, replace
 from .page import Line, Page, Tone, clean_page, without_charts
 from .sheet import COLUMN_GAP, Sheet, fit_to_width, share_width
 

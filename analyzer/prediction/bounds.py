@@ -4,7 +4,6 @@ Roofline: Williams, Waterman, Patterson, "Roofline: an insightful visual perform
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats
+from ...records import dataclass
 from ...specs.fleet import Fleet
 from ...specs.generations import is_amd
 from ...specs.gpu import Rate

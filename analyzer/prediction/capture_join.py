@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from ...formats.recording.assemble import add_ops
 from ...formats.trace.column import MISSING, Column, build_table, row_count, take_rows
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import OpTable, Trace
+from ...records import dataclass, replace
 from ..recorded.graphs import find_captures, graph_kernels
 from .graph_capture import CapturedGraph, GraphMatch, captured_graphs, choose_match, match_graph
 from .warmup_join import join_warm_up

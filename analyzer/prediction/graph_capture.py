@@ -1,7 +1,6 @@
 """Finds the captured graph that a graph launch ran: the launches that were captured, beside the kernels that ran."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -11,6 +10,7 @@ from ...arrays import Rows
 from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature, TensorSpec
 from ...formats.trace.tables import KernelKind, Trace
+from ...records import dataclass
 from ..recorded.graphs import find_captures
 from ..work.kernel_names import family_of_kernel
 from ..work.lookup import WorkLookup

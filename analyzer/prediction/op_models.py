@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, Mask
+from ...records import dataclass, replace
 from ...specs.fleet import Fleet
 from ...specs.gpu import Rate
 from ..models.frame.problems import as_columns, take_problems

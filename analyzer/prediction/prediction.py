@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Rows
+from ...records import dataclass, replace
 from ...specs.fleet import Fleet, take_gpus
 from .bounds import Bounds
 

@@ -15,13 +15,13 @@ measured. Where all that a kernel moves may lie in a last-level cache, the bandw
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, Mask
 from ...formats.files.constants import read_constants
+from ...records import dataclass
 from ...specs.fleet import Fleet
 from ...specs.generations import is_before_volta
 from ..models.frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s

@@ -1,7 +1,6 @@
 """How a measured time moves to other GPUs by a plain ratio: one table of rules, first to last the first that holds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 from ...arrays import Codes, Floats, Mask, Rows, group_rows
 from ...formats.trace.column import Column
 from ...formats.trace.tables import KernelKind, Trace
+from ...records import dataclass
 from ...specs.fleet import Fleet
 from ...specs.occupancy import resident_blocks
 from ..work import Family

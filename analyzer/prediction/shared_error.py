@@ -6,7 +6,6 @@ its half-width comes from those on the other chips: a GPU is judged by what was 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from ...arrays import Floats
 from ...formats.files.constants import read_constants
 from ...formats.trace.tables import Meta
+from ...records import dataclass, replace
 from ...specs.generations import why_untested
 from ...specs.gpu import Gpu, Rate, chip_of
 from ..work import Family

@@ -1,13 +1,13 @@
 """From the intervals of ops to the interval of their sum."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats
+from ...records import dataclass, replace
 from ..work import Family
 from .prediction import METHODS, Method, Prediction
 

@@ -7,7 +7,6 @@ many.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...arrays import Mask, Rows, at_rows, group_rows
 from ...formats.recording.assemble import add_ops
 from ...formats.trace.column import MISSING, build_table, row_count
 from ...formats.trace.tables import KernelKind, OpTable, Trace
+from ...records import dataclass
 from ..recorded.graphs import graph_kernels, named_graph_kernels, unexplained_graph_kernels
 
 LEAST_FOUND_RATIO: Final = 0.9

@@ -4,7 +4,6 @@ What the GPU moved between the last touch of an op's operands and the op says wh
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from ...arrays import Floats, Mask, Rows, at_rows, group_rows, share_busy_time
 from ...formats.trace.column import Column, row_count
 from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import KernelKind, Meta, Trace
+from ...records import dataclass, replace
 from ...specs.gpu import Rate
 from ..recorded.window import Window
 from ..work import VARYING_FAMILIES, Family, Work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...formats.trace.column import build_table, row_count
 from ...formats.trace.cut import list_kinds
 from ...formats.trace.iterations import KIND_NAMES, host_steps
 from ...formats.trace.tables import IterationTable, Trace
+from ...records import dataclass, replace
 from .window import kernels_of, longest_iteration, median_iteration, working_iterations
 
 MEDIAN: Final = "median"
@@ -55,7 +55,7 @@ def choose_iteration(trace: Trace, asked: int | str | None = None) -> tuple[Trac
     recorded = np.flatnonzero(trace.iterations.profiled)
     if trace.meta.iteration is not None:
         recorded = recorded[recorded == trace.meta.iteration]
-    idle = np.setdiff1d(recorded, working_iterations(trace))
+    idle = recorded[~np.isin(recorded, working_iterations(trace))]
     found = IterationChoice(recorded=tuple(recorded.tolist()), idle=tuple(idle.tolist()))
     left_out = trace.quality.iterations_left_out
     if asked in (ALL, LONGEST) and left_out:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ...arrays import Mask, Rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Phase, Trace
+from ...records import dataclass
 
 _FORWARD: Final = "Torch-Compiled Region"
 _BACKWARD: Final = "CompiledFunctionBackward"

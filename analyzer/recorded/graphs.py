@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from ...arrays import Mask, Rows, at_rows
 from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .window import Window, host_interval
 
 _GRAPH_LAUNCH: Final = re.compile(r"^(?:cuda|cu|hip)GraphLaunch", re.IGNORECASE)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -18,6 +17,7 @@ from ...arrays import Rows
 from ...formats.trace.column import MISSING, renumber, row_count, take_rows
 from ...formats.trace.iterations import BEHIND_NS
 from ...formats.trace.tables import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
+from ...records import dataclass, replace
 from .graphs import graph_launches, unrun_launches
 from .window import host_interval, kernels_of, length_of, median_iteration
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ...arrays import Rows, share_busy_time
 from ...formats.trace.column import Column, row_count
 from ...formats.trace.tables import TABLES, Device, KernelKind, Meta, Phase, Trace
+from ...records import asdict, dataclass
 from .compiled import count_regions
 from .graphs import describe_graphs, graph_kernels, named_graph_kernels, unexplained_graph_kernels
 from .recording import choose_recording

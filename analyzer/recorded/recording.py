@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...formats.trace.column import MISSING, Column, build_table, renumber, row_
 from ...formats.trace.cut import list_kinds
 from ...formats.trace.iterations import STEPS_OF_PROFILER, host_steps
 from ...formats.trace.tables import CallTable, IterationTable, KernelTable, Quality, SyncTable, Trace
+from ...records import dataclass, field, replace
 from ...specs.gpu import Catalog, Gpu
 from .choice import ALL, IterationChoice, choose_iteration
 from .devices import explain_identity, source_gpu

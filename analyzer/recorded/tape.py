@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
@@ -21,6 +20,7 @@ from ...formats.trace.tables import (
     TensorTable,
     Trace,
 )
+from ...records import dataclass, field
 
 FLOAT: Final = "float32"
 

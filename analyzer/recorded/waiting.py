@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...arrays import Floats, Rows
 from ...errors import InputError
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.tables import KernelKind, Trace
+from ...records import dataclass
 
 _FEWEST_RANKS: Final = 2
 _CLOCK_PERCENTILE: Final = 95

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...arrays import Rows, at_rows
@@ -16,6 +14,7 @@ from ...formats.trace.iterations import (
     work_done,
 )
 from ...formats.trace.tables import CallTable, KernelTable, OpTable, Trace
+from ...records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

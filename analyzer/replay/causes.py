@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...arrays import Floats, Rows, at_rows
+from ...records import dataclass
 from ..graph.graph import NEVER_NS, EdgeKind, Graph, NodeKind
 from ..graph.rules import LANE, RELEASE, lane_firsts
 from ..graph.segments import SIDES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ...arrays import Floats, Rows, Singles
+from ...records import dataclass, replace
 from ..graph.graph import NEVER_NS, EdgeKind, Graph, Runs
 from ..graph.rules import lane_firsts
 

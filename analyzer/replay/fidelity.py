@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph, GraphQuality

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, Rows, at_rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass, replace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph, Runs
 from ..graph.latencies import generation_latencies

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from ..recorded.host_ranks import communicates, issuing_threads
 from ..recorded.waiting import AlignedRanks
 from ..recorded.window import Window

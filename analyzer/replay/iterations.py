@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ from ...arrays import Floats, Rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.iterations import host_steps
 from ...formats.trace.tables import Trace
+from ...records import dataclass, replace
 from ..graph.graph import Graph, NodeKind, Runs
 from ..graph.schedule import runs_before
 

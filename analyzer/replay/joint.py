@@ -7,13 +7,13 @@ move of the data, which waits for all arrivals. So one replay is exact, however 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows
+from ...records import dataclass
 from ..graph.graph import NEVER_NS, EdgeKind, Edges, Graph, GraphQuality, NodeKind, Nodes
 from ..graph.latencies import Term
 from ..graph.schedule import schedule_runs

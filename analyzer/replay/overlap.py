@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Rows, distinct
 from ...formats.trace.column import row_count
 from ...formats.trace.tables import Trace
 from ..graph.graph import Graph, NodeKind, Runs
@@ -65,7 +65,7 @@ def slowed_timing(
     nodes = graph.nodes
     slows = nodes.kind == NodeKind.COLLECTIVE
     slowed = nodes.is_gpu & ~slows
-    if len(np.unique(nodes.lane[slows | slowed])) < _FEWEST_STREAMS or not slows.any() or not slowed.any():
+    if len(distinct(nodes.lane[slows | slowed])) < _FEWEST_STREAMS or not slows.any() or not slowed.any():
         return timing
     is_run = np.ones(len(nodes.row), dtype=bool)
     if runs is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats
 from ...formats.trace.tables import Trace
+from ...records import dataclass, replace
 from ..graph.graph import Graph
 from ..recorded.window import Window
 from .engine import Timing, measured_timing, replay

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...arrays import Mask, Rows
 from ...formats.perfetto.timeline import crossing_levels
 from ...formats.trace.column import MISSING
 from ...formats.trace.tables import KernelKind, Trace
+from ...records import dataclass, fields
 from ..graph.critical import CriticalPath
 from ..graph.graph import EdgeKind, Graph, NodeKind, Nodes
 from ..graph.streams import UNEXPLAINED_NS

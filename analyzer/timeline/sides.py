@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from ..graph.critical import CriticalPath
 from ..graph.graph import Graph, Lane, NodeKind
 from ..graph.rules import lane_firsts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows, at_rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass, replace
 from ..graph.graph import EdgeKind
 from ..prediction.bounds import LAUNCH_FLOOR_NS, rate_matrix
 from ..prediction.prediction import Prediction

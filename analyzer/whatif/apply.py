@@ -1,7 +1,6 @@
 """Every what-if, and those that a scenario asks for applied one after the other: to the trace, then to its graph."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final
 
@@ -10,6 +9,7 @@ import numpy as np
 from ...errors import InputError
 from ...formats.trace.column import MAX_INTEGER, row_count
 from ...formats.trace.tables import Trace
+from ...records import dataclass, replace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..memory.sizes import check_sizes

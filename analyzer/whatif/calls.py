@@ -1,7 +1,6 @@
 """Walks the calls of a trace with the tensors that they read and return, and writes their signatures anew."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ from ...arrays import Mask
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from ...formats.trace.tables import Trace
+from ...records import dataclass, field, replace
 
 Tensors = tuple[int, ...]
 

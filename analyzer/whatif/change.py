@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows, at_rows
 from ...formats.trace.tables import Trace
+from ...records import dataclass, field, replace
 from ..graph.graph import Edges, Graph
 from ..graph.rules import LANE, first_edges
 from ..recorded.compiled import CompiledCode

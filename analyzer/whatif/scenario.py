@@ -1,7 +1,8 @@
 """What is asked beside the GPU: another host, another precision, other sizes, fewer launches."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ...records import dataclass
 
 
 class TargetPrecision(StrEnum):

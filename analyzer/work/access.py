@@ -6,11 +6,11 @@ result are no neighbours of an operand, a warp's load takes a sector per element
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Final
 
 from ...formats.trace.signature import DTYPE_BYTES, TensorSpec
+from ...records import dataclass
 
 SECTOR_BYTES: Final = 32.0
 """What a cache moves at least (CUDA C Programming Guide, compute capability 5.x and later)."""

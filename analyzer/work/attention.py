@@ -9,11 +9,11 @@ are the values, the same for all heads. Else each head has its own keys (d = 128
 """
 
 import re
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
 from ...formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
+from ...records import dataclass, replace
 from ...specs.attention_kernels import AttentionKernel
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
 from .kernel_names import attention_of_kernel

@@ -1,8 +1,9 @@
 """Sizes of a collective: what is sent among whom, wherever these stand."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+from ...records import dataclass
 
 
 class CollectiveKind(IntEnum):

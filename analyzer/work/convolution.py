@@ -4,10 +4,10 @@ Forward: 2 · batch · ∏ spatial · ∏ kernel · weight[0] · weight[1], spat
 where transposed. weight[1] is already divided by the groups. Each of the two gradients costs the same.
 """
 
-from dataclasses import dataclass, replace
 from math import prod
 
 from ...formats.trace.signature import Signature, TensorSpec
+from ...records import dataclass, replace
 from .arguments import (
     LackingArgumentError,
     argument_at,

@@ -1,9 +1,9 @@
 """Sizes of lookups in embedding tables, and how often an iteration looked up their rows."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from ...records import dataclass
 from .indices import Indices
 
 

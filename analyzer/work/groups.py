@@ -1,13 +1,12 @@
 """Who takes part in a recorded collective: how many ranks, how they stand, and what the process group reported."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...arrays import Codes, Rows, group_rows
 from ...formats.trace.column import MISSING, row_count
 from ...formats.trace.signature import DTYPE_BYTES
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from .communication import CollectiveFacts, CollectiveKind, kind_of_collective
 from .registry import are_of_family
 from .work import Family

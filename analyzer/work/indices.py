@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import tomllib
-from dataclasses import dataclass
 from io import StringIO
 from math import isfinite, log
 from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError, parameter
+from ...records import dataclass
 
 DEFAULT_EXPONENT: Final = 1.05
 """Of Zipf's law where nobody says another: an assumption, near the exponents about 1 that the literature on advertising
@@ -106,6 +105,8 @@ def _from_json(text: str) -> Any:
 
 
 def _from_toml(text: str) -> Any:
+    import tomllib
+
     return _bins_of(tomllib.loads(text))
 
 

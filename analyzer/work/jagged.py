@@ -8,11 +8,11 @@ that no model of moved bytes covers them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import Final
 
 from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ...records import dataclass, replace
 from .arguments import (
     LackingArgumentError,
     argument_at,

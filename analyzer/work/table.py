@@ -1,12 +1,12 @@
 """The work of many ops as columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats
+from ...records import dataclass
 from ...specs.gpu import Rate
 from .work import Work
 

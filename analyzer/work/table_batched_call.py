@@ -13,12 +13,12 @@ vector between a vector and a number.
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from math import isclose, log
 from typing import Final
 
 from ...formats.trace.signature import Argument, Signature, TensorSpec
+from ...records import dataclass
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at
 from .traffic import bytes_of
 

@@ -1,10 +1,10 @@
 """The rows of normalisations, and which kernels walk over them."""
 
-from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Final
 
 from ...formats.trace.signature import TensorSpec
+from ...records import asdict, dataclass, replace
 from .arguments import LackingArgumentError
 from .row_kernels import LONG_ROW, RowKernel
 from .work import RowDims, Work

@@ -1,9 +1,9 @@
 """What one op must compute and move, at least."""
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from ...records import dataclass
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
 from .access import Access

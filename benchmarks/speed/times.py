@@ -9,7 +9,7 @@ replay    op graph and its replay with other kernel times on every GPU: of a mil
 import    a profiler file beside `orjson.loads`, TRACE or one of 40 MB: time, memory, and reading our own file
 gigabyte  the import of a profiler file of 1 GB
 million   `analyze` of a million ops and kernels
-start     `--help` beside bare Python that imports numpy
+start     `--help`, and `analyze` of a sample, beside bare Python that imports numpy
 html      the report of the largest sample, once the prediction is there
 
 Times are of the processor (user and system), in ms, the least of several turns where it says so.
@@ -52,12 +52,19 @@ from .synthetic import build_trace, write_profile
 TURNS: Final = 5
 DISTINCT_OPS: Final = 5_000
 DISTINCT_KERNELS: Final = 500
-LARGEST_SAMPLE: Final = Path(__file__).parents[2] / "samples" / "bert_base-training-fp32-b16-shapes.json.gz"
+SAMPLES: Final = Path(__file__).parents[2] / "samples"
+LARGEST_SAMPLE: Final = SAMPLES / "bert_base-training-fp32-b16-shapes.json.gz"
 STARTS: Final = {
     "python with numpy": ["-c", "import numpy"],
     "import wavecast": ["-c", "import wavecast"],
     "wavecast --help": ["-m", "wavecast", "--help"],
     "wavecast analyze --help": ["-m", "wavecast", "analyze", "--help"],
+    "wavecast analyze SAMPLE": [
+        "-m",
+        "wavecast",
+        "analyze",
+        str(SAMPLES / "gpt2_small-training-bf16-b4-shapes.json.gz"),
+    ],
 }
 
 

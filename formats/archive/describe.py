@@ -10,13 +10,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from ...records import dataclass, replace
 from ...version import __version__
 from ..trace.column import MISSING, row_count
 from ..trace.privacy import hide_private

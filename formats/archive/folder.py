@@ -10,11 +10,11 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ...errors import InputError, OutputError
+from ...records import dataclass
 from ..files.open import DEFAULT_MAX_BYTES, explain_unwritable
 from ..files.replacing import replace_file
 

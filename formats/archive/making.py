@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ...errors import InputError, OutputError
+from ...records import dataclass
 from .archive import Archive
 from .entry import ENTRIES, Entry, Record, check_tag, encode_record, id_of_record, is_id
 from .index import Say, say_to_log

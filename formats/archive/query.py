@@ -6,11 +6,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from ...errors import InputError
+from ...records import dataclass
 from .entry import Entry
 
 OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

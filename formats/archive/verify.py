@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from ...errors import InputError
+from ...records import dataclass
 from .archive import Archive
 from .entry import ENTRIES, id_of_record
 from .seal import TRACES, id_of, is_whole, key_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +12,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
+from ...records import dataclass, replace
 from ..execution_trace.groups import KnownGroups, list_groups
 from ..execution_trace.importer import SignatureTable, with_tensors
 from ..execution_trace.nodes import EtNode, NodeSide

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...arrays import Rows
+from ...records import dataclass
 from ..trace.column import MISSING
 from .nodes import ChakraNode
 

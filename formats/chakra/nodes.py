@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from io import BytesIO
@@ -13,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import TraceError, parameter
+from ...records import dataclass, field
 from ..files.importers import Progress
 from ..files.protobuf import as_text, declare, messages_of, parse
 from ..trace.column import MISSING

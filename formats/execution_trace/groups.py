@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import msgspec
 
+from ...records import dataclass
 from ..recording.builder import GroupReport, RecordingBuilder
 from ..recording.rows import CollectiveRows, make_rows
 from ..trace.column import MISSING

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any, Final
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError, parameter
+from ...records import dataclass, field
 from ..files.importers import Progress
 from ..trace.column import MISSING
 

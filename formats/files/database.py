@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError
+from ...records import dataclass
 
 NULL: Final = -(2**63)
 """Stands for what is no integer in columns of integers: NULL, text, a column that the table does not have."""

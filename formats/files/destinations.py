@@ -6,12 +6,12 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 from ...errors import OutputError
+from ...records import dataclass
 
 _STANDARD_STREAM: Final = "-"
 _TABLE_FOLDERS: Final = ("ops", "models", "traces")

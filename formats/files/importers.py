@@ -7,13 +7,13 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import TraceError, parameter
+from ...records import dataclass
 from .detect import HEAD_BYTES, starts_as_json, strip_mark
 from .source import ImportSource, ReadOptions
 

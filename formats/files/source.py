@@ -7,11 +7,11 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from ...errors import TraceError
+from ...records import dataclass
 from .detect import HEAD_BYTES, strip_mark
 from .packed_files import OpenFile, RawFile, ZippedTrace, open_raw, open_zip
 from .unpack import Packing, find_packing, too_large, unpack

@@ -8,12 +8,12 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
 
 from ...errors import InputError, TraceError, parameter
+from ...records import dataclass
 
 LIMIT_VARIABLE: Final = "WAVECAST_MAX_TRACE_BYTES"
 MAX_RATIO: Final = 300

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, replace  # noqa: TID251 (instances are sorted)
 from typing import Any, Final
 
 import msgspec

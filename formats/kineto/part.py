@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +10,7 @@ import numpy as np
 
 from ...arrays import Mask
 from ...errors import TraceError
+from ...records import dataclass
 from ..files.source import ImportSource, ReadOptions, RecordingPart
 from ..files.unpack import too_large
 from ..trace.cut import ALL, window_bounds

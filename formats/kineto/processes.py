@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...errors import TraceError
+from ...records import dataclass
 from ..recording.rows import CallRows, KernelRows, empty_rows, join_rows
 from ..trace.privacy import hide_private
 from .events import Event

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from ...errors import TraceError, parameter
+from ...records import dataclass, replace
 from ..files.importers import Progress
 from .events import Event, Header, merge_headers
 

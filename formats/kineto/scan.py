@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Mask, at_rows
+from ...records import dataclass, field, replace
 from ..files.source import RecordingPart
 from ..recording.builder import RecordingBuilder
 from ..recording.gpu import LAUNCH_WORDS

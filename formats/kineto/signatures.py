@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeGuard
 
 import msgspec
 import numpy as np
 
+from ...records import dataclass
 from ..trace.column import MAX_SCALAR, MISSING, is_countable
 from ..trace.signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 from .values import Integers

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from msgspec import Raw
 
 from ...arrays import Mask
+from ...records import dataclass, field
 from ..recording.steps import read_mark
 from .collect import MODULE_SPAN_PREFIX
 from .events import MEMORY_NAME, Event, LightEvent, current_category

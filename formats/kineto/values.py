@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from msgspec import Raw
 
 from ...arrays import Mask
 from ...errors import TraceError
+from ...records import dataclass
 from ..trace.column import MAX_INTEGER, MISSING, Column, Interner
 
 Integers = npt.NDArray[np.int64]

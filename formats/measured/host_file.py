@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from math import exp, log
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from typing import Any, Final, TypeGuard
 import orjson
 
 from ...errors import TraceError
+from ...records import dataclass, field, fields
 from ..files.open import pack_gzip, read_bytes, write_atomic
 from ..trace.fields import check_record, decode_record, encode_record
 from ..trace.meta import HostTimes

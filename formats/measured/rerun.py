@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...arrays import Floats, Rows
+from ...records import dataclass
 from ..trace.tables import Device
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Mask, Rows
+from ...records import dataclass
 from ..files.database import NULL, Database
 from ..recording.builder import RecordingBuilder
 from ..recording.kernel_names import copy_name, fill_name, is_collective, plain_template

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
+from ...records import dataclass
 from ..files.database import NULL, Batch, Database
 from ..recording.builder import RecordingBuilder
 from ..recording.nesting import last_before

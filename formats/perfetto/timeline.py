@@ -8,7 +8,6 @@ stands before an inner one of the same start, and both ends of an arrow lie in t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ import numpy as np
 import orjson
 
 from ...arrays import Mask, Rows
+from ...records import dataclass, field
 from ..files.open import pack_gzip, write_atomic
 from ..trace.column import Column
 from ..trace.printable import escape_json

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
 
+from ...records import dataclass
 from ..trace.column import MISSING, Interner, build_table
 from ..trace.privacy import hide_private
 from ..trace.tables import GroupTable, MemberTable

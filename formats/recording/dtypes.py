@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -11,6 +10,7 @@ import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
 from ...errors import TraceError
+from ...records import dataclass, replace
 from ..trace.column import MAX_SCALAR, MISSING, is_countable
 from ..trace.signature import UNKNOWN, Argument, Signature, TensorSpec
 from ..trace.tables import KernelKind, Trace

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from ...records import dataclass
 
 _WORDS: Final[Mapping[str, str]] = {
     "bf16": "bfloat16", "f16": "float16", "fp16": "float16", "tf32": "float32", "f32": "float32", "fp32": "float32",

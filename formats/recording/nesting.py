@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...arrays import Rows, at_rows
+from ...records import dataclass
 from ..trace.column import MISSING, Column
 from .rows import SpanRows
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows, at_rows
+from ...records import dataclass
 from ..trace.column import MISSING, Column, build_table
 from ..trace.tables import OpTable, Phase
 from .nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows

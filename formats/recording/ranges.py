@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
+from ...records import dataclass
 from ..trace.column import MISSING, Column
 from .builder import RecordingBuilder
 from .dtypes import SEPARATOR

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from typing import Final, TypeVar
 
 import numpy as np
 
 from ...arrays import Mask, Rows
+from ...records import dataclass, fields
 from ..trace.column import MISSING, Column
 
 RowsT = TypeVar("RowsT", bound="EventRows")

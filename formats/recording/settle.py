@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows, at_rows
+from ...records import dataclass, replace
 from ..trace.column import MISSING
 from .builder import GroupReport, Names, RecordingBuilder
 from .rows import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
+from ...records import dataclass, replace
 from ..trace.column import MISSING, Column, build_table
 from ..trace.iterations import (
     NEVER_NS,

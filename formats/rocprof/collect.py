@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from ...arrays import Mask, Rows
+from ...records import dataclass, replace
 from ..files.database import NULL
 from ..recording.builder import RecordingBuilder
 from ..recording.dtypes import assemble_ranges

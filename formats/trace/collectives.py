@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from ...records import dataclass, replace
 from .column import MISSING
 from .signature import Argument, Signature, TensorSpec
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field
 from functools import cache
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Rows, at_rows
+from ...records import dataclass, field, fields, replace
 
 Column = npt.NDArray[Any]
 MISSING = -1

@@ -8,7 +8,7 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, is_dataclass
 from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from ...errors import TraceError
+from ...records import dataclass, fields
 from .column import MAX_INTEGER
 
 RecordT = TypeVar("RecordT")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from typing import Final
+
+from ...records import dataclass
 
 DTYPE_BYTES: Final[dict[str, float]] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
+from ...records import dataclass, field, fields
 from .column import MISSING, Column, Table, build_table, column, optional, row_count, tables_equal
 from .meta import Device, HostTimes, Meta, Precision, Quality, Workload
 from .signature import Signature

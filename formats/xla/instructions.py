@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Mask, Rows, at_rows
+from ...records import dataclass, replace
 from ..recording.assemble import add_ops
 from ..recording.builder import Names
 from ..trace.column import MISSING, Interner, build_table, row_count

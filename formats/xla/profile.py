@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...errors import TraceError
+from ...records import dataclass, field
 from ..files.protobuf import as_text, declare, messages_of, parse
 from .hlo import read_program
 

@@ -7,7 +7,6 @@ judged on j. So nothing that is scored on E has seen it, not even through a choi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Codes, Floats
+from ...records import dataclass
 from .variant import Pool
 
 COVERAGE: Final = 0.9

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -22,6 +21,7 @@ import orjson
 from ...errors import InputError, WavecastError
 from ...formats.files.constants import ENTRIES, FOLDER, MANIFEST, read_constants
 from ...formats.files.open import write_atomic
+from ...records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 LINE_LENGTH: Final = 120

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from ...analyzer.questions.score.own_networks import TABLE, recorded_ops
 from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...analyzer.work import Family
 from ...arrays import Floats
+from ...records import dataclass
 from ...specs.gpu import chip_of
 from .constants import Fitted, program
 

@@ -13,7 +13,6 @@ of a group, of all groups together, so that a group of one or two chips takes wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -29,6 +28,7 @@ from ...analyzer.models.frame.intervals import (
 )
 from ...arrays import Codes, Floats
 from ...formats.files.constants import read_constants
+from ...records import dataclass
 from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .calibrate import COVERAGE, HeldOut, equal_weight, weighted_quantile

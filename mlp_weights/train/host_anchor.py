@@ -16,7 +16,6 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +34,7 @@ from ...formats.files.open import load_trace
 from ...formats.measured.host_file import REFERENCE_HOST
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.tables import Trace
+from ...records import dataclass
 from ...tracer.host_times.measure import measure_host
 from .constants import Fitted, program
 from .host_samples import Sample, load_sample

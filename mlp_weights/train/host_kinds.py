@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ...analyzer.host.costs import ATEN
 from ...analyzer.work import family_of
+from ...records import dataclass
 
 PRIOR_CALLS: Final = 10
 """Calls after which an op's own mean counts as much as its family's: the first calls of an op take several times what

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from ...arrays import Floats, Rows
 from ...formats.files.open import load_trace
 from ...formats.trace.column import build_table, row_count, take_rows
 from ...formats.trace.tables import TABLES, Trace
+from ...records import dataclass, replace
 from .profiler_ratios import Mode
 
 HOSTS: Final = {

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
@@ -31,6 +30,7 @@ import numpy as np
 from ...analyzer.questions.score.distributed.forecast import Known, forecast_row
 from ...analyzer.questions.score.distributed.rows import ITERATIONS, gpu_of, publisher_of, read_iterations
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
+from ...records import dataclass
 from .calibrate import least_held_width
 from .constants import Fitted, program
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +33,7 @@ from ...analyzer.models.library import Fitted, fitted_of, prepare
 from ...analyzer.models.store import StoredModel, load_stored
 from ...analyzer.models.vector.problems import VectorKernel
 from ...errors import InputError
+from ...records import dataclass, replace
 from ...specs.fleet import build_fleet
 from .calibrate import COVERAGE, HeldOut
 from .constants import Program, data_argument

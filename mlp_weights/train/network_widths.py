@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -41,6 +40,7 @@ from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...formats.files.constants import read_constants
 from ...formats.files.open import load_trace, save_trace
 from ...formats.trace.tables import Trace
+from ...records import dataclass, replace
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Rate, chip_of, peak_flops_per_s
 from ...specs.match import find_gpu

@@ -9,7 +9,6 @@ without a GPU and is left in.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 from typing import Any, Final
@@ -20,6 +19,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ...formats.files.constants import read_constants
+from ...records import dataclass
 from .constants import Fitted, program
 
 NAME: Final = "profiler_ratios"

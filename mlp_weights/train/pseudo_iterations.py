@@ -9,7 +9,6 @@ analyzer/prediction/sum_interval.py for ops of one family.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +25,7 @@ from ...analyzer.prediction.sum_interval import FAMILY_SHARE
 from ...analyzer.questions.score.rows import codes_of, problem_keys
 from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...arrays import Floats, Rows
+from ...records import dataclass
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +37,7 @@ from ...analyzer.questions.score.end_to_end import NETWORKS, score_networks
 from ...analyzer.questions.score.throughput import THROUGHPUT, score_throughput
 from ...analyzer.questions.score.weights import Withheld, choose_weights
 from ...arrays import Floats
+from ...records import dataclass
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import find_gpu

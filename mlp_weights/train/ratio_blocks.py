@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,6 +33,7 @@ from ...analyzer.questions.score.rows import least_work, problem_keys, take_work
 from ...analyzer.work import Family
 from ...arrays import Floats, Rows
 from ...formats.files.open import load_trace
+from ...records import dataclass, replace
 from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu, Rate, chip_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic
@@ -15,6 +14,7 @@ from ...analyzer.models.frame.problems import P
 from ...analyzer.models.registry import OP_MODELS, load_model
 from ...errors import InputError
 from ...formats.measured.ops_file import read_ops
+from ...records import dataclass
 from ...specs.documents import read_toml
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -17,6 +16,7 @@ from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.parameters import prior_scale, resolve, theta_size
 from ...analyzer.models.frame.problems import P, Problems, join_problems, take_problems
 from ...arrays import Codes, Floats, Mask
+from ...records import dataclass, replace
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
 from .recipe import Recipe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -11,9 +10,11 @@ from statistics import median
 from typing import Final
 
 from ...errors import InputError, parameter
-from ..documents import Entry, read_toml
+from ...records import dataclass, field, replace
+from ..documents import Entry
 from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance
+from ..shipped import read_shipped
 from .listing import Listing, PriceKind, PriceOrigin
 
 STALE_DAYS: Final = 90
@@ -151,11 +152,10 @@ class PriceBook:
 @lru_cache(maxsize=1)
 def load_listings() -> tuple[Listing, ...]:
     """Return every listing, in the order of the file."""
-    return tuple(_listing(entry) for entry in read_toml(_PRICES_FILE)["listing"])
+    return tuple(_listing(entry) for entry in read_shipped(_PRICES_FILE)["listing"])
 
 
 def _listing(entry: Entry) -> Listing:
-    listed_on = entry.get("listed_on")
     return Listing(
         gpus=tuple(entry["gpus"]),
         usd_per_hour=entry["usd_per_hour"] / entry.get("gpu_count", 1),
@@ -163,7 +163,7 @@ def _listing(entry: Entry) -> Listing:
         cloud=entry["cloud"],
         instance=entry.get("instance"),
         term=entry.get("term"),
-        listed_on=listed_on.isoformat() if listed_on is not None else None,
+        listed_on=entry.get("listed_on"),
         listed_as=entry["listed_as"],
         source=entry["source"],
     )

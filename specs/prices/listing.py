@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
 from typing import Final
+
+from ...records import dataclass
 
 HIGHEST_USD_PER_HOUR: Final = 1000.0
 """For one GPU: above, a price is of another unit."""

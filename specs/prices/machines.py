@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import ceil
 
+from ...records import dataclass, replace
 from ..gpu import Gpu
 from ..nodes import Node
 from .book import Price, PriceBook

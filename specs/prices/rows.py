@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
 
 from ...errors import InputError
+from ...records import dataclass, field, replace
 from ..gpu import Catalog
 from ..match import find_gpus
 from .columns import PriceColumns

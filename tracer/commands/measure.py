@@ -6,7 +6,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -16,6 +15,7 @@ import click
 
 from ...errors import CaptureError, InputError, WavecastError, spelling_options
 from ...progress import progress_on_stderr
+from ...records import dataclass, replace
 from . import say, say_error
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
+from ...records import dataclass
 
 if TYPE_CHECKING:
     from ...formats.trace.tables import Workload

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._library import fake_impl
 
+from ...records import dataclass
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
 

@@ -13,13 +13,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from ...errors import CaptureError, InputError, parameter
+from ...records import dataclass
 from ..hooks.patches import patched
 
 FOLDER: Final = "WAVECAST_MAIL"

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from math import log
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from ...formats.files.importers import collection_paused
 from ...formats.trace.meta import HostTimes
 from ...formats.trace.privacy import hide_private
+from ...records import dataclass, replace
 from .pieces import HostPiece, Run, pieces_here
 
 if TYPE_CHECKING:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import nn
+
+from ...records import dataclass
 
 _CHAIN: Final = 8
 """Links of the chain that is differentiated, of four ops each: long enough to hide what one call of backward costs."""

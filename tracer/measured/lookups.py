@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...formats.trace.column import build_table
 from ...formats.trace.signature import TensorSpec, flatten_tensors
 from ...formats.trace.tables import LookupTable, Trace
+from ...records import dataclass, replace
 
 LEAST_LOOKUPS: Final = 32
 """Of a table in one call: a histogram of fewer says little of how they are spread, and much of the few samples."""

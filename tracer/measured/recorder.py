@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -18,6 +17,7 @@ from torch.profiler import profile
 from ...errors import CaptureError, InputError, parameter
 from ...formats.files.open import save_trace
 from ...formats.trace.tables import Trace, Workload
+from ...records import dataclass, field, replace
 from ..description.device import check_workload
 from ..hooks.batches import LoadedBatches, with_samples
 from ..hooks.boundaries import IterationWatch, check_ends

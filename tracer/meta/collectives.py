@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +12,7 @@ from ...formats.trace.column import MISSING, Interner, build_table
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import CollectiveTable, GroupTable, MemberTable, OpTable
+from ...records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

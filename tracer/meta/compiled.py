@@ -7,7 +7,6 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from types import FrameType, ModuleType
@@ -18,6 +17,7 @@ import torch
 from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Phase
+from ...records import dataclass
 from .oplog import OpLog, OpRow
 
 _FORWARD_NAME = "Torch-Compiled Region: {}/0"

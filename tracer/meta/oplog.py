@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import torch
@@ -14,6 +13,7 @@ from ...formats.trace.privacy import hide_private
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import MemoryTable, OperandTable, OpTable, Phase, TensorTable
 from ...progress import tell
+from ...records import dataclass, field
 from ..description.device import device_number
 from ..description.signatures import describe_tensor
 from .collectives import CollectiveLog

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ...records import dataclass
 
 # cuDNN's numbers of the recurrent kinds (cudnnRNNMode_t).
 _RELU, _TANH, _LSTM, _GRU = 0, 1, 2, 3

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows
+from ...records import dataclass, field, replace
 
 _QUARTER: Final = 25
 _NORMAL_90: Final = 1.645

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from ...errors import InputError, parameter
+from ...records import dataclass
 from ..meta.host_values import HostValues
 from .subject import DEFAULT_IMAGE_SIZE, DEFAULT_SEQUENCE_LENGTH, Settings, refuse
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from ...records import dataclass
 from ..hooks.patches import patched
 from ..meta.overrides import shape_like_first, shape_like_second
 from .subject import Settings

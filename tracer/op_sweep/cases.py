@@ -6,13 +6,14 @@ Sizes follow an additive recurrence (Roberts' R_d sequence), the same on every m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from ...records import asdict, dataclass
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 HALVES = ("bf16", "fp16")

@@ -6,13 +6,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
 import torch
 
 from ...progress import tell
+from ...records import dataclass, field, replace
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
 from .timing import Timed, own_stream, recover, time_calls

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ...records import asdict, dataclass
 from .cases import DTYPES, Case, backward_of, choose, make, plain_dtypes, size, spread
 
 BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {

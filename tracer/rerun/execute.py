@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
@@ -16,6 +15,7 @@ from ...arrays import Floats, Rows
 from ...formats.measured.rerun import LocalDevice, Rerun, WholePass
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Trace
+from ...records import dataclass, field, replace
 from ..description.device import describe_framework
 from ..op_sweep.timing import GRAPH, recover, time_call
 from .local import undisturbed

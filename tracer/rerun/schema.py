@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -12,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ...formats.trace.signature import UNKNOWN, Argument, TensorSpec
+from ...records import dataclass
 
 
 class Local(Enum):

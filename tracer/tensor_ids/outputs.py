@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import torch
 
 from ...formats.trace.column import MISSING
 from ...formats.trace.signature import Signature, TensorSpec, Unknown
+from ...records import dataclass
 from .events import Allocation, OpEvent, TensorKey
 
 _ALLOCATORS: Final = frozenset({

@@ -1,6 +1,5 @@
 """The whole graph of a trace as columns: ops first, then the nodes that are replayed, and one edge per pair."""
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from ....errors import InputError, parameter
 from ....formats.trace.column import row_count
 from ....formats.trace.iterations import host_steps, locate_iterations
 from ....formats.trace.tables import Trace
+from ....records import dataclass, replace
 from ..graph import EdgeKind, Graph
 from ..latencies import Term
 from ..place import Links

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ....arrays import Rows, at_rows, group_rows
 from ....formats.trace.column import MISSING
 from ....formats.trace.tables import Trace
+from ....records import asdict, dataclass
 from ..critical import CriticalPath
 from ..graph import EdgeKind, Graph, NodeKind
 

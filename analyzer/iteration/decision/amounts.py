@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 
 NUMBER: Final = r"(?:(?:\d{1,3}(?:[,_' ]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,3})?"
 """Digits, maybe in groups of three, maybe with decimals and an exponent."""

@@ -12,7 +12,6 @@ The first of many is found by drawing them all together, by the same seed each t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import exp, sqrt
 from statistics import NormalDist
 from typing import Final
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Mask, Rows
+from ....records import dataclass, replace
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
 from .amounts import COST, THROUGHPUT

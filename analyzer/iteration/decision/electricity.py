@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from math import ceil, exp, hypot, log
 from numbers import Real
 from typing import Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass, field, replace
 
 JOULE_PER_KWH: Final = 3.6e6
 LIMIT_SHARPNESS: Final = 8.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from .amounts import COUNT, read_count, read_duration_ns, read_ratio, read_usd
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ with s the standard deviations of the logarithm of the iteration's time, and c_f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask, Rows
 from ....formats.files.constants import read_constants
+from ....records import dataclass
 from ....specs.gpu import Gpu, chip_of
 from ...prediction.prediction import METHODS, Method
 from ...prediction.sum_interval import RATIO, SHARED, error_groups

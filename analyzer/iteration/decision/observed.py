@@ -8,12 +8,12 @@ errors is C_hh - C_ho (C_oo + s^2 I)^-1 C_oh.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Rows
+from ....records import dataclass, replace
 from ..report import AnalysisReport, GpuPrediction
 from ..result import Analysis
 from .joint_errors import HALF_WIDTH, OWN, JointErrors, joint_errors

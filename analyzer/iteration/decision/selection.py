@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass, replace
 from ....specs.gpu import Gpu, is_datacenter
 from ..report import GpuPrediction
 from .amounts import COST, ENERGY, SHOWN_ROWS, THROUGHPUT, TIME, Selection

@@ -23,12 +23,12 @@ A few queries per sequence (speculative decoding) share a tile with the heads of
 which then takes heads one by one (its `seqlenq_ngroups_swapped` is for one query alone). No measurement is of them.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper

@@ -16,12 +16,12 @@ kernels of their own beside the attention, which write the cache (TensorRT-LLM a
 stream tensors that are partly in L2.
 """
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import (

@@ -1,7 +1,6 @@
 """Problems of the attention models: sizes, formats, and whose kernel runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....formats.trace.signature import DTYPE_BYTES
+from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate

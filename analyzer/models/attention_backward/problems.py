@@ -1,11 +1,11 @@
 """Problems of attention's backward: those of the forward, and how the gradients are added up."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import AttentionDims, Work

@@ -29,12 +29,12 @@ Behind PCIe switches nothing is shared. How much a CPU forwards no datasheet say
 as boxes of one description are found to differ.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
 from ...work.communication import CollectiveKind, Implementation

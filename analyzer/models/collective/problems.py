@@ -1,12 +1,12 @@
 """Collectives as columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work import Work
 from ...work.communication import CollectiveDims, CollectiveKind, Implementation

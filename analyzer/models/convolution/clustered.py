@@ -4,12 +4,12 @@ A kernel of persistent blocks between changes of layout, single pixels as cuBLAS
 depthwise; forms and priors were chosen with own rows of H100 and H200 in sight, and no other chip's were there.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Direction

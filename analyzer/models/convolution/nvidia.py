@@ -1,12 +1,12 @@
 """Times of cuDNN's algorithms before Hopper: implicit products on both units, two Winograd forms, direct kernels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate

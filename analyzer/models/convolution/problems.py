@@ -5,7 +5,6 @@ Gray, "Fast algorithms for convolutional neural networks", 2015) covers 3x3 kern
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil, prod
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass, replace
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import ConvolutionDims, Direction, Work

@@ -1,12 +1,12 @@
 """The matrix product that a convolution is in each direction, and the time of its equal blocks on the SMs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ...work.work import Direction
 from ..frame.gpu_physics import slow_down

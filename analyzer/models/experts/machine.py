@@ -1,12 +1,12 @@
 """What layers of experts meet on each GPU, and the parameters of each library's kernels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import Fleet
 from ....specs.generations import has_square_tiles, has_tensor_memory, has_tf32, is_async, is_nvidia

@@ -1,12 +1,12 @@
 """Layers of experts and grouped products as columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.gpu import Rate
 from ...work.table import WorkTable

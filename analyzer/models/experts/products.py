@@ -1,11 +1,11 @@
 """Seconds of a grouped product, tile by tile, and of the passes around the products."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.experts_kernels import ExpertsKernel
 from ...work.work import ExpertsFormat
 from ..frame.gpu_physics import slow_down

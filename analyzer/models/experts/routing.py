@@ -9,7 +9,6 @@ Three ways of choosing, by `skew`:
 - unknown: each token takes its experts at random, all alike likely, so that an expert's rows are binomial.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass
 
 HEIGHTS: Final = (16, 32, 64, 128, 256)
 """Rows of the tiles to which experts' rows are padded."""

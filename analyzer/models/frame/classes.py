@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, distinct
 from ....specs.fleet import Fleet, take_gpus
 from .parameters import Values
 from .problems import P, problem_shape, take_problems
@@ -17,7 +17,7 @@ def time_by_class(
 
     `timed` is given the GPUs of one class at a time, with their values; `classes` says each GPU's class, [m] or [n].
     """
-    codes = np.unique(classes)
+    codes = distinct(classes)
     if len(codes) < 2:
         return timed(problems, fleet, values)
     shape = problem_shape(problems)

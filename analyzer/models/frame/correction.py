@@ -1,11 +1,11 @@
 """What a few measurements of one GPU teach about a model there, and the network that corrects sizes."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Singles
+from ....records import dataclass
 from .problems import Problems, problem_columns
 
 LIMIT: Final = 0.7

@@ -13,13 +13,13 @@ something else, which switches too: caches, shared memory, the issue of other in
 the average of some tenth of a second, so that the limit is the iteration's and not a kernel's.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_nvidia, process_energy
 from ....specs.gpu import MemoryKind, Rate

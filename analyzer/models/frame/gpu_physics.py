@@ -5,12 +5,12 @@ parameters that it uses, and fits them with its own: priors come from public mic
 `ops/membench.parquet` and `ops/clock_power.parquet` (A100, L40, H100 PCIe, V100, MI100) are the ones named here.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate

@@ -8,13 +8,13 @@ and vendor say: that a GPU's datasheet is near a measured one's does not make th
 or vendor that nobody measured gets the widest factor of all classes, and no credit for being near.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, is_untested
 from ....specs.gpu import Rate

@@ -1,12 +1,12 @@
 """What a simulator says of n problems on m GPUs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from .parameters import Parameter, Values
 from .problems import P, problem_shape

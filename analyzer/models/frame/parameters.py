@@ -3,7 +3,6 @@
 import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats
+from ....records import astuple, dataclass, fields
 from ....specs.fleet import Fleet, scale_rates
 
 Values = Mapping[str, Floats]

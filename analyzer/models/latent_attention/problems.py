@@ -1,12 +1,12 @@
 """Latent attentions as columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import LatentAttentionDims, Work

@@ -1,11 +1,11 @@
 """What limits a matrix product on matrix units: arithmetic, DRAM, the second-level cache, and power."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Mask
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass, replace
 from ....specs.product_kernels import QuantizedKernels
 from .problems import MatmulKernel, MatmulProblems
 

@@ -5,12 +5,12 @@ the power limit; a launch. The same parameters for all GPUs; two classes differ 
 operands asynchronously in clusters (Hopper, data-centre Blackwell), and all others.
 """
 
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet
 from ....specs.generations import is_amd, is_async
 from ...work.registry import names

@@ -1,7 +1,6 @@
 """Matrix products for matrix (tensor) units as columns: sizes, formats, and how the operands come to them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from math import inf
 from typing import Final
@@ -10,6 +9,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....formats.trace.signature import DTYPE_BYTES
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work

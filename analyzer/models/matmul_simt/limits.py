@@ -1,10 +1,10 @@
 """What a launch of an fp32 product takes: arithmetic, memory, address translation, and the clock under its power."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ....records import dataclass
 from .pairs import STEP_DEPTH, Reals, SimtPairs, cube, square
 from .tiles import SimtLaunch
 

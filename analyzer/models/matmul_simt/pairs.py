@@ -1,12 +1,12 @@
 """Products on GPUs as columns of what no tile changes, so that trying a tile costs only what it changes."""
 
-from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Rows, Singles
+from ....records import dataclass, fields
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, process_energy
 from ..frame.parameters import Values

@@ -1,12 +1,12 @@
 """Matrix products for vector units as columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....arrays import Codes, Floats
 from ....formats.trace.signature import DTYPE_BYTES
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work

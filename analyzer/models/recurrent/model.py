@@ -26,12 +26,12 @@ reading them a step waits for all blocks of the grid. Nothing measured it: prior
 gates' kernels per step, as the standard algorithm does: the same formula, unmeasured.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from ....specs.generations import has_persistent_layers, is_before_volta
 from ....specs.gpu import Rate

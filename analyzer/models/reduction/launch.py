@@ -5,12 +5,12 @@ the pooling kernels); what cuDNN and Triton launch is what their profiles show: 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass
 from ...work.row_kernels import RowKernel
 from ..frame.problems import take_problems
 from .problems import ReductionProblems

@@ -2,13 +2,13 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.row_kernels import RowKernel
 from ...work.table import WorkTable

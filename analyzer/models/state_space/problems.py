@@ -1,12 +1,12 @@
 """State spaces as columns: what is passed on per head, in chunks or token by token."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.recurrent import FLOPS_PER_STATE
 from ...work.table import WorkTable

@@ -5,12 +5,12 @@ serving kernels, vLLM's; sizes that the sources fix are constants here, cycles a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Mask
+from ....records import dataclass
 from ....specs.fleet import Fleet
 from .problems import VectorKernel, VectorProblems
 

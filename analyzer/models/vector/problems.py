@@ -1,7 +1,6 @@
 """Problems of the vector model: which kind of kernel runs, over how many rows, and what it launches."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....formats.trace.signature import DTYPE_BYTES
+from ....records import dataclass
 from ....specs.gpu import Rate
 from ...work.access import Access
 from ...work.table import WorkTable

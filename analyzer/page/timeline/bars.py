@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Rows
+from ....records import dataclass
 from ...timeline.slices import SliceKind, Timeline, TrackKind
 
 _LEAST_SHARE: Final = 0.001

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from ....records import dataclass
 from ...timeline.slices import FAMILIES, SliceKind, Timeline, TrackKind
 from ..names import short_name
 from ..page import Chart

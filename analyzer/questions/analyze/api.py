@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ....records import dataclass, replace
 from ...asking.answer import Drawn, Report, as_names, trace_name
 from ...asking.choice import GPU_NAMES, Goals, GpuSelection, complete_gpu_equals
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option

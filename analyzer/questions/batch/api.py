@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
 from io import BytesIO
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ....errors import InputError, OutputError, parameter, spells_options
+from ....records import dataclass, field, fields, replace
 from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES, GpuClass
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option, repeated

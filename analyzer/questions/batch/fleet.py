@@ -7,13 +7,13 @@ total are the sums of the ends: as if they were all off together, which no true 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Mask, none_for_nan
 from ....formats.trace.printable import clean_text
+from ....records import dataclass, replace
 from .inputs import BatchInput
 from .parts import BatchAnswer, TracePart
 

@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -19,6 +18,7 @@ from ....formats.files.detect import HEAD_BYTES, FileKind, describe_content, det
 from ....formats.files.importers import find_importer
 from ....formats.files.source import ImportSource
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.documents import read_toml
 from .parts import is_parts_folder
 

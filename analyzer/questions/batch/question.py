@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from ....records import dataclass, field
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, shipped_prices
 from ....version import __version__

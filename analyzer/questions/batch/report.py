@@ -15,7 +15,6 @@ before: each of its GPUs could be exchanged for one of the other, at no loss.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError, WavecastError, parameter
+from ....records import dataclass
 from .fleet import FleetSummary, FleetTimes, collect_times, summarize_fleet
 from .inputs import BatchInput, SkippedFile, spread_weights
 from .parts import PartFolder, TracePart

@@ -13,7 +13,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InputError, WavecastError, parameter
 from ....progress import tell
+from ....records import dataclass
 from .columns import COLUMNS
 from .inputs import BatchInput
 from .parts import PartFolder, TracePart, Value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....errors import InputError
+from ....records import dataclass
 from ...asking.answer import Drawn, Report
 from ...asking.keywords import checks_kinds
 from ...asking.prices import Prices, read_prices

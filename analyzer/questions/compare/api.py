@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ....records import dataclass
 from ...asking.answer import Drawn, Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from ....arrays import Codes, Floats, Rows, at_rows
 from ....formats.trace.column import Interner, row_count
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass
 from ...iteration.result import Analysis
 from ...work.lookup import WorkLookup
 from ...work.registry import canonical_name

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Mask, Rows
 from ....formats.trace.tables import Phase
+from ....records import dataclass, field
 from ...work.registry import family_of
 from ...work.work import Family
 from .calls import CallColumns, CallDifference, compare_signatures, signature_of

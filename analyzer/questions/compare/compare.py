@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Final
 
@@ -13,6 +12,7 @@ from ....arrays import Rows, none_for_nan
 from ....errors import InputError, parameter
 from ....formats.measured.host_file import is_host_time
 from ....formats.trace.tables import Trace
+from ....records import dataclass, replace
 from ....specs.gpu import Catalog, Gpu
 from ...host.recorded_speed import relative_host_speed
 from ...iteration.analyze import Asked, run_analysis

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from ....formats.trace.column import Interner
 from ....formats.trace.tables import Phase
+from ....records import dataclass, field
 from .calls import CallColumns
 
 _SAME, _SAME_OPS, _SAME_NAME, _ANY = 1_000, 600, 400, 100

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Mask, Rows, group_rows
+from ....records import dataclass
 from .calls import CallColumns
 from .modules import ModuleMap
 

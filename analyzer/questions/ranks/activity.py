@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from ....formats.perfetto.timeline import EventArrows, EventFile, EventSlices, E
 from ....formats.trace.column import Interner
 from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import KernelKind, Trace
+from ....records import dataclass
 from ...recorded.host_ranks import as_device, is_host_rank
 from ...recorded.waiting import AlignedRanks, align_ranks
 from ...recorded.window import Window

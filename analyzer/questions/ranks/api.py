@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text
+from ....records import dataclass, replace
 from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import HelpPart, asks, option

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ....errors import InputError
 from ....formats.trace.tables import KernelKind, Trace
+from ....records import dataclass
 from ...recorded.host_ranks import as_device
 from ...recorded.recording import RecordedIteration
 from ...recorded.waiting import AlignedRanks, align_ranks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError, parameter
 from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import Trace
+from ....records import dataclass, field
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Catalog, Gpu, listed_name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
@@ -14,6 +13,7 @@ from ....arrays import Floats, Mask, Rows, none_for_nan
 from ....errors import InputError
 from ....formats.trace.column import MISSING
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ...recorded.recording import RecordedIteration, choose_recording
 from ...recorded.waiting import AlignedRanks
 from ...recorded.window import Window

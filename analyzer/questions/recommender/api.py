@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ....errors import InputError, parameter
+from ....records import dataclass, field, replace
 from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import HelpPart, asks, declare, option

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from typing import Final
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
+from ....records import dataclass, replace
 from ...models.embedding.spread import spread_of
 from ...work.indices import Indices
 from .sizes import RecommenderSizes, TableLayout, Training

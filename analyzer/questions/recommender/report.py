@@ -6,7 +6,6 @@ The busiest GPU's recording is predicted and replayed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -15,6 +14,7 @@ import numpy as np
 from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError
 from ....formats.trace.tables import Trace
+from ....records import dataclass, replace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -11,6 +10,7 @@ from msgspec import Meta, Struct, structs
 
 from ....errors import InputError
 from ....formats.trace.printable import clean_text
+from ....records import dataclass, field, replace
 from ....specs.documents import read_table, read_toml
 from ...work.indices import USUAL, Indices
 

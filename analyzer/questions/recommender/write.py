@@ -7,11 +7,11 @@ fused layers. What stands between products reads and writes every tensor once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from ....formats.trace.privacy import hide_private
 from ....formats.trace.tables import Meta, Phase, Trace, Workload
+from ....records import dataclass, field
 from ...recorded.tape import FLOAT, Tape, Variable
 from ...work.embedding_dims import EmbeddingStep
 from ...work.table_parts import LOOK_UP, ONCE, UPDATE

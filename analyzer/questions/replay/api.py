@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ...asking.answer import Drawn, Report, trace_name
 from ...asking.declared import asks
 from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from ....errors import UnknownGpuError
 from ....formats.measured.rerun import Rerun
 from ....formats.trace.signature import format_shapes
 from ....formats.trace.tables import KernelKind, Trace
+from ....records import dataclass
 from ....specs.gpu import Catalog, Gpu
 from ...iteration.analyze import run_analysis
 from ...iteration.result import Analysis

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....formats.measured.rerun import WholePass
+from ....records import dataclass
 from ...measurements.metrics import Figures
 from ..validate.report import Coverage
 

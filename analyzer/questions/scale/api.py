@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ...asking.answer import Drawn, PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
 from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, as_counts, asks, option

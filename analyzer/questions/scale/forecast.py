@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Rows
 from ....errors import InputError
+from ....records import dataclass
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Gpu
 from ...host.costs import load_host_costs, unknown_host_half_width

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, field, replace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph

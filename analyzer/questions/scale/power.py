@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ....arrays import Floats, Mask
+from ....records import dataclass, replace
 from ....specs.fabric import Fabric
 from ....specs.fleet import Fleet
 from ...iteration.decision.electricity import PowerDraw

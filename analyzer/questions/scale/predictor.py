@@ -6,12 +6,12 @@ Ranks are derived, their pieces replayed and scheduled, their memory fitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
+from ....records import dataclass, replace
 from ....specs.cluster import Cluster
 from ....specs.fleet import Fleet
 from ....specs.gpu import Gpu

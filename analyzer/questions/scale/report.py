@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ....records import dataclass, field
 from ...iteration.decision.amounts import COST, ENERGY, TIME
 from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import Source, TraceSummary

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ....arrays import Floats, none_for_nan
 from ....errors import InputError, parameter
+from ....records import dataclass, replace
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

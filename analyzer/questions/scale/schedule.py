@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Final
@@ -11,6 +10,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError
+from ....records import dataclass
 from ...whatif.parallel.plan import PipelineSchedule
 
 _EXACT_ROUNDS: Final = 6

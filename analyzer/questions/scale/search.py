@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from typing import Any, Final
@@ -16,6 +15,7 @@ from ....arrays import Codes, Floats, Mask
 from ....errors import InputError
 from ....formats.trace.tables import Trace
 from ....progress import tell
+from ....records import dataclass, replace
 from ....specs.fabric import Fabric
 from ...memory.fit import usable_bytes
 from ...memory.use import MemoryCategory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....formats.perfetto.timeline import EventFile, EventSlices, EventTrack, save_events
+from ....records import dataclass
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import PipelineSchedule
 from .forecast import PlanForecast

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ...asking.answer import Drawn, Report, as_names
 from ...asking.keywords import check_choice, checks_kinds
 from ...asking.question import find_named

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Mask, group_by
+from ....records import asdict, dataclass, replace
 from ....specs.catalog import load_catalog
 from ....specs.fleet import build_fleet
 from ....specs.match import find_gpu

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from ....arrays import Floats, at_rows
 from ....errors import InputError
 from ....formats.files.open import load_trace
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu

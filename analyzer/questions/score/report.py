@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ....records import dataclass, field
 from ...models.frame.intervals import GpuClass
 
 SCORE_FORMAT: Final = "wavecast.score"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Mask, Rows
+from ....records import dataclass
 from ....specs.fleet import build_fleet
 from ....specs.gpu import chip_of
 from ...measurements.samples import Samples

@@ -10,7 +10,6 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError
+from ....records import dataclass, replace
 from ....specs.catalog import load_catalog
 from ....specs.generations import generation_at
 from ....specs.gpu import Gpu

@@ -10,7 +10,6 @@ import lzma
 import tarfile
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from ....errors import InputError, TraceError
 from ....formats.trace.codec import decode
 from ....formats.trace.tables import Trace
+from ....records import dataclass, field
 from ....specs.catalog import load_catalog
 from ....specs.documents import read_toml
 from ....specs.gpu import Gpu, Rate, peak_flops_per_s

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ....records import dataclass
 from ....specs.gpu import Gpu, chip_of
 from ...models.library import Library, load_library
 from ...models.store import has_model, read_manifest

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ....errors import InputError, parameter
+from ....records import dataclass, field, replace
 from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES, GpuClass
 from ...asking.declared import COUNT, FILE, HelpPart, as_amount, as_counts, asks, declare, option

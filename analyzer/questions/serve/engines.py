@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
 from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import build_fleet
 from ....specs.generations import generation_at, has_serving_kernels, prefers_composable_kernel

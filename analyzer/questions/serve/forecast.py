@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import exp, hypot
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass, replace
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu, Rate, is_hbm
 from ...memory.fit import UNREPORTED_RATIO

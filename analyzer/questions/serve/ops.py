@@ -12,7 +12,6 @@ of n prompts, q new tokens after p cached ones:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats
+from ....records import dataclass, field
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+from ....records import dataclass, field
 from ....specs.gpu import Gpu
 from ...iteration.decision.electricity import JOULE_PER_KWH, Electricity, billed_joule
 from .engines import Engine

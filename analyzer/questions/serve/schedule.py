@@ -7,7 +7,6 @@ middle of the growing contexts: about two events per request.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
 from typing import Final
@@ -16,6 +15,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
+from ....records import dataclass, field
 from .engines import Engine
 from .step import StepClock, StepColumns
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, exp
 from typing import Final
 
 from ....errors import InputError
 from ....progress import tell
+from ....records import dataclass, replace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, prices_of

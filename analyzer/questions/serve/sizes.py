@@ -6,13 +6,13 @@ import itertools
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError
+from ....records import dataclass
 
 MODELS_FILE: Final = Path(__file__).with_name("models.toml")
 CONFIG: Final = "config.json"

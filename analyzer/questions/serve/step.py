@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import exp, log
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass, field
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ....records import dataclass, field
 from ...asking.answer import Drawn, Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option

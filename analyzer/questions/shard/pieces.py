@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from ....arrays import Floats
 from ....formats.trace.column import build_table
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import Meta, OpTable, Phase, Trace
+from ....records import dataclass, replace
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...models.embedding.problems import with_indices

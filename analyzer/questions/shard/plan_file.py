@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from math import gcd
 from pathlib import Path
@@ -19,6 +18,7 @@ import orjson
 
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text, list_names
+from ....records import dataclass
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

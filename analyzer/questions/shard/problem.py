@@ -15,7 +15,6 @@ tables, or an all-gather of their sparse gradients. Nothing overlaps, as torch r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil, log2
 from typing import Final
@@ -23,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass, replace
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ....records import dataclass
 from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import TraceSummary
 from .problem import PlanPhase

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from ....arrays import Floats
+from ....records import dataclass, replace
 from ....specs.fabric import Fabric
 from ...iteration.decision.electricity import Electricity, JobEnergy, PowerDraw, whole_machines
 from ...prediction.energy import LINK_HALF_WIDTH, network_w, sending_joules

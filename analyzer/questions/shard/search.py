@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Rows
+from ....records import dataclass, replace
 from .problem import Load, PlanPhase, ShardingOption, ShardingProblem
 from .tables import TableSharding
 

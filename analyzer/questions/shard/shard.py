@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Final, Unpack
@@ -13,6 +12,7 @@ import numpy as np
 from ....errors import InputError, parameter
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, replace
 from ....specs.cluster import USUAL
 from ....specs.fabric import build_fabric
 from ....specs.gpu import Catalog, Gpu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -15,6 +14,7 @@ from ....errors import InputError
 from ....formats.trace.printable import clean_text, list_names
 from ....formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, replace
 from ....specs.documents import read_table
 from ...recorded.window import Window
 from ...work import canonical_name

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ....records import dataclass
 from ...asking.answer import Drawn, Report, trace_name
 from ...asking.keywords import check_count, checks_kinds
 from ...asking.question import read_recording

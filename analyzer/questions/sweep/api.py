@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 from ...asking.answer import Drawn, PicturedReport, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import HelpPart, asks, option

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ....specs.gpu import Gpu
 from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.scenario import Scenario, TargetPrecision

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ....records import dataclass, replace
 from ....specs.documents import Entry
 from ....specs.gpu import Gpu, Rate, is_matrix_rate
 from ....specs.layout import GROUPS, RATE_PREFIX, TERA, Amount, Count, Key

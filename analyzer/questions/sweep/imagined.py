@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import hypot, log2
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError, parameter
+from ....records import dataclass, replace
 from ....specs.catalog import imagine_gpus
 from ....specs.cluster import Cluster
 from ....specs.fleet import build_fleet

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+from ....records import dataclass, field
 from ...iteration.decision.electricity import Electricity, JobEnergy
 from ...iteration.report import Source, TraceSummary
 from ...whatif.scenario import Scenario

@@ -9,13 +9,13 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError, parameter
+from ....records import dataclass, replace
 from ....specs.gpu import Gpu
 from ...iteration.analyze import report_on
 from ...iteration.result import Analysis, arrange

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ from ....arrays import Floats, Mask, none_for_nan
 from ....errors import InputError, parameter
 from ....formats.trace.tables import Trace
 from ....progress import tell
+from ....records import dataclass, field, replace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.gpu import Catalog, Gpu
 from ...iteration.analyze import report_on, run_analysis

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ....errors import InputError, parameter
+from ....records import dataclass
 
 MOST_POINTS: Final = 200
 """Of one parameter."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ....records import dataclass, replace
 from ...asking.answer import Drawn, Report, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option

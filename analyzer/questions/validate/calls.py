@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -15,6 +14,7 @@ from ....arrays import Rows, at_rows
 from ....formats.trace.column import row_count
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import KernelKind, Phase, Trace
+from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
 from ...prediction.workload import GpuWorkload
 from ...work import canonical_name, work_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ....arrays import Floats, Rows, at_rows, group_by, group_rows, none_for_nan
 from ....formats.trace.signature import format_shapes
 from ....formats.trace.tables import Trace
+from ....records import dataclass
 from ...iteration.result import Analysis
 from ...measurements.metrics import error_figures
 from ...prediction.bounds import limit_of

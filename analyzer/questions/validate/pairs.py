@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ....errors import InputError
 from ....formats.trace.printable import clean_text
 from ....progress import tell
+from ....records import dataclass
 from ...asking.answer import Drawn, Report
 from ...page.columns import change_column, covered_column, text_column, time_column
 from ...page.encoding import attributes, encode_json, table_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from ....records import dataclass, field
 from ...measurements.metrics import Figures
 from ...prediction.prediction import Method
 from ...replay.causes import IdleCause

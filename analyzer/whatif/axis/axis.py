@@ -1,9 +1,10 @@
 """What is rescaled: the batch, the tokens of a sequence, or the tokens in a cache."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from ....records import dataclass
 
 Carry = tuple[int, ...]
 """Per dimension of a tensor: 0 where it does not hold the axis, else the elements of that dimension per step of the

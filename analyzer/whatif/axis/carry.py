@@ -1,9 +1,9 @@
 """Where a tensor holds an axis: from its storage's strides, and, of tensors that were given, from their sizes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....formats.trace.signature import TensorSpec
+from ....records import dataclass
 from ..op_rules import WEIGHTS
 from .axis import Axis, Carry
 

@@ -3,9 +3,8 @@
 A rule, which `op_rules.csv` names, goes from the call, the position of a result, and its spec, to the result's carry.
 """
 
-from dataclasses import dataclass
-
 from ....formats.trace.signature import TensorSpec
+from ....records import dataclass
 from ..calls import ShapedCall
 from ..op_rules import find_rule, known_ops
 from .axis import Axis, Carry

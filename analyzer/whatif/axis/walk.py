@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from ....errors import InputError
 from ....formats.trace.column import MAX_INTEGER
 from ....formats.trace.signature import Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, field, replace
 from ..calls import Rewriter, SignatureLayout, Tensors, broadcasts, layout_of, operands_of, replace_tensors, short_name
 from ..op_rules import WEIGHTS
 from .axis import Axis, Carry

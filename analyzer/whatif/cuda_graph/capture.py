@@ -1,7 +1,6 @@
 """What if the host replayed CUDA graphs: the launches between two synchronisations become one."""
 
 import re
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from ....arrays import Floats, Mask, Rows
 from ....formats.trace.column import MISSING
 from ....formats.trace.tables import Trace
+from ....records import dataclass, replace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.roles import Role, call_roles
 from ...graph.streams import UNEXPLAINED_NS

@@ -1,6 +1,5 @@
 """Finds chains of pointwise kernels that a compiler would merge: one stream, back to back, each reading the last."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -9,6 +8,7 @@ from ....arrays import Mask, Rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.signature import Signature, flatten_tensors
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.rules import lane_firsts
 from ...prediction.workload import GpuWorkload

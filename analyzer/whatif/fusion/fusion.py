@@ -1,7 +1,6 @@
 """What if a compiler merged chains of pointwise kernels: intermediates stay in registers, launches go."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -12,6 +11,7 @@ from ....errors import parameter
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.signature import DTYPE_BYTES
 from ....formats.trace.tables import Trace
+from ....records import dataclass, replace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
 from ...prediction.workload import GpuWorkload

@@ -1,11 +1,11 @@
 """The kernels that a compiler generates for its regions, each one pass over what it reads and writes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from ....arrays import Rows
 from ....formats.trace.tables import Trace
+from ....records import dataclass, replace
 from ...prediction.workload import LARGE_SHARE, GpuWorkload
 from ...work import Family, Work
 from ...work.row_kernels import RowKernel

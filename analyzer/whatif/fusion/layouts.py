@@ -4,7 +4,6 @@ After `decide_layout_opt` (torch/_inductor/graph.py) and `convolution` (torch/_i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -14,6 +13,7 @@ from ....arrays import Rows
 from ....formats.trace.column import MISSING
 from ....formats.trace.signature import Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, replace
 from ...recorded.compiled import find_compiled, names_tensors, region_per_op
 from ..calls import operands_of, replace_tensors, short_name
 from ..scenario import Scenario

@@ -1,6 +1,6 @@
 """What a compiler's scheduler sees of ops: loops that read and write buffers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field  # noqa: TID251 (instances are sorted)
 
 OpRow = int
 Buffer = int

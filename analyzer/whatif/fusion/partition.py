@@ -8,10 +8,10 @@ needs in the backward pass, nor what is used on both sides of a library's kernel
 
 import heapq
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from ....formats.trace.tables import Phase
+from ....records import dataclass, field
 from ...work import Family
 from . import inductor_ops
 from .min_cut import UNCUTTABLE, Edge, reachable_side

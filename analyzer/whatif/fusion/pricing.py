@@ -1,10 +1,9 @@
 """Gives nodes of a graph the time of the kernels that a compiler would generate in their place."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from ....arrays import Rows
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet
 from ...models.library import Library
 from ...prediction.op_models import predict_works

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
@@ -13,6 +12,7 @@ from ....arrays import Rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec, flatten_tensors
 from ....formats.trace.tables import Trace
+from ....records import dataclass, field, replace
 from ...work import Family, family_of
 from ..calls import operands_of, short_name
 from .inductor_ops import MOST_READS, NOT_AGAIN, POOLS, TWICE_READ

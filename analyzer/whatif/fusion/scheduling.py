@@ -4,10 +4,10 @@ After torch/_inductor/scheduler.py (`fuse_nodes`, `can_fuse`, `score_fusion`) an
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Final
 
+from ....records import dataclass, field
 from .loops import Loop, LoopGraph, Read
 
 _MOST_LOOPS: Final = 64

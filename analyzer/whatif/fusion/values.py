@@ -1,9 +1,9 @@
 """Values of a graph while it is lowered: in memory, or still an expression that whoever reads it computes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ....records import dataclass, field, replace
 from .inductor_ops import MOST_READS
 from .loops import Buffer, Loop, LoopGraph, OpRow, Read
 

@@ -9,7 +9,6 @@ Gradients travel in the type that the recording makes them in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from ....arrays import Rows
 from ....formats.trace.column import row_count
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, field
 from .exchanges import all_gather, all_reduce, reduce_scatter, wait
 from .insert import Insertion, Insertions, Spot
 from .layers import tail_start

@@ -1,7 +1,6 @@
 """What each distinct rank of a plan runs, derived from the recording of one GPU."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from ....arrays import Rows, at_rows
 from ....errors import InputError
 from ....formats.trace.column import row_count
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass
 from ...work import Family, are_of_family
 from ..axis.change import with_batch
 from .data_parallel import Replication

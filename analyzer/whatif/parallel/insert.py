@@ -1,7 +1,6 @@
 """Ops inserted into a recording of shapes, or taken out of one: everything that refers to ops is renumbered."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from ....arrays import Rows, at_rows
 from ....formats.trace import tables
 from ....formats.trace.column import MISSING, TableT, build_table, columns, renumber, row_count, take_rows
 from ....formats.trace.signature import Signature
+from ....records import dataclass, replace
 from .lives import find_lives, write_lives
 
 _BEFORE, _AFTER, _PLACES = -1, 1, 3

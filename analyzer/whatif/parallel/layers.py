@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ....arrays import Mask, Rows, at_rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass
 from ...work.lookup import WorkLookup
 
 LEAST_SHARE: Final = 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from ....arrays import Floats, Mask, Rows, at_rows
 from ....formats.trace.column import MISSING, build_table, row_count
 from ....formats.trace.signature import DTYPE_BYTES
 from ....formats.trace.tables import MemoryTable, Trace
+from ....records import dataclass, replace
 
 UNLISTED_ELEMENT_BYTES = 4.0
 """What an element of a dtype counts that no table lists, as in `TensorSpec.size_bytes`."""

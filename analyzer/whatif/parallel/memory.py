@@ -1,13 +1,13 @@
 """How much memory each stage of a plan takes on one of its ranks, and what holds it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass
 from ...memory.use import MemoryCategory
 from .layers import tail_start
 from .lives import Lives, find_lives, storage_bytes

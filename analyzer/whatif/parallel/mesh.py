@@ -1,9 +1,8 @@
 """Which ranks share what: the groups that one rank of a plan belongs to."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ....records import dataclass
 from .plan import ParallelPlan
 
 

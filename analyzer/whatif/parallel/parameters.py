@@ -1,6 +1,5 @@
 """The parameters of a recorded iteration, their gradients, and which of the optimizer's tensors are whose."""
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ from ....errors import InputError
 from ....formats.trace.column import MISSING, row_count, take_rows
 from ....formats.trace.signature import Argument, Signature, TensorSpec
 from ....formats.trace.tables import MemoryTable, Phase, Trace
+from ....records import dataclass, replace
 from .layers import tail_start
 from .lives import storage_bytes, tensor_bytes
 

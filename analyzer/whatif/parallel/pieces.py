@@ -1,13 +1,12 @@
 """The pieces of a network that the stages of a pipeline hold."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....formats.trace.column import MISSING, row_count
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass
 from .insert import Inserted, take_ops
 from .layers import NO_LAYER, Layers, tail_start
 from .lives import storage_bytes, tensor_bytes

@@ -1,10 +1,10 @@
 """A parallel plan: how many ranks share what, and in which order micro batches run."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from ....errors import InputError
+from ....records import dataclass
 
 
 class MeshAxis(StrEnum):

@@ -1,7 +1,6 @@
 """A plan as a TOML file: `[mesh] [shard] [schedule] [overlap] [recompute]`."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,6 +8,7 @@ from typing import Annotated, Any, Final
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from ....formats.trace.printable import clean_text
+from ....records import dataclass, field
 from ....specs.documents import Entry, read_table, read_toml
 from .grammar import build_plan, parse_plan
 from .plan import ParallelPlan

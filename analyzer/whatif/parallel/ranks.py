@@ -1,12 +1,12 @@
 """What distinct ranks of a plan run, each a recording of shapes as a rank's own would be."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from ....arrays import Rows
 from ....formats.trace.tables import Trace
+from ....records import dataclass, field
 from ...memory.use import MemoryCategory
 
 

@@ -6,7 +6,6 @@ bytes, and where in the backward pass it is ready. Where that is missing, the op
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -17,6 +16,7 @@ from ....errors import InputError
 from ....formats.trace.column import MISSING, build_table, row_count
 from ....formats.trace.signature import TensorSpec
 from ....formats.trace.tables import OperandTable, Phase, TensorTable, Trace
+from ....records import dataclass, replace
 from .layers import find_layers, tail_start
 from .plan import ParallelPlan
 

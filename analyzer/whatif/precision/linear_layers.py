@@ -1,7 +1,6 @@
 """Linear layers moved to a narrower format: which products they are, what is converted, how large weights become."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from ....formats.trace.column import row_count
 from ....formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, replace
 from ...work import Family, family_of
 from ..calls import Rewriter, Tensors, layout_of, made_storages, operands_of, short_name
 from ..change import Casts, Whatif

@@ -7,13 +7,13 @@ whenever its type is not that of the tensor it belongs to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ....formats.trace.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, KEEPS_ITS_TYPE, Cast
 from ....formats.trace.signature import DTYPE_BYTES, Signature, TensorSpec
 from ....formats.trace.tables import Phase, Trace
+from ....records import dataclass, field, replace
 from ...work import Family, are_of_family
 from ..calls import (
     Rewriter,

@@ -1,12 +1,12 @@
 """What deciding the types of a call needs to know, and remembers."""
 
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from ....formats.trace.autocast import Cast
 from ....formats.trace.signature import DTYPE_BYTES
+from ....records import dataclass, field
 from ..calls import SignatureLayout
 from ..change import Casts
 

@@ -5,7 +5,6 @@ moves the result to other GPUs.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -17,6 +16,7 @@ from ....errors import InputError
 from ....formats.trace.column import MAX_INTEGER, MISSING, row_count
 from ....formats.trace.signature import Signature, TensorSpec
 from ....formats.trace.tables import IterationTable, KernelKind, Trace
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Gpu, Rate
 from ...models.library import Library

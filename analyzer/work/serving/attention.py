@@ -1,9 +1,9 @@
 """Attention of libraries: what of lengths the arguments say; caches whose filling only values tell have no work."""
 
-from dataclasses import dataclass
 from math import prod
 
 from ....formats.trace.signature import Signature, TensorSpec
+from ....records import dataclass
 from ....specs.attention_kernels import AttentionKernel
 from ..arguments import LackingArgumentError, argument_at, optional_tensor_at, size_at, tensor_at
 from ..traffic import STATISTICS_DTYPE, bytes_of, total_bytes

@@ -2,11 +2,11 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from ....formats.trace.signature import Signature, TensorSpec
+from ....records import dataclass
 from ..arguments import LackingArgumentError
 from ..registry import register
 from ..traffic import tensor_bytes, total_bytes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from .....records import dataclass
 from ....iteration.decision.amounts import COST
 from ....iteration.decision.selection import SORTS, does_not_fit
 from ....iteration.report import AnalysisReport, GpuPrediction

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from .....arrays import Floats
 from .....formats.trace.tables import Phase
+from .....records import dataclass, field
 from ....iteration.result import Analysis
 from ....page.names import short_name
 from ....page.page import Branch, Tree

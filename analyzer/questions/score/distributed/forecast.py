@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final, cast
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from .....arrays import Floats
 from .....errors import InputError
+from .....records import dataclass, replace
 from .....specs.fabric import usual_node
 from .....specs.gpu import Gpu
 from ....host.costs import load_host_costs

@@ -8,9 +8,9 @@ of transformers and torchtitan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import prod
 
+from .....records import dataclass, field
 from ....recorded.tape import FLOAT, Operand, Tape, Variable
 from .sizes import Activation, Kernels, TransformerSizes
 

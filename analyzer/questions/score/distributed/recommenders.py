@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
 from .....errors import InputError
+from .....records import dataclass, fields, replace
 from .....specs.catalog import load_catalog
 from .....specs.gpu import Gpu
 from .....specs.match import find_gpu

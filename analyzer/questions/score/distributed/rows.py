@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
 from .....errors import InputError
+from .....records import dataclass, fields, replace
 from .....specs.attention_kernels import AttentionKernel
 from .....specs.catalog import load_catalog
 from .....specs.fabric import usual_node

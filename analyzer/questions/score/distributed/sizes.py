@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from .....records import dataclass
 from .....specs.attention_kernels import AttentionKernel
 
 

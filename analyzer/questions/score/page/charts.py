@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import Any, Final
 
 import numpy as np
 
 from .....arrays import group_by
+from .....records import dataclass
 from ....page import plot
 from ....page.page import Chart, Page
 from ....page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from .....arrays import group_by
 from .....formats.trace.printable import clean_text
+from .....records import dataclass
 from ....page.columns import number_column, text_column, time_column
 from ....page.page import Page, build_page, notes, opening
 from ....page.quantity import ABSENT, MILLISECONDS, common_time_unit, format_count, format_time_range, percent

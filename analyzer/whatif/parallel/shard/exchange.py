@@ -1,10 +1,10 @@
 """The collectives that convert what ranks have of a tensor into what an op needs."""
 
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .....formats.trace.signature import Signature, TensorSpec
 from .....formats.trace.tables import Phase
+from .....records import dataclass, field, replace
 from ..exchanges import WAIT, insert_collective
 from ..insert import Exchange, Insertion, Insertions, Spot
 from .placement import Cut, Share, State, local_spec, outer_count, place_of, strides_of

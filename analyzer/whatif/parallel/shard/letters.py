@@ -1,10 +1,10 @@
 """Which dimensions of an op's tensors are one and the same: a letter for each, as in Einstein's notation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
+from .....records import dataclass
 from ...calls import ShapedCall, broadcasts
 
 NONE: Final = 0

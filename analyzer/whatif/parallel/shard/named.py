@@ -1,10 +1,10 @@
 """Decides by letters what stays shared of a call whose dims have names."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from .....formats.trace.signature import TensorSpec
+from .....records import dataclass
 from ...calls import ShapedCall
 from .letters import Naming, pairs
 from .outcome import Outcome, Rules

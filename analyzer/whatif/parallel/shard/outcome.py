@@ -1,8 +1,7 @@
 """Who shares what, and what becomes of a call: what a rank must hold of its inputs, and gets of its results."""
 
-from dataclasses import dataclass, replace
-
 from .....formats.trace.signature import TensorSpec
+from .....records import dataclass, replace
 from .placement import WHOLE, Cut, Share, State, place_of, state_at
 
 

@@ -1,13 +1,13 @@
 """How ranks share a tensor: what of it one rank holds, and the shape that it has there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import prod
 from typing import Final
 
 from .....errors import InputError
 from .....formats.trace.signature import TensorSpec
+from .....records import dataclass, replace
 
 
 class Share(IntEnum):

@@ -6,7 +6,6 @@ on the way (normalisation, softmax of a router) leaves the first product whole.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
@@ -16,6 +15,7 @@ import numpy as np
 from .....errors import InputError
 from .....formats.trace.signature import TensorSpec
 from .....formats.trace.tables import Phase, Trace
+from .....records import dataclass, field
 from ...axis.parameters import parameter_storages
 from ...calls import ShapedCall, layout_of, made_storages, operands_of, short_name
 from .decide import decide

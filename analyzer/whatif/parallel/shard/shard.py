@@ -1,7 +1,6 @@
 """What one rank runs under tensor, sequence, context and expert parallelism, from a recording of one GPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -10,6 +9,7 @@ from .....arrays import Rows
 from .....errors import InputError
 from .....formats.trace.column import row_count
 from .....formats.trace.tables import Trace
+from .....records import dataclass, field, replace
 from ....work.registry import family_of, work_of
 from ....work.work import Family
 from ...axis.infer import find_sequence_length

@@ -1,7 +1,6 @@
 """Follows through all ops how their tensors are shared, and notes where ranks must exchange what they have."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from .....errors import InputError
 from .....formats.trace.column import MISSING
 from .....formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .....formats.trace.tables import CollectiveTable, Phase, Trace
+from .....records import dataclass, field, replace
 from ...calls import ShapedCall, replace_tensors
 from .decide import decide
 from .exchange import Exchanges
