@@ -80,7 +80,7 @@ GPU_NAMES: Final[dict[str, Any]] = GPU_NAME | {"metavar": "GPU,…", "multiple":
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuClass:
+class DatacenterOnly:
     """Say of which class the GPUs are that nobody named."""
 
     datacenter: bool = option(
@@ -103,7 +103,7 @@ class GpuClass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuSelection(GpuClass):
+class GpuSelection(DatacenterOnly):
     """Say which GPUs a table is of, and what it is sorted by."""
 
     sort: str | None = option(

@@ -74,7 +74,7 @@ def _tried(rungs: Sequence[_Rung], column: int) -> tuple[TriedBatch, ...]:
         TriedBatch(
             batch=rung.batch,
             samples_per_s=rung.samples / float(rung.iteration_ns[column]) * 1e9,
-            memory_needed_bytes=rung.fits[column].needed_bytes,
+            memory_needed_bytes=rung.fits[column].needed_bytes or 0,
         )
         for rung in fitting
     )

@@ -97,7 +97,7 @@ class TriedBatch:
 
     batch: int
     samples_per_s: float
-    memory_needed_bytes: float
+    memory_needed_bytes: int
 
 
 class Certainty(StrEnum):

@@ -148,7 +148,7 @@ def names(encoding: Spec, *, where: str = "", **look: Any) -> list[Spec]:
     >>> [layer["mark"].get("stroke") for layer in names({"text": {"field": "gpu"}})]
     ['var(--paper)', None]
     """
-    rim = {**look, "color": PAPER, "fill": PAPER, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round"}
+    rim = {**look, "fill": PAPER, "stroke": PAPER, "strokeWidth": 4, "strokeJoin": "round"}
     bare = {key: value for key, value in encoding.items() if key != "color"}
     return [marks("text", bare, where=where, **rim), marks("text", encoding, where=where, **look)]
 

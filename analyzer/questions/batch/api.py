@@ -15,7 +15,7 @@ import click
 from ....errors import InputError, OutputError, parameter, spells_options
 from ....records import dataclass, field, fields, replace
 from ...asking.answer import Drawn, Report, as_names
-from ...asking.choice import GPU_NAMES, GpuClass
+from ...asking.choice import GPU_NAMES, DatacenterOnly
 from ...asking.declared import COUNT, FILE, HelpPart, asks, declare, option, repeated
 from ...asking.inputs import GpuFile
 from ...asking.output import OutputPath
@@ -74,7 +74,7 @@ class TracesReport(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(GpuClass, LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
+class BatchOptions(DatacenterOnly, LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
     """Hold what may be asked of many traces."""
 
     to: str | Sequence[str] = option(

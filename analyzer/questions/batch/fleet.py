@@ -18,7 +18,6 @@ from .inputs import BatchInput
 from .parts import BatchAnswer, TracePart
 
 HOUR_NS: Final = 3.6e12
-_COSTS: Final = ("usd", "usd_low", "usd_high")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,9 +164,12 @@ def summarize_fleet(times: FleetTimes) -> FleetSummary:
 def costs_of(summary: FleetSummary, count: float) -> FleetSummary:
     """Return the totals with what so many runs cost, as tables and charts show it."""
 
+    def cost(usd: float | None) -> float | None:
+        return None if usd is None else count * usd
+
     def of(totals: Iterable[GpuTotal]) -> tuple[GpuTotal, ...]:
         return tuple(
-            replace(item, **{name: None if (usd := getattr(item, name)) is None else count * usd for name in _COSTS})
+            replace(item, usd=cost(item.usd), usd_low=cost(item.usd_low), usd_high=cost(item.usd_high))
             for item in totals
         )
 

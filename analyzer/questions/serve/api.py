@@ -12,7 +12,7 @@ import click
 from ....errors import InputError, parameter
 from ....records import dataclass, field, replace
 from ...asking.answer import Drawn, Report, as_names
-from ...asking.choice import GPU_NAMES, GpuClass
+from ...asking.choice import GPU_NAMES, DatacenterOnly
 from ...asking.declared import COUNT, FILE, HelpPart, as_amount, as_counts, asks, declare, option
 from ...asking.inputs import GpuFile
 from ...asking.keywords import parse_duration_ns, read_duration_ns
@@ -58,7 +58,7 @@ class ServeAnswer(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions(GpuClass, Machines, Prices, Power, GpuFile):
+class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
     """Hold what may be asked of a served model."""
 
     to: str | Sequence[str] = field(

@@ -9,7 +9,8 @@ import pytest
 import wavecast
 from wavecast.analyzer.iteration.gains import Alternative, try_alternatives
 from wavecast.analyzer.iteration.report import AnalysisReport
-from wavecast.analyzer.page.page import Chart, Line, Passage, Tone
+from wavecast.analyzer.page.html import draw_html
+from wavecast.analyzer.page.page import Chart, Line, Passage, Tone, Tree
 from wavecast.analyzer.page.sheet import Sheet
 from wavecast.analyzer.questions.analyze.api import IterationReport
 from wavecast.analyzer.questions.analyze.page.front_charts import chart_cost, pareto_front
@@ -143,5 +144,26 @@ def test_without_a_change_there_is_nothing_to_compare() -> None:
 def test_provenance_closes_the_page(report: IterationReport) -> None:
     last = report.illustrated_page().blocks[-1]
     assert isinstance(last, Passage)
-    assert last.lines[0] == Line(text="Where the figures come from", tone=Tone.TITLE)
+    assert last.lines[0] == Line(text="Sources", tone=Tone.TITLE)
     assert {line.label for line in last.lines[1:]} >= {"trace", "predicted by", "prices"}
+
+
+def test_modules_add_up_to_what_holds_them(root_dir: Path) -> None:
+    trace = root_dir / "samples" / "gpt2_small-training-bf16-b4-shapes.json.gz"
+    page = wavecast.analyze(trace, to="H100 SXM").illustrated_page()
+    (tree,) = (block for block in page.blocks if isinstance(block, Tree))
+    assert tree.columns == ("forward", "backward", "in all", "share")
+    (network,) = tree.branches
+    layers = next(branch for branch in network.branches if branch.name == "blocks").branches
+    assert [layer.name for layer in layers] == [str(number) for number in range(12)]
+    assert len({layer.cells for layer in layers}) == 1
+    forward, backward, whole = (float(cell.split()[0]) for cell in network.cells[:3])
+    assert forward + backward == pytest.approx(whole, rel=0.01)
+    assert "<summary" in draw_html(page)
+
+
+def test_cards_for_desks_are_left_out_on_request(root_dir: Path) -> None:
+    trace = root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
+    names = {row["gpu"] for row in wavecast.analyze(trace, datacenter=True).to_records()}
+    assert {"H100 SXM5 80GB", "RTX PRO 6000 Blackwell Server"} <= names
+    assert not {"GeForce RTX 4090", "RTX A6000", "GB10 (DGX Spark)", "RTX PRO 6000 Blackwell Max-Q"} & names

@@ -310,12 +310,11 @@ def _compared(pairs: Sequence[GpuRatio], report: AnalysisReport) -> str:
 
 def _times_as_fast(ratio: GpuRatio, other: str = "") -> str:
     """Write how many times faster or slower a GPU is, with the interval of just that."""
-    ends, words, than = (ratio.speed, ratio.speed_low, ratio.speed_high), "faster", "than"
-    if ratio.speed < 1 / SAME_RATIO:
-        ends, words = (1 / ratio.speed, *(end and 1 / end for end in (ratio.speed_high, ratio.speed_low))), "slower"
-    elif ratio.speed < SAME_RATIO:
+    value, low, high, words, than = ratio.speed, ratio.speed_low, ratio.speed_high, "faster", "than"
+    if value < 1 / SAME_RATIO:
+        value, low, high, words = 1 / value, high and 1 / high, low and 1 / low, "slower"
+    elif value < SAME_RATIO:
         words, than = "as fast", "as"
-    value, low, high = ends
     between = "" if low is None or high is None else f" (90 % interval {interval_words(low, high, 1.0)})"
     return f"{format_number(value, digits_within(low, high))} × {words}{f' {than} {other}' if other else ''}{between}"
 

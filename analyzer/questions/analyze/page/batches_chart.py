@@ -34,7 +34,7 @@ def chart_batches(report: AnalysisReport) -> Chart | None:
     ]
     views = [view for view in _VIEWS if any(row[view[0]] is not None for row in rows)]
     told = (("gpu", "GPU"), *((name, title, plot.NUMBER) for name, title in (("batch", "batch"), *views)))
-    batches = [row["batch"] for row in rows]
+    batches = [tried.batch for row in shown for tried in report.tried[row.gpu]]
     across = plot.log_axis(min(batches) / 1.1, max(batches) * 1.1)
     colour = {"field": "gpu", "type": "nominal", "title": None, "sort": None, "scale": {"range": list(PALETTE)}}
     spec = {

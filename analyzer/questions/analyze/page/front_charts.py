@@ -221,7 +221,7 @@ def _marked(
 ) -> dict[str, Any]:
     name = row.gpu if row.untested is None else f"{row.gpu}, untested"
     return {
-        "gpu": name,
+        "gpu": row.gpu,
         "vendor": row.vendor,
         "best": row in front,
         "is_source": row.is_source,
