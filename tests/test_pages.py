@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from wavecast.__main__ import wavecast
 
 READERS = ("trace", "script", "rent", "serve", "design")
-MAX_LEARN_WORDS = 800
+MAX_LEARN_WORDS = 1000
 MAX_CLICKS = 3
 SHAPES = "samples/resnet50-training-bf16-b32-shapes.json.gz"
 MEASURED = "samples/vit_small-inference-bf16-b4-h100.json.gz"
