@@ -118,15 +118,15 @@ def _sheet(report: ServeReport) -> Sheet:
         number_column("TTFT", times(FIRST), rank=1),
         number_column("TPOT", times(PER_TOKEN)),
         number_column(
-            f"TPOT\n{at}", (format_time(row.figures.latencies[PER_TOKEN].values[at]) for row in rows), rank=2
+            f"TPOT\n{at}", (format_time(row.figures.latencies[PER_TOKEN].values[at]) for row in rows), rank=3
         ),
         number_column("$/h", (format_money(row.usd_per_hour) for row in rows), rank=1),
         number_column("$ per M\ntokens", (format_money(row.usd_per_million_output_tokens) for row in rows)),
-        number_column("J per\ntoken", (format_number(row.figures.joules_per_token[0], 3) for row in rows), rank=1),
-        number_column("W", (f"{row.figures.board_w:,.0f}" for row in rows), rank=2),
-        number_column("± %", (f"{100 * row.figures.step_half_width:.0f}" for row in rows), rank=1),
-        text_column("limited by", (row.figures.limit for row in rows), rank=1),
-        text_column("limits", ("" if row.holds is None else "hold" if row.holds else "broken" for row in rows), rank=1),
+        number_column("J per\ntoken", (format_number(row.figures.joules_per_token[0], 3) for row in rows), rank=2),
+        number_column("W", (f"{row.figures.board_w:,.0f}" for row in rows), rank=3),
+        number_column("± %", (f"{100 * row.figures.step_half_width:.0f}" for row in rows), rank=2),
+        text_column("limited by", (row.figures.limit for row in rows), rank=2),
+        text_column("limits", ("" if row.holds is None else "hold" if row.holds else "broken" for row in rows), rank=2),
     )
     return Sheet(title="", columns=columns)
 
