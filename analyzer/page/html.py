@@ -36,6 +36,8 @@ CHART_ROWS: Final = 100
 """Of a chart's data, as a table."""
 LONGEST_CELL: Final = 2_000
 """In characters: names out of files may be of any length."""
+PLACE: Final = "#"
+"""The title of a column of places in a ranking, which narrow windows have no room for."""
 _FEWEST_LINKS: Final = 3
 _LINK_END: Final = re.compile(r", | on | by | over ")
 
@@ -153,7 +155,12 @@ def first_rows(sheet: Sheet) -> int:
 
 def kind_of(column: SheetColumn) -> str:
     """Return the classes of a column's cells."""
-    return " ".join(filter(None, ("text" * column.is_text, "wraps" * column.wraps, "minor" * (column.rank > 0))))
+    return " ".join(
+        filter(
+            None,
+            ("text" * column.is_text, "wraps" * column.wraps, "minor" * (column.rank > 0 or column.title == PLACE)),
+        )
+    )
 
 
 def cell(text: str) -> str:

@@ -36,7 +36,7 @@ def vit(root_dir: Path) -> Path:
         (("--for", RUN, "--deadline", "1min"), ("No GPU that fits is predicted to finish ", " in 1 min", "Fastest: ")),
         (
             ("--to", "B200", "--to", "H100 SXM"),
-            ("B200 SXM (HGX, 180GB) takes ", " and costs ", " per hour: ", " per iteration."),
+            ("B200 SXM (HGX, 180GB), ", " × ", " than H100 SXM5 80GB (90 % interval ", " times the cost."),
         ),
         (("--to", "T4"), ("Tesla T4: ", " per iteration, $")),
         (

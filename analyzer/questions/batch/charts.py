@@ -140,7 +140,8 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
         f"What {format_count(summary.trace_count, 'trace')} cost together over the time that they take, on each GPU "
         f"that carries them all and has a price, with 90 % intervals. Cheapest: {best.name}, "
         f"{format_money(best.usd)}{cost.removeprefix('$')}; "
-        f"the coloured ones cannot be told apart from it. Named are those that none beats in both.{cut}"
+        "the coloured ones cannot be told apart from it. Names, where there is room, stand at those that none beats in "
+        f"both.{cut}"
     )
     return plot.build_chart(f"Cost against time{ending}", text, spec, rows, told)
 

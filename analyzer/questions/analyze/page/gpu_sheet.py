@@ -51,7 +51,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
     shown = shown_rows(report)
     rows = tuple(report.predictions[place] for place in shown)
     columns = (
-        number_column("#", (f"{place + 1:,}" for place in shown), rank=1),
+        number_column("#", (f"{place + 1:,}" for place in shown)),
         text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH, wraps=True),
         *_main_columns(report, rows),
         *_loop_columns(rows),
