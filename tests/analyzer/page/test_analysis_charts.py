@@ -67,6 +67,17 @@ def test_parts_add_up_to_the_iteration(charts: dict[str, Chart], report: Iterati
             assert total == pytest.approx(known[gpu], rel=1e-6)
 
 
+def test_parts_of_one_view_have_colours_of_their_own(root_dir: Path) -> None:
+    path = root_dir / "samples" / "resnet50-training-bf16-b32-shapes.json.gz"
+    blocks = wavecast.analyze(path, to=["H100 SXM"]).illustrated_page().blocks
+    chart = next(block for block in blocks if isinstance(block, Chart) and block.title == "What the time goes to")
+    scale = chart.spec["encoding"]["color"]["scale"]
+    colours = dict(zip(scale["domain"], scale["range"], strict=True))
+    for view in ("family of ops", "op", "method"):
+        parts = {row["part"] for row in chart.rows if row["view"] == view}
+        assert len({colours[part] for part in parts}) == len(parts), view
+
+
 def test_no_op_beats_its_roof(charts: dict[str, Chart]) -> None:
     """Arithmetic at the highest clock, and operands out of the cache, may beat what is stated, but not by much."""
     rows = charts["Roofline"].rows

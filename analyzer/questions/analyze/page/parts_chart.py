@@ -41,7 +41,8 @@ def chart_parts(report: AnalysisReport, analysis: Analysis) -> Chart | None:
     unit = common_time_unit(row.iteration_ns for row in rows[:_FEW])
     views = zip(_VIEWS, (_by_family(analysis), _by_op(analysis), _by_method(analysis)), strict=True)
     groups = _groups(rows)
-    data = [item for view, sums in views for item in _rows(view, sums, rows, column, unit.length_ns, groups)]
+    given: dict[str, str] = {}
+    data = [item for view, sums in views for item in _rows(view, sums, rows, column, unit.length_ns, groups, given)]
     return Chart(
         title="What the time goes to",
         description=(
@@ -124,12 +125,16 @@ def _rows(
     column: dict[str, int],
     unit_ns: float,
     groups: dict[str, frozenset[str]],
+    given: dict[str, str],
 ) -> Iterator[dict[str, Any]]:
+    """Yield a bar's parts; `given` holds the colours of names, as a scale has one for each in all views."""
     order = _ordered(sums)
     kept = order if len(order) <= len(PALETTE) else order[: len(PALETTE) - 1]
+    free = iter([colour for colour in PALETTE if colour not in {given.get(name) for name in kept}])
+    given |= {name: next(free) for name in kept if name not in given}
     for place, row in enumerate(rows):
         at = column[row.gpu]
-        parts = [(name, float(sums[name][at]), PALETTE[rank]) for rank, name in enumerate(kept)]
+        parts = [(name, float(sums[name][at]), given[name]) for name in kept]
         rest = sum(float(sums[name][at]) for name in order[len(kept) :])
         busy = sum(time for _, time, _ in parts) + rest
         parts += [(_OTHER, rest, REST), (_WAITS, max(row.iteration_ns - busy, 0.0), PALE)]
