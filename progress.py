@@ -65,7 +65,12 @@ def tell(what: str, done: int = 0, total: int = 0) -> None:
 
 @contextmanager
 def progress_on_stderr(label: str) -> Iterator[ProgressCallback | None]:
-    """Write on stderr what `tell` and the callback say, once a second has passed; None where it is no terminal."""
+    """Write on stderr what `tell` and the callback say, once a second has passed; None where it is no terminal.
+
+    >>> with progress_on_stderr("reading") as progress:
+    ...     progress is None
+    True
+    """
     if not sys.stderr.isatty():
         yield None
         return

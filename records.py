@@ -3,13 +3,15 @@
 The standard library compiles up to six functions for each class while its module is imported. Of the 240 classes that
 a question imports, that was a third of a command's time, and most of them are never made. Here the standard library
 reads the fields and adds the slots, as it does so at once; `__init__` is compiled when it is first looked up, and the
-other methods are closures. What a class does is the same, `fields`, `replace` and `asdict` included.
+other methods are closures. `fields`, `replace` and `asdict` do as with the standard library's. What this package has
+no use for is refused: `InitVar`, and a field's `hash`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, field, fields, replace
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -38,9 +40,13 @@ else:
 
         def make(cls: _Class) -> _Class:
             cls.__doc__ = cls.__doc__ or cls.__name__  # or the standard library writes the signature there
-            made = dataclasses.dataclass(  # noqa: TID251 (it compiles nothing of this)
-                cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
-            )
+            with _thawed(cls):
+                made = dataclasses.dataclass(  # noqa: TID251 (it compiles nothing of this)
+                    cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
+                )
+            given = made.__dataclass_fields__.values()
+            if any("InitVar" in str(item.type) or item.hash is not None for item in given):
+                raise TypeError(f"{cls.__name__}: InitVar and a field's hash are not known here")
             methods = {"__init__": _Unwritten(made, frozen)}
             if repr:
                 methods["__repr__"] = _representation(made)
@@ -55,9 +61,35 @@ else:
             for name, method in methods.items():
                 if name not in made.__dict__:
                     setattr(made, name, method)
+            for name, value in (("init", True), ("repr", repr), ("eq", eq), ("frozen", frozen)):
+                setattr(made.__dataclass_params__, name, value)
             return made
 
         return make
+
+
+@contextmanager
+def _thawed(cls: type[Any]) -> Iterator[None]:
+    """Let the standard library take the bases of a class for ones that may change: it is not told that this may not."""
+    found = (base.__dict__.get("__dataclass_params__") for base in cls.__mro__[1:])
+    frozen = [params for params in found if params is not None and params.frozen]
+    for params in frozen:
+        params.frozen = False
+    try:
+        yield
+    finally:
+        for params in frozen:
+            params.frozen = True
+
+
+class _Made:
+    """Stand for a default that is made anew, where signatures are shown."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MADE = _Made()
 
 
 class _Unwritten:
@@ -74,7 +106,7 @@ class _Unwritten:
 
 def _write_init(cls: type[Any], frozen: bool) -> Any:
     """Compile the `__init__` of a class: its parameters are the fields, in order, those by keyword alone last."""
-    known: dict[str, Any] = {"_set": object.__setattr__, "_made": object()}
+    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _MADE}
     positional: list[str] = []
     by_keyword: list[str] = []
     body: list[str] = []

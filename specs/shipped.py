@@ -25,17 +25,27 @@ def read_shipped(path: Path) -> Entry:
     parsed again. Nothing is written where Python writes no bytecode.
     """
     text = path.read_bytes()
-    digest = blake2b(text, digest_size=16).hexdigest()
+    digest = _digest(text)
     kept = Path(cache_from_source(f"{path}.py")).with_name(f"{path.name}.json")
     with suppress(OSError, orjson.JSONDecodeError):
         found: Any = orjson.loads(kept.read_bytes())
-        if isinstance(found, dict) and found.get("digest") == digest:
-            return dict(found["document"])
-    written = orjson.dumps({"digest": digest, "document": read_toml(path)})
+        if isinstance(found, dict) and found.get("text") == digest:
+            document = found.get("document")
+            if isinstance(document, dict) and found.get("digest") == _digest(orjson.dumps(document)):
+                return document
+    document = orjson.loads(orjson.dumps(read_toml(path)))
     if not sys.dont_write_bytecode:
         own = kept.with_name(f"{kept.name}.{os.getpid()}")
         with suppress(OSError):
             kept.parent.mkdir(parents=True, exist_ok=True)
-            own.write_bytes(written)
-            own.replace(kept)
-    return dict(orjson.loads(written)["document"])
+            digests = {"text": digest, "digest": _digest(orjson.dumps(document))}
+            own.write_bytes(orjson.dumps({**digests, "document": document}))
+            try:
+                own.replace(kept)
+            except OSError:
+                own.unlink()
+    return dict(document)
+
+
+def _digest(text: bytes) -> str:
+    return blake2b(text, digest_size=16).hexdigest()

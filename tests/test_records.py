@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from wavecast.records import dataclass
+import wavecast
+from wavecast.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ def test_methods_are_compiled_when_they_are_used() -> None:
     """A class that is never made compiles nothing: a start imports 240 of them."""
     code = """
 import builtins
-from wavecast.records import dataclass
+from wavecast.records import dataclass, field
 compiled, execute = [], builtins.exec
 builtins.exec = lambda text, *known: (compiled.append(text), execute(text, *known))
 class Item: size: int
@@ -151,3 +152,20 @@ print(len(compiled), Item(size=1).size, Item(size=2).size, len(compiled))
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["0", "1", "2", "1"]
+
+
+def test_classes_of_users_may_add_fields_to_ours() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Noted(wavecast.Trace):
+        note: str = ""
+
+    assert {field.name for field in dataclasses.fields(Noted)} > {"note", "meta"}
+    assert "<factory>" in str(inspect.signature(Noted))
+
+
+def test_what_is_not_known_is_refused() -> None:
+    with pytest.raises(TypeError, match="not known here"):
+
+        @dataclass(frozen=True)
+        class Hashed:
+            names: list[str] = field(hash=False, default_factory=list)

@@ -101,7 +101,11 @@ def read_call(text: str, package: str) -> Callable[..., Any]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Split a space-separated list of op names, the compact form in which tables of ops are written."""
+    """Split a space-separated list of op names, the compact form in which tables of ops are written.
+
+    >>> names("aten::mm aten::bmm")
+    ('aten::mm', 'aten::bmm')
+    """
     return tuple(text.split())
 
 

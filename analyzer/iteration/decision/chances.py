@@ -234,11 +234,12 @@ class GpuRatio:
 def pair_gpus(rows: Sequence[GpuPrediction], pairs: Sequence[RankPair] = ()) -> tuple[GpuRatio, ...]:
     """Return each of a few GPUs beside the one that was measured, else the first beside each other one.
 
-    Nothing of many, or of one; what does not fit is left out. `pairs` holds the intervals of the ratios.
+    Nothing of many, or of one; what does not fit, or takes no time, is left out. `pairs` holds the intervals of the
+    ratios.
     """
     if len(rows) > PAIRED:
         return ()
-    fitting = [row for row in rows if not does_not_fit(row)]
+    fitting = [row for row in rows if not does_not_fit(row) and row.iteration_ns > 0]
     source = next((row for row in fitting if row.is_source), None)
     if source is not None:
         return tuple(_ratio(row, source, pairs) for row in fitting if row is not source)
@@ -247,7 +248,7 @@ def pair_gpus(rows: Sequence[GpuPrediction], pairs: Sequence[RankPair] = ()) -> 
 
 def _ratio(row: GpuPrediction, other: GpuPrediction, pairs: Sequence[RankPair]) -> GpuRatio:
     """Return the ratio of two rows, with its interval where both have one."""
-    speed = other.iteration_ns / row.iteration_ns if row.iteration_ns > 0 else 1.0
+    speed = other.iteration_ns / row.iteration_ns
     cost, others = row.usd_per_1000_iterations, other.usd_per_1000_iterations
     low, high = _interval(row, other, pairs)
     return GpuRatio(

@@ -187,7 +187,8 @@ def _report(
     from ...iteration.decision.decide import add_run, bill, decide, first_asked
 
     selection, goal, power = asked.selection(), asked.run(), asked.power()
-    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection, power)
+    chosen = asked.of_class(gpus) if gpus.targets else ()
+    shown = chosen[0] if chosen else result.origin or first_asked(result, gpus.catalog, selection, power)
     op_limit = SHORT_OP_COUNT if asked.top is None and not asked.ops else asked.top
     report = report_on(result, ops_gpu=shown, op_limit=op_limit)
     if asked.largest_batch:

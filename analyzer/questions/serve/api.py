@@ -162,6 +162,9 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
     held = {name: limit for name, limit in limits.items() if limit is not None}
     is_open = asked.rate is not None or (bool(held) and not users and asked.requests is None)
+    for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
+        if not 0.0 <= share <= 1.0:
+            raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
     drafted, acceptance = _speculation(asked.speculate)
     engine = replace(
         read_engine(asked.engine),

@@ -105,8 +105,11 @@ def forecast_load(
 
 
 def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFigures) -> LoadFigures:
-    """Return figures with what boards take: steps' work within the board's limit, and what idles all the time."""
-    span = max(served.end_ns, 1.0)
+    """Return figures with what boards take: steps' work within the board's limit, and what idles all the time.
+
+    Requests that come at a rate go on coming: the last ones' end, when few are left, is no time of its own.
+    """
+    span = max(served.busy_ns, float(served.arrival_ns.max(initial=0.0)), 1.0)
     power = replace(tables.draws[column], work_j=served.work_j)
     low, high = power.interval_j(span, span * found.low_ratio, span * found.high_ratio)
     joule = power.joule(span)

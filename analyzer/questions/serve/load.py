@@ -21,6 +21,8 @@ OPEN_REQUESTS: Final = 300
 SPREAD: Final = 0.1
 """Lengths are drawn evenly between 1 - this and 1 + this times the given ones."""
 SECOND: Final = 1e9
+LAST_ARRIVAL_NS: Final = 1e18
+"""Thirty years."""
 MOST_TOKENS: Final = 10_000_000
 """No model's context is as long."""
 ARRIVALS: Final[Mapping[str, float]] = {"arrival_s": 1e9, "queued_s": 1e9, "arrival": 1e9, "timestamp": 1e6}
@@ -81,7 +83,9 @@ def read_requests(path: Path) -> RequestLoad:
     values = np.array([[_number(row, name) for name in found] for row in rows])
     lengths = values[:, 1:]
     is_whole = (lengths >= 1) & (lengths < MOST_TOKENS) & (np.rint(lengths) == lengths)
-    wrong = np.flatnonzero(~is_whole.all(axis=1) | ~np.isfinite(values[:, 0]) | (values[:, 0] < 0))
+    wrong = np.flatnonzero(
+        ~is_whole.all(axis=1) | ~(values[:, 0] >= 0) | (values[:, 0] * ARRIVALS[found[0]] >= LAST_ARRIVAL_NS)
+    )
     if len(wrong):
         expected = f"an arrival from 0 on, and whole numbers of tokens from 1 to {MOST_TOKENS - 1:,}"
         raise InputError(f"{path.name}: request {wrong[0] + 1}: expected {expected}")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
-from ....records import dataclass, field
+from ....records import dataclass, field, replace
 from .engines import Engine
 from .step import StepClock, StepColumns
 
@@ -32,6 +32,11 @@ class RequestLoad:
     outputs: Rows
     concurrency: int = 0
     """Requests at all times: each that ends makes room for the next; 0: they come when they arrive."""
+
+    def part(self, instances: int) -> RequestLoad:
+        """Return what one of several instances gets: the requests in turn."""
+        turn = slice(None, None, instances)
+        return replace(self, arrival_ns=self.arrival_ns[turn], prompts=self.prompts[turn], outputs=self.outputs[turn])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

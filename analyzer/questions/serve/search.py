@@ -24,6 +24,7 @@ from .step import StepTables, step_tables
 RANKS: Final = (1, 2, 4, 8)
 """Tensor-parallel sizes that are tried."""
 BISECTIONS: Final = 6
+OVERLOADED: Final = "more requests than are served"
 LEAST_SHARE: Final = 0.02
 """Of the largest rate, from which on the search looks for one that holds the limits."""
 _Rank = tuple[bool, bool, float, int]
@@ -150,6 +151,8 @@ def _why_none(question: ServeQuestion, target: Target) -> str:
     found = _capacity(question, target.gpu, ServePlan(tp=tp))
     if found.tokens > question.context:
         return f"no plan of {tp} GPUs divides the model and stands in one machine"
+    if found.tokens > 0:
+        return f"its cache holds {found.tokens:,} tokens at tp={tp}, fewer than a request has"
     needed, memory = found.weight_bytes + found.rest_bytes, found.memory_bytes * question.engine.memory_share
     return f"does not fit: {needed / 2**30:.1f} GiB per GPU at tp={tp}, {memory / 2**30:.1f} GiB may be used"
 
@@ -220,7 +223,7 @@ class _Candidate:
             capacity=self.capacity,
             figures=figures,
             rate_per_s=question.rate_per_s or figures.requests_per_s * instances,
-            holds=holds if question.limits else None,
+            holds=holds if question.limits or figures.limit == OVERLOADED else None,
             usd_per_hour=None if self.usd_per_hour is None else self.usd_per_hour * gpus,
         )
 
@@ -243,7 +246,7 @@ def _try(question: ServeQuestion, candidate: _Candidate) -> ServeRow:
     """Return what a plan does under the load that is asked for."""
     plan, instances, users = candidate.tables.plan, candidate.instances, candidate.users
     if question.requests is not None:
-        figures = candidate.serve(question.requests)
+        figures = candidate.serve(question.requests.part(instances))
     elif users:
         if plan.dp > 1 and users < instances * plan.dp:
             raise InputError("fewer users than replicas of attention")
@@ -262,20 +265,24 @@ def _try(question: ServeQuestion, candidate: _Candidate) -> ServeRow:
 def _fewest(question: ServeQuestion, candidate: _Candidate) -> tuple[LoadFigures, int]:
     """Return the figures of an instance, and how many of them hold a rate within the limits: the fewest, or as asked.
 
-    From what serves the rate at all up in steps of a half, then by bisection.
+    From what serves the rate at all up in steps of a half, then by bisection. Where no number holds them, what serves
+    the rate; where those that were asked for are too few, the most that they serve.
     """
+    most = candidate.most(question)
 
     def at(number: int) -> LoadFigures:
-        return candidate.at_rate(question, question.rate_per_s / number)
+        each = question.rate_per_s / number
+        found = _with_rate(candidate.at_rate(question, each), min(each, most.requests_per_s))
+        return found if _sustains(candidate, each) else replace(found, limit=OVERLOADED)
 
-    few = _instances(question, candidate, candidate.most(question))
+    few = _instances(question, candidate, most)
     found = at(few)
     if candidate.target.count is not None or _holds(question, found):
         return found, few
     many = ceil(few / LEAST_SHARE)
     best = at(many)
     if not _holds(question, best):
-        return best, many
+        return found, few
     tried = ceil(1.5 * few)
     while many - few > 1:
         found = at(tried)
@@ -286,6 +293,11 @@ def _fewest(question: ServeQuestion, candidate: _Candidate) -> tuple[LoadFigures
             few = tried
             tried = min(ceil(1.5 * few), (few + many) // 2)
     return best, many
+
+
+def _sustains(candidate: _Candidate, rate: float) -> bool:
+    """Say whether requests are served as fast as they come, at the upper end of the steps' interval."""
+    return candidate.full is None or rate <= candidate.full.requests_per_s * (1.0 + 1e-9)
 
 
 def _largest(question: ServeQuestion, candidate: _Candidate) -> LoadFigures:
@@ -336,7 +348,7 @@ def _with_rate(found: LoadFigures, rate: float) -> LoadFigures:
 
 def _holds(question: ServeQuestion, figures: LoadFigures) -> bool:
     upper = {name: figures.latencies[name].within(question.measure)[2] for name in (FIRST, PER_TOKEN)}
-    return all(upper[name] <= limit for name, limit in question.limits.items())
+    return figures.limit != OVERLOADED and all(upper[name] <= limit for name, limit in question.limits.items())
 
 
 def _rank(question: ServeQuestion, row: ServeRow) -> _Rank:

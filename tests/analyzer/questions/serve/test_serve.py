@@ -332,3 +332,34 @@ def test_more_memory_for_the_engine_is_a_larger_cache() -> None:
 def test_drafts_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"1 to 16 tokens and a chance"):
         wavecast.serve("llama-3-8b", to="H100", speculate=text)
+
+
+def test_a_rate_above_what_is_served_does_not_hold_and_is_written_as_what_is() -> None:
+    few = wavecast.serve("llama-3-8b", to="1xH100 PCIe", rate=14, ttft="2s", tpot="60ms").report.rows[0]
+    assert few.holds is False
+    assert few.figures.limit == "more requests than are served"
+    assert few.output_tokens_per_s < 14 * 512
+    enough = wavecast.serve("llama-3-8b", to="4xH100 PCIe", rate=14, ttft="2s", tpot="60ms").report.rows[0]
+    assert enough.holds
+    assert enough.output_tokens_per_s == pytest.approx(14 * 512, rel=0.02)
+
+
+def test_instances_share_the_requests_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "burst.csv"
+    path.write_text("arrival_s,prompt,output\n" + "0,1000,50\n" * 80)
+    one, four = (
+        wavecast.serve("llama-3-8b", to=name, requests=path).report.rows[0] for name in ("H100 SXM", "4xH100 SXM")
+    )
+    assert four.figures.latencies["ttft"].values["mean"] < one.figures.latencies["ttft"].values["mean"]
+    assert four.output_tokens_per_s < 4 * one.output_tokens_per_s
+
+
+@pytest.mark.parametrize("asked", [{"memory_share": float("nan")}, {"shared_prompt": float("nan")}])
+def test_a_share_is_a_number(asked: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="expected a share from 0 to 1"):
+        wavecast.serve("llama-3-8b", to="H100 SXM", **asked)  # type: ignore[arg-type]
+
+
+def test_a_request_that_no_cache_holds_is_named_as_that() -> None:
+    with pytest.raises(InputError, match="fewer than a request has"):
+        wavecast.serve("llama-3-8b", to="H100 SXM", prompt_tokens=9_000_000)
