@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from ...errors import InputError, parameter
-from ...formats.measured.ops_file import read_ops
 from ...records import dataclass, replace
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
@@ -49,8 +48,6 @@ def calibrate_library(
     [('L4', 'matmul', True)]
     """
     directory, table = _locate(path)
-    if directory.is_file() and read_ops(directory).device != "cuda":
-        raise InputError(f"{path}: times of a CPU, which are no GPU's; expected what was measured on a GPU")
     wanted = {gpu.name for gpu in gpus}
     evidence: dict[str, list[tuple[str, GpuMeasurements]]] = {}
     seen = set[str]()
