@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...errors import InputError, parameter
+from ...formats.measured.ops_file import read_ops
 from ...records import dataclass, replace
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
@@ -32,6 +33,8 @@ class CalibratedLibrary:
     library: Library
     corrections: tuple[Correction, ...]
     rates: tuple[RateCorrection, ...] = ()
+    is_of_cpu: bool = False
+    """Whether a CPU's times were measured under the GPU's name, to try it out."""
 
 
 def calibrate_library(
@@ -63,7 +66,7 @@ def calibrate_library(
     result = CalibratedLibrary(library=library, corrections=())
     for name, found in evidence.items():
         result = _calibrate(result, name, found)
-    return result
+    return replace(result, is_of_cpu=directory.is_file() and read_ops(directory).device != "cuda")
 
 
 def _locate(path: Path) -> tuple[Path, str | None]:
