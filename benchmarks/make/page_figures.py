@@ -82,12 +82,12 @@ def _table_rows() -> Iterator[tuple[str, ...]]:
 
 def _moved_row(name: str, is_bound: bool) -> tuple[str, ...]:
     """Return the row of iterations predicted from the recording on the other GPU, beside its time as it is."""
-    measured = {(row.network, row.gpu): row.iteration_ns for row in _own()}
+    recorded = {(row.network, row.gpu): row.loop_ns for row in _own() if row.loop_ns}
     rows = [row for row in _own() if row.moved_iteration_ns and _is_gpu_bound(row) == is_bound]
     other = [
         (ns, row.iteration_ns)
         for row in rows
-        for (network, gpu), ns in measured.items()
+        for (network, gpu), ns in recorded.items()
         if network == row.network and gpu != row.gpu
     ]
     held = [
@@ -100,7 +100,7 @@ def _moved_row(name: str, is_bound: bool) -> tuple[str, ...]:
         f"{len(rows)}",
         _percent(_log_error((row.moved_iteration_ns or 0.0, row.iteration_ns) for row in rows)),
         _percent(fmean(held)),
-        f"the other's time as it is {_percent(_log_error(other))}",
+        f"the recorded time as it is {_percent(_log_error(other))}",
     )
 
 

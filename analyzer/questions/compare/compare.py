@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log
-from typing import Final
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from ...iteration.warnings import warn
 from ...memory.fit import fit_on
 from ...models.library import Library, load_library
 from ...recorded.compiled import count_regions
-from ...recorded.window import working_iterations
+from ...recorded.window import lengths_log_width, timed_iterations, working_iterations
 from ...whatif.scenario import Scenario
 from . import causes
 from .calls import SharedNumbers, list_call_columns
@@ -34,10 +33,6 @@ from .modules import map_modules
 from .pair_causes import explain_layout, explain_precision, explain_rest, explain_sizes
 from .pairing import pair_calls
 from .report import ChangeGroup, ChangeKind, Comparison, GpuChange
-
-_NORMAL_90: Final = 1.645
-"""Half-width of the 90 % interval of a normal error, in standard deviations."""
-_MAD_TO_DEVIATION: Final = 1.4826
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -304,13 +299,6 @@ def _interval(old: _OnGpu, new: _OnGpu) -> tuple[float, float] | None:
 
 def _noise(result: Analysis) -> float:
     """Return the half-width of the 90 % spread of single recorded iterations, natural log; NaN for a single one."""
-    table = result.recorded.trace.iterations
-    length = (table.end_ns - table.start_ns).astype(np.float64)
-    plain = np.flatnonzero(~np.asarray(table.profiled, dtype=bool))
-    rows = plain if len(plain) > 1 else working_iterations(result.recorded.trace)
-    values = np.log(np.maximum(length[rows], 1.0))
-    if len(values) < 2:
-        return float("nan")
-    if len(values) < 4:
-        return float(values.max() - values.min())
-    return float(_NORMAL_90 * _MAD_TO_DEVIATION * np.median(np.abs(values - np.median(values))))
+    trace = result.recorded.trace
+    plain = timed_iterations(trace)
+    return lengths_log_width(trace, plain if len(plain) > 1 else working_iterations(trace))
