@@ -64,8 +64,8 @@ def analyze(trace: Path, form: str | None, output: Path | None, timeline: Path |
     """
     from .api import analyze as predict
 
-    with progress_on_stderr("Reading the trace") as progress:
-        found = predict(trace, progress=progress, **asked)
+    with progress_on_stderr("Reading the trace"):
+        found = predict(trace, **asked)
     if timeline is not None:
         found.save_timeline(timeline)
     write_answer(found, form, output)

@@ -157,9 +157,7 @@ def compare(old: str | Path | Trace, new: str | Path | Trace, asked: CompareOpti
     )
     refuse_input_twice(old, new)
     named, iteration = asked.named(asked.on, "on"), check_iteration(asked.iteration)
-    before, after = (
-        read_trace(trace, joins=False, recover=asked.recover, progress=asked.progress) for trace in (old, new)
-    )
+    before, after = (read_trace(trace, joins=False, recover=asked.recover) for trace in (old, new))
     first, second = (
         None if isinstance(iteration, int) and int(trace.iterations.profiled.sum()) < 2 else iteration
         for trace in (before, after)

@@ -38,8 +38,8 @@ def compare(
     """
     from .api import compare as compare_traces
 
-    with progress_on_stderr("Reading the traces") as progress:
-        report = compare_traces(old, new, progress=progress, **asked)
+    with progress_on_stderr("Reading the traces"):
+        report = compare_traces(old, new, **asked)
     write_answer(report, form, output)
     for text in report.complaints:
         click.echo(f"Error: {text}", err=True)

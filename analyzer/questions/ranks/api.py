@@ -161,7 +161,7 @@ def _read_files(places: Sequence[str], asked: Recover) -> tuple[list[Trace], str
     traces: list[Trace] = []
     for item in found.inputs:
         location = f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location
-        trace = read_trace(location, joins=False, recover=asked.recover, progress=asked.progress)
+        trace = read_trace(location, joins=False, recover=asked.recover)
         number = _RANK.search(Path(item.name).name) if trace.meta.rank is None else None
         if number is not None:
             trace = replace(trace, meta=replace(trace.meta, rank=int(number[1])))

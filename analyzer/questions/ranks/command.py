@@ -41,8 +41,8 @@ def ranks(traces: tuple[str, ...], form: str | None, output: Path | None, timeli
     if named:
         found = find_inputs(traces).inputs
         check_destinations(named, {item.name: item.location for item in found if not item.in_archive})
-    with progress_on_stderr("Reading the traces") as progress:
-        report = compare(traces, progress=progress, **asked)
+    with progress_on_stderr("Reading the traces"):
+        report = compare(traces, **asked)
     if timeline is not None:
         report.save_timeline(timeline)
     write_answer(report, form, output)

@@ -124,7 +124,7 @@ def replay(trace: str | Path | Trace, asked: ReplayOptions) -> ReplayReport:
     from ...replay.fidelity import check_fidelity
 
     iteration = check_iteration(asked.iteration)
-    read = read_trace(trace, captures=asked.captures, recover=asked.recover, progress=asked.progress)
+    read = read_trace(trace, captures=asked.captures, recover=asked.recover)
     named = asked.named()
     measured = named.source or first_known_gpu(named.catalog, read)
     chosen = choose_recording(read, iteration)

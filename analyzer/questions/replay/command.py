@@ -78,8 +78,8 @@ def replay(
         raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
     if stretch_ms is not None:
         check_stretch(stretch_ms)
-    with progress_on_stderr("Reading the trace") as progress:
-        report = replay_trace(trace, **asked, progress=progress)
+    with progress_on_stderr("Reading the trace"):
+        report = replay_trace(trace, **asked)
     if figure is not None:
         report.save_figure(figure, to=target, stretch_ms=stretch_ms)
     command.write_answer(report, form, output)

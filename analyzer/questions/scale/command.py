@@ -52,6 +52,6 @@ def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
     """
     from .api import scale as predict
 
-    with progress_on_stderr("Reading the trace") as progress:
-        report = predict(trace, progress=progress, **asked)
+    with progress_on_stderr("Reading the trace"):
+        report = predict(trace, **asked)
     write_answer(report, form, output)

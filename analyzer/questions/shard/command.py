@@ -45,6 +45,6 @@ def shard(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
     """
     from .api import shard as predict
 
-    with progress_on_stderr("Reading the trace") as progress:
-        found = predict(trace, progress=progress, **asked)
+    with progress_on_stderr("Reading the trace"):
+        found = predict(trace, **asked)
     write_answer(found, form, output)

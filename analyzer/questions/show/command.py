@@ -33,6 +33,6 @@ def show(
     """
     from .api import overview
 
-    with progress_on_stderr("Reading the trace") as progress:
-        found = overview(trace, top=top, window_ns=window_ns, recover=recover, progress=progress)
+    with progress_on_stderr("Reading the trace"):
+        found = overview(trace, top=top, window_ns=window_ns, recover=recover)
     write_answer(found, form, output)

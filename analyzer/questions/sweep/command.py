@@ -58,8 +58,8 @@ def sweep(trace: Path, form: str | None, output: Path | None, vary: tuple[str, .
     form = choose_format(form, output)
     if form == "png" and (output is None or str(output) == "-"):
         raise InputError("a PNG is no text: say where to write it with -o FILE.png")
-    with progress_on_stderr("Reading the trace") as progress:
-        answer = predict(trace, vary=_read_vary(vary), progress=progress, **asked)
+    with progress_on_stderr("Reading the trace"):
+        answer = predict(trace, vary=_read_vary(vary), **asked)
     if form == "png" and output is not None:
         from ....formats.files.open import write_atomic
 

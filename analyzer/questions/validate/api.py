@@ -102,10 +102,8 @@ def validate(first: str | Path | Trace, second: str | Path | Trace, asked: Valid
     refuse_input_twice(first, second)
     catalog = read_catalog(asked.gpu_file)
     measured, predicted = find_one(catalog, asked.source), find_one(catalog, asked.to)
-    before, after = (
-        read_trace(trace, joins=False, recover=asked.recover, progress=asked.progress) for trace in (first, second)
-    )
-    recorded = {str(path): read_trace(path, joins=False, progress=asked.progress) for path in asked.captures}
+    before, after = (read_trace(trace, joins=False, recover=asked.recover) for trace in (first, second))
+    recorded = {str(path): read_trace(path, joins=False) for path in asked.captures}
     before, after = join_either((before, after), recorded)
     report = validate_traces(
         before,

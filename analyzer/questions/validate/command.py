@@ -44,7 +44,7 @@ def validate(
     from .api import validate as compare
     from .pairs import validate_pairs
 
-    with progress_on_stderr("Reading the traces") as progress:
-        ask = partial(compare, progress=progress, **asked)
+    with progress_on_stderr("Reading the traces"):
+        ask = partial(compare, **asked)
         found = validate_pairs((first, second, *more), ask) if more else ask(first, second)
     write_answer(found, form, output)
