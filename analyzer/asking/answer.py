@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..page.terminal import Screen
 
 SVG: Final = "svg"
+PNG: Final = "png"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +64,11 @@ class Report(ABC):
     @abstractmethod
     def _headline(self) -> str:
         """Say in a line what it is about and what it found."""
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Return what goes beyond the limits that were given; none: it passes."""
+        return ()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -192,7 +198,7 @@ class PicturedReport(Report):
         from ...formats.files.open import write_atomic
 
         if Path(path).suffix.lower() == ".png":
-            write_atomic(Path(path), self.picture("png"))
+            write_atomic(Path(path), self.picture(PNG))
         else:
             Report.save(self, path)
 
