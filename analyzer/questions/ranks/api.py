@@ -40,14 +40,14 @@ class JobReport(Report):
 
     def _drawn(self) -> Drawn:
         from ...page.encoding import table_of
-        from .page import describe_ranks, draw_ranks_json, rank_table
-        from .report import CollectiveRow, JobRow
+        from .page import describe_ranks, draw_ranks_json
+        from .report import CollectiveRow, JobRow, RankRow
 
         return Drawn(
             page=lambda: describe_ranks(self.report),
             json=lambda: draw_ranks_json(self.report),
             tables={
-                "ranks": lambda: rank_table(self.report),
+                "ranks": lambda: table_of(self.report.ranks, RankRow),
                 "collectives": lambda: table_of(self.report.collectives, CollectiveRow),
                 "gpus": lambda: table_of(self.report.jobs, JobRow),
             },

@@ -37,7 +37,9 @@ class ValidationReport(Report):
     has_op_details: bool = False
 
     def _drawn(self) -> Drawn:
-        from .page import compared_op_table, describe_validation, draw_validation_json, unmatched_table
+        from ...page.encoding import table_of
+        from .page import compared_op_table, describe_validation, draw_validation_json
+        from .report import Unmatched
 
         return Drawn(
             page=lambda: describe_validation(
@@ -47,7 +49,10 @@ class ValidationReport(Report):
                 detailed_ops=self.has_op_details,
             ),
             json=lambda: draw_validation_json(self._shortened()),
-            tables={"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)},
+            tables={
+                "ops": lambda: compared_op_table(self.report),
+                "unmatched": lambda: table_of(self.report.unmatched, Unmatched),
+            },
         )
 
     def illustrated_page(self) -> Page:
