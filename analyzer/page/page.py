@@ -161,7 +161,7 @@ def _clean(item: Any) -> Any:
         return tuple(map(_clean, item))
     if isinstance(item, Mapping):
         return {name: _clean(value) for name, value in item.items()}
-    if not is_dataclass(item):
+    if not is_dataclass(item) or isinstance(item, type):
         return item
     known = {part.name: getattr(item, part.name) for part in fields(item) if part.name != "spec"}
     changed = {name: _clean(value) for name, value in known.items()}
