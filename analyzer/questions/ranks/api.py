@@ -104,7 +104,6 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
     ([(0, 700000.0), (1, 0.0)], 1)
     """
     from .compare import compare_ranks
-    from .job import JobQuestion
 
     iteration = check_iteration(asked.iteration)
     named = asked.named(asked.to)
@@ -124,15 +123,14 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
             "one rank's file tells nothing of others: give those of two ranks or more"
             + f" ({passed_over})" * bool(passed_over)
         )
-    question = JobQuestion(
-        catalog=named.catalog,
+    report = compare_ranks(
+        read,
+        named.catalog,
+        machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)],
         targets=named.targets,
         source=named.source,
         iteration=iteration,
         cluster=asked.cluster(named.catalog, as_names(asked.to)),
-    )
-    report = compare_ranks(
-        read, question, machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)]
     )
     if passed_over:
         report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))
