@@ -16,7 +16,6 @@ from ..page.encoding import Field, FieldTable
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
 
 if TYPE_CHECKING:
-    from ..page.encoding import FieldTable
     from ..page.page import Chart, Page
     from ..page.terminal import Screen
 
@@ -86,7 +85,6 @@ class Report(ABC):
 
     def to_records(self, table: str | None = None) -> list[dict[str, Any]]:
         """Return a table, the main one where none is named, as a dict per row; absent values are None."""
-
         return build_records(self._table(table))
 
     def to_frame(self, table: str | None = None, *, library: str | None = None) -> Any:
@@ -95,7 +93,6 @@ class Report(ABC):
         Without `library` that is pandas where it is installed, else polars, else the list of `to_records`. The columns
         have their units in their names and the same types whatever the data.
         """
-
         return build_frame(self._table(table), library)
 
     def pictures(self) -> tuple[Picture, ...]:
