@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Final
 
 import click
@@ -20,9 +19,6 @@ _PAUSE_S: Final = 0.1
 _MOST_COUNTED: Final = 10_000
 """More are bytes or rows, whose share says enough."""
 ERASE: Final = "\r\x1b[2K"
-
-ProgressCallback = Callable[[int, int], None]
-"""Takes what is done and the total."""
 
 
 class _StatusLine:
@@ -56,6 +52,8 @@ _LINE: Final[ContextVar[_StatusLine | None]] = ContextVar("status_line", default
 def tell(what: str, done: int = 0, total: int = 0) -> None:
     """Say what is being done, and how many of how many are; 0 where that is not known.
 
+    Without words the job is called what who asked for it calls it.
+
     >>> tell("a batch of 64", 3)
     """
     line = _LINE.get()
@@ -64,20 +62,19 @@ def tell(what: str, done: int = 0, total: int = 0) -> None:
 
 
 @contextmanager
-def progress_on_stderr(label: str) -> Iterator[ProgressCallback | None]:
-    """Write on stderr what `tell` and the callback say, once a second has passed; None where it is no terminal.
+def progress_on_stderr(label: str) -> Iterator[None]:
+    """Write on stderr what `tell` says, once a second has passed; nothing where it is no terminal.
 
-    >>> with progress_on_stderr("reading") as progress:
-    ...     progress is None
-    True
+    >>> with progress_on_stderr("reading"):
+    ...     tell("", 10_000, 40_000)
     """
     if not sys.stderr.isatty():
-        yield None
+        yield
         return
     line = _StatusLine(label)
     before = _LINE.set(line)
     try:
-        yield partial(line.show, "")
+        yield
     finally:
         _LINE.reset(before)
         line.close()

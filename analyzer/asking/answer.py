@@ -16,11 +16,11 @@ from ..page.encoding import Field, FieldTable
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
 
 if TYPE_CHECKING:
-    from ..page.encoding import FieldTable
     from ..page.page import Chart, Page
     from ..page.terminal import Screen
 
 SVG: Final = "svg"
+PNG: Final = "png"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +65,11 @@ class Report(ABC):
         """Say in a line what it is about and what it found."""
 
     @property
+    def complaints(self) -> tuple[str, ...]:
+        """Return what goes beyond the limits that were given; none: it passes."""
+        return ()
+
+    @property
     def tables(self) -> tuple[str, ...]:
         """Return the names of its tables, the main one first."""
         return tuple(self._drawn().tables)
@@ -80,7 +85,6 @@ class Report(ABC):
 
     def to_records(self, table: str | None = None) -> list[dict[str, Any]]:
         """Return a table, the main one where none is named, as a dict per row; absent values are None."""
-
         return build_records(self._table(table))
 
     def to_frame(self, table: str | None = None, *, library: str | None = None) -> Any:
@@ -89,7 +93,6 @@ class Report(ABC):
         Without `library` that is pandas where it is installed, else polars, else the list of `to_records`. The columns
         have their units in their names and the same types whatever the data.
         """
-
         return build_frame(self._table(table), library)
 
     def pictures(self) -> tuple[Picture, ...]:
@@ -192,7 +195,7 @@ class PicturedReport(Report):
         from ...formats.files.open import write_atomic
 
         if Path(path).suffix.lower() == ".png":
-            write_atomic(Path(path), self.picture("png"))
+            write_atomic(Path(path), self.picture(PNG))
         else:
             Report.save(self, path)
 

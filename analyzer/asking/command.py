@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...errors import InputError, WavecastError, spelling_options
+from ...progress import progress_on_stderr
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES
-from .declared import FunctionT, GroupedOption, HelpPart, grouped_option
+from .declared import FunctionT, GroupedOption, HelpPart, grouped_option, options_of
 from .output import OutputPath, check_paths, choose_format, explain_full_stdout, screen_for, write_result
 
 if TYPE_CHECKING:
@@ -135,7 +137,48 @@ def timeline_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
 
 def write_answer(report: Report, form: str | None, output: Path | None) -> None:
     """Write a report in the format asked for, or that the file's ending names."""
-    write_result(report.draw(choose_format(form, output), screen_for(output)), output)
+    from .answer import PNG, PicturedReport
+
+    chosen = choose_format(form, output)
+    if chosen == PNG and isinstance(report, PicturedReport) and output is not None:
+        from ...formats.files.open import write_atomic
+
+        write_atomic(output, report.picture(chosen))
+    else:
+        write_result(report.draw(chosen, screen_for(output)), output)
+
+
+def report_command(
+    name: str,
+    *records: type,
+    cls: type[click.Command] = WavecastCommand,
+    label: str = "Reading the trace",
+    formats: Sequence[str] = REPORT_FORMATS,
+    **explanations: str,
+) -> Callable[[Callable[..., Report]], click.Command]:
+    """Make a command of a function that answers with a report: with the options of records, and where it is written.
+
+    `label` is what is said to be done while that takes long, `explanations` are as `options_of` takes them. The exit
+    status is 1 where the report complains.
+    """
+
+    def decorate(ask: Callable[..., Report]) -> click.Command:
+        @wraps(ask)
+        def run(*, form: str | None, output: Path | None, **asked: Any) -> None:
+            if choose_format(form, output) == "png" and (output is None or str(output) == "-"):
+                raise InputError("a PNG is no text: say where to write it with -o FILE.png")
+            with progress_on_stderr(label):
+                report = ask(**asked)
+            write_answer(report, form, output)
+            for text in report.complaints:
+                click.echo(f"Error: {text}", err=True)
+            if report.complaints:
+                click.get_current_context().exit(FAILED_EXIT_CODE)
+
+        with_options = output_options(*formats)(options_of(*records, **explanations)(run))
+        return click.command(name, cls=cls)(with_options)
+
+    return decorate
 
 
 def max_error_option(explanation: str) -> Callable[[FunctionT], FunctionT]:

@@ -88,20 +88,6 @@ def option(group: HelpPart, explanation: str, *names: str, default: Any = None, 
     return field(default=default, metadata=declare(group, explanation, *names, **settings))
 
 
-def as_amount(parse: Callable[[str], float | None], expected: str) -> Callable[..., str | None]:
-    """Return what an option does with a text: refuse what is no amount.
-
-    >>> as_amount(lambda text: None, "a size such as 70GiB")(None, None, None)
-    """
-
-    def check(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-        if text is not None and parse(text) is None:
-            raise click.BadParameter(f"{text!r}: expected {expected}")
-        return text
-
-    return check
-
-
 def as_counts(expected: str) -> Callable[..., tuple[int, ...]]:
     """Return what an option does with numbers, each given once or in a list with commas; refuses what is none.
 

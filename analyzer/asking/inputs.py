@@ -20,7 +20,6 @@ from .keywords import ITERATION_RULES, check_iteration
 from .question import Gpus, OpenedTrace, find_named, read_recording, sharpen
 
 if TYPE_CHECKING:
-    from ...formats.files.importers import Progress
     from ...formats.trace.tables import Trace
     from ..measurements.calibration import CalibratedLibrary
     from ..models.library import Library
@@ -131,14 +130,13 @@ class AskedSource(MeasuredGpu, GpuFile):
 
 @dataclass(frozen=True, kw_only=True)
 class Recover:
-    """Say what is done with damaged files, and who is told how far they are read."""
+    """Say what is done with damaged files."""
 
     recover: bool = option(
         HelpPart.INPUT,
         "Read a truncated or damaged profiler file as far as it goes; count what is lost.",
         default=False,
     )
-    progress: Progress | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +204,6 @@ class AskedRecording(AskedIteration, AskedWindow, Captures, ExecutionTrace, Reco
             captures=self.captures,
             execution_trace=self.execution_trace,
             recover=self.recover,
-            progress=self.progress,
         )
 
 

@@ -11,7 +11,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ...errors import InputError
+from ...errors import InputError, parameter
 
 ParametersT = ParamSpec("ParametersT")
 ReturnT = TypeVar("ReturnT")
@@ -145,5 +145,6 @@ def _read(name: str, text: object, parse: Callable[[str], float | None], what: s
         return None
     found = parse(text) if isinstance(text, str) else None
     if found is None:
-        raise InputError(f"{name}={text!r}: expected {what}, as text")
+        as_text = "" if isinstance(text, str) else ", as text"
+        raise InputError(f"{parameter(name, text)}: expected {what}{as_text}")
     return found

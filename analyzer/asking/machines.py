@@ -10,8 +10,7 @@ import click
 
 from ...records import dataclass
 from .answer import as_names
-from .declared import FILE, HelpPart, as_amount, option
-from .keywords import parse_bytes
+from .declared import FILE, HelpPart, option
 
 if TYPE_CHECKING:
     from ...specs.cluster import Cluster
@@ -41,7 +40,6 @@ class MemoryLimit:
         HelpPart.MANY,
         "What a GPU may use, as 70GiB. Default: all it has.",
         metavar="SIZE",
-        callback=as_amount(parse_bytes, "a size such as 70GiB or 80GB"),
     )
 
 

@@ -8,10 +8,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
 from ...errors import InputError, parameter
-from ...records import dataclass, replace
+from ...records import replace
 
 if TYPE_CHECKING:
-    from ...specs.gpu import Gpu
     from ..iteration.decision.observed import Observation
     from ..iteration.result import Analysis
     from .question import Gpus
@@ -22,38 +21,15 @@ _LONGEST_NS: Final = 1e15
 """Eleven days: no iteration takes longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ObservedTimes:
-    """Hold the GPUs on which the iteration was timed, and how long it took there."""
-
-    gpus: tuple[Gpu, ...]
-    times_ns: tuple[float, ...]
-
-    def observations(self, result: Analysis) -> tuple[Observation, ...]:
-        """Return them as the analyzer's. Raises InputError for the recorded GPU and those that are not predicted."""
-        from ..iteration.decision.observed import Observation
-
-        known = {gpu.name for gpu in result.prediction.fleet.gpus}
-        for gpu in self.gpus:
-            if gpu.name not in known:
-                raise InputError(
-                    f"{gpu.name} was observed, but is none of the GPUs predicted: name it with {parameter('to')}"
-                )
-            if result.origin is not None and gpu.name == result.origin.name and not result.scenario.changes_anything:
-                raise InputError(f"{gpu.name} is the GPU that was recorded: its time is known; observe another")
-        return tuple(
-            Observation(gpu=gpu.name, time_ns=time) for gpu, time in zip(self.gpus, self.times_ns, strict=True)
-        )
-
-
 def with_observed(
     gpus: Gpus, observed: Mapping[str, str | float] | Sequence[str], *, largest_batch: bool
-) -> tuple[Gpus, ObservedTimes]:
-    """Return the GPUs that were named with those that were observed, where not all are meant, and their times.
+) -> tuple[Gpus, tuple[Observation, ...]]:
+    """Return the GPUs that were named with those that were observed, where not all are meant, and what was observed.
 
     Raises InputError for what is no time, and for a GPU that stands twice.
     """
     from ...specs.match import find_gpu
+    from ..iteration.decision.observed import Observation
 
     if observed and largest_batch:
         raise InputError(
@@ -63,18 +39,26 @@ def with_observed(
         observed = split_observed(observed)
     if not isinstance(observed, Mapping):
         raise InputError(f"observed: expected times by GPU, e.g. {{'L40S': '212 ms'}}, got {type(observed).__name__}")
-    found: dict[str, tuple[Gpu, float]] = {}
+    targets, found = {gpu.name: gpu for gpu in gpus.targets}, dict[str, Observation]()
     for name, time in observed.items():
         gpu = find_gpu(gpus.catalog, name)
         if gpu.name in found:
             raise InputError(f"{gpu.name} was observed twice: give one time per GPU, e.g. the median")
-        found[gpu.name] = gpu, read_observed_ns(name, time)
-    seen = ObservedTimes(
-        gpus=tuple(gpu for gpu, _ in found.values()), times_ns=tuple(time for _, time in found.values())
-    )
-    if gpus.targets:
-        gpus = replace(gpus, targets=tuple({gpu.name: gpu for gpu in (*gpus.targets, *seen.gpus)}.values()))
-    return gpus, seen
+        found[gpu.name] = Observation(gpu=gpu.name, time_ns=read_observed_ns(name, time))
+        targets[gpu.name] = gpu
+    return replace(gpus, targets=tuple(targets.values())) if gpus.targets else gpus, tuple(found.values())
+
+
+def check_observed(observations: Iterable[Observation], result: Analysis) -> None:
+    """Raise InputError for what was observed on the recorded GPU, and on those that are not predicted."""
+    known = {gpu.name for gpu in result.prediction.fleet.gpus}
+    for item in observations:
+        if item.gpu not in known:
+            raise InputError(
+                f"{item.gpu} was observed, but is none of the GPUs predicted: name it with {parameter('to')}"
+            )
+        if result.origin is not None and item.gpu == result.origin.name and not result.scenario.changes_anything:
+            raise InputError(f"{item.gpu} is the GPU that was recorded: its time is known; observe another")
 
 
 def read_observed_ns(name: str, time: str | float) -> float:

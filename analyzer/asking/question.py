@@ -10,7 +10,6 @@ from ...errors import InputError, parameter
 from ...records import dataclass
 
 if TYPE_CHECKING:
-    from ...formats.files.importers import Progress
     from ...formats.trace.tables import Trace
     from ...specs.gpu import Catalog, Gpu
     from ..measurements.calibration import CalibratedLibrary
@@ -93,7 +92,6 @@ def read_recording(
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
-    progress: Progress | None = None,
 ) -> OpenedTrace:
     """Return what `read_trace` does, of a file that is too large to be read whole only the iteration asked for.
 
@@ -107,9 +105,9 @@ def read_recording(
             f"{parameter('window')} is for a file, without {parameter('iteration')} and {parameter('execution_trace')}"
         )
     if path is not None and (window_ns is not None or (iteration is not None and is_read_in_parts(path))):
-        trace = load_trace(path, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
+        trace = load_trace(path, recover=recover, window_ns=window_ns, iteration=iteration)
         iteration = None
-    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover)
     return OpenedTrace(trace=read, iteration=iteration)
 
 
@@ -120,7 +118,6 @@ def read_trace(
     execution_trace: str | Path | None = None,
     joins: bool = True,
     recover: bool = False,
-    progress: Progress | None = None,
 ) -> Trace:
     """Return a trace, or read it from a file or an archive; with `joins`, joined with what was recorded beside it."""
     from ...formats.files.open import load_trace
@@ -132,11 +129,11 @@ def read_trace(
             raise InputError(f"trace: expected a path or a Trace, got {type(trace).__name__}")
         read = trace
     elif execution_trace is None:
-        read = load_trace(trace, recover=recover, progress=progress)
+        read = load_trace(trace, recover=recover)
     else:
         from ...formats.execution_trace import load_joined
 
-        read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
+        read = load_joined(Path(trace), Path(execution_trace), recover=recover)
     if not joins:
         return read
     if not isinstance(captures, Sequence):
@@ -147,7 +144,7 @@ def read_trace(
         return read
     from ..prediction.capture_join import join_captures
 
-    return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
+    return join_captures(read, {str(path): load_trace(path) for path in captures})
 
 
 def sharpen(path: str | Path, trace: Trace, gpus: Gpus) -> CalibratedLibrary:

@@ -104,7 +104,7 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
     ranked = rank_gpus(result)
     described = ops_gpu or result.origin
     name = described.name if described is not None else ranked[0].gpu
-    column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == name)
+    column = result.column(name)
     row = next(item for item in ranked if item.gpu == name)
     joules = None if row.power is None else row_joules(result, column, row.power, row.iteration_ns)
     source, busy_ns = Source(), float(result.recorded_busy_ns)

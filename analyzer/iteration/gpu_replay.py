@@ -50,7 +50,7 @@ def replay_on(result: Analysis, gpu_name: str, *, whole: bool = False) -> GpuRep
     >>> round(float(replay_on(result, a100.name).end_ns.max()) / 1e6)  # ms
     8
     """
-    column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == gpu_name)
+    column = result.column(gpu_name)
     timing = on_gpus(result.forecast.timing, slice(column, column + 1))
     runs = None
     if not whole:

@@ -55,6 +55,22 @@ def row_name(trace: Trace, run: RunRows, row: int) -> str:
     return trace.strings[int(trace.ops.name[op] if op >= 0 else trace.kernels.name[run.workload.kernel[row]])]
 
 
+def op_shapes(trace: Trace, op: int) -> str:
+    """Return the shapes of an op's tensors as they are written; empty where there is no op (-1), or none recorded.
+
+    >>> op_shapes(result.trace, 0)
+    ''
+    """
+    signature = int(trace.ops.signature[op]) if op >= 0 else -1
+    return format_shapes(trace.signatures[signature]) if signature >= 0 else ""
+
+
+def op_module(trace: Trace, op: int) -> str | None:
+    """Return the path of an op's module; None where there is no op (-1), or none recorded."""
+    module = int(trace.ops.module[op]) if op >= 0 else -1
+    return trace.strings[module] if module >= 0 else None
+
+
 def _op_groups(trace: Trace, run: RunRows) -> Rows:
     """Return a group number per row: same op name and signature, or same kernel where no op is known; merged alike."""
     workload = run.workload
@@ -82,16 +98,14 @@ def _describe(
     worked = rows[workload.has_work[rows]]
     # The kernels of one call share its bound by their time, and with what overlaps them as they share the time.
     bound_ns = prediction.bounds.lower_ns[worked, gpu_column] * workload.op_share[worked] * prediction.weight[worked]
-    signature = int(trace.ops.signature[op]) if op >= 0 else -1
-    module = int(trace.ops.module[op]) if op >= 0 else -1
     family = workload.family[main]
     method = METHODS[prediction.method[main, gpu_column]]
     low_ns, high_ns = _interval_ns(busy, prediction.fall(rows, gpu_column), prediction.half_width[rows, gpu_column])
     is_broken = (prediction.bound_share[worked] == 0) & (workload.op_share[worked] > 0)
     return OpPrediction(
         op=row_name(trace, run, main),
-        shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
-        module=trace.strings[module] if module >= 0 else None,
+        shapes=op_shapes(trace, op),
+        module=op_module(trace, op),
         family=family.value if family is not None else None,
         count=int(workload.count[rows].sum()),
         source_ns=float(workload.busy_ns[rows].sum()) if workload.kernel[main] >= 0 else None,

@@ -15,7 +15,7 @@ from ..recorded.compiled import CompiledCode
 from ..replay.causes import IdleCause
 from ..whatif.scenario import Scenario
 from .decision.amounts import Selection
-from .decision.electricity import Electricity, PowerDraw, billed_joule
+from .decision.electricity import Electricity, JobEnergy, PowerDraw
 from .decision.goal import RunLength
 
 REPORT_FORMAT = "wavecast.prediction"
@@ -240,43 +240,43 @@ class GpuPrediction:
         return self.price_usd_per_hour * self.iteration_ns * 1000 / 3.6e12
 
     @property
-    def energy_j(self) -> float | None:
-        """Return what the board takes for an iteration, the time in which it waits included."""
-        return None if self.power is None else self.power.joule(self.iteration_ns)
+    def energy(self) -> JobEnergy | None:
+        """Return what an iteration takes in energy; None where nothing tells."""
+        if self.power is None:
+            return None
+        return JobEnergy(
+            power=self.power,
+            time_ns=self.iteration_ns,
+            low_ns=self.iteration_low_ns,
+            high_ns=self.iteration_high_ns,
+            electricity=self.electricity,
+        )
 
     @property
-    def energy_interval_j(self) -> tuple[float | None, float | None]:
-        """Return the ends of the 90 % interval of the energy."""
-        if self.power is None:
-            return None, None
-        return self.power.interval_j(self.iteration_ns, self.iteration_low_ns, self.iteration_high_ns)
+    def energy_j(self) -> float | None:
+        """Return what the board takes for an iteration, the time in which it waits included."""
+        return None if (energy := self.energy) is None else energy.energy_j
 
     @property
     def energy_low_j(self) -> float | None:
-        """Return the low end of the energy's interval."""
-        return self.energy_interval_j[0]
+        """Return the low end of the energy's 90 % interval."""
+        return None if (energy := self.energy) is None else energy.energy_low_j
 
     @property
     def energy_high_j(self) -> float | None:
-        """Return the high end of the energy's interval."""
-        return self.energy_interval_j[1]
+        """Return the high end of the energy's 90 % interval."""
+        return None if (energy := self.energy) is None else energy.energy_high_j
 
     @property
     def mean_power_w(self) -> float | None:
         """Return the board's power on average over an iteration."""
-        energy = self.energy_j
-        return None if energy is None or self.iteration_ns <= 0 else energy / (self.iteration_ns * 1e-9)
+        energy = self.energy
+        return None if energy is None or self.iteration_ns <= 0 else energy.mean_power_w
 
     @property
     def billed_j(self) -> float | None:
         """Return what is paid for: the board's energy, and as asked its share of the host's and the site's."""
-        return self.billed(self.energy_j, self.iteration_ns)
-
-    def billed(self, energy_j: float | None, time_ns: float | None) -> float | None:
-        """Return what is paid for an energy of the board in a time."""
-        if energy_j is None or time_ns is None:
-            return None
-        return billed_joule(energy_j, time_ns, self.electricity)
+        return None if (energy := self.energy) is None else energy.billed_j
 
     @property
     def samples_per_j(self) -> float | None:

@@ -95,6 +95,10 @@ class Analysis:
         """Return the GPU that was measured; None where none was."""
         return self.recorded.gpu
 
+    def column(self, gpu_name: str) -> int:
+        """Return the place of a GPU among those that are predicted."""
+        return next(at for at, gpu in enumerate(self.prediction.fleet.gpus) if gpu.name == gpu_name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arrangement:

@@ -110,18 +110,26 @@ def energy_note(electricity: Electricity | None) -> str:
         "and switches (docs/evidence/energy.md)."
     ]
     asked = electricity or Electricity()
-    more = [
-        f"{format_number(asked.host_w)} W of the host for each GPU of the machines used" if asked.host_w else "",
-        f"the site's {format_number(asked.pue)} times as much" if asked.pue != 1.0 else "",
-    ]
-    counted = " and ".join(part for part in more if part)
-    if counted:
-        parts.append(f"Counted with {counted}.")
-    if asked.usd_per_kwh is not None:
-        parts.append(f"A kWh costs {format_money(asked.usd_per_kwh)}.")
+    parts += counted_words(asked, "for each GPU of the machines used")
     if not asked.host_w:
         parts.append(f"Hosts are not in it ({parameter('host_watts')} counts them).")
     return " ".join(parts)
+
+
+def counted_words(asked: Electricity, whose: str) -> Iterator[str]:
+    """Yield what is counted beside boards, and what a kWh costs; `whose` says of what the host's watts are.
+
+    >>> list(counted_words(Electricity(usd_per_kwh=0.12, host_w=150.0), "for each GPU"))
+    ['Counted with 150 W of the host for each GPU.', 'A kWh costs $0.120.']
+    """
+    more = [
+        f"{format_number(asked.host_w)} W of the host {whose}" if asked.host_w else "",
+        f"the site's {format_number(asked.pue)} times as much" if asked.pue != 1.0 else "",
+    ]
+    if counted := " and ".join(part for part in more if part):
+        yield f"Counted with {counted}."
+    if asked.usd_per_kwh is not None:
+        yield f"A kWh costs {format_money(asked.usd_per_kwh)}."
 
 
 def _number(energy: JobEnergy | None, name: str) -> str:

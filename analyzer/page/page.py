@@ -8,12 +8,13 @@ and every chart where it can show pictures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
 
 from ...formats.trace.printable import clean_lines, clean_text
-from ...records import dataclass, field, replace
-from .sheet import Sheet
+from ...records import dataclass, field, fields, replace
+from .sheet import Sheet, SheetColumn
 
 
 class Tone(Enum):
@@ -146,45 +147,29 @@ def warnings(sentences: Iterable[str]) -> Passage:
 
 def clean_page(page: Page) -> Page:
     """Return the page without control characters, whatever its texts were made of; drawers draw this one."""
-    return Page(blocks=tuple(map(_clean_block, page.blocks)))
+    return replace(page, blocks=_clean(page.blocks))
 
 
-def _clean_block(block: Block) -> Block:
-    if isinstance(block, Chart):
-        return replace(
-            block,
-            title=clean_text(block.title),
-            description=clean_text(block.description),
-            labels={name: clean_text(label) for name, label in block.labels.items()},
-            rows=tuple(map(_clean_row, block.rows)),
-        )
-    if isinstance(block, Tree):
-        title, description = clean_text(block.title), clean_text(block.description)
-        return replace(block, title=title, description=description, branches=tuple(map(_clean_branch, block.branches)))
-    if isinstance(block, Sheet):
-        columns = (
-            replace(item, title=clean_lines(item.title), cells=tuple(map(clean_text, item.cells)))
-            for item in block.columns
-        )
-        return replace(block, title=clean_text(block.title), columns=tuple(columns))
-    return Passage(
-        lines=tuple(
-            replace(
-                line,
-                label=clean_text(line.label),
-                text=(clean_lines if line.tone is Tone.MARKDOWN else clean_text)(line.text),
-            )
-            for line in block.lines
-        )
-    )
+def _clean(item: Any) -> Any:
+    """Return an item with all its texts clean: titles of columns and Markdown keep their line breaks.
 
-
-def _clean_branch(branch: Branch) -> Branch:
-    return replace(branch, name=clean_text(branch.name), branches=tuple(map(_clean_branch, branch.branches)))
-
-
-def _clean_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: clean_text(value) if isinstance(value, str) else value for name, value in row.items()}
+    A chart's specification is left to who draws it.
+    """
+    if isinstance(item, str):
+        return clean_text(item)
+    if isinstance(item, list | tuple):
+        return tuple(map(_clean, item))
+    if isinstance(item, Mapping):
+        return {name: _clean(value) for name, value in item.items()}
+    if not is_dataclass(item) or isinstance(item, type):
+        return item
+    known = {part.name: getattr(item, part.name) for part in fields(item) if part.name != "spec"}
+    changed = {name: _clean(value) for name, value in known.items()}
+    if isinstance(item, SheetColumn):
+        changed["title"] = clean_lines(item.title)
+    elif isinstance(item, Line) and item.tone is Tone.MARKDOWN:
+        changed["text"] = clean_lines(item.text)
+    return replace(item, **changed)
 
 
 def join_passages(*passages: Passage) -> Passage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -49,7 +49,7 @@ def chart_document(chart: Chart) -> dict[str, Any]:
     """Return what the page's script draws a chart from: its specification, its data by column names, what it says."""
     fields = list(dict.fromkeys(name for row in chart.rows for name in row))
     return {
-        "spec": {**({} if "vconcat" in chart.spec else {"width": "container"}), **_plain(chart.spec)},
+        "spec": {**({} if "vconcat" in chart.spec else {"width": "container"}), **_with_texts(chart.spec, clean_text)},
         "data": {"fields": fields, "rows": [[_value(row.get(name)) for name in fields] for row in chart.rows]},
         "description": chart.description,
     }
@@ -77,13 +77,13 @@ def chart_library() -> str:
     )
 
 
-def _plain(item: Any) -> Any:
-    """Return a specification whose texts, which may hold names, are clean."""
+def _with_texts(item: Any, change: Callable[[str], str]) -> Any:
+    """Return a specification with its texts changed."""
     if isinstance(item, Mapping):
-        return {key: _plain(value) for key, value in item.items()}
+        return {key: _with_texts(value, change) for key, value in item.items()}
     if isinstance(item, list | tuple):
-        return [_plain(value) for value in item]
-    return clean_text(item) if isinstance(item, str) else item
+        return [_with_texts(value, change) for value in item]
+    return change(item) if isinstance(item, str) else item
 
 
 def _value(value: Any) -> Any:
@@ -125,9 +125,9 @@ def picture_document(chart: Chart) -> dict[str, Any]:
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "description": clean.description,
         "title": {"text": clean.title, "offset": 12},
-        **_in_daylight(document["spec"]),
+        **_with_texts(document["spec"], _in_daylight),
         "data": {"values": [dict(zip(fields, row, strict=True)) for row in rows]},
-        "config": {**_in_daylight(THEME), **look},
+        "config": {**_with_texts(THEME, _in_daylight), **look},
     }
     if "vconcat" in spec:
         spec.pop("width", None)
@@ -136,14 +136,10 @@ def picture_document(chart: Chart) -> dict[str, Any]:
     return spec
 
 
-def _in_daylight(item: Any) -> Any:
-    """Return a specification with colours in place of the page's names for them."""
-    if isinstance(item, Mapping):
-        return {key: _in_daylight(value) for key, value in item.items()}
-    if isinstance(item, list | tuple):
-        return [_in_daylight(value) for value in item]
-    found = _VARIABLE.fullmatch(item) if isinstance(item, str) else None
-    return item if found is None else _colours()[found[1]]
+def _in_daylight(text: str) -> str:
+    """Return a colour in place of the page's name for it."""
+    found = _VARIABLE.fullmatch(text)
+    return text if found is None else _colours()[found[1]]
 
 
 @cache

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 
 from ...errors import InputError
+from ...progress import tell
 from ...records import dataclass
 from .archive import Archive
 from .entry import ENTRIES, id_of_record
@@ -56,10 +57,8 @@ class Verification:
         return not any(item.is_harmful for item in self.findings)
 
 
-def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int], None] | None = None) -> Verification:
+def verify(archive: Archive, *, deep: bool = False) -> Verification:
     """Check every file of an archive by the hash of its packed bytes; `deep` unpacks and decodes it as well.
-
-    `progress` takes bytes read and bytes in all.
 
     >>> from wavecast.formats.archive import init_archive, open_archive
     >>> _ = init_archive(folder / "checked")
@@ -78,8 +77,7 @@ def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int
         if fault is not None:
             findings.append(fault)
         read += sizes.get(key_of(trace_id), 0)
-        if progress is not None:
-            progress(read, total)
+        tell("", read, total)
     return Verification(
         trace_count=len(unpacked_bytes),
         packed_bytes=read,

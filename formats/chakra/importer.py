@@ -16,7 +16,7 @@ from ...records import dataclass, replace
 from ..execution_trace.groups import KnownGroups, list_groups
 from ..execution_trace.importer import SignatureTable, with_tensors
 from ..execution_trace.nodes import EtNode, NodeSide
-from ..files.importers import Progress, collection_paused
+from ..files.importers import collection_paused
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import GroupReport, RecordingBuilder
@@ -52,20 +52,15 @@ class _Op:
     thread: int
 
 
-def read_chakra(source: ImportSource, *, options: ReadOptions, progress: Progress | None = None) -> Callable[[], Trace]:
+def read_chakra(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:
     """Read a `.et` file and return what builds its trace."""
     with collection_paused():
-        document = read_binary(source.read(), recover=options.recover, progress=progress)
+        document = read_binary(source.read(), recover=options.recover)
     source.release()
     return lambda: _build(document)
 
 
-def read_chakra_json(
-    source: ImportSource,
-    *,
-    options: ReadOptions,  # noqa: ARG001
-    progress: Progress | None = None,  # noqa: ARG001
-) -> Callable[[], Trace]:
+def read_chakra_json(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:  # noqa: ARG001
     """Read Chakra's JSON and return what builds its trace."""
     with collection_paused():
         document = read_json(source.read())

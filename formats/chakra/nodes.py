@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import TraceError, parameter
+from ...progress import tell
 from ...records import dataclass, field
-from ..files.importers import Progress
 from ..files.protobuf import as_text, declare, messages_of, parse
 from ..trace.column import MISSING
 
@@ -91,7 +91,7 @@ class ChakraDocument:
     bytes_read: int = 0
 
 
-def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None = None) -> ChakraDocument:
+def read_binary(data: bytes, *, recover: bool = False) -> ChakraDocument:
     """Return the nodes of a `.et` file: a GlobalMetadata, then Nodes, each behind its length.
 
     Raises TraceError that says at which node the file is damaged; with `recover` what comes before it is kept.
@@ -107,8 +107,8 @@ def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None
             if index >= 0:
                 nodes.append(_read_node(data[begin : begin + length], known))
             at, index = begin + length, index + 1
-            if progress is not None and index % _REPORT_EVERY == 0:
-                progress(at, len(data))
+            if index % _REPORT_EVERY == 0:
+                tell("", at, len(data))
     except TraceError as error:
         if not recover or not nodes:
             advice = (
@@ -116,8 +116,6 @@ def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None
             )
             raise TraceError(f"node {max(index, 0)}, at byte {at}: damaged or cut short: {error}{advice}") from None
         return ChakraDocument(nodes=nodes, bytes_lost=len(data) - at, bytes_read=at)
-    if progress is not None:
-        progress(len(data), len(data))
     return ChakraDocument(nodes=nodes)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError, TraceError, parameter
-from ..files.importers import Progress, collection_paused, find_importer
+from ..files.importers import collection_paused, find_importer
 from ..files.open import read_bytes
 from ..files.source import ImportSource, ReadOptions
 from ..kineto.collect import MODULE_SPAN_PREFIX
@@ -36,12 +36,10 @@ _KINETO: Final = "..kineto"
 _EXECUTION_TRACE: Final = "..execution_trace"
 
 
-def read_execution_trace(
-    source: ImportSource, *, options: ReadOptions, progress: Progress | None = None
-) -> Callable[[], Trace]:
+def read_execution_trace(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:
     """Read the nodes of an execution trace and return what builds the trace of one iteration of them."""
     with collection_paused():
-        document = read_nodes(source.read(), recover=options.recover, progress=progress)
+        document = read_nodes(source.read(), recover=options.recover)
     source.release()
     source.is_chosen = isinstance(options.iteration, int)
 
@@ -237,9 +235,7 @@ def _meta(found: Meta, known: KnownGroups) -> Meta:
     )
 
 
-def load_joined(
-    path: str | Path, execution_trace: str | Path, *, recover: bool = False, progress: Progress | None = None
-) -> Trace:
+def load_joined(path: str | Path, execution_trace: str | Path, *, recover: bool = False) -> Trace:
     """Read a profiler file, and from the execution trace of the same run what its ops were called with.
 
     Raises InputError where the second is not of the first one's run, TraceError where one is no such file.
@@ -248,7 +244,7 @@ def load_joined(
     beside = _read(execution_trace, _EXECUTION_TRACE, "a PyTorch execution trace", recover)
     name = path
     try:
-        trace, external_ids, record_functions = import_joinable(data, recover=recover, progress=progress)
+        trace, external_ids, record_functions = import_joinable(data, recover=recover)
         name = execution_trace
         nodes = [node for node in read_nodes(beside, recover=recover).nodes if node.scope != USER_SCOPE]
     except TraceError as error:

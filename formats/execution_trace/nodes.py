@@ -12,8 +12,8 @@ import numpy as np
 
 from ...arrays import Rows
 from ...errors import TraceError, parameter
+from ...progress import tell
 from ...records import dataclass, field
-from ..files.importers import Progress
 from ..trace.column import MISSING
 
 _ID = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -105,13 +105,13 @@ class EtDocument:
     bytes_read: int = 0
 
 
-def read_nodes(data: bytes, *, recover: bool = False, progress: Progress | None = None) -> EtDocument:
+def read_nodes(data: bytes, *, recover: bool = False) -> EtDocument:
     """Return the nodes of an execution trace; with `recover` those before the place where the file ends early.
 
     Raises TraceError where the file is none, names two nodes alike, or ends early.
     """
     document, lost = _decode(data, recover)
-    nodes = sorted(_read_all(document.nodes, len(data), progress), key=lambda node: node.number)
+    nodes = sorted(_read_all(document.nodes, len(data)), key=lambda node: node.number)
     for before, after in pairwise(nodes):
         if before.number == after.number:
             raise TraceError(f"$.nodes: two nodes have the id {after.number}; expected each its own")
@@ -143,7 +143,7 @@ def _decode(data: bytes, recover: bool) -> tuple[_Document, int]:
     raise TraceError("$.nodes: no readable node: the file is malformed from its start")
 
 
-def _read_all(texts: Sequence[msgspec.Raw], size: int, progress: Progress | None) -> Iterator[EtNode]:
+def _read_all(texts: Sequence[msgspec.Raw], size: int) -> Iterator[EtNode]:
     decoder = msgspec.json.Decoder(_Node)
     done = 0
     for index, text in enumerate(texts):
@@ -154,10 +154,8 @@ def _read_all(texts: Sequence[msgspec.Raw], size: int, progress: Progress | None
         except (*_MALFORMED, RecursionError):
             raise TraceError(f"$.nodes[{index}]: found a value that cannot be read, or nested too deeply") from None
         done += len(memoryview(text))
-        if progress is not None and index % _REPORT_EVERY == 0:
-            progress(done, size)
-    if progress is not None:
-        progress(size, size)
+        if index % _REPORT_EVERY == 0:
+            tell("", done, size)
 
 
 def _read_node(node: _Node) -> EtNode:

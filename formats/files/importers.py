@@ -20,15 +20,12 @@ from .source import ImportSource, ReadOptions
 if TYPE_CHECKING:
     from ..trace.tables import Trace
 
-Progress = Callable[[int, int], None]
-"""Takes bytes read and bytes in all."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
     """Describe a format: what its files hold, and the function that reads them.
 
-    `module` (relative to this package) has `function(source, *, options, progress) -> Callable[[], Trace]`: it reads
+    `module` (relative to this package) has `function(source, *, options) -> Callable[[], Trace]`: it reads
     the source, and returns what builds the trace when the content may be gone. Both raise TraceError.
     """
 
@@ -41,14 +38,12 @@ class Importer:
     can_recover: bool = False
     """Whether a damaged file is read as far as it goes where that is asked for."""
 
-    def read(
-        self, source: ImportSource, *, options: ReadOptions | None = None, progress: Progress | None = None
-    ) -> Callable[[], Trace]:
+    def read(self, source: ImportSource, *, options: ReadOptions | None = None) -> Callable[[], Trace]:
         """Read a whole file of this format and return what builds its trace."""
         chosen = options or ReadOptions()
         function = getattr(import_module(self.module, __package__), self.function)
         try:
-            build: Callable[[], Trace] = function(source, options=chosen, progress=progress)
+            build: Callable[[], Trace] = function(source, options=chosen)
         except TraceError as error:
             if chosen.recover and not self.can_recover:
                 raise TraceError(

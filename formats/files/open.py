@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ...errors import InputError, OutputError, TraceError, WavecastError, WriteError
 from .detect import describe_content, starts_as_json
-from .importers import IMPORTERS, Progress, find_importer
+from .importers import IMPORTERS, find_importer
 from .reference import is_reference, load_reference
 from .replacing import replace_file, write_all
 from .source import ImportSource, ReadOptions
@@ -49,7 +49,6 @@ def load_trace(
     recover: bool = False,
     window_ns: tuple[int | None, int | None] | None = None,
     iteration: int | str | None = None,
-    progress: Progress | None = None,
 ) -> Trace:
     """Read a trace: our own format or a PyTorch profiler file, plain or packed; `-` reads standard input.
 
@@ -62,10 +61,10 @@ def load_trace(
     >>> load_trace("samples/gpt2_small-inference-bf16-b4-shapes.json.gz").meta.workload
     Workload(name='gpt2_small', mode='inference', batch_size=4, samples_per_iteration=4)
     """
-    return load_part(path, ReadOptions(recover=recover, window_ns=window_ns, iteration=iteration), progress)
+    return load_part(path, ReadOptions(recover=recover, window_ns=window_ns, iteration=iteration))
 
 
-def load_part(path: str | Path, options: ReadOptions, progress: Progress | None = None) -> Trace:
+def load_part(path: str | Path, options: ReadOptions) -> Trace:
     """Read what is asked for of a trace, as `load_trace` does.
 
     >>> load_part("samples/gpt2_small-inference-bf16-b4-shapes.json.gz", ReadOptions()).meta.capture
@@ -78,7 +77,7 @@ def load_part(path: str | Path, options: ReadOptions, progress: Progress | None 
         trace, part, is_chosen = load_reference(path), None, False
     else:
         with _opened(path, _limit(), recover=options.recover) as source:
-            trace = _read_content(source, options, progress)()
+            trace = _read_content(source, options)()
             part, is_chosen = source.part, source.is_chosen
     try:
         if part is None and not is_chosen:
@@ -199,7 +198,7 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
     return kind(f"{name}: cannot be written: {_reason(error)}")
 
 
-def _read_content(source: ImportSource, options: ReadOptions, progress: Progress | None) -> Callable[[], Trace]:
+def _read_content(source: ImportSource, options: ReadOptions) -> Callable[[], Trace]:
     importer = find_importer(source.head)
     if importer is None:
         content = source.read() if not source.head or starts_as_json(source.head) else source.head
@@ -207,7 +206,7 @@ def _read_content(source: ImportSource, options: ReadOptions, progress: Progress
         if importer is None:
             *names, last = (item.name for item in IMPORTERS)
             raise TraceError(f"no trace: found {describe_content(content)}; expected {', '.join(names)} or {last}")
-    return importer.read(source, options=options, progress=progress)
+    return importer.read(source, options=options)
 
 
 def _limit() -> int:

@@ -38,27 +38,25 @@ _SIZES, _VALUES = 2, 4
 _Key = tuple[str, tuple[int, ...]]
 
 
-def import_kineto(data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None) -> Trace:
+def import_kineto(data: bytes, *, recover: bool = False) -> Trace:
     """Return the trace that a PyTorch-profiler file (its decompressed JSON) holds.
 
-    `progress` is called with bytes done and bytes in all. Raises TraceError where the file is no such trace or ends
-    early; with `recover` a file that ends early is read as far as it goes, and the loss counted in `quality`.
+    Raises TraceError where the file is no such trace or ends early; with `recover` a file that ends early is read as
+    far as it goes, and the loss counted in `quality`.
 
     >>> import_kineto(profile).kernels.duration_ns
     array([500000,  26000])
     """
-    return begin_import(data, recover=recover, progress=progress)()
+    return begin_import(data, recover=recover)()
 
 
-def begin_import(
-    data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None
-) -> Callable[[], Trace]:
+def begin_import(data: bytes, *, recover: bool = False) -> Callable[[], Trace]:
     """Read all events of a file, as `import_kineto` does, and return what builds the trace of them.
 
     That needs `data` no more: a caller who lets go of it first needs less memory.
     """
     with collection_paused():
-        collector, document = _read(data, recover=recover, progress=progress)
+        collector, document = _read(data, recover=recover)
 
     def build() -> Trace:
         with collection_paused():
@@ -67,29 +65,27 @@ def begin_import(
     return build
 
 
-def _read(data: bytes, *, recover: bool, progress: Callable[[int, int], None] | None) -> tuple[Collector, Document]:
+def _read(data: bytes, *, recover: bool) -> tuple[Collector, Document]:
     """Read all events; of a file that several processes share once more those of one."""
     collector = Collector()
-    document = read_document(data, collector.consume, recover=recover, progress=progress)
+    document = read_document(data, collector.consume, recover=recover)
     process = collector.choose_process()
     if process is None:
         return collector, document
     collector = Collector(process)
-    return collector, read_document(data, collector.consume, recover=recover, progress=None)
+    return collector, read_document(data, collector.consume, recover=recover)
 
 
-def read_kineto(
-    source: ImportSource, *, options: ReadOptions, progress: Callable[[int, int], None] | None = None
-) -> Callable[[], Trace]:
+def read_kineto(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:
     """Read all events of a file, or the part of a large one that is asked for, and return what builds the trace."""
     with collection_paused():
-        found = read_part(source, options, progress)
+        found = read_part(source, options)
     if found is not None:
         source.release()
         return partial(_build_part, found, source, options)
     data = source.read()
     source.release()
-    return begin_import(data, recover=options.recover, progress=progress)
+    return begin_import(data, recover=options.recover)
 
 
 def _build_part(found: PartRead, source: ImportSource, options: ReadOptions) -> Trace:
@@ -116,12 +112,10 @@ def import_numbered(data: bytes) -> tuple[Trace, Column]:
     return trace, numbers
 
 
-def import_joinable(
-    data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None
-) -> tuple[Trace, Column, Column]:
+def import_joinable(data: bytes, *, recover: bool = False) -> tuple[Trace, Column, Column]:
     """Return what `import_numbered` does, and the number that an execution trace beside gives each op, [ops]."""
     with collection_paused():
-        collector, document = _read(data, recover=recover, progress=progress)
+        collector, document = _read(data, recover=recover)
         recording = finish(collector)
         trace = _assemble(collector, document, recording)
         numbers = np.full(row_count(trace.ops), MISSING, dtype=np.int64)

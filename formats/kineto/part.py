@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays import Mask
 from ...errors import TraceError
+from ...progress import tell
 from ...records import dataclass
 from ..files.source import ImportSource, ReadOptions, RecordingPart
 from ..files.unpack import too_large
@@ -26,7 +27,6 @@ _BLANK: Final = Event()
 """Stands for an event that is not read, so that the others keep their numbers."""
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 
-Report = Callable[[int, int], None]
 _STEP_BYTES: Final = 8 << 20
 _MOST_BYTES: Final = 64 << 20
 """Of text between two places where it can be cut: no event is as large."""
@@ -44,7 +44,7 @@ class PartRead:
     """Of a window, what is asked for; when it begins and ends its events will tell."""
 
 
-def read_part(source: ImportSource, options: ReadOptions, progress: Report | None) -> PartRead | None:
+def read_part(source: ImportSource, options: ReadOptions) -> PartRead | None:
     """Return what is asked for of a large file, else its median iteration; None for a file to read whole.
 
     Raises TraceError where the file is too large for that and nothing tells which part of it to read.
@@ -55,13 +55,12 @@ def read_part(source: ImportSource, options: ReadOptions, progress: Report | Non
         return None
     if is_too_large and options.iteration == ALL:
         raise too_large(f"holds about {source.likely_bytes} bytes, too many to read all iterations of")
-    progress = progress if source.packed_size else None  # of a pipe only its end tells
     scan = Scan()
     try:
         stream = EventStream(source.chunks())
         for piece in stream.pieces():
             _add(scan, piece.events, piece.begin, piece.end, piece.first, stream.path)
-            _tell(source, progress, 0, source.packed_position)
+            _tell(source, 0, source.packed_position)
         first = stream.event_count - len(stream.tail)
         _add(scan, stream.tail, 0, 0, first, stream.path)
     except UnreadableStreamError:
@@ -88,7 +87,7 @@ def read_part(source: ImportSource, options: ReadOptions, progress: Report | Non
             "say which part to read, for example with wavecast convert --window 2s..3s"
         )
     is_window = options.window_ns is not None
-    collector = _collect(source, stream, scan, found, part, is_window=is_window, progress=progress)
+    collector = _collect(source, stream, scan, found, part, is_window=is_window)
     document = Document(header=stream.header, event_count=stream.event_count)
     return PartRead(collector=collector, document=document, scan=found, part=part)
 
@@ -115,7 +114,6 @@ def _collect(
     part: RecordingPart,
     *,
     is_window: bool,
-    progress: Report | None,
 ) -> Collector:
     """Read the chunks that hold a part, and of them what belongs to it."""
     kernels, syncs = found.select(part, is_window=is_window)
@@ -136,10 +134,10 @@ def _collect(
     ]
     for (chunk, runs, waits), events in zip(chosen, _decoded(source, [item[0] for item in chosen]), strict=True):
         collector.consume(_keep(events, host, around, (runs, waits)), stream.path, chunk.first)
-        _tell(source, progress, 1, source.packed_position)
+        _tell(source, 1, source.packed_position)
     tail = _keep(stream.tail, host, around, (kernels[last.kernel :], syncs[last.sync :]))
     collector.consume(tail, stream.path, last.first)
-    _tell(source, progress, 2)
+    _tell(source, 2)
     collector.origin_ns = found.origin_ns
     collector.evidence.category_counts = scan.evidence.category_counts
     collector.evidence.unread_counts = scan.evidence.unread_counts
@@ -184,11 +182,11 @@ def _keep(
     return found
 
 
-def _tell(source: ImportSource, progress: Report | None, passes: int, position: int = 0) -> None:
+def _tell(source: ImportSource, passes: int, position: int = 0) -> None:
     """Tell how far two passes over a file came, in bytes of it as it lies there."""
     size = source.packed_size
-    if progress is not None:
-        progress(passes * size + min(position, size), 2 * size)
+    if size:  # of a pipe only its end tells
+        tell("", passes * size + min(position, size), 2 * size)
 
 
 class UnreadableStreamError(Exception):

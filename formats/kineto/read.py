@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import TraceError, parameter
+from ...progress import tell
 from ...records import dataclass, replace
-from ..files.importers import Progress
 from .events import Event, Header, merge_headers
 
 CHUNK_BYTES: Final = 2 << 20
@@ -94,19 +94,18 @@ class Position:
         return bool(self.opening) and len(self.text) - self.start > 2 * CHUNK_BYTES
 
 
-def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Progress | None) -> Document:
+def read_document(data: bytes, consume: Consumer, *, recover: bool) -> Document:
     """Decode every event of `data` into `consume`, in file order.
 
     Raises TraceError where the file is no JSON, not of the expected types, or ends early; with `recover` a file that
     ends early or is malformed further on is read up to there.
     """
-    report = progress or (lambda _done, _total: None)
     at = open_events(data)
     mends, replaced, dropped = [repair, escape_texts], 0, 0
     while True:
         for events in _whole_chunks(at):
             consume(events, at.path, at.event_count - len(events))
-            report(min(at.passed + at.start, len(data)), len(data))
+            tell("", min(at.passed + at.start, len(data)), len(data))
         try:
             header = read_rest(at, consume)
         except MALFORMED as failure:
@@ -125,7 +124,6 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
                 at = _reopen(at, text)
                 continue
             lost = salvage(at, failure, consume if recover else None)
-            report(len(data), len(data))
             return Document(
                 header=at.header,
                 event_count=at.event_count,
@@ -134,7 +132,6 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
                 bytes_lost=lost,
                 bytes_read=at.passed + len(at.text) - lost,
             )
-        report(len(data), len(data))
         return Document(header=header, event_count=at.event_count, characters_repaired=replaced, events_dropped=dropped)
 
 

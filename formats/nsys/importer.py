@@ -31,25 +31,19 @@ _COLUMNS: Final = (
 _LARGEST: Final = 2**53
 
 
-def read_sqlite(
-    source: ImportSource, *, options: ReadOptions, progress: Callable[[int, int], None] | None = None
-) -> Callable[[], Trace]:
+def read_sqlite(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:
     """Read an SQLite export, whose tables tell which tool wrote it, and return what builds its trace."""
     from ..rocprof.rocpd import is_rocpd, read_rocpd
 
     del options  # the whole file is read
-    size = len(source.read())
+    source.read()
     with source.on_disk() as path, open_database(path) as database:
         source.release()
         if is_rocpd(database):
-            build = read_rocpd(database)
-        elif _OWN_TABLES.isdisjoint(database.tables):
+            return read_rocpd(database)
+        if _OWN_TABLES.isdisjoint(database.tables):
             raise TraceError(_describe_others(database))
-        else:
-            build = _read_nsys(database)
-    if progress is not None:
-        progress(size, size)
-    return build
+        return _read_nsys(database)
 
 
 def _describe_others(database: Database) -> str:

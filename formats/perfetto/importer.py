@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import TraceError
-from ..files.importers import Progress
 from ..files.protobuf import as_text, declare, messages_of, parse
 from ..files.source import ImportSource, ReadOptions
 from ..kineto import begin_import
@@ -39,7 +38,6 @@ def read_perfetto(
     source: ImportSource,
     *,
     options: ReadOptions,  # noqa: ARG001 (what is left of a damaged file of packets is not read)
-    progress: Progress | None = None,
 ) -> Callable[[], Trace]:
     """Read all packets and return what builds the trace, as every importer does.
 
@@ -54,7 +52,7 @@ def read_perfetto(
             "the Perfetto trace holds no ops, calls or kernels as torch's profiler writes them: export JSON instead, "
             "to a path that ends in .json or .json.gz"
         )
-    build = begin_import(_as_json(events), progress=progress)
+    build = begin_import(_as_json(events))
     unended = reader.unended_count
 
     def assemble() -> Trace:

@@ -14,7 +14,6 @@ import numpy as np
 from ...arrays import Rows
 from ...errors import TraceError
 from ..files.database import NULL
-from ..files.importers import Progress
 from ..files.source import ImportSource, ReadOptions
 from ..trace.tables import Trace
 from .collect import (
@@ -108,7 +107,7 @@ def _number(text: str) -> int:
     return NULL if match is None else int(match[1])
 
 
-def read_csv(source: ImportSource, *, options: ReadOptions, progress: Progress | None = None) -> Callable[[], Trace]:  # noqa: ARG001
+def read_csv(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:  # noqa: ARG001
     """Read a CSV file of rocprofv3 and those of the same run beside it, and return what builds their trace."""
     data = source.read()
     tables = _tables(source, data)
@@ -116,8 +115,6 @@ def read_csv(source: ImportSource, *, options: ReadOptions, progress: Progress |
     kernels = _records(tables, _KERNELS, KERNEL_COLUMNS)
     copies = _records(tables, _COPIES, COPY_COLUMNS)
     ranges = _records(tables, _RANGES, CALL_COLUMNS)
-    if progress is not None:
-        progress(len(data), len(data))
     return build_trace(
         Contents(
             kernels=kernels,

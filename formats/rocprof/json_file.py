@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError
-from ..files.importers import Progress
 from ..files.source import ImportSource, ReadOptions
 from ..trace.tables import Trace
 from .collect import Agent, Contents, Handle, Records, build_trace, gpu_time_ns
@@ -97,7 +96,7 @@ class _Document(msgspec.Struct, frozen=True, rename={"tool": "rocprofiler-sdk-to
     tool: list[_Process] | _Process
 
 
-def read_json(source: ImportSource, *, options: ReadOptions, progress: Progress | None = None) -> Callable[[], Trace]:  # noqa: ARG001
+def read_json(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:  # noqa: ARG001
     """Return what builds the trace of a file; of several processes the one whose kernels last longest is taken."""
     data = source.read()
     source.release()
@@ -111,8 +110,6 @@ def read_json(source: ImportSource, *, options: ReadOptions, progress: Progress 
     if not processes:
         raise TraceError("$.rocprofiler-sdk-tool: found an empty list, expected a process")
     contents = [_read_process(process, len(processes) - 1) for process in processes]
-    if progress is not None:
-        progress(len(data), len(data))
     return build_trace(max(contents, key=lambda item: gpu_time_ns(item.kernels.columns)))
 
 

@@ -67,8 +67,8 @@ def encode(trace: Trace) -> bytes:
     return b"{\n" + b",\n".join(parts) + b"\n}\n"
 
 
-def read_trace(source: ImportSource, *, options: ReadOptions, progress: object = None) -> Callable[[], Trace]:  # noqa: ARG001
-    """Read a trace as every importer does; a file of our own is whole or refused, and needs no progress."""
+def read_trace(source: ImportSource, *, options: ReadOptions) -> Callable[[], Trace]:  # noqa: ARG001
+    """Read a trace as every importer does; a file of our own is whole or refused."""
     trace = decode(source.read())
     return lambda: trace
 

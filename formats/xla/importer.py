@@ -12,7 +12,6 @@ import numpy as np
 from ...arrays import Rows
 from ...errors import TraceError
 from ..files.detect import starts_as_json
-from ..files.importers import Progress
 from ..files.source import ImportSource, ReadOptions
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
@@ -36,14 +35,11 @@ def read_xla(
     source: ImportSource,
     *,
     options: ReadOptions,  # noqa: ARG001 (a damaged file of this kind has nothing that could be kept)
-    progress: Progress | None = None,
 ) -> Callable[[], Trace]:
     """Read a profile and return what builds its trace, as every importer does."""
     data = source.read()
     source.release()
     trace = import_xla(data)
-    if progress is not None:
-        progress(len(data), len(data))
     return lambda: trace
 
 

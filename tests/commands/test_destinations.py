@@ -73,8 +73,8 @@ def test_what_is_read_is_not_written_over(words: tuple[str, ...], form: str, rec
     [
         (("analyze", "other", "-o", "x", "--timeline", "./x"), "x: -o and --timeline would both be written to it"),
         (("analyze", "other", "--timeline", "-"), "standard output: -o and --timeline would both be written to it"),
-        (("replay", "other", "-o", "x", "--figure", "x"), "x: --figure and -o would both be written to it"),
-        (("replay", "other", "-o", "-", "--figure", "-"), "standard output: --figure and -o would both be written"),
+        (("replay", "other", "-o", "x", "--figure", "x"), "x: -o and --figure would both be written to it"),
+        (("replay", "other", "-o", "-", "--figure", "-"), "standard output: -o and --figure would both be written"),
         (("analyze", "other", "-o", "."), ".: cannot be written: it is a directory"),
         (("analyze", "other", "--timeline", "no/x"), "no/x: cannot be written: its directory does not exist"),
         (("convert", "other", "no/x.json"), "no/x.json: cannot be written: its directory does not exist"),

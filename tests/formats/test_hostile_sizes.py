@@ -136,7 +136,6 @@ def test_strings_that_look_like_events_do_not_end_the_chunks(monkeypatch: pytest
         json.dumps({"traceEvents": events}).encode(),
         lambda chunk, _path, _first: sizes.append(len(chunk)),
         recover=False,
-        progress=None,
     )
     assert document.event_count == len(events)
     assert max(sizes) < 200

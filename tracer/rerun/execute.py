@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from statistics import median
 from typing import Final
@@ -15,6 +15,7 @@ from ...arrays import Floats, Rows
 from ...formats.measured.rerun import LocalDevice, Rerun, WholePass
 from ...formats.trace.signature import Signature
 from ...formats.trace.tables import Trace
+from ...progress import tell
 from ...records import dataclass, field, replace
 from ..description.device import describe_framework
 from ..op_sweep.timing import GRAPH, recover, time_call
@@ -39,8 +40,6 @@ LONGEST_REASON: Final = 160
 WARM_UP_S: Final = 0.3
 """An idle GPU takes this long to raise its clocks."""
 
-Progress = Callable[[int, int], None]
-
 
 def rerun_ops(
     trace: Trace,
@@ -49,7 +48,6 @@ def rerun_ops(
     local: LocalDevice,
     *,
     seconds: float = 60.0,
-    progress: Progress | None = None,
 ) -> Rerun:
     """Re-run the ops of a trace that put work on the device and return how long each takes here.
 
@@ -64,7 +62,7 @@ def rerun_ops(
         known = calls.call_of_leaf >= 0
         of_leaf = calls.problem_of_call[calls.call_of_leaf[known]]
         order = np.argsort(-np.bincount(of_leaf, weights=weights[known], minlength=len(calls.problems)), kind="stable")
-        results = session.time_problems(calls.problems, order, progress)
+        results = session.time_problems(calls.problems, order)
         session.deadline_s += (1 - SINGLE_SHARE) * seconds
         whole = session.time_whole(calls, results)
     return Rerun(
@@ -108,14 +106,13 @@ class _Session:
         """Return the time left."""
         return self.deadline_s - time.monotonic()
 
-    def time_problems(self, problems: Sequence[Problem], order: Rows, progress: Progress | None) -> list[_Result]:
+    def time_problems(self, problems: Sequence[Problem], order: Rows) -> list[_Result]:
         """Time the problems in the given order; the results are in their own."""
         results = [_Result(reason=problem.reason) for problem in problems]
         for done, at in enumerate(order.tolist()):
             if problems[at].bound is not None:
                 results[at] = self._time_problem(problems[at])
-            if progress is not None:
-                progress(done + 1, len(problems))
+            tell("", done + 1, len(problems))
         return results
 
     def _time_problem(self, problem: Problem) -> _Result:

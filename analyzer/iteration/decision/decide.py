@@ -120,19 +120,17 @@ def _total(row: GpuPrediction, run: RunLength) -> RunTotal:
 
 def _energy(row: GpuPrediction, scale: float) -> dict[str, float | None]:
     """Return what so many iterations take in energy, and what that costs and emits."""
-    joules = (
-        row.billed_j,
-        row.billed(row.energy_low_j, row.iteration_low_ns or row.iteration_ns),
-        row.billed(row.energy_high_j, row.iteration_high_ns or row.iteration_ns),
-    )
-    kwh, low, high = (None if value is None else value * scale / JOULE_PER_KWH for value in joules)
-    usd, grams = row.electricity.usd_per_kwh, row.electricity.co2_g_per_kwh
+    energy, usd, grams = row.energy, row.electricity.usd_per_kwh, row.electricity.co2_g_per_kwh
+    if energy is None:
+        return {}
+    joules = (energy.billed_j, energy.billed_low_j, energy.billed_high_j)
+    kwh, low, high = (value * scale / JOULE_PER_KWH for value in joules)
     return {
         "energy_kwh": kwh,
         "energy_low_kwh": low,
         "energy_high_kwh": high,
-        "electricity_usd": None if kwh is None or usd is None else kwh * usd,
-        "co2_kg": None if kwh is None or grams is None else kwh * grams / 1000,
+        "electricity_usd": None if usd is None else kwh * usd,
+        "co2_kg": None if grams is None else kwh * grams / 1000,
     }
 
 

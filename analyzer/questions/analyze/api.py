@@ -13,7 +13,7 @@ from ...asking.choice import GPU_NAMES, Goals, GpuSelection, complete_gpu_equals
 from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
 from ...asking.machines import Machines
-from ...asking.observed import with_observed
+from ...asking.observed import check_observed, with_observed
 from ...asking.prices import Power, Prices
 from ...asking.what_ifs import WhatIfs
 
@@ -172,7 +172,8 @@ def analyze(trace: str | Path | Trace, asked: AnalyzeOptions) -> IterationReport
         cluster=asked.cluster(gpus.catalog, targets),
         prices=asked.book(gpus.catalog),
     )
-    report = _report(result, gpus, asked, seen.observations(result))
+    check_observed(seen, result)
+    report = _report(result, gpus, asked, seen)
     named = (*targets, *([asked.source] if asked.source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:

@@ -7,13 +7,10 @@ from typing import Any, Final
 
 import click
 
-from ....progress import progress_on_stderr
 from ....version import __version__
-from ...asking.command import WavecastCommand, output_options, run_program, timeline_option, write_answer
-from ...asking.declared import options_of
+from ...asking.command import WavecastCommand, report_command, run_program, timeline_option
 from ...asking.inputs import trace_argument
-from ...page.formats import REPORT_FORMATS
-from .api import AnalyzeOptions
+from .api import AnalyzeOptions, IterationReport
 
 _OF_PLANS: Final = ("--gpus", "--plan", "--global-batch")
 
@@ -35,13 +32,11 @@ class _AnalyzeCommand(WavecastCommand):
             raise click.UsageError(message, error.ctx) from None
 
 
-@click.command("analyze", cls=_AnalyzeCommand)
+@report_command("analyze", AnalyzeOptions, cls=_AnalyzeCommand)
 @trace_argument
-@output_options(*REPORT_FORMATS)
-@options_of(AnalyzeOptions)
 @timeline_option("Write the predicted timeline of the first --to GPU (default: the source) for ui.perfetto.dev.")
 @click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
-def analyze(trace: Path, form: str | None, output: Path | None, timeline: Path | None, **asked: Any) -> None:
+def analyze(trace: Path, timeline: Path | None, **asked: Any) -> IterationReport:
     """Predict the iteration recorded in TRACE on every catalogued GPU.
 
     TRACE is a wavecast trace or a PyTorch profiler file, gzipped or not, recognised by its content;
@@ -64,11 +59,10 @@ def analyze(trace: Path, form: str | None, output: Path | None, timeline: Path |
     """
     from .api import analyze as predict
 
-    with progress_on_stderr("Reading the trace") as progress:
-        found = predict(trace, progress=progress, **asked)
+    found = predict(trace, **asked)
     if timeline is not None:
         found.save_timeline(timeline)
-    write_answer(found, form, output)
+    return found
 
 
 def main() -> None:

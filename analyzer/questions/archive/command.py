@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ....errors import InputError, OutputError
-from ....progress import progress_on_stderr
+from ....progress import progress_on_stderr, tell
 from ...asking.choice import complete_archived
 from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, output_options
 from ...asking.declared import options_of
@@ -92,15 +92,14 @@ def import_(
     wanted = find_inputs(places)
     failed: list[str] = []
     added = there = 0
-    with _open(directory) as found, progress_on_stderr("Adding traces") as progress:
-        for number, item in enumerate(wanted.inputs):
+    with _open(directory) as found, progress_on_stderr("Adding traces"):
+        for number, item in enumerate(wanted.inputs, 1):
             try:
                 _, is_new = _add(found, item.location, tags, None, recover)
                 added, there = added + is_new, there + (not is_new)
             except (InputError, MemoryError) as error:
                 failed.append(f"{item.name}: {str(error).removeprefix(f'{item.location}: ') or 'out of memory'}")
-            if progress is not None:
-                progress(number + 1, len(wanted.inputs))
+            tell(item.name, number, len(wanted.inputs))
     _tell_skipped([f"{item.name}: {item.reason}" for item in wanted.skipped], "passed over")
     _tell_skipped(failed, "failed")
     write_result(f"{directory}: {added:,} added, {there:,} there already, {len(failed):,} failed\n", None)
@@ -210,8 +209,8 @@ def verify(context: click.Context, directory: str, deep: bool, form: str | None,
     from .page import describe_verification, draw_verification_json
 
     begin_s = time.monotonic()
-    with _open(directory) as found, progress_on_stderr("Checking") as progress:
-        result = check(found, deep=deep, progress=progress)
+    with _open(directory) as found, progress_on_stderr("Checking"):
+        result = check(found, deep=deep)
     seconds = time.monotonic() - begin_s
     if choose_format(form, output) == "json":
         write_result(draw_verification_json(result), output)

@@ -27,7 +27,6 @@ from .columns import COLUMNS
 from .workers import Rows
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ...page.page import Page
     from .inputs import BatchInput
     from .parts import PartFolder
@@ -116,7 +115,6 @@ class BatchOptions(DatacenterOnly, LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
             metavar="FILE",
         )
     )
-    progress: Progress | None = None
 
 
 @asks(BatchOptions)
@@ -150,7 +148,7 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     answering = _answering(question, asked.jobs, asked.scheduler)
     folder = PartFolder(parts_path(path), describe_settings(question, gpu_file))
     folder.open(restart=asked.restart)
-    unanswered = fill_parts(folder, found.inputs, answering, asked.progress)
+    unanswered = fill_parts(folder, found.inputs, answering)
     report = report_batch(folder, found.inputs, unanswered, weights=runs, mix=mix)
     skipped = tuple(item for item in found.skipped if Path(item.name).name != path.name)
     answer = TracesReport(report=replace(report, skipped=skipped), output=path, folder=folder, inputs=found.inputs)

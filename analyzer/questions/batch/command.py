@@ -47,9 +47,9 @@ def batch(traces: tuple[str, ...], output: Path, form: str, **asked: Any) -> Non
     from .api import batch as predict
     from .parts import parts_path
 
-    with progress_on_stderr("Predicting") as progress:
+    with progress_on_stderr("Predicting"):
         try:
-            answer = predict(traces, output=output, progress=progress, **asked)
+            answer = predict(traces, output=output, **asked)
         except KeyboardInterrupt:
             kept = parts_path(output)
             if kept.is_dir():

@@ -188,12 +188,7 @@ class BatchFailure:
     """Whether another run may bring it: the trace was not refused, but its worker ended or its file was changed."""
 
 
-def fill_parts(
-    folder: PartFolder,
-    inputs: Sequence[BatchInput],
-    answering: Answering,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[BatchFailure, ...]:
+def fill_parts(folder: PartFolder, inputs: Sequence[BatchInput], answering: Answering) -> tuple[BatchFailure, ...]:
     """Ask for every trace that has no part yet, and keep what comes; return those of which nothing came."""
     missing = [item for item in inputs if folder.read(item.trace_id) is None]
     done, failures = len(inputs) - len(missing), dict[str, BatchFailure]()
@@ -206,8 +201,6 @@ def fill_parts(
             failures[item.trace_id] = BatchFailure(trace=item.name, what_if=None, reason=reason, may_pass=True)
         done += 1
         tell(item.name, done, len(inputs))
-        if progress is not None:
-            progress(done, len(inputs))
     return tuple(failures[item.trace_id] for item in missing if item.trace_id in failures)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ....records import dataclass
 from ...asking.answer import Drawn, Report, trace_name
 from ...asking.choice import GPU_NAME
-from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, asks, option
+from ...asking.declared import LIST_LENGTH, HelpPart, asks, option
 from ...asking.inputs import AskedIteration, AskedSource, Recover
-from ...asking.keywords import check_iteration, parse_percent, read_percent
+from ...asking.keywords import check_iteration, read_percent
 from ...asking.prices import Power
 from ...asking.question import read_trace, refuse_input_twice
 from ...asking.what_ifs import WhatIfs
@@ -102,11 +102,6 @@ class ComparisonReport(Report):
             yield f"the iteration no longer fits the memory of {gpu.gpu}"
 
 
-_PERCENT: Final[Mapping[str, Any]] = {
-    "callback": as_amount(parse_percent, "a percentage, 0 or more, such as 3%"), "metavar": "PERCENT",
-}  # fmt: skip
-
-
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
     """Hold what may be asked of two traces."""
@@ -120,12 +115,12 @@ class CompareOptions(WhatIfs, Power, AskedIteration, AskedSource, Recover):
     max_slowdown: str | None = option(
         HelpPart.OUTPUT,
         "Exit with status 1 where NEW is slower than OLD by more than this, beyond the interval.",
-        **_PERCENT,
+        metavar="PERCENT",
     )
     max_memory_growth: str | None = option(
         HelpPart.OUTPUT,
         "Exit with status 1 where the peak memory grows by more than this.",
-        **_PERCENT,
+        metavar="PERCENT",
     )
     strict: bool = option(
         HelpPart.OUTPUT, "Gate on the predicted slowdown itself, not on the end of its interval.", default=False
@@ -157,9 +152,7 @@ def compare(old: str | Path | Trace, new: str | Path | Trace, asked: CompareOpti
     )
     refuse_input_twice(old, new)
     named, iteration = asked.named(asked.on, "on"), check_iteration(asked.iteration)
-    before, after = (
-        read_trace(trace, joins=False, recover=asked.recover, progress=asked.progress) for trace in (old, new)
-    )
+    before, after = (read_trace(trace, joins=False, recover=asked.recover) for trace in (old, new))
     first, second = (
         None if isinstance(iteration, int) and int(trace.iterations.profiled.sum()) < 2 else iteration
         for trace in (before, after)

@@ -7,23 +7,15 @@ from typing import Any
 
 import click
 
-from ....progress import progress_on_stderr
-from ...asking.command import FAILED_EXIT_CODE, WavecastCommand, output_options, write_answer
-from ...asking.declared import options_of
+from ...asking.command import report_command
 from ...asking.inputs import TracePath
-from ...page.formats import REPORT_FORMATS
-from .api import CompareOptions
+from .api import CompareOptions, ComparisonReport
 
 
-@click.command("compare", cls=WavecastCommand)
+@report_command("compare", CompareOptions, label="Reading the traces")
 @click.argument("old", type=TracePath(), metavar="OLD")
 @click.argument("new", type=TracePath(), metavar="NEW")
-@output_options(*REPORT_FORMATS)
-@options_of(CompareOptions)
-@click.pass_context
-def compare(
-    context: click.Context, /, old: Path, new: Path, form: str | None, output: Path | None, **asked: Any
-) -> None:
+def compare(old: Path, new: Path, **asked: Any) -> ComparisonReport:
     """Compare two traces of changed code: what changed, and what it does to time and memory.
 
     OLD and NEW are traces, measured or of shapes alone, of the same or other GPUs. Ops are aligned
@@ -38,9 +30,4 @@ def compare(
     """
     from .api import compare as compare_traces
 
-    with progress_on_stderr("Reading the traces") as progress:
-        report = compare_traces(old, new, progress=progress, **asked)
-    write_answer(report, form, output)
-    for text in report.complaints:
-        click.echo(f"Error: {text}", err=True)
-    context.exit(FAILED_EXIT_CODE if report.complaints else 0)
+    return compare_traces(old, new, **asked)

@@ -220,7 +220,7 @@ def _host_asked(old: Analysis, new: Analysis) -> list[str]:
 
 
 def _on_gpu(result: Analysis, gpu: Gpu, power: Sequence[PowerDraw]) -> _OnGpu:
-    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
+    column = result.column(gpu.name)
     is_source = result.origin is not None and result.origin.name == gpu.name and not result.scenario.changes_anything
     measured_ns = result.window.duration_ns if is_source else None
     return _OnGpu(

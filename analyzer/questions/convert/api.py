@@ -12,7 +12,6 @@ from ...asking.question import read_trace
 if TYPE_CHECKING:
     import networkx as nx
 
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ...graph.critical import CriticalPath
     from ...graph.graph import Graph
@@ -26,7 +25,6 @@ def graph(
     iteration: int | None = None,
     critical_path: bool = False,
     recover: bool = False,
-    progress: Progress | None = None,
 ) -> nx.DiGraph[str]:
     """Return what waits for what in a trace, of one iteration or all, as an acyclic networkx DiGraph.
 
@@ -42,7 +40,7 @@ def graph(
     from ...graph.export.export import mark_critical_path, to_networkx
 
     row = check_count("iteration", iteration, least=0)
-    read = read_trace(trace, joins=False, recover=recover, progress=progress)
+    read = read_trace(trace, joins=False, recover=recover)
     built = _build(read)
     network = to_networkx(read, built, iteration=row)
     if critical_path:

@@ -83,11 +83,11 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
     is_part = asked["window_ns"] is not None or (iteration is not None and not is_graph)
     if [iteration, asked["window_ns"], execution_trace].count(None) < 2:
         raise click.UsageError("--iteration, --window and --execution-trace exclude each other")
-    with progress_on_stderr("Reading the trace") as progress:
+    with progress_on_stderr("Reading the trace"):
         if is_part:
-            trace = load_trace(source, recover=recover, progress=progress, **asked)
+            trace = load_trace(source, recover=recover, **asked)
         else:
-            trace = read_trace(source, execution_trace=execution_trace, joins=False, recover=recover, progress=progress)
+            trace = read_trace(source, execution_trace=execution_trace, joins=False, recover=recover)
         text = _draw_graph(trace, form, output, iteration, marks_path=marks_path) if is_graph else ""
     if is_graph or output is None:
         write_result(text, output)

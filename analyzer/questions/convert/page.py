@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
-from xml.sax.saxutils import escape, quoteattr
 
 from ....formats.trace.printable import clean_text, escape_json
 from ...graph.export.export import ON_PATH
@@ -145,53 +144,38 @@ COLOURS: Final[Mapping[str, str]] = {
 }
 """Fill of DOT's nodes by kind."""
 PATH_COLOUR: Final = "#c00000"
-_XML_TYPES: Final = {bool: "boolean", int: "long", float: "double", str: "string"}
 
 
 def draw_graph_json(network: nx.DiGraph[str]) -> str:
     """Write node-link JSON, as `networkx.node_link_graph(document, edges="edges")` reads it."""
+    import orjson
+
     about = dict(network.graph)
-    head = {"format": about.pop("format"), "version": about.pop("version")}
-    lines = [
-        *(f"{_json(name)}:{_json(value)}," for name, value in head.items()),
-        '"directed":true,',
-        '"multigraph":false,',
-        f'"graph":{_json(about)},',
-        '"nodes":[',
-        *_with_commas(_json({"id": name, **known}) for name, known in network.nodes(data=True)),
-        "],",
-        '"edges":[',
-        *_with_commas(
-            _json({"source": source, "target": target, **known}) for source, target, known in network.edges(data=True)
-        ),
-        "]",
-    ]
-    return "{\n" + "\n".join(lines) + "\n}\n"
+    document = {
+        "format": about.pop("format"),
+        "version": about.pop("version"),
+        "directed": True,
+        "multigraph": False,
+        "graph": about,
+        "nodes": [{"id": name, **known} for name, known in network.nodes(data=True)],
+        "edges": [{"source": source, "target": target, **known} for source, target, known in network.edges(data=True)],
+    }
+    return escape_json(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)).decode()
 
 
 def draw_graphml(network: nx.DiGraph[str]) -> str:
     """Write GraphML, as Gephi, yEd and `networkx.read_graphml` read it."""
-    nodes, edges = list(network.nodes(data=True)), list(network.edges(data=True))
-    node_keys = _xml_keys("n", (known for _, known in nodes))
-    edge_keys = _xml_keys("e", (known for *_, known in edges))
-    about_keys = _xml_keys("g", (network.graph,))
-    lines = [
-        "<?xml version='1.0' encoding='utf-8'?>",
-        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
-        *_xml_declarations("graph", about_keys),
-        *_xml_declarations("node", node_keys),
-        *_xml_declarations("edge", edge_keys),
-        '<graph edgedefault="directed">',
-        _xml_data(network.graph, about_keys),
-        *(f"<node id={quoteattr(name)}>{_xml_data(known, node_keys)}</node>" for name, known in nodes),
-        *(
-            f"<edge source={quoteattr(source)} target={quoteattr(target)}>{_xml_data(known, edge_keys)}</edge>"
-            for source, target, known in edges
-        ),
-        "</graph>",
-        "</graphml>",
-    ]
-    return "\n".join(lines) + "\n"
+    import networkx as nx
+
+    clean: nx.DiGraph[str] = nx.DiGraph(**_clean(network.graph))
+    clean.add_nodes_from((name, _clean(known)) for name, known in network.nodes(data=True))
+    clean.add_edges_from((source, target, _clean(known)) for source, target, known in network.edges(data=True))
+    return "\n".join(("<?xml version='1.0' encoding='utf-8'?>", *nx.generate_graphml(clean), ""))
+
+
+def _clean(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes without the characters that XML cannot hold."""
+    return {name: clean_text(value) if isinstance(value, str) else value for name, value in known.items()}
 
 
 def draw_dot(network: nx.DiGraph[str]) -> str:
@@ -211,49 +195,6 @@ GRAPH_WRITERS: Final[Mapping[str, Callable[[nx.DiGraph[str]], str]]] = {
     "graphml": draw_graphml,
     "dot": draw_dot,
 }
-
-
-def _json(value: Any) -> str:
-    import orjson
-
-    return escape_json(orjson.dumps(value)).decode()
-
-
-def _with_commas(items: Iterable[str]) -> Iterator[str]:
-    """Put a comma after every item but the last."""
-    previous: str | None = None
-    for item in items:
-        if previous is not None:
-            yield f"{previous},"
-        previous = item
-    if previous is not None:
-        yield previous
-
-
-def _xml_keys(prefix: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """Return id and type of each attribute, in order of first appearance."""
-    keys: dict[str, tuple[str, str]] = {}
-    for known in rows:
-        if known.keys() <= keys.keys():
-            continue
-        for name, value in known.items():
-            keys.setdefault(name, (f"{prefix}{len(keys)}", _XML_TYPES[type(value)]))
-    return keys
-
-
-def _xml_declarations(owner: str, keys: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    for name, (identifier, kind) in keys.items():
-        yield f'<key id="{identifier}" for="{owner}" attr.name="{name}" attr.type="{kind}"/>'
-
-
-def _xml_data(known: Mapping[str, Any], keys: Mapping[str, tuple[str, str]]) -> str:
-    return "".join(f'<data key="{keys[name][0]}">{_xml_text(value)}</data>' for name, value in known.items())
-
-
-def _xml_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return escape(clean_text(value)) if isinstance(value, str) else str(value)
 
 
 @cache

@@ -40,14 +40,14 @@ class JobReport(Report):
 
     def _drawn(self) -> Drawn:
         from ...page.encoding import table_of
-        from .page import describe_ranks, draw_ranks_json, rank_table
-        from .report import CollectiveRow, JobRow
+        from .page import describe_ranks, draw_ranks_json
+        from .report import CollectiveRow, JobRow, RankRow
 
         return Drawn(
             page=lambda: describe_ranks(self.report),
             json=lambda: draw_ranks_json(self.report),
             tables={
-                "ranks": lambda: rank_table(self.report),
+                "ranks": lambda: table_of(self.report.ranks, RankRow),
                 "collectives": lambda: table_of(self.report.collectives, CollectiveRow),
                 "gpus": lambda: table_of(self.report.jobs, JobRow),
             },
@@ -104,7 +104,6 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
     ([(0, 700000.0), (1, 0.0)], 1)
     """
     from .compare import compare_ranks
-    from .job import JobQuestion
 
     iteration = check_iteration(asked.iteration)
     named = asked.named(asked.to)
@@ -124,15 +123,14 @@ def ranks(traces: str | Path | Sequence[str | Path | Trace], asked: RanksOptions
             "one rank's file tells nothing of others: give those of two ranks or more"
             + f" ({passed_over})" * bool(passed_over)
         )
-    question = JobQuestion(
-        catalog=named.catalog,
+    report = compare_ranks(
+        read,
+        named.catalog,
+        machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)],
         targets=named.targets,
         source=named.source,
         iteration=iteration,
         cluster=asked.cluster(named.catalog, as_names(asked.to)),
-    )
-    report = compare_ranks(
-        read, question, machines=[_other_machine(name, named.catalog) for name in as_names(asked.to_node)]
     )
     if passed_over:
         report = replace(report, warnings=(*report.warnings, f"passed over: {passed_over}"))
@@ -161,7 +159,7 @@ def _read_files(places: Sequence[str], asked: Recover) -> tuple[list[Trace], str
     traces: list[Trace] = []
     for item in found.inputs:
         location = f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location
-        trace = read_trace(location, joins=False, recover=asked.recover, progress=asked.progress)
+        trace = read_trace(location, joins=False, recover=asked.recover)
         number = _RANK.search(Path(item.name).name) if trace.meta.rank is None else None
         if number is not None:
             trace = replace(trace, meta=replace(trace.meta, rank=int(number[1])))

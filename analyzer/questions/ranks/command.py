@@ -7,19 +7,14 @@ from typing import Any
 
 import click
 
-from ....progress import progress_on_stderr
-from ...asking.command import WavecastCommand, output_options, timeline_option, write_answer
-from ...asking.declared import options_of
-from ...page.formats import REPORT_FORMATS
-from .api import RanksOptions
+from ...asking.command import report_command, timeline_option
+from .api import JobReport, RanksOptions
 
 
-@click.command("ranks", cls=WavecastCommand)
+@report_command("ranks", RanksOptions, label="Reading the traces")
 @click.argument("traces", type=str, metavar="FILE|FOLDER...", nargs=-1, required=True)
-@output_options(*REPORT_FORMATS)
-@options_of(RanksOptions)
 @timeline_option("Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev.")
-def ranks(traces: tuple[str, ...], form: str | None, output: Path | None, timeline: Path | None, **asked: Any) -> None:
+def ranks(traces: tuple[str, ...], timeline: Path | None, **asked: Any) -> JobReport:
     """Compare the ranks of one job: who comes late to collectives, why, and what that costs.
 
     Give the measured trace of each rank, or a folder that holds them. Collectives are aligned by
@@ -37,12 +32,12 @@ def ranks(traces: tuple[str, ...], form: str | None, output: Path | None, timeli
     from ..batch.inputs import find_inputs
     from .api import ranks as compare
 
-    named = {label: path for label, path in (("-o", output), ("--timeline", timeline)) if path is not None}
+    written = {"-o": click.get_current_context().params["output"], "--timeline": timeline}
+    named = {label: path for label, path in written.items() if path is not None}
     if named:
         found = find_inputs(traces).inputs
         check_destinations(named, {item.name: item.location for item in found if not item.in_archive})
-    with progress_on_stderr("Reading the traces") as progress:
-        report = compare(traces, progress=progress, **asked)
+    report = compare(traces, **asked)
     if timeline is not None:
         report.save_timeline(timeline)
-    write_answer(report, form, output)
+    return report

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Unpack
 
 import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError, parameter
 from ....formats.trace.tables import KernelKind, Trace
+from ....specs.gpu import Catalog
 from ....specs.nodes import Node
+from ...iteration.analyze import Asked
 from ...recorded.host_ranks import is_host_rank
 from ...recorded.waiting import align_ranks
 from ...replay.joint import JointReplay
 from .hosts import compare_hosts
 from .job import (
-    JobQuestion,
     MovedTransfers,
     OtherMachine,
     RankJob,
@@ -48,7 +49,9 @@ _SAME_SPAN: Final = 1e-6
 """Ranks that end together: the one that waits least is the slowest."""
 
 
-def compare_ranks(traces: Sequence[Trace], asked: JobQuestion, machines: Sequence[OtherMachine] = ()) -> RanksReport:
+def compare_ranks(
+    traces: Sequence[Trace], catalog: Catalog, machines: Sequence[OtherMachine] = (), **asked: Unpack[Asked]
+) -> RanksReport:
     """Say who waits for whom among ranks of one job, and how long its iteration takes on the targets.
 
     `traces` are measured, one of each rank; ranks that are missing are waited for as in the recording. `machines` says
@@ -57,11 +60,11 @@ def compare_ranks(traces: Sequence[Trace], asked: JobQuestion, machines: Sequenc
     """
     order = np.argsort([at if trace.meta.rank is None else trace.meta.rank for at, trace in enumerate(traces)])
     traces = [traces[at] for at in order.tolist()]
-    _check_backends(traces, parameter("to") if asked.targets else machines[0].asked if machines else None)
+    _check_backends(traces, parameter("to") if asked.get("targets") else machines[0].asked if machines else None)
     if is_host_rank(traces[0]):
-        return compare_hosts(traces, asked.iteration)
+        return compare_hosts(traces, asked.get("iteration"))
     aligned = align_ranks(traces)
-    job = analyse_job(traces, aligned, asked)
+    job = analyse_job(traces, aligned, catalog, asked)
     nodes = [find_machine(job, other) for other in machines]
     spans = spans_of(job, replay_job(job))
     world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None

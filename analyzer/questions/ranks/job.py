@@ -10,15 +10,14 @@ from ....arrays import Floats, Mask, Rows, at_rows
 from ....errors import InputError, parameter
 from ....formats.trace.iterations import host_steps
 from ....formats.trace.tables import Trace
-from ....records import dataclass, field
+from ....records import dataclass
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Catalog, Gpu, listed_name
 from ....specs.nodes import Node
 from ...graph.graph import Graph
-from ...iteration.analyze import run_analysis
+from ...iteration.analyze import Asked, run_analysis
 from ...iteration.result import Analysis
-from ...models.library import Library, load_library
 from ...prediction.attention import as_recorded
 from ...prediction.op_models import assign_rows, model_times
 from ...recorded.devices import first_known_gpu
@@ -26,19 +25,6 @@ from ...recorded.waiting import AlignedRanks, waiting_by_row
 from ...replay.engine import on_gpus
 from ...replay.iterations import iteration_nodes, iteration_position, iteration_rows
 from ...replay.joint import JoinedRanks, JointReplay, join_ranks, replay_jointly
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JobQuestion:
-    """Hold what was asked beside the traces."""
-
-    catalog: Catalog
-    targets: Sequence[Gpu] = ()
-    source: Gpu | None = None
-    iteration: int | str | None = None
-    library: Library = field(default_factory=load_library)
-    cluster: Cluster = USUAL
-    """In which machines GPUs stand, the ranks' own as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,24 +51,24 @@ class RankJob:
         return self.results[0].prediction.fleet.gpus
 
 
-def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuestion) -> RankJob:
+def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, catalog: Catalog, asked: Asked) -> RankJob:
     """Analyse each rank on the same GPUs, all in the same iteration: the one that is chosen of the first rank's."""
     counts = {len(iteration_rows(trace)) for trace in traces}
     if len(counts) > 1:
         raise InputError(
             f"the ranks' files hold {', '.join(map(str, sorted(counts)))} iterations: record the same ones on each rank"
         )
-    known = [asked.source or first_known_gpu(asked.catalog, trace) for trace in traces]
-    found = {gpu.name: gpu for gpu in (*asked.targets, *known) if gpu is not None}
-    targets = list(found.values())
+    known = [asked.get("source") or first_known_gpu(catalog, trace) for trace in traces]
+    found = {gpu.name: gpu for gpu in (*asked.get("targets", ()), *known) if gpu is not None}
     results: list[Analysis] = []
     for trace in traces:
-        iteration = asked.iteration
+        iteration = asked.get("iteration")
         if results:
             rows = iteration_rows(trace)
             position = iteration_position(traces[0], results[0].recorded.index)
             iteration = int(rows[position]) if len(rows) and isinstance(iteration, int | None) else iteration
-        results.append(_analyse_rank(trace, asked, targets, iteration))
+        of_rank: Asked = {**asked, "targets": list(found.values()), "iteration": iteration}
+        results.append(run_analysis(trace, catalog, **of_rank))
         _check_gpus(aligned, results)
     names = [gpu.name for gpu in results[0].prediction.fleet.gpus]
     inside = np.zeros(len(aligned.name), dtype=bool)
@@ -91,25 +77,13 @@ def analyse_job(traces: Sequence[Trace], aligned: AlignedRanks, asked: JobQuesti
     return RankJob(
         results=tuple(results),
         aligned=aligned,
-        cluster=asked.cluster,
+        cluster=asked.get("cluster", USUAL),
         sources=tuple(names.index(_origin_of(result).name) for result in results),
         inside=inside,
         joined=join_ranks(
             [result.graph for result in results],
             [_nodes_of(result.graph, aligned.kernel[:, at]) for at, result in enumerate(results)],
         ),
-    )
-
-
-def _analyse_rank(trace: Trace, asked: JobQuestion, targets: Sequence[Gpu], iteration: int | str | None) -> Analysis:
-    return run_analysis(
-        trace,
-        asked.catalog,
-        targets=targets,
-        source=asked.source,
-        iteration=iteration,
-        library=asked.library,
-        cluster=asked.cluster,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from ....errors import parameter
 from ....formats.trace.printable import clean_text
 from ...page.columns import count_column, number_column, share_column, text_column, time_column
-from ...page.encoding import FieldTable, encode_json, table_of
+from ...page.encoding import encode_json
 from ...page.page import Page, build_page, facts, join_passages, notes, opening, warnings
 from ...page.quantity import (
     ABSENT,
@@ -40,11 +40,6 @@ def describe_ranks(report: RanksReport) -> Page:
 def draw_ranks_json(report: RanksReport) -> str:
     """Write the comparison as JSON: times in ns."""
     return encode_json({"format": "wavecast.ranks", "version": "2.2", **asdict(report)})
-
-
-def rank_table(report: RanksReport) -> FieldTable:
-    """Return one row per rank."""
-    return table_of(report.ranks, RankRow)
 
 
 def _sentences(report: RanksReport) -> Iterator[str]:

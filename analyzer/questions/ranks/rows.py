@@ -194,13 +194,7 @@ def covered_by_group(start_ns: Floats, end_ns: Floats, group: Rows, count: int) 
 
 def covered_ns(start_ns: Floats, end_ns: Floats) -> float:
     """Return the length of the union of stretches."""
-    if not len(start_ns):
-        return 0.0
-    order = np.argsort(start_ns, kind="stable")
-    start_ns, end_ns = start_ns[order], end_ns[order]
-    latest = np.maximum.accumulate(end_ns)
-    new = np.maximum(end_ns[1:] - np.maximum(start_ns[1:], latest[:-1]), 0)
-    return float(end_ns[0] - start_ns[0] + new.sum())
+    return float(covered_by_group(start_ns, end_ns, np.zeros(len(start_ns), dtype=np.int64), 1)[0])
 
 
 def choose_on_ranks(traces: Sequence[Trace], iteration: int | str | None) -> list[RecordedIteration]:

@@ -7,17 +7,14 @@ from typing import Any
 
 import click
 
-from ...asking.command import WavecastCommand, output_options, write_answer
-from ...asking.declared import FILE, HelpPart, grouped_option, options_of
+from ...asking.command import report_command
+from ...asking.declared import FILE, HelpPart, grouped_option
 from ...asking.output import OutputPath
-from ...page.formats import REPORT_FORMATS
-from .api import RecommenderOptions
+from .api import RecommenderAnswer, RecommenderOptions
 
 
-@click.command("recommender", cls=WavecastCommand)
+@report_command("recommender", RecommenderOptions, label="Predicting")
 @click.argument("description", **FILE)
-@output_options(*REPORT_FORMATS)
-@options_of(RecommenderOptions)
 @grouped_option(
     HelpPart.OUTPUT,
     "Write what the busiest GPU runs, as a trace of shapes, for the fastest type.",
@@ -25,9 +22,7 @@ from .api import RecommenderOptions
     type=OutputPath(path_type=Path),
     metavar="FILE",
 )
-def recommender(
-    description: Path, form: str | None, output: Path | None, save_trace: Path | None, **asked: Any
-) -> None:
+def recommender(description: Path, save_trace: Path | None, **asked: Any) -> RecommenderAnswer:
     """Predict the training iteration of the recommender that FILE describes, on many GPUs.
 
     FILE is TOML: the sizes of tables and layers, the batch, how many GPUs, and which library shares
@@ -45,4 +40,4 @@ def recommender(
     found = predict(description, **asked)
     if save_trace is not None:
         found.save_trace(save_trace)
-    write_answer(found, form, output)
+    return found

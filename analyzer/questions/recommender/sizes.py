@@ -179,21 +179,32 @@ class _Model(Struct, kw_only=True, forbid_unknown_fields=True):
     cross_rank: _Features = 512
 
 
-class _Training(Struct, kw_only=True, forbid_unknown_fields=True):
+_FILE_KEYS: Final = {
+    "overlaps": "overlap",
+    "fuses_casts": "fused_casts",
+    "replicated_rows": "replicate_below",
+    "shard_cost": "part_cost",
+    "table_gigabytes": "table_memory_gb",
+    "has_fixed_bags": "fixed_bags",
+}
+"""What a file calls fields of `Training`."""
+
+
+class _Training(Struct, kw_only=True, forbid_unknown_fields=True, rename=_FILE_KEYS):
     gpus: Annotated[int, Meta(ge=1, le=MOST_GPUS)]
     global_batch: Annotated[int, Meta(ge=1, le=MOST_SAMPLES)]
     layout: TableLayout = TableLayout.HYBRID
     host: HostWork = HostWork.GRAPH
     precision: Literal["float16", "float32"] = "float16"
     optimizer: Literal["sgd", "adagrad"] = "sgd"
-    overlap: bool = True
+    overlaps: bool = True
     sums_in_network: bool = False
-    fused_casts: bool = True
-    replicate_below: Annotated[int, Meta(ge=0, le=10**12)] = 0
+    fuses_casts: bool = True
+    replicated_rows: Annotated[int, Meta(ge=0, le=10**12)] = 0
     deal_to: Literal["gpus", "machines"] = "gpus"
-    part_cost: _Amount = USUAL_PART_COST
-    table_memory_gb: _Amount = USUAL_TABLE_GB
-    fixed_bags: bool = False
+    shard_cost: _Amount = USUAL_PART_COST
+    table_gigabytes: _Amount = USUAL_TABLE_GB
+    has_fixed_bags: bool = False
 
 
 class _Document(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -262,20 +273,6 @@ def _training(said: _Training, file: str) -> Training:
             f"{file}: training.global_batch: expected at least a sample for each of {said.gpus} GPUs, "
             f"found {said.global_batch}"
         )
-    return Training(
-        global_batch=said.global_batch,
-        gpus=said.gpus,
-        gpus_per_node=said.gpus,
-        layout=said.layout,
-        host=said.host,
-        is_half=said.precision == "float16",
-        optimizer=said.optimizer,
-        overlaps=said.overlap,
-        sums_in_network=said.sums_in_network,
-        fuses_casts=said.fused_casts,
-        replicated_rows=said.replicate_below,
-        plans_nodes=said.deal_to == "machines",
-        shard_cost=said.part_cost,
-        table_gigabytes=said.table_memory_gb,
-        has_fixed_bags=said.fixed_bags,
-    )
+    known = structs.asdict(said)
+    is_half, plans_nodes = known.pop("precision") == "float16", known.pop("deal_to") == "machines"
+    return Training(**known, gpus_per_node=said.gpus, is_half=is_half, plans_nodes=plans_nodes)

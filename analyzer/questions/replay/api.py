@@ -37,6 +37,14 @@ class ReplayReport(Report):
     """The one iteration that was asked for; None: each."""
     asked: int | str | None = None
     """As it was asked for."""
+    max_error_percent: float | None = None
+    """What a replay may be off; None: no limit."""
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Return what goes beyond the limit; none: it passes."""
+        worst, most = 100 * self.worst_error_ratio, self.max_error_percent
+        return () if most is None or worst <= most else (f"the replay is off by {worst:.2f} %, more than {most:g} %",)
 
     @property
     def worst_error_ratio(self) -> float:
@@ -124,7 +132,7 @@ def replay(trace: str | Path | Trace, asked: ReplayOptions) -> ReplayReport:
     from ...replay.fidelity import check_fidelity
 
     iteration = check_iteration(asked.iteration)
-    read = read_trace(trace, captures=asked.captures, recover=asked.recover, progress=asked.progress)
+    read = read_trace(trace, captures=asked.captures, recover=asked.recover)
     named = asked.named()
     measured = named.source or first_known_gpu(named.catalog, read)
     chosen = choose_recording(read, iteration)

@@ -8,23 +8,21 @@ from typing import Any
 import click
 
 from ....errors import InputError
-from ....progress import progress_on_stderr
-from ...asking import command
+from ....records import replace
 from ...asking.choice import complete_gpu_names
-from ...asking.declared import options_of
+from ...asking.command import check_max_error, max_error_option, report_command
 from ...asking.inputs import trace_argument
 from ...asking.output import OutputPath
-from ...page.formats import REPORT_FORMATS
-from .api import ReplayOptions, check_stretch
+from .api import ReplayOptions, ReplayReport, check_stretch
 
 
-@click.command("replay", cls=command.WavecastCommand)
-@trace_argument
-@options_of(
+@report_command(
+    "replay",
     ReplayOptions,
     iteration="Compare this iteration alone: its number, median, longest, or all as one. Default: each one.",
 )
-@command.max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
+@trace_argument
+@max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
 @click.option(
     "--figure",
     type=OutputPath(path_type=Path),
@@ -44,18 +42,7 @@ from .api import ReplayOptions, check_stretch
     metavar="FROM TO",
     help="Draw this stretch of the iteration only, in ms.",
 )
-@command.output_options(*REPORT_FORMATS)
-@click.pass_context
-def replay(
-    context: click.Context,
-    /,
-    trace: Path,
-    max_error_percent: float | None,
-    figure: Path | None,
-    form: str | None,
-    output: Path | None,
-    **asked: Any,
-) -> None:
+def replay(trace: Path, max_error_percent: float | None, figure: Path | None, **asked: Any) -> ReplayReport:
     """Replay the iterations of TRACE with their own measured times and compare.
 
     Kernels start when the rules of the op graph let them: after their launch, the kernel before
@@ -72,18 +59,13 @@ def replay(
     """
     from .api import replay as replay_trace
 
-    command.check_max_error(max_error_percent)
+    check_max_error(max_error_percent)
     target, stretch_ms = asked.pop("target"), asked.pop("stretch")
     if figure is None and (stretch_ms is not None or target is not None):
         raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
     if stretch_ms is not None:
         check_stretch(stretch_ms)
-    with progress_on_stderr("Reading the trace") as progress:
-        report = replay_trace(trace, **asked, progress=progress)
+    report = replay_trace(trace, **asked)
     if figure is not None:
         report.save_figure(figure, to=target, stretch_ms=stretch_ms)
-    command.write_answer(report, form, output)
-    worst_percent = 100 * report.worst_error_ratio
-    if max_error_percent is not None and worst_percent > max_error_percent:
-        click.echo(f"Error: the replay is off by {worst_percent:.2f} %, more than {max_error_percent:g} %", err=True)
-        context.exit(command.FAILED_EXIT_CODE)
+    return replace(report, max_error_percent=max_error_percent)

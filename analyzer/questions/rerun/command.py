@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ....errors import CaptureError, InputError
-from ....progress import ProgressCallback, progress_on_stderr
+from ....progress import progress_on_stderr
 from ...asking import command
 from ...asking.choice import complete_gpu_names
 from ...asking.declared import options_of
@@ -47,7 +47,6 @@ class Runner(Protocol):
         local: LocalDevice,
         *,
         seconds: float,
-        progress: ProgressCallback | None,
     ) -> Rerun:
         """Return how long each of `leaves`, ops of the trace, takes there; the heaviest first."""
         ...
@@ -122,13 +121,13 @@ def rerun(
     command.check_max_error(max_error_percent)
     runner = _load(context.obj)
     local = runner.find_device(device)
-    with progress_on_stderr("Reading the trace") as progress:
-        read = load_trace(trace, recover=options["recover"], progress=progress)
+    with progress_on_stderr("Reading the trace"):
+        read = load_trace(trace, recover=options["recover"])
     catalog = load_catalog(options["gpu_file"])
     gpu = _local_gpu(catalog, local, options["target"])
     work = list_work(read, catalog, gpu, source=find_one(catalog, options["source"]))
-    with progress_on_stderr("Running ops") as progress:
-        times = runner.rerun_ops(work.trace, work.leaf, work.weights, local, seconds=seconds, progress=progress)
+    with progress_on_stderr("Running ops"):
+        times = runner.rerun_ops(work.trace, work.leaf, work.weights, local, seconds=seconds)
     report = compare_rerun(work, times)
     text = _draw(report, choose_format(form, output), screen_for(output), command.name_of_trace(trace), options["top"])
     write_result(text, output)

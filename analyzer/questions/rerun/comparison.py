@@ -11,11 +11,11 @@ import numpy as np
 from ....arrays import Floats, Rows, group_by, none_for_nan
 from ....errors import UnknownGpuError
 from ....formats.measured.rerun import Rerun
-from ....formats.trace.signature import format_shapes
 from ....formats.trace.tables import KernelKind, Trace
 from ....records import dataclass
 from ....specs.gpu import Catalog, Gpu
 from ...iteration.analyze import run_analysis
+from ...iteration.op_rows import op_module, op_shapes
 from ...iteration.result import Analysis
 from ...iteration.warnings import warn
 from ...measurements.metrics import Figures, error_figures
@@ -24,7 +24,7 @@ from ...prediction.workload import GpuWorkload, measured_workload, shape_workloa
 from ...recorded.devices import first_known_gpu
 from ...recorded.recording import choose_recording
 from ...recorded.window import Window, check_usable
-from ..validate.report import Coverage
+from ..validate.comparison import count_covered
 from .report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport
 
 _HOST_COPY: Final = re.compile(r"htod|dtoh|host", re.IGNORECASE)
@@ -158,7 +158,7 @@ def _predicted(result: Analysis | None, workload: GpuWorkload, row: Rows, gpu: G
     if result is None or gpu is None:
         return _Predicted(nothing, nothing, nothing)
     prediction = result.prediction
-    column = next(at for at, item in enumerate(prediction.fleet.gpus) if item.name == gpu.name)
+    column = result.column(gpu.name)
     time, method = prediction.time_ns[row, column], prediction.method[row, column]
     is_measured = method == METHODS.index(Method.MEASURED)
     is_nothing = (method == METHODS.index(Method.UNMODELLED)) & ~workload.has_work[row] & (time == 0)
@@ -211,7 +211,7 @@ def compare_rerun(work: Worklist, rerun: Rerun) -> RerunReport:
         else rerun_calls / max(call_count, 1),
         total=_family_row(None, timed),
         families=tuple(sorted(rows, key=lambda row: -row.rerun_ns)),
-        intervals=_count_covered(timed),
+        intervals=count_covered((item.rerun_ns or 0.0, item.is_covered) for item in timed),
         ops=ops,
         left_out=_list_left_out(ops, excused),
         iteration=_iteration(work, rerun, sums),
@@ -257,12 +257,10 @@ def _list_ops(work: Worklist, rerun: Rerun, sums: _Sums) -> Iterator[RerunOp]:
     calls = np.bincount(rerun.problem_of_call, minlength=count)
     families = _families(work, rerun)
     for at, op in enumerate(rerun.op.tolist()):
-        module = int(trace.ops.module[op])
-        signature = int(trace.ops.signature[op])
         yield RerunOp(
             op=trace.strings[trace.ops.name[op]],
-            shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
-            module=trace.strings[module] if module >= 0 else None,
+            shapes=op_shapes(trace, op),
+            module=op_module(trace, op),
             family=families[at],
             count=int(calls[at]),
             recorded_ns=none_for_nan(float(sums.recorded_ns[at])),
@@ -349,17 +347,6 @@ def _sum_if_all(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _count_covered(timed: Sequence[RerunOp]) -> Coverage:
-    known = [item for item in timed if item.is_covered is not None]
-    covered = [item for item in known if item.is_covered]
-    return Coverage(
-        op_count=len(known),
-        covered_op_count=len(covered),
-        measured_ns=sum(item.rerun_ns or 0.0 for item in known),
-        covered_ns=sum(item.rerun_ns or 0.0 for item in covered),
-    )
-
-
 def _iteration(work: Worklist, rerun: Rerun, sums: _Sums) -> Iteration:
     result, recorded_ns = work.result, None
     is_cpu_capture = work.trace.meta.capture == CPU_CAPTURE
@@ -368,8 +355,7 @@ def _iteration(work: Worklist, rerun: Rerun, sums: _Sums) -> Iteration:
     recorded = work.recorded_ns if work.is_measured else sums.recorded_ns
     predicted_ns = None
     if result is not None and work.gpu is not None and not work.is_same_gpu:
-        column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == work.gpu.name)
-        predicted_ns = float(result.forecast.iteration_ns[column])
+        predicted_ns = float(result.forecast.iteration_ns[result.column(work.gpu.name)])
     return Iteration(
         recorded_ns=recorded_ns,
         recorded_kernels_ns=_sum_known(recorded),

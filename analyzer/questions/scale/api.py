@@ -12,9 +12,9 @@ from ....errors import InputError, parameter
 from ....records import dataclass
 from ...asking.answer import Drawn, PicturedReport, as_names, trace_name
 from ...asking.choice import GPU_NAMES
-from ...asking.declared import LIST_LENGTH, HelpPart, as_amount, as_counts, asks, option
+from ...asking.declared import LIST_LENGTH, HelpPart, as_counts, asks, option
 from ...asking.inputs import AskedCalibration, AskedLookups, AskedRecording, AskedSource
-from ...asking.keywords import parse_duration_ns, read_bytes, read_duration_ns
+from ...asking.keywords import read_bytes, read_duration_ns
 from ...asking.machines import GlobalBatch, Machines, MemoryLimit
 from ...asking.output import OutputPath
 from ...asking.prices import Power, Prices
@@ -115,7 +115,6 @@ class ScaleOptions(
         "What the recorded iteration takes on the one GPU of --from, as 350ms: scales all plans, for recordings "
         "without times.",
         metavar="TIME",
-        callback=as_amount(parse_duration_ns, "a time such as 350ms or 1.2s"),
     )
     top: int = option(HelpPart.OUTPUT, "Plans listed.", default=SHOWN_PLANS, **LIST_LENGTH)
     timeline: str | Path | None = option(

@@ -5,20 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
-from ....progress import progress_on_stderr
-from ...asking.command import WavecastCommand, output_options, write_answer
-from ...asking.declared import options_of
+from ...asking.command import report_command
 from ...asking.inputs import trace_argument
 from .api import PlansReport, ScaleOptions
 
 
-@click.command("scale", cls=WavecastCommand)
+@report_command("scale", ScaleOptions, formats=PlansReport.formats)
 @trace_argument
-@output_options(*PlansReport.formats)
-@options_of(ScaleOptions)
-def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> None:
+def scale(trace: Path, **asked: Any) -> PlansReport:
     """Predict the iteration recorded in TRACE on many GPUs, under the best parallel plans or given ones.
 
     TRACE is a recording of one GPU, measured or of shapes. What each rank runs under a plan is derived
@@ -52,6 +46,4 @@ def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
     """
     from .api import scale as predict
 
-    with progress_on_stderr("Reading the trace") as progress:
-        report = predict(trace, progress=progress, **asked)
-    write_answer(report, form, output)
+    return predict(trace, **asked)

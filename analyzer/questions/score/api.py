@@ -13,7 +13,6 @@ from ...asking.keywords import check_choice, checks_kinds
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ...page.page import Page
     from .report import Score
 
@@ -54,7 +53,6 @@ def score(
     *,
     leave_out: str | None = None,
     exclude_gpu: str | Sequence[str] = (),
-    progress: Progress | None = None,
 ) -> ScoreReport:
     """Predict every measurement in a folder of tables, or a file of `wavecast measure`, and say how wrong that was.
 
@@ -79,4 +77,4 @@ def score(
         )
     named = find_named(excluded, None, None)
     weights = choose_weights(named.targets, left_out=Withheld(leave_out) if leave_out else None)
-    return ScoreReport(report=score_directory(Path(directory), weights, progress))
+    return ScoreReport(report=score_directory(Path(directory), weights))

@@ -63,7 +63,7 @@ def score(
 
     if leave_one_out and left_out not in (None, CHIPS):
         raise InputError(f"--leave-one-out leaves out chips: it goes without --leave-out {left_out}")
-    with progress_on_stderr("Predicting") as progress:
+    with progress_on_stderr("Predicting"):
         withheld = CHIPS if leave_one_out else left_out
-        found = score_tables(directory, leave_out=withheld, exclude_gpu=excluded, progress=progress)
+        found = score_tables(directory, leave_out=withheld, exclude_gpu=excluded)
     write_answer(found, form, output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
@@ -38,11 +38,9 @@ from .weights import Weights, Withheld, trained_share
 WORST_COUNT: Final = 20
 CPU_NOTE: Final = "the file holds times of a CPU under a GPU's name: its errors say nothing of that GPU"
 WHOLES_NOTE: Final = "whole networks and traces left out: shapes are of single ops"
-Progress = Callable[[int, int], None]
-"""Takes the rows done and their total."""
 
 
-def score_directory(data: Path, weights: Weights, progress: Progress | None = None) -> Score:
+def score_directory(data: Path, weights: Weights) -> Score:
     """Predict every measurement in a directory laid out as the measurement tables are, and say how wrong that was.
 
     It may be a file of `wavecast measure` instead.
@@ -53,7 +51,7 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     'L4'
     """
     check_directory(data)
-    made, notes = _forecasts(data, weights, progress)
+    made, notes = _forecasts(data, weights)
     if data.is_file() and read_ops(data).device == "cpu":
         notes.insert(0, CPU_NOTE)
     if weights.left_out is Withheld.SHAPES:
@@ -100,7 +98,7 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     )
 
 
-def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple[list[PredictedSamples], list[str]]:
+def _forecasts(data: Path, weights: Weights) -> tuple[list[PredictedSamples], list[str]]:
     """Return the forecasts of every table, and which of their rows no weights cover."""
     made: list[PredictedSamples] = []
     notes: list[str] = []
@@ -118,8 +116,7 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
                 f"{len(samples.measured_ns):,} rows of {samples.table} left out: no weights of {samples.model}"
             )
         done += len(samples.measured_ns)
-        if progress is not None:
-            progress(done, total)
+        tell("", done, total)
     return made, notes
 
 

@@ -13,9 +13,9 @@ from ....errors import InputError, parameter
 from ....records import dataclass, field, replace
 from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES, DatacenterOnly
-from ...asking.declared import COUNT, FILE, HelpPart, as_amount, as_counts, asks, declare, option
+from ...asking.declared import COUNT, FILE, HelpPart, as_counts, asks, declare, option
 from ...asking.inputs import GpuFile
-from ...asking.keywords import parse_duration_ns, read_duration_ns
+from ...asking.keywords import read_duration_ns
 from ...asking.machines import Machines
 from ...asking.prices import Power, Prices
 from ...asking.question import find_named
@@ -32,7 +32,6 @@ _DRAFTS: Final = re.compile(r"(\d{1,2}):(\d(?:\.\d*)?|\.\d+)")
 """`3:0.7`: so many tokens, each right with this chance."""
 MOST_DRAFTED: Final = 16
 MOST_USERS: Final = 100_000
-_TIME: Final = as_amount(parse_duration_ns, "a time such as 50ms or 1.5s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -92,12 +91,8 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
     requests: str | Path | None = option(
         HelpPart.INPUT, "Replay these requests: CSV or JSON lines of arrival_s, prompt, output.", **FILE
     )
-    ttft: str | None = option(
-        HelpPart.WHAT_IF, "The longest time to the first token: 500ms.", metavar="TIME", callback=_TIME
-    )
-    tpot: str | None = option(
-        HelpPart.WHAT_IF, "The longest time per token after it: 50ms.", metavar="TIME", callback=_TIME
-    )
+    ttft: str | None = option(HelpPart.WHAT_IF, "The longest time to the first token: 500ms.", metavar="TIME")
+    tpot: str | None = option(HelpPart.WHAT_IF, "The longest time per token after it: 50ms.", metavar="TIME")
     percentile: str = option(
         HelpPart.WHAT_IF, "What of the requests the limits are of.", default="p90", type=click.Choice(MEASURE_NAMES)
     )

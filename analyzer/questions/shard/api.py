@@ -31,14 +31,16 @@ class ShardingReport(Report):
     report: ShardReport
 
     def _drawn(self) -> Drawn:
-        from .page import describe_sharding, draw_sharding_json, placement_table, plans_table, rank_table
+        from ...page.encoding import table_of
+        from .page import describe_sharding, draw_sharding_json, placement_table, plans_table
+        from .report import ShardLoad
 
         return Drawn(
             page=lambda: describe_sharding(self.report, name=self.name),
             json=lambda: draw_sharding_json(self.report),
             tables={
                 "plans": lambda: plans_table(self.report),
-                "ranks": lambda: rank_table(self.report),
+                "ranks": lambda: table_of(self.report.plans[0].ranks, ShardLoad),
                 "tables": lambda: placement_table(self.report),
             },
         )

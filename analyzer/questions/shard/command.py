@@ -5,21 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
-from ....progress import progress_on_stderr
-from ...asking.command import WavecastCommand, output_options, write_answer
-from ...asking.declared import options_of
+from ...asking.command import report_command
 from ...asking.inputs import trace_argument
-from ...page.formats import REPORT_FORMATS
-from .api import ShardOptions
+from .api import ShardingReport, ShardOptions
 
 
-@click.command("shard", cls=WavecastCommand)
+@report_command("shard", ShardOptions)
 @trace_argument
-@output_options(*REPORT_FORMATS)
-@options_of(ShardOptions)
-def shard(trace: Path, form: str | None, output: Path | None, **asked: Any) -> None:
+def shard(trace: Path, **asked: Any) -> ShardingReport:
     """Propose how the embedding tables of the recommender recorded in TRACE are shared among GPUs.
 
     TRACE is a recording of one GPU, measured or of shapes. Each table is held by one rank, parted by
@@ -45,6 +38,4 @@ def shard(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
     """
     from .api import shard as predict
 
-    with progress_on_stderr("Reading the trace") as progress:
-        found = predict(trace, progress=progress, **asked)
-    write_answer(found, form, output)
+    return predict(trace, **asked)

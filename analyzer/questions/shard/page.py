@@ -21,7 +21,7 @@ from ...page.quantity import (
 from ...page.sheet import Sheet
 from ..analyze.page.headline import describe_recording
 from .problem import PlanPhase
-from .report import PlanRow, ShardLoad, ShardReport
+from .report import PlanRow, ShardReport
 from .tables import EmbeddingTable, TablePlacement, TableSharding, plan_document
 
 PHASE_TITLES: Final = {
@@ -229,11 +229,6 @@ def plans_table(report: ShardReport) -> FieldTable:
         ),
         energy_table(plan.energy for plan in report.plans),
     )
-
-
-def rank_table(report: ShardReport) -> FieldTable:
-    """Return a row per GPU of the proposed plan."""
-    return table_of(report.plans[0].ranks, ShardLoad)
 
 
 def placement_table(report: ShardReport) -> FieldTable:

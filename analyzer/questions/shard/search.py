@@ -187,7 +187,6 @@ MOST_TABLES: Final = 10
 MOST_STATES: Final = 10_000
 """Partial plans of one length; beyond, the search is given up."""
 MOST_EXPANDED: Final = 100_000
-_TIMES: Final = (Load.LOOKUP_NS, Load.UPDATE_NS)
 
 
 def prove_fastest(problem: ShardingProblem, best: FoundPlan) -> tuple[FoundPlan, bool]:
@@ -199,7 +198,7 @@ def prove_fastest(problem: ShardingProblem, best: FoundPlan) -> tuple[FoundPlan,
     """
     if problem.gpu_count > MOST_RANKS or len(problem.tables) > MOST_TABLES:
         return best, False
-    order = sorted(range(len(problem.tables)), key=lambda at: -_weight(problem, at))
+    order = _by_cost(problem)
     rest = _least_rest(problem, order)
     start, shared = problem.start()
     loads, common = start[None], shared[None]
@@ -228,10 +227,6 @@ def prove_fastest(problem: ShardingProblem, best: FoundPlan) -> tuple[FoundPlan,
         steps.append((parent[first], choices, choice[first], order_of[first]))
     found = _trace_back(problem, order, steps, int(problem.scores(loads, common).argmin()))
     return (found, True) if found.score < best.score else (best, True)
-
-
-def _weight(problem: ShardingProblem, at: int) -> float:
-    return max(float((option.piece + option.every)[list(_TIMES)].sum()) for option in problem.options[at])
 
 
 def _matrix(problem: ShardingProblem, at: int, choice: TableChoice) -> Floats:

@@ -123,7 +123,7 @@ def shard_trace(
 
 
 def _energy_setting(result: Analysis, sharing: _Sharing, electricity: Electricity | None) -> EnergySetting:
-    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == sharing.gpu.name)
+    column = result.column(sharing.gpu.name)
     return EnergySetting(
         power=draw_power(result)[column],
         fabric=build_fabric([sharing.gpu], [sharing.node]),
@@ -282,7 +282,7 @@ def _asked_ways(others: Mapping[str, Sequence[TablePlacement]]) -> list[tuple[in
 def _dense_ns(result: Analysis, tables: Sequence[EmbeddingTable], gpu: Gpu) -> float:
     """Return the iteration on one GPU as if tables took the GPU no time: a replay, the host included."""
     share = dense_shares(result.trace, result.workload.op, tables)
-    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
+    column = result.column(gpu.name)
     alone = result.prediction.on_gpu(column)
     dense = replace(result, prediction=replace(alone, time_ns=alone.time_ns * share[:, None]))
     found = arrange(dense, result.origin, result.scenario, result.library, result.window)

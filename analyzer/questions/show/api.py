@@ -11,7 +11,6 @@ from ...asking.keywords import check_count, checks_kinds
 from ...asking.question import read_recording
 
 if TYPE_CHECKING:
-    from ....formats.files.importers import Progress
     from ....formats.trace.tables import Trace
     from ...page.page import Page
     from ...recorded.overview import Overview
@@ -70,7 +69,6 @@ def overview(
     top: int | None = SHOWN_NAMES,
     window_ns: tuple[int | None, int | None] | None = None,
     recover: bool = False,
-    progress: Progress | None = None,
 ) -> OverviewReport:
     """Return what a trace holds: devices, iterations, phases, and its `top` ops and kernels (None: all).
 
@@ -84,5 +82,5 @@ def overview(
     from ...recorded.overview import describe_trace
 
     check_count("top", top, least=0)
-    read = read_recording(trace, window_ns=window_ns, recover=recover, progress=progress).trace
+    read = read_recording(trace, window_ns=window_ns, recover=recover).trace
     return OverviewReport(name=trace_name(trace), report=describe_trace(read, limit=top), trace=read)

@@ -5,23 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ....errors import InputError
-from ....progress import progress_on_stderr
-from ...asking.command import WavecastCommand, output_options
-from ...asking.declared import options_of
+from ...asking.command import report_command
 from ...asking.inputs import trace_argument
-from ...asking.output import choose_format, screen_for, write_result
 from ...page.formats import PICTURE_FORMATS, REPORT_FORMATS
-from .api import SweepOptions
+from .api import SensitivityAnswer, SweepAnswer, SweepOptions
 
 
-@click.command("sweep", cls=WavecastCommand)
+@report_command("sweep", SweepOptions, formats=(*REPORT_FORMATS, *PICTURE_FORMATS))
 @trace_argument
-@output_options(*REPORT_FORMATS, *PICTURE_FORMATS)
-@options_of(SweepOptions)
-def sweep(trace: Path, form: str | None, output: Path | None, vary: tuple[str, ...], **asked: Any) -> None:
+def sweep(trace: Path, vary: tuple[str, ...], **asked: Any) -> SweepAnswer | SensitivityAnswer:
     """Predict the iteration recorded in TRACE while one or two parameters vary.
 
     How much faster each value is, where more of it stops to help, and what the time goes to there.
@@ -55,17 +48,7 @@ def sweep(trace: Path, form: str | None, output: Path | None, vary: tuple[str, .
     """
     from .api import sweep as predict
 
-    form = choose_format(form, output)
-    if form == "png" and (output is None or str(output) == "-"):
-        raise InputError("a PNG is no text: say where to write it with -o FILE.png")
-    with progress_on_stderr("Reading the trace") as progress:
-        answer = predict(trace, vary=_read_vary(vary), progress=progress, **asked)
-    if form == "png" and output is not None:
-        from ....formats.files.open import write_atomic
-
-        write_atomic(output, answer.picture(form))
-    else:
-        write_result(answer.draw(form, screen_for(output)), output)
+    return predict(trace, vary=_read_vary(vary), **asked)
 
 
 def _read_vary(texts: tuple[str, ...]) -> dict[str, str]:

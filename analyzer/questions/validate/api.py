@@ -37,7 +37,9 @@ class ValidationReport(Report):
     has_op_details: bool = False
 
     def _drawn(self) -> Drawn:
-        from .page import compared_op_table, describe_validation, draw_validation_json, unmatched_table
+        from ...page.encoding import table_of
+        from .page import compared_op_table, describe_validation, draw_validation_json
+        from .report import Unmatched
 
         return Drawn(
             page=lambda: describe_validation(
@@ -47,7 +49,10 @@ class ValidationReport(Report):
                 detailed_ops=self.has_op_details,
             ),
             json=lambda: draw_validation_json(self._shortened()),
-            tables={"ops": lambda: compared_op_table(self.report), "unmatched": lambda: unmatched_table(self.report)},
+            tables={
+                "ops": lambda: compared_op_table(self.report),
+                "unmatched": lambda: table_of(self.report.unmatched, Unmatched),
+            },
         )
 
     def illustrated_page(self) -> Page:
@@ -102,10 +107,8 @@ def validate(first: str | Path | Trace, second: str | Path | Trace, asked: Valid
     refuse_input_twice(first, second)
     catalog = read_catalog(asked.gpu_file)
     measured, predicted = find_one(catalog, asked.source), find_one(catalog, asked.to)
-    before, after = (
-        read_trace(trace, joins=False, recover=asked.recover, progress=asked.progress) for trace in (first, second)
-    )
-    recorded = {str(path): read_trace(path, joins=False, progress=asked.progress) for path in asked.captures}
+    before, after = (read_trace(trace, joins=False, recover=asked.recover) for trace in (first, second))
+    recorded = {str(path): read_trace(path, joins=False) for path in asked.captures}
     before, after = join_either((before, after), recorded)
     report = validate_traces(
         before,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ...page import plot
 from ...page.names import short_name
@@ -10,6 +11,9 @@ from ...page.page import Chart, Page
 from ...page.plot import BAD, BUSY_COLOURS, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import common_time_unit, format_change, format_time, signed_time
 from .report import IterationComparison, OpComparison, Validation
+
+if TYPE_CHECKING:
+    from ..rerun.report import RerunOp
 
 MOST_OPS: Final = 2_000
 """Points of a chart; the ops with the largest errors."""
@@ -121,74 +125,92 @@ def _division_chart(iteration: IterationComparison) -> Chart:
 
 def _family_chart(validation: Validation) -> Chart | None:
     """Draw what each family of kernels adds to the error of the kernels' time."""
-    if not validation.families:
-        return None
     found = sorted(validation.families, key=lambda row: -abs(row.predicted_ns - row.measured_ns))
-    rows = [
-        {
-            "family": row.family or "other",
-            "error_ms": (row.predicted_ns - row.measured_ns) / 1e6,
-            "kind": "too long" if row.predicted_ns >= row.measured_ns else "too short",
-            "error": signed_time(row.predicted_ns - row.measured_ns),
-            "predicted": format_time(row.predicted_ns),
-            "measured": format_time(row.measured_ns),
-        }
-        for row in found
-    ]
-    told = (("family", "family"), ("error", "error"), ("predicted", "predicted"), ("measured", "measured"))
-    x = plot.amount("error_ms", "predicted less measured, ms of kernel time")
-    colour = plot.coloured("kind", "predicted", {"too long": BAD, "too short": GOOD})
-    spec = plot.bars(rows, told, y=plot.along("family"), x=x, color=colour)
+    if not found:
+        return None
     worst, total = found[0], validation.total
     text = (
         f"What each family of kernels adds to the difference of {signed_time(total.predicted_ns - total.measured_ns)} "
         f"of predicted and measured kernel time, largest first: {worst.family or 'other'} "
         f"{signed_time(worst.predicted_ns - worst.measured_ns)}."
     )
-    return plot.build_chart("Error by family of kernels", text, spec, rows, told)
+    times = [(row.family or "other", row.predicted_ns, row.measured_ns) for row in found]
+    return family_chart("Error by family of kernels", text, times, ("predicted", "measured"))
+
+
+def family_chart(title: str, text: str, times: Sequence[tuple[str, float, float]], names: tuple[str, str]) -> Chart:
+    """Draw by how much one time of each family, ns, differs from another; `names` are what the two are called."""
+    first, second = names
+    rows = [
+        {
+            "family": family,
+            "difference_ms": (one_ns - other_ns) / 1e6,
+            "kind": "too long" if one_ns >= other_ns else "too short",
+            "difference": signed_time(one_ns - other_ns),
+            "one": format_time(one_ns),
+            "other": format_time(other_ns),
+        }
+        for family, one_ns, other_ns in times
+    ]
+    told = (("family", "family"), ("difference", "difference"), ("one", first), ("other", second))
+    x = plot.amount("difference_ms", f"{first} less {second}, ms of kernel time")
+    colour = plot.coloured("kind", first, {"too long": BAD, "too short": GOOD})
+    return plot.build_chart(title, text, plot.bars(rows, told, y=plot.along("family"), x=x, color=colour), rows, told)
 
 
 def _op_chart(validation: Validation) -> Chart | None:
-    """Draw predicted over measured time of each op, both logarithmic."""
+    """Draw predicted over measured time of each op."""
     ops = [op for op in validation.ops if op.predicted_ns > 0 and op.measured_ns > 0][:MOST_OPS]
-    if not ops:
-        return None
-    rows = list(map(_op_row, ops))
-    x, y = (plot.amount(f"{side}_us", f"{side}, µs of all calls", is_log=True) for side in ("measured", "predicted"))
-    told = (
-        ("op", "op"), ("shapes", "shapes"), ("measured", "measured"), ("predicted", "predicted"), ("error", "error"),
-    )  # fmt: skip
-    times = [value for op in ops for value in (op.measured_ns / 1e3, op.predicted_ns / 1e3)]
-    colour = plot.coloured("covered", "measured lies", _COVERED_COLOURS)
-    ends = {"x": x, "y": y | {"field": "low_us"}, "y2": {"field": "high_us"}, "color": colour}
-    spec = {
-        "height": PLOT_HEIGHT_PX + 60,
-        "layer": [
-            plot.equal_line(times, x, y),
-            plot.marks("rule", ends, where="isValid(datum.low_us)", opacity=0.35),
-            plot.marks("point", {"x": x, "y": y, "color": colour, "tooltip": plot.said(*told)}, size=55, opacity=0.85),
-        ],
-    }
     covered = validation.intervals
     text = (
         "Predicted over measured time of each op, both logarithmic, with 90 % intervals; on the dashed line they are "
         f"equal. {covered.covered_op_count:,} of {covered.op_count:,} ops lie within their interval."
-        f"{plot.cut_words(len(rows), validation.op_count, 'ops')}"
+        f"{plot.cut_words(len(ops), validation.op_count, 'ops')}"
     )
-    return plot.build_chart("Predicted against measured, op by op", text, spec, rows, told)
+    times = [(op, op.predicted_ns, op.measured_ns) for op in ops]
+    return op_chart("Predicted against measured, op by op", text, times, ("predicted", "measured"))
 
 
-def _op_row(op: OpComparison) -> dict[str, Any]:
-    known = op.predicted_low_ns is not None and op.predicted_high_ns is not None and op.predicted_low_ns > 0
-    return {
-        "op": short_name(op.op),
-        "shapes": short_name(op.shapes),
-        "measured_us": op.measured_ns / 1e3,
-        "predicted_us": op.predicted_ns / 1e3,
-        "low_us": plot.scaled(op.predicted_low_ns, 1e3) if known else None,
-        "high_us": plot.scaled(op.predicted_high_ns, 1e3) if known else None,
-        "covered": _COVERED[op.is_covered],
-        "measured": format_time(op.measured_ns),
-        "predicted": format_time(op.predicted_ns),
-        "error": format_change(op.error_ratio),
-    }
+def op_chart(
+    title: str,
+    text: str,
+    times: Sequence[tuple[OpComparison | RerunOp, float, float]],
+    names: tuple[str, str],
+) -> Chart | None:
+    """Draw one time of each op, ns, over another, both logarithmic; `names` are what the two are called.
+
+    The intervals are those of predictions.
+    """
+    if not times:
+        return None
+    rows = list[dict[str, Any]]()
+    for op, one_ns, other_ns in times:
+        low_ns, high_ns = op.predicted_low_ns, op.predicted_high_ns
+        known = names[0] == "predicted" and low_ns is not None and high_ns is not None and low_ns > 0
+        rows.append(
+            {
+                "op": short_name(op.op),
+                "shapes": short_name(op.shapes),
+                "one_us": one_ns / 1e3,
+                "other_us": other_ns / 1e3,
+                "low_us": plot.scaled(low_ns, 1e3) if known else None,
+                "high_us": plot.scaled(high_ns, 1e3) if known else None,
+                "covered": _COVERED[op.is_covered if known else None],
+                "one": format_time(one_ns),
+                "other": format_time(other_ns),
+                "error": format_change(one_ns / other_ns - 1),
+            }
+        )
+    first, second = names
+    told = (("op", "op"), ("shapes", "shapes"), ("other", second), ("one", first), ("error", "difference"))
+    x = plot.amount("other_us", f"{second}, µs of all calls", is_log=True)
+    y = plot.amount("one_us", f"{first}, µs of all calls", is_log=True)
+    colour = plot.coloured("covered", f"{second} lies", _COVERED_COLOURS)
+    ends = {"x": x, "y": y | {"field": "low_us"}, "y2": {"field": "high_us"}, "color": colour}
+    point = {"x": x, "y": y, "color": colour, "tooltip": plot.said(*told)}
+    layers = [
+        plot.equal_line([time / 1e3 for _, *pair in times for time in pair], x, y),
+        plot.marks("rule", ends, where="isValid(datum.low_us)", opacity=0.35),
+        plot.marks("point", point, size=55, opacity=0.85),
+    ]
+    return plot.build_chart(title, text, {"height": PLOT_HEIGHT_PX + 60, "layer": layers}, rows, told)

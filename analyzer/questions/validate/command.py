@@ -8,23 +8,17 @@ from typing import Any
 
 import click
 
-from ....progress import progress_on_stderr
-from ...asking.command import WavecastCommand, output_options, write_answer
-from ...asking.declared import options_of
+from ...asking.answer import Report
+from ...asking.command import report_command
 from ...asking.inputs import TracePath
-from ...page.formats import REPORT_FORMATS
 from .api import ValidateOptions
 
 
-@click.command("validate", cls=WavecastCommand)
+@report_command("validate", ValidateOptions, label="Reading the traces")
 @click.argument("first", type=TracePath(), metavar="PREDICTED_FROM")
 @click.argument("second", type=TracePath(), metavar="MEASURED_ON_TARGET")
 @click.argument("more", type=TracePath(), metavar="[MORE PAIRS]...", nargs=-1)
-@output_options(*REPORT_FORMATS)
-@options_of(ValidateOptions)
-def validate(
-    first: Path, second: Path, more: tuple[Path, ...], form: str | None, output: Path | None, **asked: Any
-) -> None:
+def validate(first: Path, second: Path, more: tuple[Path, ...], **asked: Any) -> Report:
     """Predict the GPU of one trace from another and compare.
 
     Two traces of the same workload: PREDICTED_FROM, on any GPU or of shapes alone, is predicted on
@@ -44,7 +38,5 @@ def validate(
     from .api import validate as compare
     from .pairs import validate_pairs
 
-    with progress_on_stderr("Reading the traces") as progress:
-        ask = partial(compare, progress=progress, **asked)
-        found = validate_pairs((first, second, *more), ask) if more else ask(first, second)
-    write_answer(found, form, output)
+    ask = partial(compare, **asked)
+    return validate_pairs((first, second, *more), ask) if more else ask(first, second)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Floats, Rows, at_rows, group_by, group_rows, none_for_nan
-from ....formats.trace.signature import format_shapes
 from ....formats.trace.tables import Trace
 from ....records import dataclass
+from ...iteration.op_rows import op_module, op_shapes
 from ...iteration.result import Analysis
 from ...measurements.metrics import error_figures
 from ...prediction.bounds import limit_of
@@ -164,15 +164,18 @@ def compare_group(name: str | None, ops: Sequence[OpComparison], whole_ns: float
     )
 
 
-def count_covered(ops: Sequence[OpComparison]) -> Coverage:
-    """Count the ops within their intervals; one that took no time that a clock could see says nothing."""
-    known = [item for item in ops if item.is_covered is not None and item.measured_ns > 0]
-    covered = [item for item in known if item.is_covered]
+def count_covered(ops: Iterable[tuple[float, bool | None]]) -> Coverage:
+    """Count ops within their intervals, of each one's measured time, ns, and whether that is; None: it has none.
+
+    An op that took no time that a clock could see says nothing.
+    """
+    known = [(time_ns, is_covered) for time_ns, is_covered in ops if is_covered is not None and time_ns > 0]
+    covered = [time_ns for time_ns, is_covered in known if is_covered]
     return Coverage(
         op_count=len(known),
         covered_op_count=len(covered),
-        measured_ns=sum(item.measured_ns for item in known),
-        covered_ns=sum(item.measured_ns for item in covered),
+        measured_ns=sum(time_ns for time_ns, _ in known),
+        covered_ns=sum(covered),
     )
 
 
@@ -190,7 +193,7 @@ def list_unmatched(half: Half, *, is_measured: bool) -> Iterator[Unmatched]:
         yield Unmatched(
             is_measured=is_measured,
             op=_name(half.result.trace, int(calls.op[call]), int(calls.kernel[call])),
-            shapes=_shapes(half.result.trace, int(calls.op[call])),
+            shapes=op_shapes(half.result.trace, int(calls.op[call])),
             count=int(count[at]),
             time_ns=float(total[at]),
         )
@@ -246,15 +249,14 @@ def _describe(mine: _Share, theirs: _Share) -> OpComparison:
     trace, op, times = result.trace, mine.op, half.parts
     row = int(half.calls.part_row[rows[np.argmax(times.time_ns[rows])]])
     family, method = result.workload.family[row], METHODS[result.prediction.method[row, half.column]]
-    module = int(trace.ops.module[op]) if op >= 0 else -1
     bound = float(times.bound_ns[rows].sum())
     is_timed = result.origin is not None
     low, high = float(times.low_ns[rows].sum()), float(times.high_ns[rows].sum())
     return OpComparison(
         op=mine.name,
         target_op=theirs.name,
-        shapes=_shapes(trace, op),
-        module=trace.strings[module] if module >= 0 else None,
+        shapes=op_shapes(trace, op),
+        module=op_module(trace, op),
         family=family.value if family is not None else None,
         count=len(np.unique(half.calls.part_call[rows])),
         kernel_count=len(rows) if is_timed else None,
@@ -281,8 +283,3 @@ def _limit(half: Half, parts: Rows) -> str:
 
 def _name(trace: Trace, op: int, kernel: int) -> str:
     return trace.strings[int(trace.ops.name[op] if op >= 0 else trace.kernels.name[kernel])]
-
-
-def _shapes(trace: Trace, op: int) -> str:
-    signature = int(trace.ops.signature[op]) if op >= 0 else -1
-    return format_shapes(trace.signatures[signature]) if signature >= 0 else ""

@@ -49,7 +49,6 @@ from .report import (
     IterationComparison,
     OpComparison,
     Side,
-    Unmatched,
     Validation,
 )
 
@@ -296,11 +295,6 @@ def draw_validation_json(validation: Validation) -> str:
 def compared_op_table(validation: Validation) -> FieldTable:
     """Return one row per op, the largest absolute error first."""
     return table_of(validation.ops, OpComparison, OP_COLUMNS)
-
-
-def unmatched_table(validation: Validation) -> FieldTable:
-    """Return one row per op that only one of the recordings has."""
-    return table_of(validation.unmatched, Unmatched)
 
 
 def _family(row: FamilyComparison) -> dict[str, Any]:

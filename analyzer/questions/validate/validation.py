@@ -116,8 +116,8 @@ def _pair(predicted: Analysis, measured: Analysis, gpu: Gpu) -> tuple[tuple[Half
     second = list_calls(measured.trace, measured.workload, measured.window.kernel_rows, keys)
     alignment = align(first, second)
     halves = (
-        predicted_half(predicted, _column(predicted, gpu), first, alignment),
-        measured_half(measured, _column(measured, gpu), second, alignment),
+        predicted_half(predicted, predicted.column(gpu.name), first, alignment),
+        measured_half(measured, measured.column(gpu.name), second, alignment),
     )
     return halves, alignment
 
@@ -144,7 +144,7 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
         families=compare_families(ops),
         ops=ops[:op_limit],
         op_count=len(ops),
-        intervals=count_covered(ops),
+        intervals=count_covered((op.measured_ns, op.is_covered) for op in ops),
         unmatched=tuple(sorted(unmatched, key=lambda item: -item.time_ns)),
         warnings=(
             *([f"what if, of the first trace: {', '.join(asked)}"] if (asked := first.result.scenario.changes) else []),
@@ -175,10 +175,6 @@ def _side(half: Half) -> Side:
         kernel_time_ns=float(half.parts.time_ns.sum()),
         matched_ns=float(half.parts.time_ns[matched].sum()),
     )
-
-
-def _column(result: Analysis, gpu: Gpu) -> int:
-    return next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
 
 
 def _compare_iteration(predicted: Half, measured: Half, ratios: TargetRatios) -> IterationComparison:

@@ -160,7 +160,7 @@ def test_a_process_that_works_for_a_command_names_options(tmp_path: Path) -> Non
             lambda: wavecast.scale(SHAPES, to="L4", gpus=8, max_memory=7e10),  # type: ignore[arg-type]
             "expected a size such as '70GiB' or '80GB', as text",
         ),
-        (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, measured_step="0"), "measured_step='0': expected a time"),
+        (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, measured_step="0"), "measured_step=0: expected a time"),
         (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, measured_step="9ms"), "say which with source=GPU"),
         (lambda: wavecast.scale(SHAPES, to="L4", gpus=8, global_batch=10**10), "expected 1,000,000,000 at most"),
         (lambda: wavecast.compare(SHAPES, SHAPES), "name the GPUs to predict with on, e.g. on='h100'"),

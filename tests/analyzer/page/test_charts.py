@@ -302,7 +302,7 @@ def test_the_errors_of_an_iteration_lead_from_measured_to_predicted() -> None:
     assert chart.rows[-2]["to_ms"] == pytest.approx(report.iteration.predicted_ns / 1e6)
     families = chart_named(page_of("validate"), "Error by family")
     total = report.total.predicted_ns - report.total.measured_ns
-    assert sum(row["error_ms"] for row in families.rows) == pytest.approx(total / 1e6)
+    assert sum(row["difference_ms"] for row in families.rows) == pytest.approx(total / 1e6)
     assert len(chart_named(page_of("validate"), "Predicted against measured").rows) == report.op_count
 
 

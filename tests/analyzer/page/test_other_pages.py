@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from wavecast.analyzer.asking.machine import Extra, LocalGpu, describe_machine
+from wavecast.analyzer.page.encoding import table_of
 from wavecast.analyzer.page.page import Page
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.archive import page as archive
@@ -115,6 +116,6 @@ def test_what_matters_is_said() -> None:
 
 def test_records_are_json_and_csv() -> None:
     assert json.loads(ranks.draw_ranks_json(REPORT))["stragglers"][0]["rank"] == 3
-    assert ranks.rank_table(REPORT).to_csv().splitlines()[0].startswith("rank,gpu,iteration_ns")
+    assert table_of(REPORT.ranks, RankRow).to_csv().splitlines()[0].startswith("rank,gpu,iteration_ns")
     assert json.loads(archive.draw_verification_json(FOUND))["is_sound"] is False
     assert len(archive.draw_entries_csv(ENTRIES).splitlines()) == 3

@@ -8,10 +8,10 @@ from typing import Final
 from .....errors import parameter
 from .....formats.trace.printable import clean_text
 from ....iteration.decision.amounts import ENERGY
-from ....iteration.decision.electricity import JOULE_PER_KWH
 from ....iteration.report import AnalysisReport, GpuPrediction
 from ....page.columns import number_column
-from ....page.quantity import ABSENT, format_money, format_number
+from ....page.energy import counted_words
+from ....page.quantity import ABSENT, format_amount, format_number
 from ....page.sheet import SheetColumn
 
 _METHOD: Final = (
@@ -76,25 +76,18 @@ def energy_notes(report: AnalysisReport) -> Iterator[str]:
         return
     electricity, parts = report.electricity, [_METHOD]
     if electricity is not None:
-        more = [
-            f"{format_number(electricity.host_w)} W of the host for each GPU" if electricity.host_w else "",
-            f"the site's {format_number(electricity.pue)} times as much" if electricity.pue != 1.0 else "",
-        ]
-        counted = " and ".join(part for part in more if part)
-        parts.append(f"Counted with {counted}." if counted else "")
-        usd = electricity.usd_per_kwh
-        parts.append("" if usd is None else f"A kWh costs {format_money(usd)}.")
+        parts += counted_words(electricity, "for each GPU")
     if not any(row.electricity.host_w for row in report.predictions):
         parts.append(f"The host's is not in it ({parameter('host_watts')} counts it).")
-    yield " ".join(part for part in parts if part)
+    yield " ".join(parts)
 
 
 def _iteration_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
     yield number_column("J per\niteration", (format_number(row.billed_j) for row in rows))
     yield number_column("interval", (_range(*billed_interval(row)) or ABSENT for row in rows), rank=1)
-    costs = [_usd(row) for row in rows]
+    costs = [None if (energy := row.energy) is None else energy.electricity_usd for row in rows]
     if any(cost is not None for cost in costs):
-        yield number_column("$ of power\n1,000 it.", (format_money(cost).removeprefix("$") for cost in costs))
+        yield number_column("$ of power\n1,000 it.", (format_amount(cost and 1000 * cost) for cost in costs))
 
 
 def _run_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
@@ -105,7 +98,7 @@ def _run_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
     intervals = (_range(item.energy_low_kwh, item.energy_high_kwh) or ABSENT for item in totals)
     yield number_column("interval", intervals, rank=1)
     if any(item.electricity_usd is not None for item in totals):
-        yield number_column("$ of\npower", (format_money(item.electricity_usd).removeprefix("$") for item in totals))
+        yield number_column("$ of\npower", (format_amount(item.electricity_usd) for item in totals))
     if any(item.co2_kg is not None for item in totals):
         yield number_column("kg of\nCO2", (format_number(item.co2_kg) for item in totals), rank=1)
 
@@ -116,17 +109,8 @@ def billed_interval(row: GpuPrediction) -> tuple[float | None, float | None]:
     >>> [round(end, 2) for end in billed_interval(report.predictions[0])]
     [2.87, 4.6]
     """
-    low, high = row.energy_interval_j
-    return (
-        row.billed(low, row.iteration_low_ns or row.iteration_ns),
-        row.billed(high, row.iteration_high_ns or row.iteration_ns),
-    )
-
-
-def _usd(row: GpuPrediction) -> float | None:
-    """Return what the energy of 1,000 iterations costs."""
-    price, joule = row.electricity.usd_per_kwh, row.billed_j
-    return None if price is None or joule is None else price * joule * 1000 / JOULE_PER_KWH
+    energy = row.energy
+    return (None, None) if energy is None else (energy.billed_low_j, energy.billed_high_j)
 
 
 def _range(low: float | None, high: float | None) -> str:

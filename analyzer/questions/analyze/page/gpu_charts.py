@@ -9,9 +9,8 @@ import numpy as np
 
 from .....arrays import Floats, Rows
 from .....formats.trace.printable import clean_text
-from .....formats.trace.signature import format_shapes
 from ....iteration.gains import Alternative
-from ....iteration.op_rows import row_name
+from ....iteration.op_rows import op_shapes, row_name
 from ....iteration.report import AnalysisReport
 from ....iteration.result import Analysis
 from ....memory.curve import MemoryCurve
@@ -154,13 +153,12 @@ def _op_rows(analysis: Analysis, known: Rows, intensity: Floats, choice: int, co
     unit = common_time_unit(busy.tolist())
     for at, row in enumerate(known.tolist()):
         op = int(workload.op[row])
-        signature = int(trace.ops.signature[op]) if op >= 0 else -1
         yield {
             "role": "op",
             "gpu": prediction.fleet.gpus[column].name,
             "choice": str(choice),
             "op": short_name(row_name(trace, analysis.run, row)) if op >= 0 else None,
-            "shapes": short_name(format_shapes(trace.signatures[signature])) if signature >= 0 else None,
+            "shapes": short_name(op_shapes(trace, op)) or None,
             "family": family_name(analysis, row),
             "intensity": float(intensity[at]),
             "rate": float(rate[at]),

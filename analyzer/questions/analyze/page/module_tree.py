@@ -33,7 +33,7 @@ def module_tree(analysis: Analysis, gpu: str) -> Tree | None:
     Gradients stand at the module whose forward pass they belong to.
     """
     trace, run = analysis.trace, analysis.run
-    column = next(at for at, item in enumerate(analysis.prediction.fleet.gpus) if item.name == gpu)
+    column = analysis.column(gpu)
     busy, kernels = run.prediction.busy_ns(column), analysis.window.kernel_rows
     ops = trace.kernels.op[kernels] if len(kernels) else analysis.window.op_rows
     rows = run.workload.row_of[kernels if len(kernels) else ops]

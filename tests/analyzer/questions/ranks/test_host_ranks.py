@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from wavecast.analyzer.questions.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.questions.ranks.compare import compare_ranks
-from wavecast.analyzer.questions.ranks.job import JobQuestion
 from wavecast.analyzer.questions.ranks.report import RanksReport
 from wavecast.analyzer.replay.host_steps import ISSUES, WAITS, HostRank, replay_hosts
 from wavecast.errors import InputError
@@ -87,7 +86,7 @@ def _trace(rank: int, events: list[dict[str, Any]], world: int, drift_us: int) -
 
 
 def compare(traces: list[Trace], **asked: Any) -> RanksReport:
-    return compare_ranks(traces, JobQuestion(catalog=load_catalog(), **asked))
+    return compare_ranks(traces, load_catalog(), **asked)
 
 
 def test_a_rank_that_sleeps_is_named_with_what_the_job_takes_without_it() -> None:

@@ -12,7 +12,7 @@ import pytest
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.questions.ranks.activity import RankState, rank_activity, rank_events
 from wavecast.analyzer.questions.ranks.compare import compare_ranks
-from wavecast.analyzer.questions.ranks.job import JobQuestion, OtherMachine
+from wavecast.analyzer.questions.ranks.job import OtherMachine
 from wavecast.analyzer.questions.ranks.page import describe_ranks
 from wavecast.analyzer.questions.ranks.report import RanksReport
 from wavecast.analyzer.questions.ranks.rows import interval_of
@@ -104,8 +104,7 @@ def _trace(rank: int, events: list[dict[str, Any]], begin: int, world: int, *, c
 
 
 def compare(traces: list[Trace], **asked: Any) -> RanksReport:
-    machines = asked.pop("machines", ())
-    return compare_ranks(traces, JobQuestion(catalog=load_catalog(), **asked), machines)
+    return compare_ranks(traces, load_catalog(), **asked)
 
 
 def test_a_slow_rank_is_named_with_what_the_job_takes_without_it() -> None:
