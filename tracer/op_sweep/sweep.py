@@ -16,15 +16,13 @@ from ...records import dataclass, field, replace
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
 from .timing import Timed, own_stream, recover, time_calls
-from .vector_cases import recurrent_cases, training_cases, vector_cases
+from .vector_cases import vector_cases
 
 FAMILIES: Final[Mapping[str, Callable[[Sequence[str]], Iterator[Case]]]] = {
     "matmul": matmul_cases,
     "attention": attention_cases,
     "convolution": convolution_cases,
     "vector": vector_cases,
-    "training": training_cases,
-    "recurrent": recurrent_cases,
 }
 MOST_FLOPS: Final = 2e12
 """Larger calls are left out: they say nothing that smaller ones do not."""
@@ -130,7 +128,7 @@ class Stage:
 
 def plan_sizes(families: Sequence[str], dtypes: Sequence[str], limits: SweepLimits) -> dict[str, tuple[Stage, ...]]:
     """Return calls whose every beginning is spread over the sizes, by family."""
-    return {family: (Stage(cases=_spread(family, dtypes), limits=limits),) for family in families}
+    return {family: (Stage(cases=FAMILIES[family](dtypes), limits=limits),) for family in families}
 
 
 def plan_workload(
@@ -154,10 +152,6 @@ def plan_workload(
         own_limits = limits if is_limited else replace(limits, flops=inf, elements=inf)
         plan[family] = (
             Stage(cases=iter(wanted), limits=own_limits),
-            Stage(cases=_spread(family, found), limits=replace(limits, row_count=max(0, LEAST_ROWS - len(wanted)))),
+            Stage(cases=FAMILIES[family](found), limits=replace(limits, row_count=max(0, LEAST_ROWS - len(wanted)))),
         )
     return {family: plan[family] for family in families if family in plan}
-
-
-def _spread(family: str, dtypes: Sequence[str]) -> Iterator[Case]:
-    return (case for case in FAMILIES[family](dtypes) if case.table == family)
