@@ -90,12 +90,12 @@ def time_case(case: Case, device: str) -> Timed:
     dtype = case.row["dtype"]
     operand_bytes = max(1.0, case.elements * DTYPES[dtype].itemsize)
     copies = int(min(case.copies, max(1.0, COPIED_BYTES // operand_bytes))) if device == "cuda" else 1
-    with _precision(dtype), own_stream(device):
+    with tf32_switched(dtype), own_stream(device):
         return time_calls([case.build(torch.device(device)) for _ in range(copies)], device)
 
 
 @contextmanager
-def _precision(dtype: str) -> Iterator[None]:
+def tf32_switched(dtype: str) -> Iterator[None]:
     """Switch TF32 on for `tf32` and off otherwise, for matrix products and cuDNN alike."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
