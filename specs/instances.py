@@ -122,7 +122,7 @@ def _servers(name: str) -> tuple[Server, ...]:
 def _refuse_unknown_size(name: str, plain: str) -> None:
     """Raise where a name reads like a size of a family that does not come in it."""
     for family in load_families() if re.search(r"\w[._-]\w", name) else ():
-        before, after = (_plain(part) for part in family.name.split(_SIZE))
+        before, after = ("".join(_words(part)) for part in family.name.split(_SIZE))
         size = plain.removeprefix(before).removesuffix(after)
         if plain == before + size + after and re.fullmatch(r"\d+[a-z]*|metal|x?large", size):
             known = ", ".join(family.gpu_counts)
@@ -132,10 +132,6 @@ def _refuse_unknown_size(name: str, plain: str) -> None:
 
 def _words(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", name.casefold())
-
-
-def _plain(name: str) -> str:
-    return "".join(_words(name))
 
 
 def plain_instance(name: str) -> str:

@@ -7,7 +7,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from ...errors import InputError
 from ...formats.files.constants import read_constants
 from ...formats.trace.tables import Phase
 from ...records import dataclass, fields, replace
@@ -141,20 +140,13 @@ _SAME_HOST_WORK: Final = {
 
 
 @cache
-def load_host_costs(host: str | None = None) -> HostCosts:
-    """Return the shipped costs on a named host (default: the reference host).
-
-    Raises InputError for an unknown host, naming the known ones.
+def load_host_costs() -> HostCosts:
+    """Return the shipped costs, on the reference host.
 
     >>> round(load_host_costs().op_cost_ns("aten::mm") / 1e3)  # µs
     6
     """
-    table = read_constants(CONSTANTS)
-    speeds = {name: entry["speed_ratio"] for name, entry in table["hosts"].items()}
-    name = table["reference_host"] if host is None else host
-    if name not in speeds:
-        raise InputError(f"unknown host {name!r}: expected one of {', '.join(speeds)}, or a speed ratio")
-    return replace(costs_of_table(table).at_speed(speeds[name]), host=name)
+    return costs_of_table(read_constants(CONSTANTS))
 
 
 def unknown_host_half_width() -> float:

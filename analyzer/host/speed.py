@@ -17,7 +17,7 @@ from ...records import dataclass
 from ..recorded.recording import choose_recording, untimed
 from ..work import Family, family_of
 from ..work.lookup import explained_ops
-from .costs import LEAD_PLACES, HostCosts, known_host_half_width, load_host_costs
+from .costs import LEAD_PLACES, known_host_half_width, load_host_costs
 from .launches import count_launches
 from .named import find_host, host_list, load_anchor, usual_mix
 from .recorded_speed import host_speed_of, relative_host_speed
@@ -72,8 +72,8 @@ def speeds_between(before: HostTimes, after: HostTimes) -> KindSpeeds | None:
     return KindSpeeds(ratios=ratios, spread=float(np.hypot(first_spread, second_spread)))
 
 
-def kind_times_ns(trace: Trace, costs: HostCosts | None = None) -> dict[str, float]:
-    """Return what the host of `costs` takes over an iteration of a trace, by kind of work, waiting not included.
+def kind_times_ns(trace: Trace) -> dict[str, float]:
+    """Return what the reference host takes over an iteration of a trace, by kind of work, waiting not included.
 
     A forward op's lead is Python; what it is longer where the op opens another module is that module's call. Leads in
     the backward pass are the autograd engine's, those of the optimizer its loop's. Of an op's own time, making its
@@ -82,7 +82,7 @@ def kind_times_ns(trace: Trace, costs: HostCosts | None = None) -> dict[str, flo
     >>> sorted(kind_times_ns(trace), key=kind_times_ns(trace).get)[-2:]
     ['dispatch', 'module']
     """
-    table = costs or load_host_costs()
+    table = load_host_costs()
     shapes = untimed(choose_recording(trace)).trace
     ops = shapes.ops
     count = row_count(ops)

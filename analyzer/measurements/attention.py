@@ -8,6 +8,7 @@ import numpy as np
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
+from ..models.frame.problems import problems_from
 from .attention_backward import TABLE as FORWARD
 from .attention_backward import load_forward
 from .own_attention import load_own_attention
@@ -75,26 +76,21 @@ def _format_names(table: dict[str, TableColumn]) -> TableColumn:
 
 
 def _problems(table: dict[str, TableColumn]) -> AttentionProblems:
-    def column(name: str) -> TableColumn:
-        return table[name].astype(np.float64)
-
     kernel = np.array([_kernel(source) for source in table["source"]], dtype=np.int64)
-    return AttentionProblems(
-        batch=column("batch"),
-        heads=column("heads"),
-        kv_heads=column("kv_heads"),
-        queries=column("seq_q"),
-        keys=column("seq_kv"),
-        query_dim=column("head_dim"),
-        value_dim=column("head_dim"),
-        window=column("window"),
-        is_causal=(table["phase"] == "context").astype(np.int64),
-        has_dropout=np.zeros(len(kernel), dtype=np.int64),
+    return problems_from(
+        AttentionProblems,
+        len(kernel),
+        **{name: table[name] for name in ("batch", "heads", "kv_heads", "window")},
+        queries=table["seq_q"],
+        keys=table["seq_kv"],
+        query_dim=table["head_dim"],
+        value_dim=table["head_dim"],
+        is_causal=table["phase"] == "context",
         kernel=kernel,
-        dispatch=np.where(kernel == AttentionKernel.FLASH2, Dispatch.FLASH_FIRST, Dispatch.FIXED).astype(np.int64),
-        arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16).astype(np.int64),
+        dispatch=np.where(kernel == AttentionKernel.FLASH2, Dispatch.FLASH_FIRST, Dispatch.FIXED),
+        arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16),
         kv_bytes=np.where(table["kv_dtype"] == "fp8", 1.0, 2.0),
-        copies=np.ones(len(table["phase"])),
+        copies=1.0,
     )
 
 

@@ -3,9 +3,8 @@
 Kernel times of the profiler, on operands that L2 does not hold.
 """
 
-from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.attention_backward.problems import BackwardProblems
-from ..models.frame.problems import P, problem_columns
+from ..models.frame.problems import P, problems_from
 from .own_attention import load_own_attention
-from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
+from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/attention_backward.parquet"
@@ -49,15 +48,15 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Bac
     """Return the backward rows, and our own of torch's calls."""
     table = _table(data, "backward")
     own = load_own_attention(data, "attention_backward", catalog)
-    return [_samples(table, _problems(table), "attention_backward", catalog), *own]
+    problems = problems_from(BackwardProblems, len(table["gpu"]), **_columns(table))
+    return [_samples(table, problems, "attention_backward", catalog), *own]
 
 
 def load_forward(data: Path, catalog: Catalog | None = None) -> Samples[AttentionProblems]:
     """Return the forward rows as problems of the prefill model, which knows no block scales: without such rows."""
     table = _table(data, "forward")
     table = pick(table, table["dtype"] != BLOCK_SCALED)
-    columns = problem_columns(_problems(table))
-    problems = AttentionProblems(**{item.name: columns[item.name] for item in fields(AttentionProblems)})
+    problems = problems_from(AttentionProblems, len(table["gpu"]), **_columns(table))
     return _samples(table, problems, "attention_prefill", catalog)
 
 
@@ -82,28 +81,20 @@ def _samples(table: MeasurementTable, problems: P, model: str, catalog: Catalog 
     )
 
 
-def _problems(table: MeasurementTable) -> BackwardProblems:
-    def column(name: str) -> TableColumn:
-        return table[name].astype(np.float64)
-
-    dtype = table["dtype"].tolist()
-    arithmetic = np.array([FORMATS[name] for name in dtype], dtype=np.int64)
-    return BackwardProblems(
-        batch=column("batch"),
-        heads=column("heads"),
-        kv_heads=column("kv_heads"),
-        queries=column("seq_q"),
-        keys=column("seq_kv"),
-        query_dim=column("head_dim_qk"),
-        value_dim=column("head_dim_v"),
-        window=column("window"),
-        is_causal=(table["mask"] != NO_MASK).astype(np.int64),
-        has_dropout=np.zeros(len(dtype), dtype=np.int64),
-        kernel=np.array([BACKENDS[name] for name in table["backend"].tolist()], dtype=np.int64),
-        dispatch=np.full(len(dtype), int(Dispatch.FIXED)),
-        arithmetic=arithmetic,
-        kv_bytes=np.where(arithmetic == ArithmeticFormat.FP8, 1.0, np.where(table["dtype"] == "fp32", 4.0, 2.0)),
-        copies=np.full(len(dtype), COLD_COPIES),
-        is_deterministic=table["deterministic"].astype(bool).astype(np.int64),
-        is_block_scaled=(table["dtype"] == BLOCK_SCALED).astype(np.int64),
-    )
+def _columns(table: MeasurementTable) -> dict[str, Any]:
+    arithmetic = np.array([FORMATS[name] for name in table["dtype"].tolist()], dtype=np.int64)
+    return {
+        **{name: table[name] for name in ("batch", "heads", "kv_heads", "window")},
+        "queries": table["seq_q"],
+        "keys": table["seq_kv"],
+        "query_dim": table["head_dim_qk"],
+        "value_dim": table["head_dim_v"],
+        "is_causal": table["mask"] != NO_MASK,
+        "kernel": [BACKENDS[name] for name in table["backend"].tolist()],
+        "dispatch": Dispatch.FIXED,
+        "arithmetic": arithmetic,
+        "kv_bytes": np.where(arithmetic == ArithmeticFormat.FP8, 1.0, np.where(table["dtype"] == "fp32", 4.0, 2.0)),
+        "copies": COLD_COPIES,
+        "is_deterministic": table["deterministic"].astype(bool),
+        "is_block_scaled": table["dtype"] == BLOCK_SCALED,
+    }

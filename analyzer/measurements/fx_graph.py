@@ -147,10 +147,6 @@ def _linear(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     return (_call("addmm", _tensor(node, (n,)), x, weight),)
 
 
-def _addmm(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
-    return (_call("addmm", *(_dense(node, shape) for shape in node.inputs[:3])),)
-
-
 def _matmul(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
     """Multiply batches; `torch.matmul` first copies operands whose batch dims, permuted, do not merge into one."""
     calls, merged = [], []
@@ -160,10 +156,6 @@ def _matmul(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
             calls.append(_call("clone", _tensor(node, shape)))
         merged.append((prod(shape[:-2]), *shape[-2:]))
     return (*calls, _call("bmm", *(_tensor(node, shape) for shape in merged)))
-
-
-def _softmax(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
-    return (_call("_softmax", _tensor(node, node.inputs[0]), -1, False),)
 
 
 def _layer_norm(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
@@ -187,10 +179,6 @@ def _masked_fill(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     return (_call("masked_fill", _tensor(node, node.inputs[0]), _tensor(node, node.inputs[1], "bool"), 0.0),)
 
 
-def _maximum(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
-    return (_call("maximum", _tensor(node, node.inputs[0]), _tensor(node, ())),)
-
-
 FORWARD: Final[Mapping[str, CallRule]] = {
     "add": _pointwise("add"),
     "sub": _pointwise("sub"),
@@ -202,7 +190,7 @@ FORWARD: Final[Mapping[str, CallRule]] = {
     "relu": _pointwise("relu", count=1),
     "lt": _pointwise("lt", in_dtype="int64"),
     "cumsum": _pointwise("cumsum", count=1),
-    "max": _maximum,
+    "max": lambda node, _: (_call("maximum", _tensor(node, node.inputs[0]), _tensor(node, ())),),
     "where": _where,
     "masked_fill": _masked_fill,
     "masked_fill_": _masked_fill,
@@ -212,10 +200,10 @@ FORWARD: Final[Mapping[str, CallRule]] = {
     "contiguous": _copied,
     "reshape": _copied,
     "linear": _linear,
-    "addmm": _addmm,
+    "addmm": lambda node, _: (_call("addmm", *(_dense(node, shape) for shape in node.inputs[:3])),),
     "bmm": _matmul,
     "matmul": _matmul,
-    "softmax": _softmax,
+    "softmax": lambda node, _: (_call("_softmax", _tensor(node, node.inputs[0]), -1, False),),
     "layer_norm": _layer_norm,
     "embedding": _embedding,
 }
@@ -224,16 +212,13 @@ FORWARD: Final[Mapping[str, CallRule]] = {
 def _backward(node: FxNode, function: str, calls: Sequence[OpCall]) -> Iterator[OpCall]:
     """Yield what autograd launches for a node, and the additions of its parameters' gradients."""
     for call in calls:
-        yield from BACKWARD.get(call.op, _nothing)(call, node)
+        if call.op in BACKWARD:
+            yield from BACKWARD[call.op](call, node)
     if function == "add" and list(node.inputs) == [node.output, node.output]:
         full = _tensor(node, node.output)
         yield _call("add", full, full)
     for count in node.accumulated:
         yield _call("add", *(TensorSpec("float32", (count,)),) * 2)
-
-
-def _nothing(_call: OpCall, _node: FxNode) -> Sequence[OpCall]:
-    return ()
 
 
 def _elementwise_backward(*ops: str, count: int) -> Callable[[OpCall, FxNode], Sequence[OpCall]]:
@@ -273,14 +258,6 @@ def _layer_norm_backward(_: OpCall, node: FxNode) -> Sequence[OpCall]:
     return (_call("native_layer_norm_backward", x, x, node.output[-1:], rows, rows, scale, scale, mask),)
 
 
-def _dropout_backward(_: OpCall, node: FxNode) -> Sequence[OpCall]:
-    return (_call("native_dropout_backward", _tensor(node, node.output), _tensor(node, node.output, "bool"), 1.1),)
-
-
-def _where_backward(call: OpCall, node: FxNode) -> Sequence[OpCall]:
-    return (_call("where", call.signature.arguments[0], _tensor(node, node.output), _tensor(node, ())),)
-
-
 def _embedding_backward(_: OpCall, node: FxNode) -> Sequence[OpCall]:
     """The dense gradient of a table whose size is that of the gradient which is accumulated."""
     rows = max((count // node.output[-1] for count in node.accumulated), default=prod(node.inputs[0]))
@@ -299,8 +276,12 @@ BACKWARD: Final[Mapping[str, Callable[[OpCall, FxNode], Sequence[OpCall]]]] = {
     "aten::bmm": _product_backward,
     "aten::_softmax": _softmax_backward,
     "aten::native_layer_norm": _layer_norm_backward,
-    "aten::native_dropout": _dropout_backward,
-    "aten::where": _where_backward,
+    "aten::native_dropout": lambda _, node: (
+        _call("native_dropout_backward", _tensor(node, node.output), _tensor(node, node.output, "bool"), 1.1),
+    ),
+    "aten::where": lambda call, node: (
+        _call("where", call.signature.arguments[0], _tensor(node, node.output), _tensor(node, ())),
+    ),
     "aten::embedding": _embedding_backward,
 }
 

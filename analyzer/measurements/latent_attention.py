@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import Codes, Mask
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.problems import RATES
+from ..models.frame.problems import RATES, problems_from
 from ..models.latent_attention.problems import LatentAttentionProblems
 from ..models.matmul.problems import MatmulKernel, MatmulProblems
 from ..work.work import LatentKernel
@@ -72,26 +72,22 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
     table = read_table(path, ("gpu", "num_tokens", "num_heads", "bmm_dtype", "latency_us"))
     is_long = table["num_tokens"].astype(np.float64) * table["num_heads"] >= LEAST_PRODUCT_ROWS
     table = pick(table, (table["bmm_dtype"].astype(str) == "bfloat16") & is_long)
-    count = len(table["gpu"])
-    two = np.full(count, 2.0)
     return [
         samples_of(
             table,
             "matmul",
-            MatmulProblems(
-                batch=table["num_heads"].astype(np.float64),
-                m=table["num_tokens"].astype(np.float64),
-                n=np.full(count, 512.0),
-                k=np.full(count, 128.0),
-                left_bytes=two,
-                right_bytes=two,
-                out_bytes=two,
-                rate=np.full(count, RATES.index(Rate.MATRIX_BF16)),
-                kind=np.full(count, int(MatmulKernel.PLAIN)),
-                quantized=np.zeros(count, dtype=np.int64),
-                copies=np.ones(count),
-                distinct=np.ones(count),
-                layout=np.zeros(count, dtype=np.int64),
+            problems_from(
+                MatmulProblems,
+                len(table["gpu"]),
+                batch=table["num_heads"],
+                m=table["num_tokens"],
+                n=512.0,
+                k=128.0,
+                **dict.fromkeys(("left_bytes", "right_bytes", "out_bytes"), 2.0),
+                rate=RATES.index(Rate.MATRIX_BF16),
+                kind=MatmulKernel.PLAIN,
+                copies=1.0,
+                distinct=1.0,
             ),
             catalog,
             family="latent attention, absorbed products",
@@ -140,20 +136,22 @@ def _problems(table: MeasurementTable, *, is_decode: bool) -> LatentAttentionPro
     source = table["kernel_source"].astype(str)
     is_absorbed = np.full(count, True) if is_decode else np.isin(source, ABSORBED_SOURCES)
     length, step = table["isl"].astype(np.float64), table["step"].astype(np.float64)
-    return LatentAttentionProblems(
-        batch=table["batch_size"].astype(np.float64),
-        heads=table["num_heads"].astype(np.float64),
-        queries=np.ones(count) if is_decode else length,
+    return problems_from(
+        LatentAttentionProblems,
+        count,
+        batch=table["batch_size"],
+        heads=table["num_heads"],
+        queries=1.0 if is_decode else length,
         keys=length + step,
         query_dim=np.where(is_absorbed, 576.0, 192.0),
         value_dim=np.where(is_absorbed, 512.0, 128.0),
-        is_absorbed=is_absorbed.astype(np.int64),
-        is_causal=np.full(count, int(not is_decode)),
+        is_absorbed=is_absorbed,
+        is_causal=not is_decode,
         kernel=_kernels(table),
-        rate=np.full(count, RATES.index(Rate.MATRIX_BF16)),
-        element_bytes=np.full(count, 2.0),
+        rate=RATES.index(Rate.MATRIX_BF16),
+        element_bytes=2.0,
         cache_bytes=np.where(table["kv_cache_dtype"].astype(str) == "fp8", 1.0, 2.0),
-        copies=np.ones(count),
+        copies=1.0,
     )
 
 

@@ -6,10 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats
 from ...records import dataclass, replace
 from ...specs.gpu import Catalog
-from ..models.frame.problems import rate_codes, take_problems
+from ..models.frame.problems import problems_from, rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
 from .own_products import load_own_products
 from .samples import Samples, TableColumn, pick, read_table, samples_of, shape_share
@@ -179,23 +178,20 @@ def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] 
     names, index = np.unique(table["dtype"].astype(str), return_inverse=True)
     formats = [known[name] for name in names.tolist()]
 
-    def column(values: list[float]) -> Floats:
-        return np.array(values, dtype=np.float64)[index]
-
-    batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))
     is_wrapped = [item.is_quantized or item.kind >= MatmulKernel.WEIGHT_ONLY for item in formats]
-    return MatmulProblems(
-        batch=batch,
-        m=m,
-        n=n,
-        k=k,
-        left_bytes=column([item.left_bytes for item in formats]),
-        right_bytes=column([item.right_bytes for item in formats]),
-        out_bytes=np.full(len(m), OUT_BYTES),
-        rate=rate_codes([item.rate for item in formats])[index],
-        kind=np.array([int(item.kind) for item in formats])[index],
-        quantized=np.array(is_wrapped, dtype=np.int64)[index],
-        copies=np.full(len(m), COLD_COPIES),
-        distinct=np.ones(len(m)),
-        layout=np.zeros(len(m), dtype=np.int64),
+    by_format = {
+        "left_bytes": [item.left_bytes for item in formats],
+        "right_bytes": [item.right_bytes for item in formats],
+        "rate": rate_codes([item.rate for item in formats]),
+        "kind": [item.kind for item in formats],
+        "quantized": is_wrapped,
+    }
+    return problems_from(
+        MatmulProblems,
+        len(index),
+        **{name: table[name] for name in ("batch", "m", "n", "k")},
+        **{name: np.array(values)[index] for name, values in by_format.items()},
+        out_bytes=OUT_BYTES,
+        copies=COLD_COPIES,
+        distinct=1.0,
     )

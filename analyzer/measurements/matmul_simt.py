@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.problems import RATES
+from ..models.frame.problems import RATES, problems_from
 from ..models.matmul_simt.problems import MatmulSimtProblems
 from .own_products import load_own_fp32
 from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share
@@ -36,22 +36,19 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Mat
 def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples[MatmulSimtProblems]:
     is_linear = table["op"].astype(str) == "linear"
     is_rearranged = is_linear & (np.char.find(table["kernel"].astype(str), REARRANGED) >= 0)
-    batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))
     is_event = table["timing"].astype(str) == "event_min5"
-    host_ratio = np.where(is_linear, LINEAR_HOST_RATIO, 1.0)
     samples = samples_of(
         table,
         "matmul_simt",
-        MatmulSimtProblems(
-            batch=batch,
-            m=m,
-            n=n,
-            k=k,
-            element_bytes=np.full(len(m), 4.0),
-            rate=np.full(len(m), RATES.index(Rate.MATRIX_FP32), dtype=np.int64),
-            contiguous=(is_linear & ~is_rearranged).astype(np.int64),
+        problems_from(
+            MatmulSimtProblems,
+            len(is_linear),
+            **{name: table[name] for name in ("batch", "m", "n", "k")},
+            element_bytes=4.0,
+            rate=RATES.index(Rate.MATRIX_FP32),
+            contiguous=is_linear & ~is_rearranged,
             host_floor_ns=np.where(is_event, np.nan, 0.0),
-            host_ratio=host_ratio,
+            host_ratio=np.where(is_linear, LINEAR_HOST_RATIO, 1.0),
         ),
         catalog,
         family=np.where(is_rearranged, "matmul (NT)", "matmul"),

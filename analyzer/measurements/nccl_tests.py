@@ -56,8 +56,8 @@ class CollectiveTimes:
         return -(-self.ranks // self.hosts)
 
 
-def read_nccl_tests(path: Path, *, kind: CollectiveKind | None = None) -> CollectiveTimes:
-    """Read the output of one program of nccl-tests. `kind` says which, where the text and the file's name do not.
+def read_nccl_tests(path: Path) -> CollectiveTimes:
+    """Read the output of one program of nccl-tests.
 
     Raises InputError, naming the file, for text without times, of fewer than two sizes, or of unknown ranks.
 
@@ -76,7 +76,7 @@ def read_nccl_tests(path: Path, *, kind: CollectiveKind | None = None) -> Collec
             f"{path.name}: expected lines of nccl-tests (size, count, type, …, time) of two sizes or more, found "
             f"{len(times)}; give it what e.g. `all_reduce_perf -b 1K -e 1G -f 4 -g 8` prints"
         )
-    found = kind if kind is not None else _kind_of(text, path.name, rows)
+    found = _kind_of(text, path.name, rows)
     devices = [match.groups() for line in text.splitlines() if (match := _RANK.match(line))]
     ranks = len({rank for rank, _, _ in devices}) or _ranks_from_bandwidth(found, rows)
     if ranks is None:

@@ -1,7 +1,6 @@
 """Fused attention as torch calls it, measured alone: rows of `own/ops.parquet` for the models of attention."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,8 +10,8 @@ from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.attention_backward.problems import BackwardProblems
-from ..models.frame.problems import problem_columns
-from .own_ops import own_rows, own_share, read_own
+from ..models.frame.problems import problems_from
+from .own_ops import BYTES, own_rows, own_share, read_own
 from .samples import MeasurementTable, Samples, samples_of
 
 KERNELS: Final[Mapping[str, AttentionKernel]] = {
@@ -27,7 +26,6 @@ FORMATS: Final[Mapping[str, ArithmeticFormat]] = {
     "fp16": ArithmeticFormat.FP16,
     "fp32": ArithmeticFormat.FP32,
 }
-BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0}
 COLD_COPIES: Final = 1e3
 """L2 is overwritten between calls."""
 TRAINED_SHARES: Final[Mapping[str, float]] = {
@@ -49,13 +47,12 @@ def load_own_attention(data: Path, model: str, catalog: Catalog | None = None) -
     table = read_own(data, "attention", is_wanted)
     if not len(table["gpu"]):
         return []
-    columns = problem_columns(_problems(table))
     kind = BackwardProblems if model == "attention_backward" else AttentionProblems
     return [
         samples_of(
             table,
             model,
-            kind(**{item.name: columns[item.name] for item in fields(kind)}),
+            problems_from(kind, len(table["gpu"]), **_columns(table)),
             catalog,
             family=[f"attention {row['direction']}, own ({row['op']})" for row in own_rows(table)],
             share=own_share(table, TRAINED_SHARES[model]),
@@ -63,8 +60,8 @@ def load_own_attention(data: Path, model: str, catalog: Catalog | None = None) -
     ]
 
 
-def _problems(table: MeasurementTable) -> BackwardProblems:
-    rows, count = own_rows(table), len(table["gpu"])
+def _columns(table: MeasurementTable) -> dict[str, Any]:
+    rows = own_rows(table)
     sizes = {
         name: np.array([float(row["dims"][name]) for row in rows])
         for name in ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim")
@@ -72,22 +69,16 @@ def _problems(table: MeasurementTable) -> BackwardProblems:
     is_causal = np.array([int(row["dims"]["causal"]) for row in rows])
     # Torch counts a causal mask's diagonal from the first key: no query sees those beyond the number of queries.
     seen = np.where(is_causal == 1, np.minimum(sizes["seq_kv"], sizes["seq_q"]), sizes["seq_kv"])
-    return BackwardProblems(
-        batch=sizes["batch"],
-        heads=sizes["heads"],
-        kv_heads=sizes["kv_heads"],
-        queries=sizes["seq_q"],
-        keys=seen,
-        query_dim=sizes["head_dim"],
-        value_dim=sizes["head_dim"],
-        window=np.zeros(count),
-        is_causal=is_causal,
-        has_dropout=np.zeros(count, dtype=np.int64),
-        kernel=np.array([int(KERNELS[row["op"]]) for row in rows]),
-        dispatch=np.full(count, int(Dispatch.FIXED)),
-        arithmetic=np.array([int(FORMATS[row["dtype"]]) for row in rows]),
-        kv_bytes=np.array([BYTES[row["dtype"]] for row in rows]),
-        copies=np.where(table["operands"].astype(str) == "dram", COLD_COPIES, 1.0),
-        is_deterministic=np.zeros(count, dtype=np.int64),
-        is_block_scaled=np.zeros(count, dtype=np.int64),
-    )
+    return {
+        **{name: sizes[name] for name in ("batch", "heads", "kv_heads")},
+        "queries": sizes["seq_q"],
+        "keys": seen,
+        "query_dim": sizes["head_dim"],
+        "value_dim": sizes["head_dim"],
+        "is_causal": is_causal,
+        "kernel": [KERNELS[row["op"]] for row in rows],
+        "dispatch": Dispatch.FIXED,
+        "arithmetic": [FORMATS[row["dtype"]] for row in rows],
+        "kv_bytes": [BYTES[row["dtype"]] for row in rows],
+        "copies": np.where(table["operands"].astype(str) == "dram", COLD_COPIES, 1.0),
+    }

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from ...specs.gpu import Catalog
+from ..models.frame.problems import problems_from
 from ..models.vector.problems import VectorKernel, VectorProblems
 from ..work.optimizer import CHUNK
 from .own_ops import BYTES, COLUMNS, TABLE, own_rows, own_share, read_own
@@ -43,26 +44,21 @@ def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> li
         return []
     lists, written, flops, blocks, held, time_us, rows, share = zip(*found, strict=True)
     width = np.array([BYTES[row["dtype"]] for row in rows])
-    elements, zero = np.multiply(blocks, held), np.zeros(len(found))
+    elements = np.multiply(blocks, held)
     gpus, gpu = gpus_of(np.array([row["gpu"] for row in rows], dtype=object), catalog)
-    problems = VectorProblems(
-        kind=np.full(len(found), int(VectorKernel.LIST)),
+    problems = problems_from(
+        VectorProblems,
+        len(found),
+        kind=VectorKernel.LIST,
         read_bytes=elements * width * lists,
         written_bytes=elements * width * written,
         elements=elements,
-        rows=np.array(blocks, dtype=np.float64),
-        columns=np.array(held, dtype=np.float64),
+        rows=blocks,
+        columns=held,
         flops=elements * np.array(flops),
-        launches=np.ones(len(found)),
-        host_ratio=np.ones(len(found)),
-        in_turn=np.ones(len(found)),
-        **dict.fromkeys(
-            (
-                *("moved_since_bytes", "host_floor_ns", "index_operations", "sector_bytes", "scattered"),
-                *("before_bytes", "before_sector_bytes", "is_stand_in"),
-            ),
-            zero,
-        ),
+        launches=1.0,
+        host_ratio=1.0,
+        in_turn=1.0,
     )
     return [
         Samples(

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...records import dataclass
 from ...specs.gpu import Catalog
+from ..models.frame.problems import problems_from
 from ..models.reduction.problems import ReductionProblems
 from ..work.row_kernels import RowKernel
 from .own_works import load_own
@@ -99,18 +100,25 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Red
 def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Samples[ReductionProblems]:
     gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object), catalog)
 
-    def column(name: str) -> Any:
-        return np.array([getattr(row.launched, name) for row in rows], dtype=np.float64)
-
-    names = ("rows", "elements", "flops", "walked_bytes", "streamed_bytes", "least_bytes", "launches")
-    problems = ReductionProblems(
-        kernel=column("kernel").astype(np.int64),
-        columns=column("columns"),
-        run=np.where(column("run") > 0, column("run"), column("columns")),
-        streaming=np.full(len(rows), -1),
-        **{name: column(name) for name in names},
-        moved_since_bytes=np.array([row.moved_since_bytes for row in rows], dtype=np.float64),
-        host_floor_ns=np.array([1e3 * row.host_floor_us for row in rows], dtype=np.float64),
+    names = (
+        "kernel",
+        "columns",
+        "rows",
+        "elements",
+        "flops",
+        "walked_bytes",
+        "streamed_bytes",
+        "least_bytes",
+        "launches",
+    )
+    problems = problems_from(
+        ReductionProblems,
+        len(rows),
+        **{name: [getattr(row.launched, name) for row in rows] for name in names},
+        run=[row.launched.run if row.launched.run > 0 else row.launched.columns for row in rows],
+        streaming=-1,
+        moved_since_bytes=[row.moved_since_bytes for row in rows],
+        host_floor_ns=[1e3 * row.host_floor_us for row in rows],
     )
     share = shape_share(problems.kernel, problems.rows, problems.columns, problems.run)
     return Samples(

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ...specs.gpu import Catalog, Rate
-from ..models.frame.problems import RATES
+from ..models.frame.problems import RATES, problems_from
 from ..models.state_space.problems import StateSpaceProblems
 from ..work.work import StateRule
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
@@ -78,21 +78,20 @@ def _problems(table: MeasurementTable, sizes: tuple[str, ...]) -> StateSpaceProb
     else:
         groups, state_dim, heads, head_dim = (column(key) for key in DELTA_SIZES)
         channels = groups * state_dim * np.where(is_old, 1.0, 2.0) + np.where(is_old, 0.0, heads * head_dim)
-    count = len(kernel)
-    return StateSpaceProblems(
-        rule=np.where(is_convolution, StateRule.CAUSAL_CONVOLUTION, StateRule.GATED_DELTA).astype(np.int64),
+    return problems_from(
+        StateSpaceProblems,
+        len(kernel),
+        rule=np.where(is_convolution, StateRule.CAUSAL_CONVOLUTION, StateRule.GATED_DELTA),
         batch=column("batch_size"),
         steps=column("seq_len"),
         heads=np.where(is_convolution, channels, heads),
         head_dim=np.where(is_convolution, 1.0, head_dim),
         state_dim=np.where(is_convolution, column("d_conv"), state_dim),
         groups=np.where(is_convolution, 1.0, groups),
-        is_update=is_update.astype(np.int64),
-        is_fused=np.where(is_convolution, is_old * (1 + (source == OLD_SGLANG)), np.isin(kernel, FUSED)).astype(
-            np.int64
-        ),
+        is_update=is_update,
+        is_fused=np.where(is_convolution, is_old * (1 + (source == OLD_SGLANG)), np.isin(kernel, FUSED)),
         state_bytes=np.where(is_old, 3.0, 4.0),
-        element_bytes=np.full(count, 2.0),
-        rate=np.full(count, RATES.index(Rate.MATRIX_BF16)),
-        copies=np.ones(count),
+        element_bytes=2.0,
+        rate=RATES.index(Rate.MATRIX_BF16),
+        copies=1.0,
     )

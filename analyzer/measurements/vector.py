@@ -15,6 +15,7 @@ import numpy as np
 from ...arrays import Floats
 from ...errors import InputError
 from ...specs.gpu import Catalog
+from ..models.frame.problems import problems_from
 from ..models.vector.problems import VectorKernel, VectorProblems
 from .own_lists import load_lists
 from .own_ops import BYTES
@@ -128,9 +129,11 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
     again = op == "fp8_quantize_dynamic"
     elements = rows * columns
     is_event = table["timing"].astype(str) == "event_min5"
-    kind = _lookup(KINDS, op, 0).astype(np.int64)
+    kind = _lookup(KINDS, op, 0)
     kind[(op == "gelu") & (table["source"].astype(str) == "vidur")] = VectorKernel.TOKEN_GELU
-    return VectorProblems(
+    return problems_from(
+        VectorProblems,
+        len(op),
         kind=kind,
         read_bytes=np.where(again, read / 2.0, read) / launches,
         written_bytes=written / launches,
@@ -139,16 +142,9 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
         columns=columns,
         flops=elements * _lookup(FLOPS, op, 1.0),
         launches=launches,
-        moved_since_bytes=np.zeros(len(op)),
         host_floor_ns=np.where(is_event, np.nan, 0.0),
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
-        index_operations=np.zeros(len(op)),
-        sector_bytes=np.zeros(len(op)),
-        scattered=np.zeros(len(op)),
-        in_turn=np.ones(len(op)),
-        before_bytes=np.zeros(len(op)),
-        before_sector_bytes=np.zeros(len(op)),
-        is_stand_in=np.zeros(len(op)),
+        in_turn=1.0,
     )
 
 

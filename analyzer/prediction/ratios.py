@@ -158,27 +158,11 @@ _HOST_COPIES: Final = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")
 _PEER_COPY: Final = "PtoP"
 
 
-def _modelled_factor(_move: Move, rows: Rows) -> Floats:
-    return np.ones((len(rows), 1))
-
-
-def _pcie_factor(move: Move, _rows: Rows) -> Floats:
-    return move.origin.pcie_bytes_per_s / move.fleet.pcie_bytes_per_s
-
-
 def _link_factor(move: Move, _rows: Rows) -> Floats:
     """Return the ratio of GPU-to-GPU bandwidths; NaN where either GPU has no link of its own."""
     here, there = move.origin.link_bytes_per_s, move.fleet.link_bytes_per_s
     both = (here > 0) & (there > 0)
     return np.asarray(np.divide(here, there, out=np.full(len(there), np.nan), where=both))
-
-
-def _bandwidth_factor(move: Move, _rows: Rows) -> Floats:
-    return memory_rates(move.origin).dram / memory_rates(move.fleet).dram
-
-
-def _roofline_factor(move: Move, rows: Rows) -> Floats:
-    return move.bounds.roofline_ns[rows] / move.origin_bounds.roofline_ns[rows]
 
 
 def _rate_factor(move: Move, rows: Rows) -> Floats:
@@ -223,7 +207,7 @@ def _filled_ratio(threads: Floats, origin: Fleet, fleet: Fleet) -> Floats:
 
 UNREAD_SHARE: Final = 0.45
 """What follows the memory's rate of the time of kernels whose bytes no formula tells, measured on an H100 and an H200:
-0.41 of a convolution's changes of layout, 0.61 of its conversions (benchmarks/check/own_ops.py)."""
+0.41 of a convolution's changes of layout, 0.61 of its conversions (benchmarks/check/memory_shares.py)."""
 UPDATE_SHARE: Final = 0.76
 """The same of updates of lists of tensors."""
 
@@ -268,14 +252,14 @@ RULES: Final = (
         name="model",
         method=Method.ANCHORED_MODEL,
         reasons={"op model of its family, anchored at the measured time": lambda it: it.is_modelled},
-        factor=_modelled_factor,
+        factor=lambda _, rows: np.ones((len(rows), 1)),
         half_width=None,
     ),
     Rule(
         name="pcie",
         method=Method.LINK_RATIO,
         reasons={"copy over PCIe: ratio of PCIe bandwidths": lambda it: it.crosses_host},
-        factor=_pcie_factor,
+        factor=lambda move, _: move.origin.pcie_bytes_per_s / move.fleet.pcie_bytes_per_s,
         half_width=by_host_or_node,
     ),
     Rule(
@@ -292,7 +276,7 @@ RULES: Final = (
         name="bandwidth",
         method=Method.BANDWIDTH_RATIO,
         reasons={"copy or fill on the device: ratio of memory bandwidths": lambda it: it.is_copy},
-        factor=_bandwidth_factor,
+        factor=lambda move, _: memory_rates(move.origin).dram / memory_rates(move.fleet).dram,
         half_width=by_distance_or_cache,
     ),
     Rule(
@@ -301,7 +285,7 @@ RULES: Final = (
         reasons={
             "the library chooses another kernel there: ratio of rooflines": lambda it: it.is_varying & it.has_work
         },
-        factor=_roofline_factor,
+        factor=lambda move, rows: move.bounds.roofline_ns[rows] / move.origin_bounds.roofline_ns[rows],
         half_width=by_distance,
     ),
     Rule(

@@ -18,8 +18,8 @@ FAMILY_SHARE: Final = 0.5
 """The part of its rows' half-widths by which a family's times from shapes alone are off together on a GPU.
 
 Over 39 pairs of model and chip left out the mean residual of rows over 20 us has a root mean square of 0.33
-half-widths, over 88 of group and chip 0.31 (mlp_weights/train/line_widths.py): 1.64 times that holds 90 %. The rest is
-each row's own.
+half-widths, over 88 of group and chip 0.31 (`line_widths`, docs/evidence/benchmarks.md): 1.64 times that holds 90 %.
+The rest is each row's own.
 """
 UNKNOWN_SHARE: Final = 0.05
 """Of the GPU-busy time: beyond this, time without an interval leaves the sum without one."""

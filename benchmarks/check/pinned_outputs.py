@@ -100,7 +100,7 @@ def _calls(public: Path | None) -> Iterator[Call]:
             words = ("validate", *(str(traces / f"{name}.json.gz") for name in (source, target)), "--format", form)
             yield Call(f"{source}-validate-{form}", words)
     for form in ("table", "json", "csv"):
-        yield Call(f"score-{form}", ("score", str(public), "--leave-one-out", "--format", form))
+        yield Call(f"score-{form}", ("score", str(public), "--leave-out", "chips", "--format", form))
     yield Call("score-plain", ("score", str(public)))
 
 

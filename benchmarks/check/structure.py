@@ -185,21 +185,6 @@ def public_types(modules: list[Module]) -> dict[str, list[str]]:
     return found
 
 
-def tuple_parameters(modules: list[Module]) -> list[str]:
-    """Return the parameters that are tuples of fixed length: records without names."""
-    return [
-        f"{module.name}.{function.name}({argument.arg})"
-        for module in modules
-        for function in _functions(module)
-        for argument in (*function.args.args, *function.args.kwonlyargs)
-        if argument.annotation is not None and _is_fixed_tuple(ast.unparse(argument.annotation))
-    ]
-
-
-def _is_fixed_tuple(annotation: str) -> bool:
-    return annotation.startswith("tuple[") and "..." not in annotation
-
-
 def private_functions(modules: list[Module]) -> tuple[int, int]:
     """Return how many functions are private, and how many of these are named once beside their definition."""
     called = total = 0
@@ -246,8 +231,6 @@ def _print_lengths(modules: list[Module]) -> None:
     print("  longest:", ", ".join(f"{name.rpartition(':')[0]} {functions[name]}" for name in longest))
     total, once = private_functions(modules)
     print(f"{total:,} private functions of modules, {once / total:.0%} named once")
-    tuples = tuple_parameters(modules)
-    print(f"{len(tuples)} parameters are tuples of fixed length", *tuples[:SHOWN], sep="\n  ")
 
 
 def _print_names(modules: list[Module]) -> None:

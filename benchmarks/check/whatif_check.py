@@ -142,7 +142,7 @@ def check_lengths() -> None:
         for mode in MODES:
             print_rescaled(f"{model} {mode}", _recorder(model, mode), LENGTHS, with_sequence_length)
     print(f"\nOne token after {before} in a cache, rescaled to {after}")
-    for model in (name for name in CONFIGS if name.endswith(("CausalLM", "LMHeadModel"))):
+    for model in DECODERS:
         decoder = partial(_record_named, model, "cached_tokens")
         print_rescaled(model, decoder, LENGTHS, with_cached_tokens)
 

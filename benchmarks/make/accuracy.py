@@ -2,7 +2,7 @@
 
     python -m benchmarks.make.accuracy SCORE.json -o docs/evidence/accuracy.md [--keep docs/evidence/accuracy.json.gz]
 
-SCORE.json (or .json.gz) is what `wavecast score DATA --leave-one-out --format json` writes.
+SCORE.json (or .json.gz) is what `wavecast score DATA --leave-out chips --format json` writes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import argparse
 import gc
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -25,6 +24,7 @@ from wavecast.errors import WavecastError
 from wavecast.formats.files.open import save_trace
 from wavecast.formats.trace.tables import Trace
 from wavecast.tracer import trace_iteration
+from wavecast.tracer.op_sweep.sweep import tf32_switched
 
 BATCH_SIZES = {
     "resnet50": (32, 128),
@@ -100,7 +100,7 @@ def _record(sample: Sample, device: str, folder: Path) -> bool:
 
 def record_step(sample: Sample, device: str) -> Trace:
     """Record one step of a sample on a device."""
-    with _precision(sample.precision):
+    with tf32_switched(sample.precision):
         return trace_iteration(
             build_step(import_module(f"benchmarks.make.models.{sample.model}"), sample, device),
             device=device,
@@ -146,19 +146,6 @@ def _name_place(device: str) -> str:
     if device == "meta":
         return "shapes"
     return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
-
-
-@contextmanager
-def _precision(name: str) -> Iterator[None]:
-    """Switch TF32 on for `tf32` and off otherwise, for matrix products and cuDNN alike."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = name == "tf32"
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 if __name__ == "__main__":

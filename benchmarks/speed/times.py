@@ -11,6 +11,7 @@ gigabyte  the import of a profiler file of 1 GB
 million   `analyze` of a million ops and kernels
 start     `--help`, and `analyze` of a sample, beside bare Python that imports numpy
 html      the report of the largest sample, once the prediction is there
+archive   10,000 small traces, TRACE or a sample under names of their own: adding them, then commands on all of them
 
 Times are of the processor (user and system), in ms, the least of several turns where it says so.
 """
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +40,7 @@ from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.recording import take_recording
 from wavecast.analyzer.replay.engine import Timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
+from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.files.open import load_trace, read_bytes, save_trace
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.trace.codec import decode, encode
@@ -53,6 +55,8 @@ TURNS: Final = 5
 DISTINCT_OPS: Final = 5_000
 DISTINCT_KERNELS: Final = 500
 SAMPLES: Final = Path(__file__).parents[2] / "samples"
+ARCHIVED: Final = 10_000
+SMALL_SAMPLE: Final = SAMPLES / "dlrm-inference-fp32-b2048-shapes.json.gz"
 LARGEST_SAMPLE: Final = SAMPLES / "bert_base-training-fp32-b16-shapes.json.gz"
 STARTS: Final = {
     "python with numpy": ["-c", "import numpy"],
@@ -180,6 +184,25 @@ def time_html(path: Path | None, folder: Path) -> Iterator[Figure]:
     yield Figure(name="… its size", value=out.stat().st_size / 1e6, unit="MB", bar=5)
 
 
+def time_archive(path: Path | None, folder: Path) -> Iterator[Figure]:
+    seed, place = load_trace(path or SMALL_SAMPLE), folder / "archive"
+    init_archive(place)
+    with open_archive(place) as archive:
+        begin = time.process_time()
+        for number in range(ARCHIVED):
+            workload = replace(seed.meta.workload, name=f"network-{number}", batch_size=1 + number % 64)
+            trace = replace(seed, meta=replace(seed.meta, workload=workload))
+            archive.add(trace, tags=["nightly"] if number % 10 == 0 else [])
+        added_ms = (time.process_time() - begin) * 1e3
+    yield Figure(name="adding a trace to an archive", value=added_ms / ARCHIVED, unit="ms")
+    for command, bar in (("list", 500), ("find", 1_000), ("stats", 1_000)):
+        query = ["tag=nightly batch>=8"] if command == "find" else []
+        cpu_ms, _ = used_by(["-m", "wavecast", "archive", command, str(place), *query])
+        yield Figure(name=f"archive {command} of {ARCHIVED:,} traces", value=cpu_ms, unit="ms", bar=bar)
+    cpu_ms, _ = used_by(["-m", "wavecast", "archive", "verify", str(place)])
+    yield Figure(name="archive verify, per trace", value=cpu_ms / ARCHIVED, unit="ms")
+
+
 def least_ms(work: Callable[[], object]) -> float:
     """Return the least processor time of several turns."""
     taken = []
@@ -208,6 +231,7 @@ CASES: Final[dict[str, Callable[[Path | None, Path], Iterator[Figure]]]] = {
     "million": time_million,
     "start": time_start,
     "html": time_html,
+    "archive": time_archive,
 }
 
 

@@ -24,7 +24,7 @@ from ..recording.settle import Recording, finish
 from ..trace.column import MISSING, Column, build_table, row_count
 from ..trace.renumber import renumber
 from ..trace.signature import Signature
-from ..trace.tables import IterationTable, Meta, OperandTable, TensorTable, Trace
+from ..trace.tables import IterationTable, OperandTable, TensorTable, Trace
 from .groups import KnownGroups, add_collectives, read_groups
 from .nodes import USER_SCOPE, EtDocument, EtNode, NodeSide, Ticks, choose_step, count_ticks, read_nodes
 from .values import Specs, TensorIdentity, find_tensors, read_signature, touches_accelerator
@@ -69,7 +69,13 @@ def _build(document: EtDocument, iteration: int | None) -> Trace:
     trace = with_tensors(trace, recording.op_row_of, ops)
     return replace(
         _without_times(_with_collectives(trace, recording, known)),
-        meta=_meta(trace.meta, known),
+        meta=replace(
+            trace.meta,
+            producer="PyTorch execution trace observer",
+            source_format="execution_trace",
+            capture="shapes",
+            world_size=max((report.size for report in known.reports.values()), default=None),
+        ),
         quality=replace(
             trace.quality,
             ops_outside_iteration=outside,
@@ -222,16 +228,6 @@ def _without_times(trace: Trace) -> Trace:
     untimed = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
     return replace(
         trace, iterations=build_table(IterationTable, 0), ops=replace(trace.ops, start_ns=untimed, duration_ns=untimed)
-    )
-
-
-def _meta(found: Meta, known: KnownGroups) -> Meta:
-    return replace(
-        found,
-        producer="PyTorch execution trace observer",
-        source_format="execution_trace",
-        capture="shapes",
-        world_size=max((report.size for report in known.reports.values()), default=None),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -40,17 +39,6 @@ _Document = msgspec.defstruct(
     + [("quality", msgspec.Raw, _ABSENT)],
 )
 _Header = msgspec.defstruct("_Header", [("format", msgspec.Raw, _ABSENT), ("version", msgspec.Raw, _ABSENT)])
-Document = dict[str, Any]
-MIGRATIONS: Final[dict[int, Callable[[Document], Document]]] = {}
-"""By major version: takes a whole document of that version and returns it as the next one has it. 1 is the first."""
-
-
-class _OlderVersionError(Exception):
-    """Stop reading a trace of an older major version, which is to be migrated first."""
-
-    def __init__(self, version: str) -> None:
-        super().__init__(version)
-        self.version = version
 
 
 def encode(trace: Trace) -> bytes:
@@ -82,12 +70,7 @@ def decode(data: bytes) -> Trace:
     'gpt2_small'
     """
     try:
-        data = data.removeprefix(BYTE_ORDER_MARK)
-        try:
-            document = _parse(data)
-        except _OlderVersionError as older:
-            document = _parse(migrate(data, older.version))
-        trace = _build(document)
+        trace = _build(_parse(data.removeprefix(BYTE_ORDER_MARK)))
     except UnicodeDecodeError as error:
         raise TraceError(f"not a JSON file: byte {error.start} of a text is not UTF-8") from None
     except RecursionError:
@@ -166,8 +149,6 @@ def _check_version(header: Any) -> None:
     if match is None:
         raise misfit("$.version", f'a version such as "{FORMAT_VERSION}"', describe(version))
     supported = FORMAT_VERSION.partition(".")[0]
-    if int(match[1]) < int(supported) and can_migrate(int(match[1])):
-        raise _OlderVersionError(str(version))
     if match[1] != supported:
         advice = "upgrade wavecast" if int(match[1]) > int(supported) else "convert it with an older wavecast"
         raise TraceError(f"trace format {version} is not supported (this wavecast reads {supported}.x): {advice}")
@@ -290,32 +271,3 @@ def _first_value(text: bytes, path: str) -> object:
     except (ValueError, RecursionError):
         return readable
     return _load(msgspec.Raw(readable[:end].encode()), path)
-
-
-def can_migrate(major: int) -> bool:
-    """Say whether there is a way from a major version to the one that is read.
-
-    >>> can_migrate(0)
-    False
-    """
-    return all(step in MIGRATIONS for step in range(major, _current()))
-
-
-def migrate(data: bytes, version: str) -> bytes:
-    """Return a trace of an older major version as the current one has it, and tell the log of it.
-
-    Raises TraceError where the document is not what its version says.
-    """
-    try:
-        document = orjson.loads(data)
-        for step in range(int(version.partition(".")[0]), _current()):
-            document = MIGRATIONS[step](document)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TraceError(f"trace format {version} cannot be brought to {FORMAT_VERSION}: {error}") from None
-    document["version"] = FORMAT_VERSION
-    logging.getLogger(__name__).warning("trace format %s was read as %s", version, FORMAT_VERSION)
-    return orjson.dumps(document)
-
-
-def _current() -> int:
-    return int(FORMAT_VERSION.partition(".")[0])

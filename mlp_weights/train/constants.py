@@ -101,13 +101,13 @@ def hash_files(data: Path, paths: Sequence[Path]) -> dict[str, str]:
 
 
 def save_constants(
-    name: str, about: str, fitted: FittedConstants, *, options: str = "", keep: str | None = None, folder: Path = FOLDER
+    name: str, about: str, fitted: FittedConstants, *, keep: str | None = None, folder: Path = FOLDER
 ) -> None:
     """Write a file of constants and its manifest entry, each atomically; with `keep`, the values in use stay.
 
-    `options` are those that the program was called with, as typed. Raises InputError where there is nothing to keep.
+    Raises InputError where there is nothing to keep.
     """
-    arguments = [f"{PACKAGE}.{name}", *(["DATA"] if fitted.inputs else []), *([options] if options else []), "--write"]
+    arguments = [f"{PACKAGE}.{name}", *(["DATA"] if fitted.inputs else []), "--write"]
     content: dict[str, Any] = {
         "format": "wavecast.constants",
         "version": "1.0",

@@ -41,7 +41,7 @@ UNMEASURED_HALF_WIDTH: Final = float(read_constants("network_widths")["unmeasure
 
 Half-precision convolutions are such a group, and the only one that anything at hand tells of: networks of them err by
 as much on boards that are not scored, beside the error that a GPU's times share (network_widths.py). Vector kernels
-whose measurements are all left out err by 0.1 to 0.8 (line_widths.py)."""
+whose measurements are all left out err by 0.1 to 0.8 (`line_widths`, docs/evidence/benchmarks.md)."""
 FEWEST_ROWS: Final = 30
 """A chip with fewer rows of a group and size says nothing of it."""
 Z: Final = 0.3

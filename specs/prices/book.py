@@ -11,7 +11,6 @@ from typing import Final
 
 from ...errors import InputError, parameter
 from ...records import dataclass, field, replace
-from ..documents import Entry
 from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance
 from ..shipped import read_shipped
@@ -152,20 +151,19 @@ class PriceBook:
 @lru_cache(maxsize=1)
 def load_listings() -> tuple[Listing, ...]:
     """Return every listing, in the order of the file."""
-    return tuple(_listing(entry) for entry in read_shipped(_PRICES_FILE)["listing"])
-
-
-def _listing(entry: Entry) -> Listing:
-    return Listing(
-        gpus=tuple(entry["gpus"]),
-        usd_per_hour=entry["usd_per_hour"] / entry.get("gpu_count", 1),
-        kind=PriceKind(entry.get("kind", PriceKind.ON_DEMAND)),
-        cloud=entry["cloud"],
-        instance=entry.get("instance"),
-        term=entry.get("term"),
-        listed_on=entry.get("listed_on"),
-        listed_as=entry["listed_as"],
-        source=entry["source"],
+    return tuple(
+        Listing(
+            gpus=tuple(entry["gpus"]),
+            usd_per_hour=entry["usd_per_hour"] / entry.get("gpu_count", 1),
+            kind=PriceKind(entry.get("kind", PriceKind.ON_DEMAND)),
+            cloud=entry["cloud"],
+            instance=entry.get("instance"),
+            term=entry.get("term"),
+            listed_on=entry.get("listed_on"),
+            listed_as=entry["listed_as"],
+            source=entry["source"],
+        )
+        for entry in read_shipped(_PRICES_FILE)["listing"]
     )
 
 

@@ -12,8 +12,6 @@ from ...records import dataclass, field
 class PriceColumns:
     """Name the columns of one kind of list; an empty name means that it has none."""
 
-    list_name: str
-    """What the list is called in sentences."""
     name: str
     price: str = ""
     """Of the whole machine on demand, unless `is_per_gpu`."""
@@ -44,13 +42,13 @@ class _Known:
 
 _GPUHUNT: Final = _Known(
     frozenset({"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"}),
-    {"list_name": "gpuhunt's catalogue", "name": "gpu_name", "price": "price", "count": "gpu_count",
+    {"name": "gpu_name", "price": "price", "count": "gpu_count",
      "memory": "gpu_memory", "cloud": "provider", "instance": "instance_name", "region": "location",
      "is_spot": "spot"},
 )  # fmt: skip
 _SKYPILOT: Final = _Known(
     frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price"}),
-    {"list_name": "SkyPilot's catalogue", "name": "AcceleratorName", "price": "Price", "spot_price": "SpotPrice",
+    {"name": "AcceleratorName", "price": "Price", "spot_price": "SpotPrice",
      "count": "AcceleratorCount", "memory_text": "GpuInfo", "instance": "InstanceType", "region": "Region"},
 )  # fmt: skip
 _KNOWN: Final = (_GPUHUNT, _SKYPILOT)
@@ -80,13 +78,13 @@ def recognise_columns(header: Sequence[str]) -> PriceColumns | None:
 
     >>> recognise_columns(["gpu", "usd_per_hour"]).is_strict
     True
-    >>> recognise_columns(["InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"]).list_name
-    "SkyPilot's catalogue"
+    >>> recognise_columns(["InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"]).name
+    'AcceleratorName'
     """
     names = set(header)
     for known in _KNOWN:
         if known.required <= names:
-            roles = {role: column for role, column in known.columns.items() if role == "list_name" or column in names}
+            roles = {role: column for role, column in known.columns.items() if column in names}
             return PriceColumns(**roles)  # type: ignore[arg-type]  # texts by the names of fields
     return _plainly_named(header)
 
@@ -101,7 +99,6 @@ def _plainly_named(header: Sequence[str]) -> PriceColumns | None:
         return None
     is_own = not (found["cloud"] or found["count"] or found["instance"])
     return PriceColumns(
-        list_name="the list",
         price=per_gpu or ("" if spot and not per_machine else per_machine),
         spot_price=spot,
         is_per_gpu=bool(per_gpu or spot) or not found["count"],

@@ -39,8 +39,6 @@ class PriceReading:
     without_price: int = 0
     unknown: Counter[str] = field(default_factory=Counter)
     """Names of accelerators that the catalogue does not hold, with their rows."""
-    lists: dict[str, None] = field(default_factory=dict)
-    """What the lists that were read are called, in order."""
     best: dict[_Key, Listing] = field(default_factory=dict)
     hosts: dict[tuple[str, str, PriceKind], float] = field(default_factory=dict)
     """$ per GPU, region and kind that a machine costs beside its GPUs, where a list tells them apart."""
@@ -84,7 +82,6 @@ def read_rows(
 
     Raises InputError for a mistake in a user's own list; in a list that others made, what is not usable is counted.
     """
-    reading.lists.setdefault(columns.list_name)
     for number, row in enumerate(rows, line):
         if number > MOST_ROWS:
             raise InputError(f"{reading.file}: more than {MOST_ROWS:,} rows; cut it to the clouds that you use")

@@ -16,15 +16,13 @@ from ...records import dataclass, field, replace
 from ..hooks.patches import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
 from .timing import Timed, own_stream, recover, time_calls
-from .vector_cases import recurrent_cases, training_cases, vector_cases
+from .vector_cases import vector_cases
 
 FAMILIES: Final[Mapping[str, Callable[[Sequence[str]], Iterator[Case]]]] = {
     "matmul": matmul_cases,
     "attention": attention_cases,
     "convolution": convolution_cases,
     "vector": vector_cases,
-    "training": training_cases,
-    "recurrent": recurrent_cases,
 }
 MOST_FLOPS: Final = 2e12
 """Larger calls are left out: they say nothing that smaller ones do not."""
@@ -92,12 +90,12 @@ def time_case(case: Case, device: str) -> Timed:
     dtype = case.row["dtype"]
     operand_bytes = max(1.0, case.elements * DTYPES[dtype].itemsize)
     copies = int(min(case.copies, max(1.0, COPIED_BYTES // operand_bytes))) if device == "cuda" else 1
-    with _precision(dtype), own_stream(device):
+    with tf32_switched(dtype), own_stream(device):
         return time_calls([case.build(torch.device(device)) for _ in range(copies)], device)
 
 
 @contextmanager
-def _precision(dtype: str) -> Iterator[None]:
+def tf32_switched(dtype: str) -> Iterator[None]:
     """Switch TF32 on for `tf32` and off otherwise, for matrix products and cuDNN alike."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
@@ -130,7 +128,7 @@ class Stage:
 
 def plan_sizes(families: Sequence[str], dtypes: Sequence[str], limits: SweepLimits) -> dict[str, tuple[Stage, ...]]:
     """Return calls whose every beginning is spread over the sizes, by family."""
-    return {family: (Stage(cases=_spread(family, dtypes), limits=limits),) for family in families}
+    return {family: (Stage(cases=FAMILIES[family](dtypes), limits=limits),) for family in families}
 
 
 def plan_workload(
@@ -154,10 +152,6 @@ def plan_workload(
         own_limits = limits if is_limited else replace(limits, flops=inf, elements=inf)
         plan[family] = (
             Stage(cases=iter(wanted), limits=own_limits),
-            Stage(cases=_spread(family, found), limits=replace(limits, row_count=max(0, LEAST_ROWS - len(wanted)))),
+            Stage(cases=FAMILIES[family](found), limits=replace(limits, row_count=max(0, LEAST_ROWS - len(wanted)))),
         )
     return {family: plan[family] for family in families if family in plan}
-
-
-def _spread(family: str, dtypes: Sequence[str]) -> Iterator[Case]:
-    return (case for case in FAMILIES[family](dtypes) if case.table == family)

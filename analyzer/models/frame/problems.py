@@ -81,6 +81,16 @@ def shared_columns(problems: type[Problems], dims: Sequence[D], kind: type[D]) -
     }
 
 
+def problems_from(problems: type[P], count: int, /, **columns: Any) -> P:
+    """Return n problems of columns, each an array or the same of all; what is not given is 0."""
+    return problems(**{
+        item.name: np.full(
+            count, columns.get(item.name, 0), dtype=np.int64 if item.type in (Codes, "Codes") else np.float64
+        )
+        for item in fields(problems)
+    })  # fmt: skip
+
+
 def join_problems(parts: Sequence[P]) -> P:
     """Return problems of one kind as one.
 

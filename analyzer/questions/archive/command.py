@@ -253,17 +253,12 @@ def prune(directory: str, query: tuple[str, ...], keep_tagged: bool, dry_run: bo
 def repair(directory: str) -> None:
     """Make damaged entries of the archive DIR again, and give files without an entry one.
 
-    Tags and notes that were lost stay lost. What the journal of an archive of an earlier version
-    says is taken over.
+    Tags and notes that were lost stay lost.
     """
     from ....formats.archive.making import repair_archive
 
-    mended = repair_archive(directory, say=_tell)
-    earlier = ""
-    if mended.taken_over_count or mended.damaged_count:
-        earlier = f"; {mended.taken_over_count:,} entries of an earlier version taken over"
-        earlier += f", {mended.damaged_count:,} damaged records lost" if mended.damaged_count else ""
-    write_result(f"{directory}: {len(mended.ids):,} traces have an entry again{earlier}\n", None)
+    ids = repair_archive(directory, say=_tell)
+    write_result(f"{directory}: {len(ids):,} traces have an entry again\n", None)
 
 
 @archive.command("stats", cls=WavecastCommand, short_help="Count traces by workload, GPU and month.")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import click
 
-from ....errors import InputError
 from ....progress import progress_on_stderr
 from ...asking.choice import complete_gpu_names
 from ...asking.command import WavecastCommand, output_options, write_answer
 from ...page.formats import REPORT_FORMATS
 from .api import LEFT_OUT
-
-CHIPS: Final = LEFT_OUT[0]
 
 
 @click.command("score", cls=WavecastCommand)
@@ -26,7 +22,6 @@ CHIPS: Final = LEFT_OUT[0]
     help="chips: predict each GPU with weights that were trained without its chip, as a GPU never seen. "
     "shapes: score only shapes that the weights never trained on, on GPUs that they saw.",
 )
-@click.option("--leave-one-out", is_flag=True, help="The same as --leave-out chips.")
 @click.option(
     "--exclude-gpu",
     "excluded",
@@ -39,7 +34,6 @@ CHIPS: Final = LEFT_OUT[0]
 def score(
     directory: Path,
     left_out: str | None,
-    leave_one_out: bool,
     excluded: tuple[str, ...],
     form: str | None,
     output: Path | None,
@@ -61,9 +55,6 @@ def score(
     """
     from .api import score as score_tables
 
-    if leave_one_out and left_out not in (None, CHIPS):
-        raise InputError(f"--leave-one-out leaves out chips: it goes without --leave-out {left_out}")
     with progress_on_stderr("Predicting"):
-        withheld = CHIPS if leave_one_out else left_out
-        found = score_tables(directory, leave_out=withheld, exclude_gpu=excluded)
+        found = score_tables(directory, leave_out=left_out, exclude_gpu=excluded)
     write_answer(found, form, output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -22,14 +23,14 @@ Cost = Callable[[str], float]
 """GPU name -> what a unit of its time costs; NaN where unknown."""
 
 
-def score_decisions(rows: Sequence[NetworkRow], prices: PriceBook | None = None) -> tuple[DecisionRow, ...]:
+def score_decisions(rows: Sequence[NetworkRow]) -> tuple[DecisionRow, ...]:
     """Compare every pair of GPUs that measured the same workload, by time and, where prices are known, by cost.
 
-    The cost of an iteration is its time times the GPU's price per hour; batches are equal, so that it ranks as the
-    cost per sample does. `prices` defaults to the shipped ones.
+    The cost of an iteration is its time times the GPU's shipped price per hour; batches are equal, so that it ranks as
+    the cost per sample does.
     """
     trusted = [row for row in rows if not row.is_suspect]
-    book = prices or shipped_prices()
+    book = shipped_prices()
     costs: Mapping[str, Cost] = {FASTER: lambda _: 1.0, CHEAPER: lambda gpu: _price(book, gpu)}
     found = (_decide(criterion, trusted, cost) for criterion, cost in costs.items())
     return tuple(row for row in found if row is not None)
@@ -41,7 +42,11 @@ def _decide(criterion: str, rows: Sequence[NetworkRow], cost: Cost) -> DecisionR
         return None
     kinds = dict.fromkeys(kind for group in workloads for row in group for kind in row.baselines_ns)
     own = [_right(group, cost, lambda row: row.predicted_ns) for group in workloads]
-    taus = [_tau(group, cost) for group in workloads if len(group) >= LEAST_RANKED]
+    taus = [
+        kendall_tau(_costs(group, cost, attrgetter("measured_ns")), _costs(group, cost, attrgetter("predicted_ns")))
+        for group in workloads
+        if len(group) >= LEAST_RANKED
+    ]
     rights = np.concatenate(own)
     return DecisionRow(
         table=rows[0].table,
@@ -64,12 +69,6 @@ def _right(group: Sequence[NetworkRow], cost: Cost, predicted: Callable[[Network
     measured, guessed = _costs(group, cost, lambda row: row.measured_ns), _costs(group, cost, predicted)
     first, second = np.triu_indices(len(group), 1)
     return np.asarray((measured[first] < measured[second]) == (guessed[first] < guessed[second]), dtype=np.float64)
-
-
-def _tau(group: Sequence[NetworkRow], cost: Cost) -> float:
-    return kendall_tau(
-        _costs(group, cost, lambda row: row.measured_ns), _costs(group, cost, lambda row: row.predicted_ns)
-    )
 
 
 def _costs(group: Sequence[NetworkRow], cost: Cost, time_ns: Callable[[NetworkRow], float]) -> Floats:

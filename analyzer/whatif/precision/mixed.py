@@ -48,7 +48,6 @@ class AutocastWalk:
     rewriter: Rewriter = field(default_factory=Rewriter)
     low: set[int] = field(default_factory=set)
     """Storages in the lower precision so far."""
-    low_op_count: int = 0
     log: CastLog = field(init=False)
     _layouts: dict[int, SignatureLayout] = field(default_factory=dict)
     _signatures: dict[tuple[int, Lowered, Lowered], Signature] = field(default_factory=dict)
@@ -90,7 +89,6 @@ class AutocastWalk:
                 tensors, came = None, guess.came_low(call)
             ran, results = decide(call, came, in_place=tensors is not None and tensors.is_in_place)
             self.rewriter.add(self._signature(number, layout, ran, results))
-            self.low_op_count += call.cast is Cast.LOWER
             done[op] = Done(call.cast, layout, call.name, came, ran, any(results[:1]))
             if tensors is None:
                 guess.note(call, ran, results, self.log)

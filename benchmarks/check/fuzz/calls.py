@@ -153,7 +153,7 @@ def _on_table(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[
     if how == 0:
         return ["score", str(folder), *form], []
     if how == 1:
-        return ["score", str(folder), "--leave-one-out", *form], []
+        return ["score", str(folder), "--leave-out", "chips", *form], []
     return ["analyze", str(SAMPLE), "--calibration", rng.choice((str(folder), str(source))), "--to", "L4", *form], []
 
 

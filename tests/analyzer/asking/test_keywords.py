@@ -28,7 +28,7 @@ SAVED_BY_REPORTS = {"form", "output", "timeline", "figure", "stretch", "max_erro
 """Options that say where a result goes, and what a command says of it."""
 KEYWORD_OF = {
     "target": ("to",), "marks_path": ("critical_path",), "left_out": ("leave_out",),
-    "leave_one_out": ("leave_out",), "excluded": ("exclude_gpu",), "price": ("prices",), "price_kind": ("prices",),
+    "excluded": ("exclude_gpu",), "price": ("prices",), "price_kind": ("prices",),
     "cloud": ("prices",),
 }  # fmt: skip
 """Of commands that take no record."""

@@ -170,7 +170,7 @@ def test_entries_that_hold_what_none_can_are_damaged(forged: bytes, folder: Path
         assert archive.entries() == []
         assert findings(folder) == {forged_name: Fault.ENTRY}
         assert archive.sweep(grace_s=0) == [], "a damaged entry names its file"
-    assert repair_archive(folder).ids == (entry.id,)
+    assert repair_archive(folder) == [entry.id]
     assert findings(folder) == {}
 
 
@@ -259,7 +259,7 @@ def test_entries_and_mark_are_made_again_from_the_files(place: str, small_trace:
     with pytest.raises(InputError, match="repair"):
         open_archive(place)
     assert init_archive(place) is False
-    assert repair_archive(place).ids == (entry.id,)
+    assert repair_archive(place) == [entry.id]
     with open_archive(place) as archive:
         assert [(item.id, item.tags) for item in archive.entries()] == [(entry.id, ())]
 
@@ -398,52 +398,6 @@ def test_changes_at_once_come_to_the_same_in_any_order(folder: Path, small_trace
     assert id_of_record(name) == entry.id
     assert decode_record(name, data) == merged
     assert decode_record(name, data + b" ") is None
-
-
-def earlier_line(kind: str, time_us: int, trace_id: str, **fields: Any) -> bytes:
-    record = msgspec.json.encode({"kind": kind, "time_us": time_us, "id": trace_id, **fields})
-    line = b'{"record":%b,"crc32":0}' % record
-    return b"%b %b\n" % (hashlib.sha256(line).hexdigest()[:16].encode(), line)
-
-
-@pytest.mark.parametrize("is_bucket", [False, True])
-def test_what_an_earlier_version_has_kept_is_taken_over(is_bucket: bool, place: str, small_trace: Trace) -> None:
-    with open_archive(place) as archive:
-        kept, gone, lost = (archive.add(variant(small_trace, name))[0] for name in ("kept", "gone", "lost"))
-        store = archive.store
-        for name in [*store.names("entries"), "archive.json", key_of(gone.id)]:
-            store.remove(name)
-    forged = {**msgspec.structs.asdict(lost), "op_count": 1 << 63}
-    journal = b"".join(
-        [
-            earlier_line("init", 1, "some archive"),
-            earlier_line("add", 2, kept.id, entry=msgspec.structs.asdict(kept)),
-            earlier_line("add", 3, gone.id, entry=msgspec.structs.asdict(gone)),
-            earlier_line("tag", 4, kept.id, tag="nightly"),
-            earlier_line("untag", 7, kept.id, tag="weekly"),
-            earlier_line("tag", 6, kept.id, tag="weekly"),
-            earlier_line("note", 8, kept.id, note="a note"),
-            earlier_line("add", 9, lost.id, entry=forged),
-            b"   \n",
-            b"torn (unfinished)\n",
-            earlier_line("remove", 10, gone.id),
-            earlier_line("tag", 11, kept.id, tag="cut")[:-9],
-        ]
-    )
-    digest = hashlib.sha256(journal).hexdigest()[:16]
-    name = f"journal/{'1' * 16}-{'a' * 16}-000001-{digest}.jsonl" if is_bucket else "journal/records.jsonl"
-    store.write(name, journal)
-    with pytest.raises(InputError, match="earlier version"):
-        open_archive(place)
-    assert init_archive(place) is False
-    mended = repair_archive(place)
-    assert (mended.ids, mended.taken_over_count, mended.damaged_count) == ((lost.id,), 1, 2)
-    with open_archive(place) as archive:
-        assert {(item.workload, item.tags, item.note) for item in archive.entries()} == {
-            ("kept", ("nightly",), "a note"), ("lost", (), None),
-        }  # fmt: skip
-    assert findings(place) == {}
-    assert read_one(store, f"aside/{name}") == journal
 
 
 @pytest.mark.parametrize("text", ["archive://traces#nightly", "archive:///tmp/a b#ab12", "archive://s3://bucket/x#t"])

@@ -7,7 +7,7 @@ of transformers and torchtitan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from .....records import dataclass, field
@@ -50,6 +50,11 @@ class Writer:
         """Write an op with one result, of the model's dtype where none is given."""
         found = self.activation(*shape, dtype=dtype)
         self.tape.op(name, inputs, found)
+        return found
+
+    def passes_back(self, found: Variable, to: Variable, gradient: Callable[[Variable], Variable]) -> Variable:
+        """Remember an operand's gradient as a function of that of the result, written last; return the result."""
+        self.tape.undoes(found)(lambda outer: self.tape.add_gradient(to, gradient(outer)))
         return found
 
     def view(self, x: Variable, *shape: int, name: str = "aten::view") -> Variable:
@@ -218,12 +223,7 @@ def activate(writer: Writer, x: Variable) -> Variable:
         Activation.SQUARED_RELU: ("aten::square", (), "aten::threshold_backward", (0,)),
     }[kind]
     found = writer.write(forward, (x, *more), *x.shape[:-1], width)
-
-    @writer.tape.undoes(found)
-    def undo(outer: Variable) -> None:
-        writer.tape.add_gradient(x, writer.write(backward, (outer, x, *more_back), *x.shape))
-
-    return found
+    return writer.passes_back(found, x, lambda outer: writer.write(backward, (outer, x, *more_back), *x.shape))
 
 
 def gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
@@ -235,15 +235,10 @@ def gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
     tape = writer.tape
     if writer.kernels.is_fused:
         return _fused_gate(writer, gated, plain)
-    soft, found = writer.activation(*gated.shape), writer.activation(*gated.shape)
     with tape.module("act_fn"):
-        tape.op("aten::silu", (gated,), soft)
-
-        @tape.undoes(soft)
-        def undo_silu(outer: Variable) -> None:
-            tape.add_gradient(gated, writer.write("aten::silu_backward", (outer, gated), *gated.shape))
-
-    tape.op("aten::mul", (soft, plain), found)
+        soft = writer.write("aten::silu", (gated,), *gated.shape)
+        writer.passes_back(soft, gated, lambda outer: writer.write("aten::silu_backward", (outer, gated), *gated.shape))
+    found = writer.write("aten::mul", (soft, plain), *gated.shape)
 
     @tape.undoes(found)
     def undo(outer: Variable) -> None:
@@ -362,15 +357,12 @@ def root_mean_square_norm(writer: Writer, x: Variable, name: str) -> Variable:
 
 def rotate(writer: Writer, x: Variable) -> Variable:
     """Write a rotary embedding of [batch, tokens, heads, width]: widened, multiplied with the angles, narrowed."""
-    tape = writer.tape
-    angle = tape.tensor(FLOAT, 1, x.shape[1], 1, x.shape[3])
-    found = writer.cast(_times(writer, writer.cast(x, FLOAT), angle), x.spec.dtype)
+    angle = writer.tape.tensor(FLOAT, 1, x.shape[1], 1, x.shape[3])
 
-    @tape.undoes(found)
-    def undo(outer: Variable) -> None:
-        tape.add_gradient(x, writer.cast(_times(writer, writer.cast(outer, FLOAT), angle), x.spec.dtype))
+    def turned(item: Variable) -> Variable:
+        return writer.cast(_times(writer, writer.cast(item, FLOAT), angle), x.spec.dtype)
 
-    return found
+    return writer.passes_back(turned(x), x, turned)
 
 
 def _times(writer: Writer, a: Variable, b: Variable) -> Variable:

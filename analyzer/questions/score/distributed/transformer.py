@@ -6,7 +6,7 @@ from typing import Final
 
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
-from ....recorded.tape import FLOAT, Tape, Variable
+from ....recorded.tape import FLOAT, Operand, Tape, Variable
 from .products import (
     Writer,
     activate,
@@ -64,15 +64,13 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
     return tape.finish(meta)
 
 
-def _scale(writer: Writer, x: Variable) -> Variable:
-    """Write the embedding's dropout or scale, one pass: ranks that share the table add up what they found before it."""
-    found = writer.write("aten::mul", (x, 1.0), *x.shape)
+def _scale(writer: Writer, x: Variable, factor: Operand = 1.0) -> Variable:
+    """Write a product with a factor that nothing learns from, one pass each way.
 
-    @writer.tape.undoes(found)
-    def undo(outer: Variable) -> None:
-        writer.tape.add_gradient(x, writer.write("aten::mul", (outer, 1.0), *x.shape))
-
-    return found
+    By default the embedding's dropout or scale: ranks that share the table add up what they found before it.
+    """
+    found = writer.write("aten::mul", (x, factor), *x.shape)
+    return writer.passes_back(found, x, lambda outer: writer.write("aten::mul", (outer, factor), *x.shape))
 
 
 def _norm(writer: Writer, x: Variable, name: str) -> Variable:
@@ -257,12 +255,7 @@ def _latent(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
 def _heads(writer: Writer, x: Variable, heads: int) -> Variable:
     """Write [batch, tokens, heads, width] of [batch, tokens, heads x width]."""
     found = writer.view(x, *x.shape[:2], heads, x.shape[2] // heads)
-
-    @writer.tape.undoes(found)
-    def undo(outer: Variable) -> None:
-        writer.tape.add_gradient(x, writer.view(outer, *x.shape))
-
-    return found
+    return writer.passes_back(found, x, lambda outer: writer.view(outer, *x.shape))
 
 
 def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
@@ -309,14 +302,7 @@ def _copied(writer: Writer, x: Variable) -> Variable:
 
 def _rotate(writer: Writer, x: Variable) -> Variable:
     """Write a fused rotary embedding: every element read and written once each way."""
-    angle = writer.activation(1, x.shape[1], 1, x.shape[3])
-    found = writer.write("aten::mul", (x, angle), *x.shape)
-
-    @writer.tape.undoes(found)
-    def undo(outer: Variable) -> None:
-        writer.tape.add_gradient(x, writer.write("aten::mul", (outer, angle), *x.shape))
-
-    return found
+    return _scale(writer, x, writer.activation(1, x.shape[1], 1, x.shape[3]))
 
 
 def _mix(writer: Writer, *operands: Variable) -> Variable:
