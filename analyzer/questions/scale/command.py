@@ -47,7 +47,7 @@ def scale(trace: Path, form: str | None, output: Path | None, **asked: Any) -> N
       overlap=off  gradients after the backward  overlap_tensor=on
       buckets=torch|megatron    how gradients are put together
       overlap_context=on      prefetch=N layers (fsdp)
-      dispatch=alltoall|deepep  tokens to experts
+      dispatch=alltoall|deepep|hybridep          tokens to experts
       overlap_experts=on        beside another micro batch
     """
     from .api import scale as predict
