@@ -156,9 +156,15 @@ def with_ranks(name: str, work: Work | None, facts: CollectiveFacts) -> Work | N
         run=facts.run if is_placed else ranks,
         stride=facts.stride if is_placed else 1,
         element_bytes=DTYPE_BYTES.get(work.dtype, 4.0),
-        implementation=Implementation.FRAMEWORK if name.startswith(_OWN_OPS) else Implementation.NCCL,
+        implementation=_implementation(name),
     )
     return replace(work, dims=dims)
+
+
+def _implementation(name: str) -> Implementation:
+    if name.startswith("hybrid_ep::"):
+        return Implementation.HYBRID
+    return Implementation.FRAMEWORK if name.startswith(_OWN_OPS) else Implementation.NCCL
 
 
 def with_implementation(work: Work, kernel_name: str) -> Work:

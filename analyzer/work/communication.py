@@ -32,6 +32,8 @@ class Implementation(IntEnum):
     """An all-reduce that a framework brings along: vLLM's, SGLang's, TensorRT-LLM's, torch's symmetric memory."""
     LOW_LATENCY = 2
     """Dispatch and combine for few tokens: each expert gets its own copy, straight from the sender."""
+    HYBRID = 3
+    """Dispatch and combine by HybridEP, whose copies keep few multiprocessors busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
@@ -30,6 +31,7 @@ import numpy as np
 from ...analyzer.questions.score.distributed.forecast import Known, forecast_row
 from ...analyzer.questions.score.distributed.rows import ITERATIONS, gpu_of, publisher_of, read_iterations
 from ...analyzer.questions.score.weights import Weights, Withheld, choose_weights
+from ...errors import InputError
 from ...records import dataclass
 from .calibrate import least_held_width
 from .constants import Fitted, program
@@ -85,10 +87,9 @@ def read_errors(data: Path, weights: Weights) -> list[JobError]:
     for row in read_iterations(data):
         if not (row.is_language_model and row.has_plan) or row.experts:
             continue
-        gpu = gpu_of(row)
-        models = weights.library_for(gpu)
-        forecast = forecast_row(row, gpu, models, known, shared_log_width=0.0)
-        if not isinstance(forecast, str):
+        with suppress(InputError):
+            gpu = gpu_of(row)
+            forecast = forecast_row(row, gpu, weights.library_for(gpu), known, shared_log_width=0.0)
             found.append(
                 JobError(
                     publisher=publisher_of(row.source),

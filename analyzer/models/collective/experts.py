@@ -21,6 +21,10 @@ B300 261 and 362 over 900 (the tables' longest). B300 in sight."""
 CAST_BYTES_PER_S: Final = 690e9
 """The same of the dispatch for few tokens, which casts them to fp8 on its way: B300, in sight, moves 390 GB/s where its
 combine moves 560; H100's 450 GB/s are less."""
+HYBRID_LINK_SHARE: Final = 0.73
+HYBRID_START_US: Final = 140.0
+"""HybridEP's kernels move 764 GB/s (dispatch) and 737 (combine) of 16-bit tokens among 8 GB200, an eighth of which
+stays at home, over links of 900; calls take 161 and 123 us more (deepseek-ai/DeepEP, Hybrid-EP_Implementation.md)."""
 FITTED_GENERATION: Final = 4
 LINK_WAITS: Final = 2.5
 REFERENCE_LATENCY_US: Final = 4.8
@@ -36,17 +40,19 @@ def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, l
     is_few = p.implementation == Implementation.LOW_LATENCY
     is_combine = is_kind(p, CollectiveKind.COMBINE)
     whole = np.where(is_combine, v["combine_us"], v["dispatch_us"])
-    start = np.where(is_few, v["low_latency_us"], whole)
+    is_hybrid = p.implementation == Implementation.HYBRID
+    start = np.select([is_few, is_hybrid], [v["low_latency_us"], HYBRID_START_US], whole)
     later_us = np.where(fabric.link_generation > FITTED_GENERATION, v["latency_us"] - REFERENCE_LATENCY_US, 0.0)
     start = start + LINK_WAITS * np.maximum(later_us, 0.0)
     levels = np.log2(np.maximum(p.ranks / here, 1.0))
     machines = levels * np.where(is_few, v["low_latency_machine_us"], v["exchange_machine_us"])
     efficiency = np.where(is_combine, v["combine_efficiency"], v["dispatch_efficiency"])
-    efficiency = np.where(is_few, v["low_latency_efficiency"], efficiency)
+    efficiency = np.select([is_few, is_hybrid], [v["low_latency_efficiency"], HYBRID_LINK_SHARE], efficiency)
     stay = p.message_bytes * np.where(is_few, (here - 1.0) / p.ranks, (p.ranks - 1.0) / p.ranks)
     leave = p.message_bytes * (p.ranks - here) / p.ranks * np.where(is_few, 1.0, v["machine_copies"])
     nic = nic_bytes_per_s(fabric, here) * v["exchange_nic_efficiency"]
-    most = np.where(is_few, np.where(is_combine, np.inf, CAST_BYTES_PER_S), COPIED_BYTES_PER_S)
+    fewest = np.where(is_combine, np.inf, CAST_BYTES_PER_S)
+    most = np.select([is_few, is_hybrid], [fewest, np.inf], COPIED_BYTES_PER_S)
     moving = np.maximum(stay / (np.minimum(link_bytes_per_s, most) * efficiency), leave / nic)
     return np.asarray(MICRO * (start + machines * fabric.nic_latency_ratio) + moving)
 

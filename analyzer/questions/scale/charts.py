@@ -22,18 +22,13 @@ MOST_PLANS: Final = 15
 SEVERAL: Final = 2
 """Fewer are no comparison."""
 GIB: Final = 2.0**30
-PART_COLOURS: Final = {
-    PlanPart.COMPUTE: BLUE,
-    PlanPart.OPTIMIZER: SKY,
-    PlanPart.TENSOR: VERMILLION,
-    PlanPart.CONTEXT: PLUM,
-    PlanPart.EXPERT: PINK,
-    PlanPart.DATA: ORANGE,
-    PlanPart.PIPELINE: OLIVE,
-    PlanPart.BUBBLE: PALE,
-    PlanPart.HOST: GREY,
-    PlanPart.STRAGGLERS: GREEN,
-}
+PART_COLOURS: Final = dict(
+    zip(
+        (PlanPart.COMPUTE, PlanPart.OPTIMIZER, *LINKS, PlanPart.BUBBLE, PlanPart.HOST, PlanPart.STRAGGLERS),
+        (BLUE, SKY, VERMILLION, PLUM, PINK, ORANGE, OLIVE, PALE, GREY, GREEN),
+        strict=True,
+    )
+)
 """In the order in which a bar stacks them."""
 
 
@@ -47,11 +42,9 @@ def illustrate_scale(page: Page, report: ScaleReport) -> Page:
         page,
         lead=[
             _throughput_chart(best) if len({row.gpu_count for row in best}) > 1 else None,
-            _time_chart(best),
             _cost_chart(report.predictions),
         ],
         details=[
-            _plans_chart(report, first.gpu),
             _parts_chart(several, "Where the time of an iteration goes: the best plan for each", is_one_group=False),
             _parts_chart(mine, f"Where the time of an iteration goes: plans on {_gpus(first)}", is_one_group=True),
             _memory_chart(several or mine, is_one_group=not several),
@@ -89,8 +82,6 @@ def _range(row: PlanPrediction) -> str:
 
 
 _SAID: Final = (("gpu", "GPU"), ("count", "GPUs"), ("plan", "plan"), ("time", "iteration"), ("throughput", "processes"))
-
-
 _LABELS: Final = dict(_SAID)
 
 
@@ -152,33 +143,6 @@ def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart:
     return plot.build_chart("Throughput by number of GPUs", text, spec, rows, _LABELS)
 
 
-def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
-    """Draw the time of an iteration under the best plan of each type and number of GPUs, with its interval."""
-    types = list(dict.fromkeys(row.gpu for row in best))
-    shown = sorted((row for row in best if row.gpu in types[:MOST_GPU_TYPES]), key=lambda row: row.gpu_count)
-    if len(shown) < SEVERAL:
-        return None
-    y = plot.amount("time_ms", "iteration, ms")
-    spec = {
-        "height": PLOT_HEIGHT_PX,
-        "encoding": {
-            "x": plot.along("count", "GPUs", angle=0),
-            "xOffset": {"field": "gpu", "type": "nominal", "sort": None},
-            "color": plot.coloured("gpu", "GPU"),
-        },
-        "layer": [
-            plot.interval_marks("low_ms", "high_ms", axis="y", opacity=0.5),
-            plot.marks("point", {"y": y, "tooltip": plot.said(*_SAID)}, size=60, opacity=1),
-        ],
-    }
-    text = (
-        f"The time of an iteration under the best plan, with its 90 % interval, by number of GPUs for "
-        f"{plot.listed(types)}. Intervals that overlap cannot be told apart."
-        f"{plot.cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
-    )
-    return plot.build_chart("Time of an iteration by number of GPUs", text, spec, list(map(_row, shown)), _LABELS)
-
-
 def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
     """Draw what a million samples cost over samples per second, of all plans that have a price."""
     rows = [_row(row) for row in predictions if row.usd_per_million_samples is not None and row.fits is not False]
@@ -201,40 +165,6 @@ def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
         f"{plot.listed(gpus)}. Those below and to the right of another one are cheaper and faster."
     )
     return plot.build_chart("Cost against throughput", text, spec, rows, _LABELS | {"cost": "costs"})
-
-
-def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
-    """Draw the time of every plan on one type of GPU with its interval, by number of GPUs."""
-    found = [row for row in report.predictions if row.gpu == gpu]
-    if len(found) == len({row.gpu_count for row in found}):
-        return None
-    rows = []
-    for count in sorted({row.gpu_count for row in found}):
-        some = [row for row in found if row.gpu_count == count]
-        rows += [_row(row) | {"number": number, "rank": f"{number}"} for number, row in enumerate(some, 1)]
-    y = plot.amount("time_ms", "iteration, ms", from_zero=False)
-    spec = {
-        "height": PLOT_HEIGHT_PX,
-        "encoding": {
-            "x": plot.along("count", "GPUs, their plans from first to last", angle=0),
-            "xOffset": {"field": "number", "type": "ordinal"},
-            "color": plot.coloured("limit", "limited by"),
-        },
-        "layer": [
-            plot.interval_marks("low_ms", "high_ms", axis="y", opacity=0.4),
-            plot.marks(
-                "point",
-                {"y": y, "tooltip": plot.said(("rank", "place"), *_SAID, ("limit", "limited by"))},
-                size=45,
-                opacity=1,
-            ),
-        ],
-    }
-    text = (
-        f"The time of an iteration under each of {len(rows):,} predicted plans on {clean_text(gpu)}, with its 90 % "
-        "interval; colours tell what limits it. Intervals that overlap cannot be told apart."
-    )
-    return plot.build_chart(f"Plans on {clean_text(gpu)}", text, spec, rows, _LABELS | {"limit": "limited by"})
 
 
 def _names(rows: Sequence[PlanPrediction], *, is_one_group: bool) -> list[str]:

@@ -41,7 +41,7 @@ def scale(trace: Path, **asked: Any) -> PlansReport:
       overlap=off  gradients after the backward  overlap_tensor=on
       buckets=torch|megatron    how gradients are put together
       overlap_context=on      prefetch=N layers (fsdp)
-      dispatch=alltoall|deepep  tokens to experts
+      dispatch=alltoall|deepep|hybridep          tokens to experts
       overlap_experts=on        beside another micro batch
     """
     from .api import scale as predict

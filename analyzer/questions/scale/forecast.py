@@ -20,7 +20,7 @@ from ...models.library import Library
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work.communication import CollectiveDims, CollectiveKind
-from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart, hidden_parts
+from .parts import LINKS, PlanPart, hidden_parts
 from .pieces import PASSES, PieceTimes, PlanGpus, replay_piece
 from .power import plan_power
 from .schedule import StageTimes, by_stage, run_pipeline
@@ -69,15 +69,6 @@ class PlanForecast:
     """From one stage to the next, [m]."""
     power: tuple[PowerDraw, ...] = ()
     """What all GPUs of the plan draw together, m of them; none: pieces do not tell."""
-
-    @property
-    def limits(self) -> tuple[Bottleneck, ...]:
-        """Return what most of the time goes to on each GPU."""
-        found = {limit: np.zeros(len(self.gpus)) for limit in Bottleneck}
-        for part, time_ns in self.parts.items():
-            found[LIMIT_OF[part]] += time_ns
-        names = list(found)
-        return tuple(names[at] for at in np.stack([found[name] for name in names]).argmax(axis=0).tolist())
 
 
 def predict_plan(

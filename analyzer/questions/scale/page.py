@@ -30,14 +30,7 @@ from ..analyze.page.headline import describe_recording
 from .parts import PlanPart
 from .report import PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
 
-SPENT_TITLES: Final = {
-    Spent.COMPUTE: "compute",
-    Spent.LINK: "link",
-    Spent.BUBBLE: "bubble",
-    Spent.HOST: "host",
-    Spent.OPTIMIZER: "optimizer",
-    Spent.STRAGGLERS: "slowest\nrank",
-}
+SPENT_TITLES: Final = {spent: spent.value for spent in Spent} | {Spent.STRAGGLERS: "slowest\nrank"}
 LIMIT_WORDS: Final = {
     PlanLimit.COMPUTE: "compute is the limit",
     PlanLimit.LINK: "links between the GPUs are the limit",

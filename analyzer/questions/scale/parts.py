@@ -23,25 +23,6 @@ class PlanPart(StrEnum):
     STRAGGLERS = "waiting for the slowest rank"
 
 
-class Bottleneck(StrEnum):
-    """Name what most of an iteration's time goes to."""
-
-    COMPUTE = "compute"
-    LINK = "link"
-    BUBBLE = "bubble"
-    HOST = "host"
-
-
-LIMIT_OF: Final = {
-    PlanPart.COMPUTE: Bottleneck.COMPUTE,
-    PlanPart.OPTIMIZER: Bottleneck.COMPUTE,
-    PlanPart.STRAGGLERS: Bottleneck.COMPUTE,
-    PlanPart.BUBBLE: Bottleneck.BUBBLE,
-    PlanPart.HOST: Bottleneck.HOST,
-    **dict.fromkeys(
-        (PlanPart.TENSOR, PlanPart.CONTEXT, PlanPart.EXPERT, PlanPart.DATA, PlanPart.PIPELINE), Bottleneck.LINK
-    ),
-}
 _PART_OF: Final = {
     MeshAxis.TENSOR: PlanPart.TENSOR,
     MeshAxis.CONTEXT: PlanPart.CONTEXT,

@@ -38,14 +38,7 @@ class Spent(StrEnum):
     STRAGGLERS = "stragglers"
 
 
-PARTS_OF: Final = {
-    Spent.COMPUTE: (PlanPart.COMPUTE,),
-    Spent.LINK: LINKS,
-    Spent.BUBBLE: (PlanPart.BUBBLE,),
-    Spent.HOST: (PlanPart.HOST,),
-    Spent.OPTIMIZER: (PlanPart.OPTIMIZER,),
-    Spent.STRAGGLERS: (PlanPart.STRAGGLERS,),
-}
+PARTS_OF: Final = {spent: LINKS if spent is Spent.LINK else (PlanPart[spent.name],) for spent in Spent}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from ....specs.prices.machines import price_of_node
 from ...iteration.decision.amounts import COST, ENERGY
 from ...iteration.decision.electricity import Electricity, JobEnergy, whole_machines
 from ...whatif.parallel.grammar import format_plan
-from .parts import LINKS, PlanPart
+from .parts import PlanPart
 from .predictor import PlanOutcome
-from .report import COMPUTE_BOUND_RATIO, MEMORY, RANK_BY, PlanLimit, PlanPrediction
+from .report import COMPUTE_BOUND_RATIO, MEMORY, PARTS_OF, RANK_BY, PlanLimit, PlanPrediction, Spent
 
 _UNRANKED: Final = {
     COST: "no GPU here has a price",
@@ -139,12 +139,8 @@ def limit_of(parts_ns: Mapping[PlanPart, float], *, is_too_large: bool) -> PlanL
     useful = sum(parts_ns.get(part, 0.0) for part in (PlanPart.COMPUTE, PlanPart.OPTIMIZER, PlanPart.STRAGGLERS))
     if useful >= COMPUTE_BOUND_RATIO * sum(parts_ns.values()):
         return PlanLimit.COMPUTE
-    others = {
-        PlanLimit.LINK: sum(parts_ns.get(part, 0.0) for part in LINKS),
-        PlanLimit.BUBBLE: parts_ns.get(PlanPart.BUBBLE, 0.0),
-        PlanLimit.HOST: parts_ns.get(PlanPart.HOST, 0.0),
-    }
-    return max(others, key=lambda limit: others[limit])
+    others = (Spent.LINK, Spent.BUBBLE, Spent.HOST)
+    return PlanLimit[max(others, key=lambda spent: sum(parts_ns.get(part, 0.0) for part in PARTS_OF[spent])).name]
 
 
 def _ranked(rows: list[PlanPrediction]) -> list[PlanPrediction]:

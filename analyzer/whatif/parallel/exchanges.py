@@ -7,13 +7,9 @@ from .insert import Exchange, Insertion, Insertions, Spot
 
 WAIT: Final = "_c10d_functional::wait_tensor"
 _FUNCTIONAL: Final = {
-    "all_reduce": "_c10d_functional::all_reduce",
-    "all_gather": "_c10d_functional::all_gather_into_tensor",
-    "reduce_scatter": "_c10d_functional::reduce_scatter_tensor",
-    "all_to_all": "_c10d_functional::all_to_all_single",
-    "dispatch": "deep_ep::dispatch",
-    "combine": "deep_ep::combine",
-}
+    "all_reduce": "all_reduce", "all_gather": "all_gather_into_tensor", "reduce_scatter": "reduce_scatter_tensor",
+    "all_to_all": "all_to_all_single",
+}  # fmt: skip
 
 
 def all_reduce(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
@@ -48,8 +44,8 @@ def insert_collective(insertions: Insertions, kind: str, call: Signature, tensor
     (given,), (made,) = call.tensors(), flatten_tensors(call.results)
     result = insertions.tensor(made.dtype, made.element_count)
     sent = {"in_element_count": given.element_count, "out_element_count": made.element_count}
-    exchange = Exchange(name=kind, group=group, dtype=given.dtype, **sent)
-    name = _FUNCTIONAL[kind]
+    exchange = Exchange(name=kind.rpartition("::")[2], group=group, dtype=given.dtype, **sent)
+    name = f"_c10d_functional::{_FUNCTIONAL[kind]}" if kind in _FUNCTIONAL else kind
     insertions.add(
         Insertion(place=place, name=name, signature=call, reads=(tensor,), writes=(result,), exchange=exchange)
     )

@@ -33,7 +33,9 @@ class ExpertDispatch(StrEnum):
     ALL_TO_ALL = "alltoall"
     """A copy for each expert, by all-to-all."""
     ONCE = "deepep"
-    """A copy for each rank that has any of a token's experts, by kernels of DeepEP or HybridEP."""
+    """A copy for each rank that has any of a token's experts, by kernels of DeepEP."""
+    HYBRID = "hybridep"
+    """The same by HybridEP's."""
 
 
 class GradientBuckets(StrEnum):

@@ -75,7 +75,7 @@ def test_a_written_plan_reads_the_same(plan: ParallelPlan) -> None:
         ("--tensor-model-parallel-size=8,--sequence-parallel", 8, ParallelPlan(tp=8, sp=True)),
         ("data_parallel_shard_degree=4,tensor_parallel_degree=2", None, ParallelPlan(fsdp=4, tp=2)),
         ("data=4,expert=2", None, ParallelPlan(dp=4, ep=2)),
-        ("dp=2,tp=2,ep=4,dispatch=hybridep", None, ParallelPlan(dp=2, tp=2, ep=4, dispatch=ExpertDispatch.ONCE)),
+        ("dp=2,tp=2,ep=4,dispatch=hybridep", None, ParallelPlan(dp=2, tp=2, ep=4, dispatch=ExpertDispatch.HYBRID)),
         (
             "pp=2,schedule=GPipe,recompute,overlap=off,mb=1,ga=8",
             2,

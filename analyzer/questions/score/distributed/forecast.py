@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 import numpy as np
 
 from .....arrays import Floats
-from .....errors import InputError
 from .....records import dataclass, replace
 from .....specs.fabric import usual_node
 from .....specs.gpu import Gpu
@@ -68,18 +67,15 @@ class RowForecast:
 
 def forecast_row(
     row: IterationRow, gpu: Gpu, library: Library, known: Known, *, shared_log_width: float | None = None
-) -> RowForecast | str:
-    """Return the forecast of a row, or why there is none.
+) -> RowForecast:
+    """Return the forecast of a row. Raises InputError for what is not known of it.
 
     `shared_log_width` is the half-width of the error that all kernels share, natural log; None: what the jobs of all
     other sources show.
     """
-    try:
-        plan = plan_of(row, gpu)
-        place = PlanGpus(gpus=[gpu], library=library, nodes=[node_of(row, gpu)])
-        found = _predict(sizes_of(row), kernels_of(row, gpu), row, plan, place, known, shared_log_width)
-    except InputError as error:
-        return str(error).split("\n", 1)[0]
+    plan = plan_of(row, gpu)
+    place = PlanGpus(gpus=[gpu], library=library, nodes=[node_of(row, gpu)])
+    found = _predict(sizes_of(row), kernels_of(row, gpu), row, plan, place, known, shared_log_width)
     step = float(found.step_ns[0])
     return RowForecast(
         plan=format_plan(plan),

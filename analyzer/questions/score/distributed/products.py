@@ -213,6 +213,11 @@ def norm(writer: Writer, x: Variable, name: str) -> Variable:
     return found
 
 
+def copied(writer: Writer, x: Variable) -> Variable:
+    """Write a copy without gaps."""
+    return writer.write("aten::clone", (x, "contiguous_format"), *x.shape)
+
+
 def activate(writer: Writer, x: Variable) -> Variable:
     """Write what stands between the products of a feed-forward block, one fused kernel each way."""
     kind = writer.sizes.activation

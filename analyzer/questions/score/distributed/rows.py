@@ -26,7 +26,11 @@ from .sizes import Activation, Kernels, ProductFormat, TransformerSizes
 ITERATIONS: Final = "distributed/iterations.parquet"
 RECIPES: Final = "distributed/recipes.parquet"
 OVERLAPS: Final = "overlap_moe_expert_parallel_comm"
-"""Megatron-Core's switch."""
+FUSES: Final = "model.use_transformer_engine_op_fuser"
+"""Megatron-Core's switches."""
+HYBRID: Final = "flex hybridep"
+HYBRID_RELEASE: Final = "26"
+FUSED_RELEASE: Final = "26.06"
 BERT: Final = "bert-large"
 MEGATRON_BRIDGE: Final = "megatron-bridge"
 _FP4_WORDS: Final = ("fp4",)
@@ -41,6 +45,9 @@ TORCHTITAN_BOARDS: Final = {"H100 SXM5 80GB": "H100 SXM5 80GB@500W"}
 _PLAIN_TORCH: Final = (TORCHTITAN, "automodel", "transformers", "huggingface", "hugging face", "axolotl", "torchtune")
 MEGATRON_SOURCES: Final = (MEGATRON_BRIDGE, "nemo", "dgxc", "mlperf")
 MPT: Final = "mpt"
+GPT_OSS: Final = "gpt-oss"
+QWEN3: Final = "qwen3"
+"""Their reports: biases of every product (arXiv 2508.10925), norms of queries and keys (arXiv 2505.09388)."""
 COMPOSER_METRICS: Final = 2
 """Cross entropy and perplexity, each taken from the logits of every micro batch."""
 GELU_FAMILIES: Final = ("gpt3", MPT, "bert")
@@ -59,8 +66,6 @@ LORA_RANK: Final = {"mlperf": 16, "": 32}
 LORA_PRODUCTS: Final = {"mlperf": ("qkv_proj", "o_proj"), "": ("qkv_proj",)}
 """All of attention's in MLPerf's benchmark; in NeMo the first one (its default), in Megatron-Bridge's recipes as well
 (`peft.target_modules` in the table of recipes)."""
-
-
 PLAIN_LORA_PRODUCTS: Final = ("q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -184,23 +189,43 @@ def read_iterations(data: Path) -> tuple[IterationRow, ...]:
     found = []
     for index in kept:
         row = IterationRow(row=index, **{name: clean_value(IterationRow, name, lists[name][index]) for name in names})
-        dispatcher, overlaps = recipes.get(row.recipe, ("", False))
-        found.append(replace(row, dispatcher=dispatcher, overlaps_experts=overlaps))
+        found.append(routed(row, recipes.get(row.recipe, ("", False, False))))
     return tuple(found)
 
 
-def _expert_settings(data: Path) -> dict[str, tuple[str, bool]]:
-    """Return by recipe how tokens go to experts, and whether beside another micro batch."""
+def _expert_settings(data: Path) -> dict[str, tuple[str, bool, bool]]:
+    """Return by recipe how tokens go to experts, whether beside another micro batch, whether in fused experts."""
+    found: dict[str, tuple[str, bool, bool]] = {}
     if not (data / RECIPES).exists():
-        return {}
+        return found
     table = read_table(data / RECIPES, ("recipe", "moe_dispatcher", "all_settings"))
-    found = {}
     for recipe, dispatcher, settings in zip(*(table[name].tolist() for name in table), strict=True):
         known = json.loads(settings) if settings else {}
         named = any(key.endswith(OVERLAPS) and value is True for key, value in known.items())
         overlaps = named or f"{OVERLAPS}=True" in str(known.get("comm_overlap", ""))
-        found[str(recipe)] = str(dispatcher or "").strip(), overlaps
+        found[str(recipe)] = str(dispatcher or "").strip(), overlaps, bool(known.get(FUSES))
     return found
+
+
+def routed(row: IterationRow, recipe: tuple[str, bool, bool]) -> IterationRow:
+    """Return a row with how its tokens go to experts, by its recipe and its release.
+
+    Recipes are those of the last release: experts fused into one kernel, and exchanges beside another micro batch
+    there, came with it. Where a recipe does not say, Megatron-Bridge's `configs` of each release do: DeepSeek's models
+    take DeepEP with such an overlap on Hopper and all-to-all on Blackwell at first, HybridEP since 26.02, as Qwen3 on
+    racks of 72; Qwen3-235B overlaps on Hopper since 25.11.
+    """
+    dispatcher, overlaps, is_fused = recipe
+    release, is_hopper = row.framework.rpartition(" ")[2], row.gpu.startswith("H")
+    is_latent = row.model.startswith(LATENT_FAMILIES)
+    if row.source == MEGATRON_BRIDGE and dispatcher in ("", "None"):
+        if release >= HYBRID_RELEASE and (is_latent or (row.model.startswith("qwen3") and row.gpu.startswith("GB"))):
+            dispatcher = HYBRID
+        elif release < HYBRID_RELEASE and is_hopper:
+            dispatcher = "flex deepep" if is_latent else dispatcher
+            overlaps |= is_latent or (row.model.startswith("qwen3-235b") and release >= "25.11")
+    overlaps = overlaps and (not is_fused or release >= FUSED_RELEASE)
+    return replace(row, dispatcher=dispatcher, overlaps_experts=overlaps)
 
 
 def clean_value(record: type, name: str, value: Any) -> Any:
@@ -256,7 +281,9 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
         has_rms_norm=activation is Activation.SWIGLU,
         has_rotary=not is_old,
         learned_positions=row.seq_len if row.model.startswith(("gpt3", MPT)) else 0,
-        has_bias=row.model.startswith(MPT),
+        has_bias=row.model.startswith((MPT, GPT_OSS)),
+        has_expert_bias=row.model.startswith(GPT_OSS),
+        has_head_norms=row.model.startswith(QWEN3),
         is_tied=row.model.startswith(MPT),
     )
 
@@ -265,17 +292,16 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     """Return the kernels that the row's framework runs.
 
     Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
-    selection); MaxText and PaxML take cuDNN's through XLA; fms-fsdp is of early 2024, before FlashAttention-3 and
-    before PyTorch had cuDNN's: FlashAttention-2. llm-foundry's benchmarks (`scripts/train/benchmarking`, 2023) run
-    MPT's own Triton kernel (`--attn_impl`, default `triton`), of the first FlashAttention: FlashAttention-2 is 1.3 to
-    2.5 times as fast as that on A100 (Dao, arXiv 2307.08691, section 4.1), as it is beside the memory-efficient kernels
-    (figure 5), which stand for it here. Their loss is flash-attn's (`fused_crossentropy`), their optimizer
-    `decoupled_adamw`; gradients are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the
-    A100 40GB in bfloat16 (`PURE`). Megatron-Bridge's recipes add them up and reduce them in bfloat16
-    (`grad_reduce_in_fp32`). torchtitan, AutoModel and their like run models of plain modules: queries, keys and values
-    by products of their own, without a compiler norms and rotary embeddings by single operations and the loss in
-    float32; their FSDP reduces in float32, and adapters stand beside every product. Before Blackwell fp8 operands lie
-    along what a product adds up.
+    selection), MaxText and PaxML cuDNN's through XLA; fms-fsdp is of early 2024, before FlashAttention-3 and PyTorch's
+    cuDNN. llm-foundry's benchmarks (2023) run MPT's own Triton kernel (`--attn_impl`), of the first FlashAttention,
+    1.3 to 2.5 times slower on A100 than the second (Dao, arXiv 2307.08691, section 4.1), as the memory-efficient
+    kernels are that stand for it (figure 5). Their loss is flash-attn's, their optimizer `decoupled_adamw`; gradients
+    are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the A100 40GB in bfloat16 (`PURE`).
+    Megatron-Bridge's recipes add them up in bfloat16 (`grad_reduce_in_fp32`) and route by fused kernels
+    (`moe_router_fusion`, `moe_permute_fusion`). torchtitan, AutoModel and their like run models of plain modules: three
+    products for queries, keys and values, without a compiler single operations and the loss in float32; their FSDP
+    reduces in float32, and adapters stand beside every product. Before Blackwell fp8 operands lie along what a product
+    adds up.
     """
     is_foundry, is_plain, is_eager = row.source == LLM_FOUNDRY, is_plain_torch(row), is_eager_torch(row)
     is_torch, is_megatron = is_foundry or is_plain or row.source == "fms-fsdp", runs_megatron(row)
@@ -290,6 +316,8 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
         attention=AttentionKernel.EFFICIENT if is_foundry else attention,
         is_fused=not is_eager,
         is_eager=is_eager,
+        is_routing_fused=is_megatron,
+        sorts_rows=is_megatron and row.ep > 1 and row.dispatcher not in _DISPATCHES and row.experts > row.ep,
         is_loss_fused=is_foundry or not is_torch or (is_plain and not is_eager),
         reported_losses=COMPOSER_METRICS if is_foundry else 0,
         is_optimizer_fused=not is_foundry,
@@ -300,6 +328,7 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     )
 
 
+_DISPATCHES: Final = {HYBRID: ExpertDispatch.HYBRID, "flex deepep": ExpertDispatch.ONCE}
 ACTIVATION_BYTES: Final = 34.0
 """Per token, layer and hidden feature, in 16 bits and with fused attention (Korthikanti et al. 2022, section 4.1)."""
 
@@ -342,7 +371,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
         recompute=RecomputeMode.FULL if recomputes else kept,
-        dispatch=ExpertDispatch.ONCE if row.dispatcher.startswith("flex") else ExpertDispatch.ALL_TO_ALL,
+        dispatch=_DISPATCHES.get(row.dispatcher, ExpertDispatch.ALL_TO_ALL),
         buckets=GradientBuckets.MEGATRON if is_megatron else GradientBuckets.TORCH,
         overlap_experts=row.overlaps_experts,
         overlap_context=row.cp > 1 and is_megatron,

@@ -48,13 +48,9 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
     for row in wanted:
         try:
             gpu = gpu_of(row)
-            found = forecast_row(row, gpu, weights.library_for(gpu), known)
+            made.append((row, forecast_row(row, gpu, weights.library_for(gpu), known)))
         except InputError as error:
-            found = _first_line(error)
-        if isinstance(found, str):
-            lacking[found] += 1
-        else:
-            made.append((row, found))
+            lacking[_first_line(error)] += 1
     others_scaled = _score_scaling([row for row in rows if not row.is_language_model], weights, lacking)
     notes = [f"{count:,} rows of {ITERATIONS} left out: {reason}" for reason, count in lacking.items()]
     unplanned = sum(row.is_language_model and not row.has_plan for row in rows)
@@ -91,29 +87,12 @@ def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
 
 
 PARAMETERS: Final = {
-    "resnet": 25.6e6,
-    "resnet50v1.5": 25.6e6,
-    "resnext101-32x4d": 44.2e6,
-    "se-resnext101-32x4d": 48.9e6,
-    "BERT": 336e6,
-    "bert-large": 336e6,
-    "biobert": 108e6,
-    "ELECTRA": 110e6,
-    "BART": 406e6,
-    "GNMT": 160e6,
-    "gnmt": 160e6,
-    "Transformer": 210e6,
-    "transformer": 210e6,
-    "Jasper": 333e6,
-    "MaskRCNN": 44.4e6,
-    "SSD": 22.9e6,
-    "ssd": 38.2e6,
-    "nnUNet": 31.2e6,
-    "UNet_Medical": 31.0e6,
-    "UNet_3D_Medical": 16.5e6,
-    "unet3d": 30.8e6,
+    "resnet": 25.6e6, "resnet50v1.5": 25.6e6, "resnext101-32x4d": 44.2e6, "se-resnext101-32x4d": 48.9e6,
+    "BERT": 336e6, "bert-large": 336e6, "biobert": 108e6, "ELECTRA": 110e6, "BART": 406e6, "GNMT": 160e6,
+    "gnmt": 160e6, "Transformer": 210e6, "transformer": 210e6, "Jasper": 333e6, "MaskRCNN": 44.4e6, "SSD": 22.9e6,
+    "ssd": 38.2e6, "nnUNet": 31.2e6, "UNet_Medical": 31.0e6, "UNet_3D_Medical": 16.5e6, "unet3d": 30.8e6,
     "UNet_Industrial": 1.9e6,
-}
+}  # fmt: skip
 """Trained parameters, of the papers and model cards; other models are left out (recommenders shard their
 tables, and of vocoders and speech the table's items are frames, not samples)."""
 GRADIENT_BYTES: Final = 4.0

@@ -94,6 +94,10 @@ class TransformerSizes:
     has_rotary: bool = True
     has_bias: bool = False
     """Of every product of a layer."""
+    has_expert_bias: bool = False
+    """Whether experts' products have one too, and what the gate reads is clamped (gpt-oss)."""
+    has_head_norms: bool = False
+    """Whether queries and keys of each head are normed (Qwen3)."""
     is_causal: bool = True
     learned_positions: int = 0
     """Rows of a table of learned positions."""
@@ -123,6 +127,10 @@ class Kernels:
     else as transformers writes them."""
     is_eager: bool = False
     """Whether RMS norms and rotary embeddings run as the operations of their formulas, not as a kernel each."""
+    is_routing_fused: bool = False
+    """Whether tokens go to experts and back by Megatron's fused kernels, not by torch's ops."""
+    sorts_rows: bool = False
+    """Whether rows that an all-to-all brought are sorted by expert: of several ranks and experts."""
     is_loss_fused: bool = False
     """Whether the loss is taken from 16-bit logits in one kernel each way."""
     reported_losses: int = 0

@@ -7,13 +7,13 @@ from typing import Final
 from .....formats.trace.tables import Meta, Trace, Workload
 from .....specs.attention_kernels import AttentionKernel
 from ....recorded.tape import FLOAT, Operand, Tape, Variable
+from .experts import experts
 from .products import (
     Writer,
-    activate,
     add,
+    copied,
     embed,
     feed_forward,
-    is_narrow,
     linear,
     loss,
     norm,
@@ -128,85 +128,6 @@ def _step_by_step(
     tape.op("aten::_foreach_addcdiv_", (stepped, mean, root, -1e-4), *stepped)
 
 
-def experts(writer: Writer, x: Variable) -> Variable:
-    """Write the routed block; every expert gets the same number of tokens."""
-    sizes, tape = writer.sizes, writer.tape
-    rows, chosen = writer.rows, writer.rows * sizes.top_k
-    logits = linear(writer, x, sizes.experts, "gate", is_wide=True)
-    chances, best = tape.tensor(FLOAT, *logits.shape), tape.tensor(FLOAT, *logits.shape[:-1], sizes.top_k)
-    index = tape.tensor("int64", *logits.shape[:-1], sizes.top_k)
-    tape.op("aten::_softmax", (writer.cast(logits, FLOAT), -1, False), chances)
-    tape.op("aten::topk", (chances, sizes.top_k, -1, True, True), best, index)
-    flat = writer.view(x, rows, sizes.hidden)
-    gathered = writer.activation(chosen, sizes.hidden)
-    order = tape.tensor("int64", chosen)
-    tape.op("aten::index_select", (flat, 0, order), gathered)
-
-    @tape.undoes(gathered)
-    def undo(outer: Variable) -> None:
-        grad = writer.activation(rows, sizes.hidden)
-        tape.op("aten::index_add", (grad, 0, order, outer, 1), grad)
-        tape.add_gradient(x, writer.view(grad, *x.shape))
-
-    with tape.module("experts"):
-        width = sizes.moe_ffn * (2 if sizes.activation.is_gated else 1)
-        inner = activate(writer, _grouped(writer, gathered, width))
-        outer = _grouped(writer, inner, sizes.hidden)
-    return _combine(writer, outer, order, x)
-
-
-def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
-    """Write one product per expert, of the rows that chose it."""
-    tape, kernels, sizes = writer.tape, writer.kernels, writer.sizes
-    narrows, (forward, backward) = kernels.products.is_narrow, kernels.products.dtypes
-    weight = writer.parameter(sizes.experts, x.shape[-1], out, dtype=forward if narrows else None)
-    ends = tape.tensor("int32", sizes.experts)
-    left = writer.narrow(x, forward) if narrows else x
-    found = writer.activation(x.shape[0], out)
-    _multiply(writer, left, weight, ends, found)
-
-    @tape.undoes(found)
-    def undo(grad: Variable) -> None:
-        grad = writer.narrow(grad, backward) if narrows else grad
-        given = tape.tensor(kernels.gradient_dtype, *weight.shape)
-        _multiply(writer, writer.turn(left), grad, ends, given)
-        tape.add_gradient(weight, given)
-        turned = tape.tensor(
-            weight.spec.dtype, sizes.experts, out, x.shape[-1], strides=(x.shape[-1] * out, 1, out), view_of=weight
-        )
-        tape.op("aten::transpose", (weight, 1, 2), turned)
-        outer = writer.activation(*x.shape)
-        _multiply(writer, grad, turned, ends, outer)
-        tape.add_gradient(x, outer)
-
-    return found
-
-
-def _multiply(writer: Writer, a: Variable, b: Variable, ends: Variable, found: Variable) -> int:
-    if is_narrow(a):
-        arguments = (a, b, None, None, ends, None, None, found.spec.dtype, False)
-        return writer.tape.op("aten::_scaled_grouped_mm", arguments, found)
-    return writer.tape.op("aten::_grouped_mm", (a, b, ends, None, None), found)
-
-
-def _combine(writer: Writer, x: Variable, order: Variable, like: Variable) -> Variable:
-    """Write the sum over each token's experts, weighted."""
-    tape = writer.tape
-    weight, weighted = tape.tensor(x.spec.dtype, x.shape[0], 1), writer.activation(*x.shape)
-    total = writer.activation(writer.rows, x.shape[-1])
-    row = tape.op("aten::mul", (x, weight), weighted)
-    tape.op("aten::index_add", (total, 0, order, weighted, 1), total)
-    result = writer.view(total, *like.shape)
-
-    @tape.undoes(result, row)
-    def undo(outer: Variable) -> None:
-        outer = writer.view(outer, writer.rows, x.shape[-1])
-        spread = writer.write("aten::index_select", (outer, 0, order), *x.shape)
-        tape.add_gradient(x, writer.write("aten::mul", (spread, weight), *x.shape))
-
-    return result
-
-
 FUSED = {
     AttentionKernel.CUDNN: "aten::_scaled_dot_product_cudnn_attention",
     AttentionKernel.FLASH2: "aten::_scaled_dot_product_flash_attention",
@@ -230,6 +151,8 @@ def attention(writer: Writer, x: Variable) -> Variable:
         query = _heads(writer, linear(writer, x, heads * width, "q_proj"), heads)
         key = _heads(writer, linear(writer, x, kv_heads * width, "k_proj"), kv_heads)
         value = _heads(writer, linear(writer, x, kv_heads * width, "v_proj"), kv_heads)
+    if sizes.has_head_norms:
+        query, key = _norm(writer, query, "q_norm"), _norm(writer, key, "k_norm")
     if sizes.has_rotary:
         turn = rotate if writer.kernels.is_eager else _rotate
         query, key = turn(writer, query), turn(writer, key)
@@ -275,14 +198,14 @@ def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
         piece = tape.tensor(dtype, batch, tokens, kv_heads, count, width, strides=steps, view_of=grouped)
         tape.op("aten::slice", (grouped, 3, begin, end, 1), piece)
         if count > 1:
-            whole = _copied(writer, piece)
+            whole = copied(writer, piece)
             found.append(writer.view(whole, batch, tokens, kv_heads * count, width))
         else:
             flat = (steps[0], steps[1], steps[2], steps[4])
             head = tape.tensor(dtype, batch, tokens, kv_heads, width, strides=flat, view_of=grouped)
             tape.op("aten::squeeze", (piece, 3), head)
             if len(found) == VALUE:
-                head = _copied(writer, head)
+                head = copied(writer, head)
             found.append(head)
     query, key, value = found
 
@@ -294,10 +217,6 @@ def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
         tape.add_gradient(x, writer.view(whole, *x.shape))
 
     return query, key, value
-
-
-def _copied(writer: Writer, x: Variable) -> Variable:
-    return writer.write("aten::clone", (x, "contiguous_format"), *x.shape)
 
 
 def _rotate(writer: Writer, x: Variable) -> Variable:

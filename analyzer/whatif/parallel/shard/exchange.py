@@ -28,6 +28,8 @@ class Exchanges:
     """Whether the backward pass gathers anew what the forward pass gathered, rather than keeping it."""
     sent_ratio: float | None = None
     """Of rows that go to experts, how many are sent where one copy serves all of a rank's; None: all of them."""
+    library: str = ""
+    """Of the kernels that send them so."""
     patches: dict[tuple[int, int], int] = field(default_factory=dict)
     """Which tensor an op reads instead of its input: by op and place among its inputs."""
     _storages: dict[tuple[int, Share, bool], int] = field(default_factory=dict)
@@ -62,7 +64,8 @@ class Exchanges:
         spec = _as_stored(view)
         whole = TensorSpec(spec.dtype, spec.shape)
         if Share.DISPATCHED in (state.share, wanted.share):
-            kind = "all_to_all" if self.sent_ratio is None else "dispatch" if state.share is Share.WHOLE else "combine"
+            way = "dispatch" if state.share is Share.WHOLE else "combine"
+            kind = "all_to_all" if self.sent_ratio is None else f"{self.library}::{way}"
             return self._collective(op, kind, tensor, _as_sent(spec), _as_sent(whole))
         if state.share is Share.PARTIAL:
             place = place_of(spec, wanted)
@@ -101,10 +104,8 @@ class Exchanges:
             "all_gather": (self.degree, self.name),
             "reduce_scatter": ("sum", self.degree, self.name),
             "all_to_all": (None, None, self.name),
-            "dispatch": (self.sent_ratio, self.name),
-            "combine": (self.sent_ratio, self.name),
         }
-        call = Signature((read, *arguments[kind]), (made,))
+        call = Signature((read, *arguments.get(kind, (self.sent_ratio, self.name))), (made,))
         result = insert_collective(self.insertions, kind, call, tensor, self.group, self._spot(op))
         self._insert(op, WAIT, Signature((made,), (made,)), (result,), (result,))
         return result
@@ -191,7 +192,7 @@ class Exchanges:
 
 
 def _as_sent(spec: TensorSpec) -> TensorSpec:
-    return replace(spec, dtype=_SENT_DTYPE) if spec.dtype.startswith("float8") else spec
+    return replace(spec, dtype=_SENT_DTYPE) if spec.dtype.startswith(("float8", "float4")) else spec
 
 
 def _as_stored(spec: TensorSpec) -> TensorSpec:

@@ -178,7 +178,7 @@ def _share_experts(found: Sharded, plan: ParallelPlan, tokens: int) -> Sharded:
     weights = expert_states(subject, find_origins(subject), degree)
     rules = Rules(degree=degree, splits_tokens=False)
     ratio = None
-    if plan.dispatch is ExpertDispatch.ONCE:
+    if plan.dispatch is not ExpertDispatch.ALL_TO_ALL:
         ratio = sent_ratio(expert_rows(subject) / max(tokens, 1) if tokens else 1.0, degree)
     return _run(found, plan, subject, rules, MeshAxis.EXPERT, weights, ratio)
 
@@ -210,7 +210,8 @@ def _run(
     shared = axis_group(plan, (str(axis),))
     group = insertions.group(shared.name, shared.ranks if shared.size == rules.degree else range(rules.degree))
     gathers = axis is MeshAxis.CONTEXT
-    exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers, sent_ratio=ratio)
+    library = "hybrid_ep" if plan.dispatch is ExpertDispatch.HYBRID else "deep_ep"
+    exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers, ratio, library)
     count = int(found.trace.tensors.storage.max(initial=-1)) + 1
     walk = ShareWalk(subject, rules, exchanges, [0] * count)
     for storage, state in given.items():

@@ -69,7 +69,6 @@ def test_parts_add_up_to_the_step(
     assert all(np.all(time_ns >= 0) for time_ns in found.parts.values())
     assert np.all(found.parts[part] > 0)
     assert np.all((found.low_ns < found.step_ns) & (found.step_ns < found.high_ns))
-    assert len(found.limits) == 2
 
 
 def test_more_micro_batches_take_as_much_longer_as_each_of_them(
