@@ -21,6 +21,36 @@ Mask = npt.NDArray[np.bool_]
 """Which elements are meant."""
 
 
+def single(values: Any) -> Singles:
+    """Return the values in single precision, as they are where they are so already."""
+    return np.asarray(values, dtype=np.float32)
+
+
+def fourth(value: Singles) -> Singles:
+    """Return the fourth power."""
+    square = value * value
+    return square * square
+
+
+def last_power(count: Floats) -> Floats:
+    """Return the power of two that is not over the count, at least 1.
+
+    >>> last_power(np.array([0.0, 1.0, 31.0, 32.0])).tolist()
+    [1.0, 1.0, 16.0, 32.0]
+    """
+    return np.asarray(2.0 ** np.floor(np.log2(np.maximum(count, 1.0))))
+
+
+def next_power(count: Floats) -> Floats:
+    """Return the power of two that is not under the count: 2^e where the count is m 2^e with m in (1/2, 1].
+
+    >>> next_power(np.array([0.0, 1.0, 31.0, 32.0])).tolist()
+    [1.0, 1.0, 32.0, 32.0]
+    """
+    mantissa, exponent = np.frexp(np.maximum(count, 1.0))
+    return np.asarray(np.ldexp(1.0, exponent - (mantissa == 0.5)), dtype=np.float64)
+
+
 ValueT = TypeVar("ValueT")
 KeyT = TypeVar("KeyT", bound=Hashable)
 

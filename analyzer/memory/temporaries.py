@@ -12,6 +12,7 @@ from ...formats.trace.tables import Trace
 from ...specs.gpu import Rate
 from ..work import Family, family_of, work_of
 from ..work.kernel_names import rate_of_work
+from ..work.reduce_blocks import column_blocks
 from ..work.work import AttentionDims, ConvolutionDims, Direction, RecurrentDims, Work
 
 _MIB: Final = 1 << 20
@@ -86,42 +87,21 @@ def _query_gradient(work: Work, dims: AttentionDims) -> int:
     return int(rows * (dims.query_dim + 1) * _SUM_BYTES + is_grouped * expanded * DTYPE_BYTES.get(work.dtype, 2))
 
 
-_WARP: Final = 32
-_MOST_THREADS: Final = 512
-_THREADS_PER_SM: Final = 2048
-_SM_COUNT: Final = 132
+_SM_COUNT, _THREADS_PER_SM = 132.0, 2048.0
 """Of an H100; others are given as many blocks as they have multiprocessors, which matters where sums are long."""
-_LEAST_PER_THREAD, _MOST_PER_THREAD = 16, 256
 
 
 def _partial_sums(signature: Signature) -> int:
-    """Return the buffer of a sum over leading dims that many blocks share: ATen's `setReduceConfig` (Reduce.cuh).
-
-    Blocks are 32 wide; a thread adds up to four neighbouring columns; each block writes a row of partial sums.
-    """
+    """Return the buffer of a sum over leading dims that many blocks share, each of which writes a row of it."""
     x, dims = signature.arguments[0], signature.arguments[1] if len(signature.arguments) > 1 else ()
     if not isinstance(x, TensorSpec) or not isinstance(dims, tuple) or not dims:
         return 0
     if sorted(int(dim) % max(len(x.shape), 1) for dim in dims if isinstance(dim, int)) != list(range(len(dims))):
         return 0
-    rows, columns = prod(x.shape[: len(dims)]), prod(x.shape[len(dims) :])
-    width = next(size for size in (4, 2, 1) if columns % size == 0)
-    threads = _MOST_THREADS // width
-    across = min(_power_of_two(columns // width), _WARP)
-    deep = min(_power_of_two(rows), threads // across)
-    per_thread, grid = -(-rows // deep), -(-columns // (across * width))
-    if per_thread < min(deep * 16, _MOST_PER_THREAD):
-        per_thread, grid = rows, -(-grid // deep)
-    most = _SM_COUNT * (_THREADS_PER_SM // (across * deep))
-    if per_thread < 2 * _LEAST_PER_THREAD or grid > most:
-        return 0
-    by_size = min(-(-most // grid), -(-per_thread // _LEAST_PER_THREAD))
-    blocks = max(by_size, -(-per_thread // _MOST_PER_THREAD))
-    return _SUM_BYTES * columns * blocks * across * width if blocks > 1 else 0
-
-
-def _power_of_two(count: int) -> int:
-    return 1 << max(count.bit_length() - 1, 0)
+    sizes = (float(prod(x.shape[len(dims) :])), float(prod(x.shape[: len(dims)])), _SM_COUNT, _THREADS_PER_SM)
+    launch = column_blocks(*map(np.float64, sizes))
+    each = launch.across * launch.width
+    return int(_SUM_BYTES * sizes[0] * launch.sharing * each) if launch.sharing > 1.0 else 0
 
 
 _WORKSPACE_PER_DIRECTION: Final = 16 * _MIB

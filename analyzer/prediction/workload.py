@@ -30,15 +30,17 @@ LARGE_SHARE: Final = 0.5
 """Of the largest operand's bytes: the coldest operand from that size on counts, smaller ones cost little."""
 
 
-def moved_since(trace: Trace, ops: Rows, moved_bytes: Floats, is_once: Mask) -> Floats:
+def moved_since(trace: Trace, ops: Rows, moved_bytes: Floats, is_once: Mask, writes_last: Mask) -> Floats:
     """Return the bytes moved since its operands were touched, for each op in the order they run, [n].
 
     `moved_bytes`: what each moves itself. NaN where the recording does not tell tensors apart; there ops that `is_once`
     in an iteration, as an optimizer's, find what they touched an iteration ago. What the iteration was given, weights
-    first of all, was last touched in the iteration before.
+    first of all, was last touched in the iteration before. An op goes through its operands from its beginning to its
+    end, so that half of what it moves beyond the next one's own bytes lies between; those that are in `writes_last`
+    (products, which add up first) write at their end.
 
     >>> ops, once = np.array([1]), np.array([True])
-    >>> moved_since(measured, ops, np.array([5e6]), once)
+    >>> moved_since(measured, ops, np.array([5e6]), once, ~once)
     array([0.])
     """
     after = np.cumsum(moved_bytes)
@@ -52,9 +54,12 @@ def moved_since(trace: Trace, ops: Rows, moved_bytes: Floats, is_once: Mask) -> 
     tensor = trace.operands.tensor[used]
     at, storage = place[trace.operands.op[used]], trace.tensors.storage[tensor].astype(np.int64)
     last = _last_touch(storage, at)
-    since = before[at] - after[last]
-    since = np.where(last < at, since, since + total)
     is_read = ~trace.operands.is_output[used].astype(bool)
+    use = storage * len(ops)
+    is_late = writes_last[last] & np.isin(use + last, (use + at)[~is_read])
+    between = np.where(is_late, 0.0, np.maximum(moved_bytes[last] - moved_bytes[at], 0.0) / 2)
+    since = before[at] - after[last] + between
+    since = np.where(last < at, since, since + total)
     return _of_large_ones(unknown, at[is_read], np.maximum(since, 0.0)[is_read], _bytes(trace)[tensor][is_read])
 
 
@@ -254,8 +259,10 @@ def _with_reuse(
     chosen = known[np.sort(first)]
     moved = np.array([work.moved_bytes if work else 0.0 for work in works])
     is_once = np.array([family is Family.OPTIMIZER for family in families], dtype=bool)
-    since = moved_since(trace, calls[chosen], moved[group[chosen]], is_once[group[chosen]])
-    medians = median_by_group(since, group[chosen], len(works)).tolist()
+    late = np.array([family in VARYING_FAMILIES for family in families], dtype=bool)
+    of = group[chosen]
+    since = moved_since(trace, calls[chosen], moved[of], is_once[of], late[of])
+    medians = median_by_group(since, of, len(works)).tolist()
     return [
         work if work is None or isnan(bytes_) else replace(work, moved_since_bytes=bytes_)
         for work, bytes_ in zip(works, medians, strict=True)

@@ -14,8 +14,9 @@ from .work import Family, RowDims, Work, build_work
 
 VECTOR_BYTES: Final = 16
 """Rows of other sizes are gathered element by element, not by a warp each (`index_select_out_cuda_impl`)."""
-FEW_LOOKUPS: Final = 3072
-"""Up to which one kernel adds without a sort (`embedding_dense_backward_cuda` in Embedding.cu)."""
+FEW_LOOKUPS, TOGETHER = 3072, 32
+"""Up to which one kernel adds without a sort, and how many of them a block takes at a time
+(`embedding_dense_backward_cuda` in Embedding.cu)."""
 _MAXIMUM: Final = 2
 """torch's number of a bag's mode: sum 0, mean 1."""
 
@@ -40,12 +41,13 @@ def embedding_dense_backward(signature: Signature) -> Work:
     written, count = bytes_of(rows * _last(grad), grad.dtype), indices.element_count
     work = _work(grad.element_count, total_bytes((grad, indices)), written, grad.dtype)
     if count <= FEW_LOOKUPS:
-        dims = RowDims(rows=count, columns=_last(grad), kernel=RowKernel.TABLE_FEW, streamed_bytes=written, launches=2)
+        # A block goes through 32 at a time; of evenly spread ones those that hit a row twice are added up in turn.
+        again = max(round(count - count * rows * -expm1(-TOGETHER / max(rows, 1)) / TOGETHER), 0)
+        rows = count + again
+        dims = RowDims(rows=rows, columns=_last(grad), kernel=RowKernel.TABLE_FEW, streamed_bytes=written, launches=2)
     else:
-        # As many different rows as evenly spread lookups find.
-        different = max(round(rows * -expm1(-count / max(rows, 1))), 1)
         dims = RowDims(
-            rows=different,
+            rows=min(rows, count),
             columns=_last(grad),
             kernel=RowKernel.TABLE_GRADIENT,
             walked_bytes=2.0 * grad.size_bytes,

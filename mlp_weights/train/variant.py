@@ -241,7 +241,7 @@ def fit_parameters(
     theta = start.copy()
     root, target = np.sqrt(weight), np.log(pool.measured_ns[rows])
     parts = _parts_of(model, problems, pool, rows)
-    touched: Mask | None = None
+    touched: list[list[_Together]] | None = None
 
     def log_time(vector: Floats, part: _Part, choice: Codes | None) -> tuple[Floats, Codes | None]:
         theta[free] = vector
@@ -296,32 +296,49 @@ def _parts_of(model: Model[Any], problems: Problems, pool: Pool, rows: npt.NDArr
     ]
 
 
-def _touched(misfit: Callable[[Floats, int], Floats], vector: Floats, parts: int) -> Mask:
-    """Say which parameters move the times of which classes at all, [parameters, classes]: a class's own kernels have
-    parameters of their own, and most of a fit's time would go into differences that are 0."""
-    found = np.zeros((len(vector), parts), dtype=bool)
+def _touched(misfit: Callable[[Floats, int], Floats], vector: Floats, parts: int) -> list[list[_Together]]:
+    """Return, for each class, parameters that may be moved together: those that move different rows.
+
+    A kernel has parameters of its own, so that a few differences tell of all of them.
+    """
+    found: list[list[_Together]] = []
     for place in range(parts):
-        here = misfit(vector, place)
+        here, groups = misfit(vector, place), list[_Together]()
         for row in range(len(vector)):
-            for step in (LARGE_STEP, -LARGE_STEP):
-                moved = vector.copy()
-                moved[row] += step
-                found[row, place] |= bool((misfit(moved, place) != here).any())
+            steps = (np.where(np.arange(len(vector)) == row, step, 0.0) for step in (LARGE_STEP, -LARGE_STEP))
+            up, down = (misfit(vector + step, place) != here for step in steps)
+            moved = up | down
+            free = (group for group in groups if not any((moved & other).any() for _, other in group))
+            if moved.any() and (group := next(free, None)) is not None:
+                group.append((row, moved))
+            elif moved.any():
+                groups.append([(row, moved)])
+        found.append(groups)
     return found
 
 
+_Together = list[tuple[int, Mask]]
+"""Parameters, each with the rows that it moves."""
+
+
 def _jacobian(
-    misfit: Callable[[Floats, int], Floats], parts: Sequence[_Part], touched: Mask, ridge: Floats, vector: Floats
+    misfit: Callable[[Floats, int], Floats],
+    parts: Sequence[_Part],
+    touched: Sequence[Sequence[_Together]],
+    ridge: Floats,
+    vector: Floats,
 ) -> Floats:
     """Differentiate by finite differences of a fixed size, which parameters in log units allow."""
     count = sum(len(part.at) for part in parts)
     jacobian = np.zeros((count + len(vector), len(vector)))
     for place, part in enumerate(parts):
         here = misfit(vector, place)
-        for row in np.flatnonzero(touched[:, place]):
+        for group in touched[place]:
             moved = vector.copy()
-            moved[row] += STEP
-            jacobian[part.at, row] = (misfit(moved, place) - here) / STEP
+            moved[[row for row, _ in group]] += STEP
+            change = (misfit(moved, place) - here) / STEP
+            for row, rows in group:
+                jacobian[part.at[rows], row] = change[rows]
     jacobian[count + np.arange(len(vector)), np.arange(len(vector))] = ridge
     return jacobian
 

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet
-from ....specs.generations import is_amd, l2_width, matrix_energy, process_energy
+from ....specs.generations import is_amd, is_since_volta, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
 from .parameters import Values, priors
 
@@ -20,6 +20,12 @@ DRAM_PARAMETERS: Final = priors("DRAM")
 """Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
 PCIe), 0.98 (L40, error correction off). GDDR cards read 92-97 % of the datasheet's bandwidth without correction inside
 their memory and 75-82 % with it (the data's README), so 0.84 of it."""
+
+COPY_PARAMETERS: Final = tuple(
+    replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item for item in DRAM_PARAMETERS
+)
+"""The same where as much is written: correction costs copies more than reads. Cards with it move 75-82 % of the
+datasheet, without it 92-97 %."""
 
 L2_PARAMETERS: Final = priors("L2")
 """membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, three quarters of what the white papers say
@@ -37,6 +43,9 @@ LAUNCH_PARAMETERS: Final = priors("launch")
 """What a kernel takes beside its work in a stream of others; AMD's was lowered with MI355X's left-out bias
 in sight."""
 
+MAX_BLOCKS_PER_SM: Final = 32
+SCHEDULED_LANES: Final = 128.0
+"""Four schedulers of 32 lanes."""
 NEWEST_PROCESS: Final = 0.33
 """`process_energy` to which the energy per FLOP refers: 4 nm."""
 REFERENCE_FLOPS: Final = 4096.0
@@ -260,3 +269,12 @@ def event_time_ns(kernel_ns: Floats, host_floor_ns: Floats | float, overlap_rati
     q = EVENT_SHARPNESS
     long = overlap_ratio * host_floor_ns + kernel_ns
     return np.asarray((host_floor_ns**q + long**q) ** (1 / q))
+
+
+def issue_width(fleet: Fleet, fp32_share: float) -> Floats:
+    """Return thread instructions per cycle of a multiprocessor.
+
+    Four schedulers issue 128 where integer and FP32 lanes are apart (since Volta), but FP32 has its own limit.
+    """
+    share, schedulers = min(fp32_share, 1.0), np.where(is_since_volta(fleet), SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
+    return np.asarray(1.0 / ((1.0 - share) / schedulers + share / fleet.fp32_lanes_per_sm))

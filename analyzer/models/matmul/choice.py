@@ -6,29 +6,24 @@ slower.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Mask, Rows, Singles
+from ....arrays import Codes, Floats, Mask, Rows, Singles, fourth, single
 from ..frame.parameters import Values
 from .feed import ALIGNED_BYTES, aligned_bytes, split_us
 from .limits import L1_BYTES_PER_CLOCK, REDUCTION_BYTES_PER_CLOCK, Machine, cache_traffic, tile_cycles, traffic_of
 from .menus import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 from .problems import MatmulProblems
 
-
-def _single(values: Any) -> Singles:
-    return np.asarray(values, dtype=np.float32)
-
-
 MILLISECONDS: Final = np.float32(1e3)
 LONGEST: Final = np.float32(1e9)
 """Milliseconds: the fourth power of more would leave single precision."""
 NEVER: Final = 1e4
 """Factor on the blocks of a tile out of proportion to its problem."""
-ONE: Final = _single(1.0)
-NONE: Final = _single(0.0)
+ONE: Final = single(1.0)
+NONE: Final = single(0.0)
 LEAST_UNALIGNED_SIDE: Final = 64.0
 """Hopper's library has no smaller tiles for operands off 16-byte boundaries, but for batches of the smallest."""
 LEAST_PARTS: Final = 2.0
@@ -110,7 +105,7 @@ def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> Sequence[Colu
             "per_resident": 1.0 / resident,
             "own_ms": 0.0,
         }
-        found.append({name: _single(column) for name, column in columns.items()})
+        found.append({name: single(column) for name, column in columns.items()})
     return found
 
 
@@ -157,12 +152,12 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         * (4e3 * p.batch * p.m * p.n)
         / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz),
     }
-    return {name: _single(value) for name, value in columns.items()}
+    return {name: single(value) for name, value in columns.items()}
 
 
 def _bound(it: Columns, fixed: Columns, least_rounds: Singles) -> Singles:
     """Return milliseconds that a candidate takes at least: its arithmetic or what it asks of the cache."""
-    compute = _single(np.maximum(it["blocks"] * fixed["per_sm"], least_rounds))
+    compute = single(np.maximum(it["blocks"] * fixed["per_sm"], least_rounds))
     compute *= it["depth"] * it["cycles_ms"]
     cache = it["lines"] * it["depth"] * it["blocks"] * (fixed["traffic"] / fixed["cache_rate"])
     np.maximum(compute, cache, out=compute)
@@ -213,20 +208,12 @@ def _score(it: Columns, fixed: Columns) -> Singles:
         main += np.power(part / longest, fixed["sharpness"])
     main **= fixed["root"]
     main *= longest
-    last = _fourth(_single(fixed["written"] / active))
-    last += _fourth(_single(epilogue))
+    last = fourth(single(fixed["written"] / active))
+    last += fourth(single(epilogue))
     for _ in range(2):
         np.sqrt(last, out=last)
     overlap *= np.minimum(main, last)
     main += last
     main -= overlap
     main += it["own_ms"]
-    return _single(main)
-
-
-def _fourth(values: Singles) -> Singles:
-    """Return fourth powers, in place; of times in milliseconds, so that single precision holds 1 ns and a week."""
-    np.minimum(values, LONGEST, out=values)
-    values *= values
-    values *= values
-    return values
+    return single(main)

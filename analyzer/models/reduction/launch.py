@@ -9,8 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, Mask, last_power, next_power
 from ....records import dataclass
+from ....specs.fleet import Fleet
+from ...work.reduce_blocks import ReduceBlocks, column_blocks, row_blocks
 from ...work.row_kernels import RowKernel
 from ..frame.problems import take_problems
 from .problems import ReductionProblems
@@ -25,8 +27,9 @@ LOADS_AT_ONCE: Final = 4.0
 """`OPTIMAL_TILE_W`, `ELEMENTS_PER_THREAD`, `MAX_H_BLOCK` and `PARALLEL_LOADS` of the kernels for channels last."""
 LEAST_TILES: Final = 8.0
 """Tiles of a column under which one block takes it whole."""
-COUNTER_STEPS: Final = 2.0
-"""What a block writes for the last one, and the counter that tells which is."""
+COUNTER_STEPS, SHARING_STEPS = 2.0, 6.0
+"""What a block writes for the last one, and the counter that tells which is; of the general reduction a block also
+merges its threads' sums in shared memory before, and waits for two fences (`global_reduce` in Reduce.cuh)."""
 MOST_PARTS: Final = 256.0 * 1024.0
 """Blocks of `batch_norm_transform_input` over all channels, unless there are more channels."""
 VECTOR: Final = 4.0
@@ -40,13 +43,6 @@ REDUCED_PER_BLOCK: Final = 8192.0
 """Elements of a reduction that a block of 512 threads takes at least, sixteen each."""
 PICKED_PER_THREAD: Final = 16.0
 MOST_THREADS: Final = 1024.0
-COLUMN_RESIDENT: Final = 132.0 * 2048.0
-LEAST_SHARED, MOST_SHARED = 256.0, 16.0
-"""Of a kernel that reduces columns (`setReduceConfig` in Reduce.cuh): threads that fill a GPU of 132 multiprocessors,
-rows of a thread from which on blocks share columns, and those that each keeps."""
-ROWS_OF_BLOCK: Final = 16.0
-WHOLE_BLOCK_COLUMNS: Final = 8192.0
-"""Rows that a block of 512 threads reduces, a warp each, and columns from which on it takes one."""
 SCAN_BY_BLOCK_COLUMNS: Final = 128.0
 SCANNED: Final = 3840.0
 """Up to so many columns a block of 512 threads scans one row; and what a block of a scan over one long row takes."""
@@ -69,12 +65,16 @@ class RowWalk:
     """Loads that a thread waits for in turn."""
     last_steps: Floats
     """The same of a block that adds up what the others found, after them."""
+    registers: Floats
+    """Of a thread, where they limit the blocks that are resident together; else 0."""
+    fills: Floats
+    """Counters that are set to zero before, by a launch of their own."""
     units: Floats
     """What instructions are counted for beside elements: threads, or rows that a block ends with."""
 
 
-def walk_of(problems: ReductionProblems) -> RowWalk:
-    """Return blocks, threads and steps by the rule of each kernel.
+def walk_of(problems: ReductionProblems, fleet: Fleet) -> RowWalk:
+    """Return blocks, threads and steps by the rule of each kernel; those of shared columns also by the GPU.
 
     Kernels without one run a thread per element; where no block waits for long, they count as one wave.
     """
@@ -89,12 +89,49 @@ def walk_of(problems: ReductionProblems) -> RowWalk:
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
     units = np.where(np.isin(kernel, _BY_ROW), problems.rows, blocks * threads)
-    last = _last_steps(problems)
-    return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0), last_steps=last, units=units)
+    columns = [blocks, threads, np.maximum(steps, 1.0), _last_steps(problems), *np.zeros((2, *kernel.shape))]
+    for kernels, shared in _SHARED_RULES:
+        chosen = np.isin(kernel, kernels)
+        if chosen.any():
+            columns = _with_shared(problems, fleet, columns, chosen, shared)
+    return RowWalk(**dict(zip(_BY_KERNEL, columns, strict=True)), units=units)
 
 
+_BY_KERNEL: Final = ("blocks", "threads", "steps", "last_steps", "registers", "fills")
+_SharedRule = Callable[[Floats, Floats, Floats, Floats], ReduceBlocks]
+"""Results, elements of each, multiprocessors, threads of each -> what is launched."""
+
+
+def _with_shared(
+    problems: ReductionProblems, fleet: Fleet, columns: Sequence[Floats], chosen: Mask, rule: _SharedRule
+) -> list[Floats]:
+    """Return the columns, with what the chosen reductions launch on each GPU: a thread takes four loads at once."""
+    shape = np.broadcast_shapes(problems.kernel.shape, fleet.sm_count.shape)
+    rows = np.flatnonzero(chosen)
+    sms, threads = (np.broadcast_to(item, shape)[rows] for item in (fleet.sm_count, fleet.threads_per_sm))
+    found = rule(problems.rows[rows], problems.columns[rows], sms, threads)
+    adding = found.deep * (found.across if rule is row_blocks else 1.0)
+    parts = (
+        found.grid * found.sharing,
+        found.across * found.deep,
+        np.maximum(np.ceil(found.values / LOADS_AT_ONCE), 1.0),
+        np.where(found.sharing > 1.0, SHARING_STEPS + np.ceil(found.sharing / adding), 0.0),
+        np.where(found.width == VECTOR, WIDE_REGISTERS, 0.0),
+        found.sharing > 1.0,
+    )
+    wide = [np.broadcast_to(item, shape).copy() for item in columns]
+    for item, part in zip(wide, parts, strict=True):
+        item[rows] = part
+    return wide
+
+
+_COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
+WIDE_REGISTERS: Final = 56.0
+"""Of threads that take four columns each (torch 2.11: 54 of sums, 54 to 61 of extremes, handed out by eights)."""
 _BY_ELEMENT: Final = (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.STREAM)
 _ROW_WISE: Final = (RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_PIECES)
+SHARED_KERNELS: Final = (*_COLUMN_WISE, *_ROW_WISE)
+_SHARED_RULES: Final = ((_COLUMN_WISE, column_blocks), (_ROW_WISE, row_blocks))
 _BY_ROW: Final = (*_ROW_WISE, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS)
 """Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
 
@@ -115,7 +152,7 @@ def _pieces(problems: ReductionProblems) -> Floats:
 
 def _channel(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     """A block per channel: threads along a run, the rest of them over its pieces."""
-    wide = np.clip(_next_power(problems.run), WARP, CHANNEL_THREADS)
+    wide = np.clip(next_power(problems.run), WARP, CHANNEL_THREADS)
     tall = CHANNEL_THREADS / wide
     return problems.rows, CHANNEL_THREADS, np.ceil(_pieces(problems) / tall) * np.ceil(problems.run / wide)
 
@@ -123,15 +160,15 @@ def _channel(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
 def _channel_sums(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """The same, but threads over pieces come first, up to a warp's worth of blocks' width."""
     pieces = _pieces(problems)
-    tall = np.minimum(_last_power(pieces), CHANNEL_THREADS / WARP)
-    wide = np.minimum(np.clip(_next_power(problems.run), WARP, CHANNEL_THREADS), CHANNEL_THREADS / tall)
+    tall = np.minimum(last_power(pieces), CHANNEL_THREADS / WARP)
+    wide = np.minimum(np.clip(next_power(problems.run), WARP, CHANNEL_THREADS), CHANNEL_THREADS / tall)
     return problems.rows, wide * tall, np.ceil(pieces / tall) * np.ceil(problems.run / wide)
 
 
 def _channel_elements(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     pieces, run = _pieces(problems), problems.run
-    least = np.clip(_next_power(run), WARP, 2.0 * WARP)
-    wide = np.clip(_next_power(run / VECTOR), least, CHANNEL_THREADS)
+    least = np.clip(next_power(run), WARP, 2.0 * WARP)
+    wide = np.clip(next_power(run / VECTOR), least, CHANNEL_THREADS)
     tall = np.maximum(2.0 * WARP / wide, 1.0)
     parts = np.minimum(np.maximum(MOST_PARTS / np.maximum(problems.rows, 1.0), 1.0), np.ceil(pieces / tall))
     return problems.rows * parts, wide * tall, np.ceil(run / wide) * np.ceil(pieces / (tall * parts))
@@ -147,9 +184,9 @@ def _columns(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
 def _column_tiles(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """Return a block's threads over channels and over elements, and the tiles of a column."""
     rows, columns = problems.rows, problems.columns
-    wide = np.minimum(_last_power(rows), TILE_COLUMNS)
-    tall = np.minimum(_last_power(np.ceil(columns / ROWS_PER_THREAD)), CHANNEL_THREADS / wide)
-    wide = np.minimum(_last_power(rows), CHANNEL_THREADS / tall)
+    wide = np.minimum(last_power(rows), TILE_COLUMNS)
+    tall = np.minimum(last_power(np.ceil(columns / ROWS_PER_THREAD)), CHANNEL_THREADS / wide)
+    wide = np.minimum(last_power(rows), CHANNEL_THREADS / tall)
     tiles = np.minimum(np.ceil(columns / (tall * ROWS_PER_THREAD)), MOST_TILES)
     return wide, tall, np.where(tiles < LEAST_TILES, 1.0, tiles)
 
@@ -159,24 +196,18 @@ def _last_steps(problems: ReductionProblems) -> Floats:
     _, tall, tiles = _column_tiles(problems)
     is_tiled = np.isin(problems.kernel, _TILED) & (tiles > 1.0)
     found = np.where(is_tiled, COUNTER_STEPS + np.ceil(tiles / tall), 0.0)
-    sharing = _sharing_blocks(problems)
-    is_shared = np.isin(problems.kernel, _COLUMN_WISE) & (sharing > 1.0)
-    found = np.where(is_shared, COUNTER_STEPS + np.ceil(sharing / _column_block(problems)[1]), found)
-    by_row = _row_sharing_blocks(problems)
-    is_split = np.isin(problems.kernel, _ROW_WISE) & (by_row > 1.0) & (problems.columns >= WHOLE_BLOCK_COLUMNS)
-    found = np.where(is_split, COUNTER_STEPS + np.ceil(by_row / CHANNEL_THREADS), found)
     walked = np.where(problems.rows < LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
     has_parameters = (problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0)
     return np.where(has_parameters, walked / GRADIENT_ROWS, found)
 
 
-def _whole(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    return problems.rows, CHANNEL_THREADS, np.ceil(problems.columns / (VECTOR * CHANNEL_THREADS))
+def _by_row(threads: float, *, taken: float = VECTOR, walks: float = 1.0) -> _Rule:
+    """A block per row, whose threads take some of its elements at a time, in one walk or two."""
 
+    def rule(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+        return problems.rows, threads, walks * np.ceil(problems.columns / (taken * threads))
 
-def _row(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    """A block per row, which it walks over twice."""
-    return problems.rows, ROW_THREADS, 2.0 * np.ceil(problems.columns / (VECTOR * ROW_THREADS))
+    return rule
 
 
 def _fused(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -187,19 +218,6 @@ def _fused(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
 
 def _reduce(problems: ReductionProblems) -> tuple[Floats, float, float]:
     return problems.elements / REDUCED_PER_BLOCK, CHANNEL_THREADS, LOADS_AT_ONCE
-
-
-def _reduced_rows(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    """A warp for each of sixteen rows; longer rows take a block, few long ones several."""
-    rows, columns = problems.rows, problems.columns
-    is_long, shared = columns >= WHOLE_BLOCK_COLUMNS, _row_sharing_blocks(problems)
-    taken = VECTOR * np.where(is_long, CHANNEL_THREADS * shared, WARP)
-    return np.ceil(rows * np.where(is_long, shared, 1.0 / ROWS_OF_BLOCK)), CHANNEL_THREADS, np.ceil(columns / taken)
-
-
-def _row_sharing_blocks(problems: ReductionProblems) -> Floats:
-    most = np.maximum(problems.columns / (ROWS_OF_BLOCK * CHANNEL_THREADS), 1.0)
-    return np.clip(CHANNEL_THREADS / np.maximum(problems.rows, 1.0), 1.0, most)
 
 
 def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -220,22 +238,6 @@ def _interpolate(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     return np.ceil(problems.rows / threads), threads, problems.columns
 
 
-def _softmax_gradient(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    return problems.rows, MOST_THREADS, np.ceil(problems.columns / (VECTOR * MOST_THREADS))
-
-
-def _gathered(problems: ReductionProblems) -> tuple[Floats, float, float]:
-    return problems.rows, WARP, 1.0
-
-
-def _root_norm(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
-    return problems.rows, ROW_THREADS, np.ceil(problems.columns / (VECTOR * ROW_THREADS))
-
-
-def _by_block(problems: ReductionProblems) -> tuple[Floats, float, float]:
-    return problems.rows, MOST_THREADS, 1.0
-
-
 def _table_gradient(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """A thread per column and part of a row's lookups, then one per column and row, which adds up its parts."""
     lookups, rows = problems.flops / np.maximum(problems.columns, 1.0), np.maximum(problems.rows, 1.0)
@@ -249,70 +251,34 @@ def _few_lookups(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
     return np.ceil(problems.columns / WARP), MOST_THREADS, problems.rows
 
 
-def _reduced_columns(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
-    """Blocks of columns, which several blocks share along the rows where these are many."""
-    wide, tall, threads = _column_block(problems)
-    shared = _sharing_blocks(problems)
-    steps = np.ceil(problems.columns / (shared * tall * LOADS_AT_ONCE))
-    return np.ceil(problems.rows / wide) * shared, threads, steps
-
-
-def _column_block(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
-    """Return a block's columns, its rows of threads, and its threads: fewer where each takes more columns."""
-    each = np.where(problems.rows % VECTOR == 0.0, VECTOR, np.where(problems.rows % 2.0 == 0.0, 2.0, 1.0))
-    threads = CHANNEL_THREADS / each
-    across = np.minimum(_last_power(problems.rows / each), WARP)
-    return across * each, threads / across, threads
-
-
-def _sharing_blocks(problems: ReductionProblems) -> Floats:
-    wide, tall, threads = _column_block(problems)
-    fill = np.ceil(COLUMN_RESIDENT / threads / np.maximum(np.ceil(problems.rows / wide), 1.0))
-    by_thread = problems.columns / tall
-    return np.where(by_thread < LEAST_SHARED, 1.0, np.clip(fill, 1.0, np.ceil(by_thread / MOST_SHARED)))
-
-
 def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """One block (`nll_loss_threads`), or one per image and part of its pixels, of known threads."""
     rows = problems.rows
-    usual = np.clip(_last_power(rows / PICKED_PER_THREAD), WARP, MOST_THREADS)
+    usual = np.clip(last_power(rows / PICKED_PER_THREAD), WARP, MOST_THREADS)
     threads = np.where(problems.columns > 1, problems.columns, usual)
     return np.ones(rows.shape), threads, np.ceil(rows / threads)
 
 
-_COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
 _TILED: Final = (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS)
 _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.MOMENTS, RowKernel.BATCH_NORM_ROWS_GRADIENT), _channel),
     ((RowKernel.CHANNEL_SUMS,), _channel_sums),
     ((RowKernel.CHANNEL_ELEMENTS,), _channel_elements),
     (_TILED, _columns),
-    ((RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD), _whole),
-    ((RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD), _row),
+    ((RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD), _by_row(CHANNEL_THREADS)),
+    ((RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD), _by_row(ROW_THREADS, walks=2.0)),
     (
         (RowKernel.FUSED_FORWARD, RowKernel.FUSED_BACKWARD, RowKernel.COMPILED_FORWARD, RowKernel.COMPILED_BACKWARD),
         _fused,
     ),
     ((RowKernel.COMPILED_REDUCE,), _reduce),
-    (_ROW_WISE, _reduced_rows),
-    ((RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS), _reduced_columns),
-    ((RowKernel.SOFTMAX_GRADIENT,), _softmax_gradient),
-    ((RowKernel.GATHER_ROWS,), _gathered),
-    ((RowKernel.ROOT_NORM,), _root_norm),
-    ((RowKernel.TOP_ROWS,), _by_block),
+    ((RowKernel.SOFTMAX_GRADIENT,), _by_row(MOST_THREADS)),
+    ((RowKernel.GATHER_ROWS,), _by_row(WARP, taken=np.inf)),
+    ((RowKernel.ROOT_NORM,), _by_row(ROW_THREADS)),
+    ((RowKernel.TOP_ROWS,), _by_row(MOST_THREADS, taken=np.inf)),
     ((RowKernel.TABLE_FEW,), _few_lookups),
     ((RowKernel.TABLE_GRADIENT,), _table_gradient),
     ((RowKernel.SCAN,), _scan),
     ((RowKernel.PICK,), _pick),
     ((RowKernel.INTERPOLATE,), _interpolate),
 )
-
-
-def _last_power(count: Floats) -> Floats:
-    """Return the power of two that is not over the count."""
-    return np.asarray(2.0 ** np.floor(np.log2(np.maximum(count, 1.0))))
-
-
-def _next_power(count: Floats) -> Floats:
-    """Return the power of two that is not under the count."""
-    return np.asarray(2.0 ** np.ceil(np.log2(np.maximum(count, 1.0))))

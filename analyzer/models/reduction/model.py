@@ -15,24 +15,24 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Mask, Singles
+from ....arrays import Codes, Floats, Mask, Singles, single
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async, is_nvidia, is_since_volta
+from ....specs.generations import is_async, is_nvidia
 from ...work.row_kernels import RowKernel
 from ..frame import gpu_physics
 from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .launch import RowWalk, streamed_threads, walk_of
+from .launch import SHARED_KERNELS, RowWalk, streamed_threads, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
 CLASS_NAMES: Final = ("NVIDIA", "AMD", "Hopper and later")
-MAX_BLOCKS_PER_SM: Final = 32
-SCHEDULED_LANES: Final = 128.0
-"""Four schedulers of 32 lanes."""
 USEFUL_L2: Final = 0.8
 """Of its size, from one use to the next; `vector` fits 0.75 beside HBM."""
+DIRTY_L2: Final = 0.5
+"""Of its size, what was written before and must go to DRAM first: H100's and H200's sums after a fill take 7 to 10 us
+longer than after themselves, however large. Kernels that write much leave as much behind as they found."""
 MOST_PRESSURE: Final = 1e6
 
 
@@ -41,13 +41,8 @@ OWN_SPREAD: Final = 0.8
 """
 
 
-_DRAM: Final = tuple(
-    replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item
-    for item in gpu_physics.DRAM_PARAMETERS
-)
-"""Correction costs copies more than reads, as in `vector`."""
 PARAMETERS: Final = (
-    *_DRAM,
+    *gpu_physics.COPY_PARAMETERS,
     *gpu_physics.L2_PARAMETERS,
     *(replace(item, class_spread=OWN_SPREAD, only=HOPPER) for item in gpu_physics.LAUNCH_PARAMETERS),
     *priors("reduction"),
@@ -69,14 +64,16 @@ _REREAD: Final = np.array([float(Fraction(text or "0")) for text in kernel_facts
 _HELD_BYTES: Final = np.array([float(text or 0) for text in kernel_facts("held_bytes")])
 """What a row may move for its block to keep it: twice and three times a channel of cuDNN's `singleread` kernels (98 KiB
 forward and not 196, 49 backward and not 98), three times a row of softmax gradients held in shared memory."""
-_MANY_BLOCKS: Final = np.isin(list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN))
+_MANY_BLOCKS: Final = np.isin(
+    list(RowKernel), (RowKernel.GATHER_ROWS, RowKernel.CHANNEL_ELEMENTS, RowKernel.SCAN, RowKernel.TABLE_GRADIENT)
+)
 """Kernels of so many short blocks that starting them may take longest."""
 _MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))
 _MERGES_SUMS: Final = np.isin(
     list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
 )
 """Threads of a block that merge what each found of its row: of means and variances with a division each time."""
-_IS_COLUMN_WISE: Final = np.isin(list(RowKernel), (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS))
+_IS_SHARED: Final = np.isin(list(RowKernel), SHARED_KERNELS)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
 COLUMN_MERGES: Final = 0.35
 """Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
@@ -112,45 +109,51 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     # second walk reads again misses only as far as the first has pushed it out (`late`). DRAM, L2, issue slots and the
     # chain are joined by a cube norm; a stream over the whole tensor, where the op has one, follows by itself.
     shared = {name: float(value.flat[0]) for name, value in values.items()}
-    kernel, walk = problems.kernel, walk_of(problems)
+    kernel, walk = problems.kernel, walk_of(problems, fleet)
     vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
     dram, cached = (
-        _single(1e3 / (gpu_physics.dram_bytes_per_s(fleet, values) * vendor)),
-        _single(1e3 / gpu_physics.l2_bytes_per_s(fleet, values)),
+        single(1e3 / (gpu_physics.dram_bytes_per_s(fleet, values) * vendor)),
+        single(1e3 / gpu_physics.l2_bytes_per_s(fleet, values)),
     )
-    kept, cycle_ms = _single(1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)), _single(1e3 / fleet.clock_hz)
-    walked, streamed = _single(problems.walked_bytes), _single(problems.streamed_bytes)
+    kept, cycle_ms = single(1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)), single(1e3 / fleet.clock_hz)
+    walked, streamed = single(problems.walked_bytes), single(problems.streamed_bytes)
     own = walked * kept
-    cold = _cold(own + _single(problems.moved_since_bytes) * kept)
-    latency = _single(_by_name("latency_cycles", shared)[kernel])
+    cold = _cold(own + single(problems.moved_since_bytes) * kept)
+    latency = single(_by_name("latency_cycles", shared)[kernel])
     step = _by_name("step_cycles", shared)[kernel]
-    chain, hot = _single(step * walk.steps), min(shared["hot_step_ratio"], 1.0)
-    last = np.where(_IS_COLUMN_WISE[kernel], shared["partial_step_cycles"], step)
+    # A table's gradient starts with kernels that sort its keys, once; what it walks over then is as after a fill.
+    is_sorted = kernel == RowKernel.TABLE_GRADIENT
+    hot = np.where(is_sorted, np.float32(1.0), np.float32(min(shared["hot_step_ratio"], 1.0)))
+    chain = single(step * walk.steps)
+    last = np.where(_IS_SHARED[kernel], shared["partial_step_cycles"], step)
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     is_apart = kernel == RowKernel.ROW_BACKWARD
-    latency = latency + _single(np.where(is_apart, 0.0, last * walk.last_steps))
-    apart_cycles = _single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
-    sms = _single(np.asarray(fleet.sm_count))
-    resident = np.floor(_single(fleet.threads_per_sm) / _single(walk.threads))
-    waves = _single(walk.blocks) / (np.clip(resident, 1.0, MAX_BLOCKS_PER_SM) * sms)
+    ending = single(np.where(is_apart, 0.0, last * walk.last_steps))
+    apart_cycles = single(np.where(is_apart, shared["parameter_step_cycles"] * walk.last_steps, 0.0))
+    sms = single(np.asarray(fleet.sm_count))
+    room = np.minimum(fleet.threads_per_sm, fleet.registers_per_sm / np.maximum(walk.registers, 1.0))
+    resident = np.floor(single(room) / single(walk.threads))
+    waves = single(walk.blocks) / (np.clip(resident, 1.0, gpu_physics.MAX_BLOCKS_PER_SM) * sms)
     waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
-    # A table's gradient starts with kernels that sort its keys, once.
-    between = np.where(kernel == RowKernel.TABLE_GRADIENT, np.float32(0.0), latency)
+    between = np.where(is_sorted, np.float32(0.0), latency)
     chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * between) * cycle_ms
-    again = walked * _single(np.where(_is_held(problems), 0.0, _REREAD[kernel]))
-    late = _single(walk.steps) * _single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
-    dram_ms = (walked * cold + again * _cold(np.minimum(late, own))) * dram
-    issue_ms = _single(_instructions(problems, walk, shared)) * (
-        cycle_ms / (sms * _single(_issue_width(fleet, shared["fp32_share"])))
+    again = walked * single(np.where(_is_held(problems), 0.0, _REREAD[kernel]))
+    late = single(walk.steps) * single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
+    left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
+    dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(np.minimum(late, own))) * dram
+    issue_ms = single(_instructions(problems, walk, shared)) * (
+        cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     )
-    started = _single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
-    busy_ms = latency * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
+    started = single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
+    busy_ms = (latency + ending) * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
-    lanes = cycle_ms / (sms * _single(_issue_width(fleet, shared["fp32_share"])))
-    stream_ms = _single(_streamed_instructions(problems, shared)) * lanes
+    lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
+    stream_ms = single(_streamed_instructions(problems, shared)) * lanes
     stream_dram_ms = streamed * _cold(streamed * kept + own) * dram
     busy_ms = busy_ms + _joined(stream_dram_ms, streamed * cached, stream_ms, apart_cycles * cycle_ms)
-    time_ns = 1e6 * busy_ms.astype(np.float64) + problems.launches * (1e9 * gpu_physics.launch_s(fleet, values))
+    time_ns = 1e6 * busy_ms.astype(np.float64) + (problems.launches + walk.fills) * (
+        1e9 * gpu_physics.launch_s(fleet, values)
+    )
     return _event(problems, time_ns, shared)
 
 
@@ -209,17 +212,6 @@ def _joined(*times: Singles) -> Singles:
     """
     cubes = (time * time * time for time in times)
     return np.asarray(np.cbrt(sum(cubes, start=next(cubes))), dtype=np.float32)
-
-
-def _single(value: Floats) -> Singles:
-    return value.astype(np.float32)
-
-
-def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
-    """Return thread instructions per cycle of an SM, as `vector` does: FP32 lanes have a limit of their own."""
-    schedulers = np.where(is_since_volta(fleet), SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
-    share = min(fp32_share, 1.0)
-    return np.asarray(1.0 / ((1.0 - share) / schedulers + share / fleet.fp32_lanes_per_sm))
 
 
 def _by_name(part: str, shared: Mapping[str, float]) -> Floats:

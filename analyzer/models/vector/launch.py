@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats, Mask, next_power
 from ....records import dataclass
 from ....specs.fleet import Fleet
-from .problems import VectorKernel, VectorProblems
+from .problems import KERNEL_FACTS, VectorKernel, VectorProblems
 
 WARP_SOFTMAX_COLUMNS: Final = 1024
 """Up to here a warp holds a row of softmax in registers."""
@@ -32,39 +32,13 @@ REDUCED_PER_BLOCK: Final = 2048.0
 """Elements of a reduction that a block takes at least: several short rows, or one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """Hold what the source of a kind's kernel fixes."""
-
-    rereads: float = 0.0
-    """How often the input is read again, from cache where the rows in flight fit."""
-    threads: float = 128.0
-    """Most threads of a block."""
-    columns_per_thread: float = VECTOR_ELEMENTS
-    """Elements that a thread takes per step."""
-    is_by_row: bool = True
-    """One block per row, rather than per a fixed number of elements."""
-
-
-FORMS: Final[Mapping[VectorKernel, Form]] = {
-    VectorKernel.ELEMENTWISE: Form(is_by_row=False),
-    VectorKernel.ROW_NORM: Form(rereads=1.0),
-    VectorKernel.SOFTMAX: Form(rereads=2.0, threads=512.0),
-    VectorKernel.REDUCTION: Form(threads=512.0),
-    VectorKernel.GATHER: Form(columns_per_thread=1.0, is_by_row=False),
-    VectorKernel.TOKEN_NORM: Form(rereads=1.0, threads=1024.0, columns_per_thread=1.0),
-    VectorKernel.TOKEN_GATED: Form(threads=1024.0, columns_per_thread=1.0),
-    VectorKernel.TOKEN_GELU: Form(threads=1024.0, columns_per_thread=1.0),
-    VectorKernel.TOKEN_ROPE: Form(threads=512.0, columns_per_thread=2.0),
-    VectorKernel.QUANTIZE: Form(is_by_row=False),
-    VectorKernel.QUANTIZE_DYNAMIC: Form(rereads=1.0, is_by_row=False),
-    VectorKernel.GATHER_SHARD: Form(columns_per_thread=1.0, is_by_row=False),
-    VectorKernel.LIST: Form(threads=512.0),
-}
 _REREADS, _THREADS, _SPAN, _IS_BY_ROW = (
-    np.array([getattr(FORMS[kind], name) for kind in VectorKernel], dtype=np.float64)
+    np.array([float(row[name]) for row in KERNEL_FACTS])
     for name in ("rereads", "threads", "columns_per_thread", "is_by_row")
 )
+"""What the source of a kind's kernel fixes: how often the input is read again (from cache where the rows in flight
+fit), the most threads of a block, the elements that one takes per step, and whether a block takes a row or a number of
+elements."""
 _NAMES = tuple(kind.name.lower() for kind in VectorKernel)
 _IS_TOKEN = np.array([kind.name.startswith("TOKEN") for kind in VectorKernel])
 
@@ -175,7 +149,7 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     whole = np.floor(columns / (vector * threads))
     tail = np.ceil(columns / threads - vector * whole)
     passed = columns / (threads * np.where(is_softmax, vector, span))
-    padded = _next_power(columns)
+    padded = next_power(columns)
     row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
     held = np.where(is_norm, problems.rows * VECTOR_ELEMENTS * warp * np.ceil(vectors / warp), problems.elements)
     worked = held * (1.0 + again / np.maximum(steps, 1.0))
@@ -201,13 +175,7 @@ def _softmax_threads(columns: Floats, vector: Floats, warp: float) -> Floats:
     if warp > WARP:
         return np.full(columns.shape, 1024.0)
     most = np.where(columns > VERY_LONG_ROW, 1024.0, 512.0)
-    return np.asarray(np.clip(_next_power(columns / vector) / 2.0, 128.0, most))
-
-
-def _next_power(columns: Floats) -> Floats:
-    """Return the power of two that is not under the columns: 2^e where columns = m 2^e with m in (1/2, 1]."""
-    mantissa, exponent = np.frexp(np.maximum(columns, 1.0))
-    return np.asarray(np.ldexp(1.0, exponent - (mantissa == 0.5)), dtype=np.float64)
+    return np.asarray(np.clip(next_power(columns / vector) / 2.0, 128.0, most))
 
 
 def _by_name(part: str, shared: Mapping[str, float]) -> Floats:

@@ -11,16 +11,15 @@ reductions. What another kernel of the op moves before comes on top.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats, Singles
+from ....arrays import Codes, Floats, Singles, fourth, single
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_hopper, is_nvidia, is_since_volta
 from ..frame.classes import time_by_class
-from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s, event_time_ns
+from ..frame.gpu_physics import COPY_PARAMETERS, MAX_BLOCKS_PER_SM, dram_bytes_per_s, event_time_ns, issue_width
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from .launch import launch_of
@@ -28,9 +27,6 @@ from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_k
 
 HBM, PASCAL, GDDR, OTHER_VENDOR, HOPPER = range(5)
 CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD", "Hopper")
-MAX_BLOCKS_PER_SM: Final = 32
-SCHEDULED_LANES: Final = 128.0
-"""Four schedulers of 32 lanes."""
 _MOST_PRESSURE: Final = 1e2
 """Of what a cache is asked for over what it holds: its sixteenth power still is a single float, and nothing hits."""
 _LONGEST_SINGLE: Final = 1e9
@@ -47,12 +43,8 @@ def gpu_class(fleet: Fleet) -> Codes:
     return np.where(is_nvidia(fleet), classes, OTHER_VENDOR).astype(np.int64)
 
 
-_DRAM: Final = tuple(
-    replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item for item in DRAM_PARAMETERS
-)
-"""Correction costs copies more than reads: cards with it move 75-82 % of the datasheet, without it 92-97 %."""
 PARAMETERS: Final = (
-    *_DRAM,
+    *COPY_PARAMETERS,
     *priors("vector"),
     *priors("vector, apart", CLASS_NAMES),
     *priors("vector, kinds", CLASS_NAMES),
@@ -87,36 +79,36 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     shared = {name: float(value.flat[0]) for name, value in values.items()}
     launch = launch_of(problems, fleet, shared)
     cycle_us = 1e6 / fleet.clock_hz
-    moved = _single(problems.read_bytes + problems.written_bytes)
-    again, sectors = _single(launch.rereads * problems.read_bytes), _single(problems.sector_bytes)
-    per_hot_byte = _single(1.0 / _hot_bytes(fleet, shared))
+    moved = single(problems.read_bytes + problems.written_bytes)
+    again, sectors = single(launch.rereads * problems.read_bytes), single(problems.sector_bytes)
+    per_hot_byte = single(1.0 / _hot_bytes(fleet, shared))
     own = moved * per_hot_byte
-    cold = _cold((moved + _single(problems.moved_since_bytes)) * per_hot_byte)
-    resident = np.floor(_single(fleet.threads_per_sm) / _single(launch.threads))
+    cold = _cold((moved + single(problems.moved_since_bytes)) * per_hot_byte)
+    resident = np.floor(single(fleet.threads_per_sm) / single(launch.threads))
     resident = np.minimum(np.maximum(resident, 1.0), MAX_BLOCKS_PER_SM)
-    first = resident * _single(launch.first_level_bytes) * _single(1.0 / _first_level_bytes(fleet, shared))
-    late = np.minimum(_single(launch.row_steps) * _single(_row_pressure(fleet, shared)), first)
+    first = resident * single(launch.first_level_bytes) * single(1.0 / _first_level_bytes(fleet, shared))
+    late = np.minimum(single(launch.row_steps) * single(_row_pressure(fleet, shared)), first)
     miss = _miss(np.minimum(late, own))
-    dram, cached = _single(1e6 / _dram_bytes_per_s(fleet, values)), _single(1e6 / _l2_bytes_per_s(fleet, values))
+    dram, cached = single(1e6 / _dram_bytes_per_s(fleet, values)), single(1e6 / _l2_bytes_per_s(fleet, values))
     dram_us, l2_us = (moved + again * miss) * cold * dram, (moved + again + sectors) * cached
-    issue_us = _single(launch.instructions) + _single(launch.flops) * _single(_flop_instructions(fleet, values))
-    issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
-    waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
+    issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
+    issue_us = issue_us * single(cycle_us / fleet.sm_count / issue_width(fleet, shared["fp32_share"]))
+    waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
     hot = min(shared["hot_latency_ratio"], 1.0)
-    wait = _single(launch.latency_cycles) * (hot + (1.0 - hot) * cold)
-    wave_us = (_single(launch.start_cycles) + waves * wait) * _single(cycle_us)
+    wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold)
+    wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     # Lists take one wave of few, long blocks: what loads wait for is hidden behind each other by half.
     in_list = np.hypot(np.maximum(dram_us, l2_us), issue_us + wave_us)
     busy_us = np.where(problems.kind == VectorKernel.LIST, in_list, busy_us)
-    before = _single(problems.before_bytes)
+    before = single(problems.before_bytes)
     if before.any():
-        busy_us = busy_us + _joined(before * cold * dram, (before + _single(problems.before_sector_bytes)) * cached)
+        busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)
     own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
-    floor_us = _single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + _single(own_us)
-    floor_us = (_single(launch.launches) + (before > 0)) * floor_us
-    time_ns = (_single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
+    floor_us = single(fleet.launch_ratio * (launch_us + values["floor_cycles"] * cycle_us)) + single(own_us)
+    floor_us = (single(launch.launches) + (before > 0)) * floor_us
+    time_ns = (single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return _event(problems, time_ns, fleet, shared)
 
 
@@ -177,7 +169,7 @@ def _first_level_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
 
 def _miss(pressure: Singles) -> Singles:
     """Return the share of bytes that a cache does not hold: x^4 / (1 + x^4) of the bytes over its useful size."""
-    return 1.0 - 1.0 / (1.0 + _fourth(np.minimum(pressure, _MOST_PRESSURE)))
+    return 1.0 - 1.0 / (1.0 + fourth(np.minimum(pressure, _MOST_PRESSURE)))
 
 
 def _cold(pressure: Singles) -> Singles:
@@ -185,24 +177,15 @@ def _cold(pressure: Singles) -> Singles:
 
     A stream that comes round evicts itself: between 0.97 and 1.15 times its size L40S's cache turns from all to none.
     """
-    return 1.0 - 1.0 / (1.0 + _fourth(_fourth(np.minimum(pressure, _MOST_PRESSURE))))
+    return 1.0 - 1.0 / (1.0 + fourth(fourth(np.minimum(pressure, _MOST_PRESSURE))))
 
 
 def _joined(*times: Singles) -> Singles:
     """Return the fourth root of the sum of fourth powers: the longest, and a little of the others."""
     if max(float(time.max(initial=0.0)) for time in times) > _LONGEST_SINGLE:
         times = tuple(time.astype(np.float64) for time in times)
-    fourths = map(_fourth, times)
+    fourths = map(fourth, times)
     return np.sqrt(np.sqrt(sum(fourths, start=next(fourths))))
-
-
-def _fourth(value: Singles) -> Singles:
-    square = value * value
-    return square * square
-
-
-def _single(value: Floats) -> Singles:
-    return np.asarray(value, dtype=np.float32)
 
 
 def _flop_instructions(fleet: Fleet, values: Values) -> Floats:
@@ -211,15 +194,6 @@ def _flop_instructions(fleet: Fleet, values: Values) -> Floats:
     The prior of its ratio was chosen with MI100 in sight, the only card of its vendor that is measured.
     """
     return values["flop_instructions"] * np.where(is_nvidia(fleet), 1.0, values["amd_flop_ratio"])
-
-
-def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
-    """Return thread instructions per cycle of an SM.
-
-    Four schedulers issue 128 where integer and FP32 lanes are apart (since Volta), but FP32 has its own limit.
-    """
-    schedulers = np.where(is_since_volta(fleet), SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
-    return np.asarray(1.0 / ((1.0 - fp32_share) / schedulers + fp32_share / fleet.fp32_lanes_per_sm))
 
 
 MODEL: Final = Model(

@@ -1,7 +1,9 @@
 """Problems of the vector model: which kind of kernel runs, over how many rows, and what it launches."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -104,15 +106,10 @@ LONG_ROW: Final = 16384
 UNMEASURED: Final = frozenset({Family.REDUCTION, Family.POOLING, Family.LOSS, Family.RANDOM})
 """Families that no measurement covers, as none covers normalisations over a batch's channels."""
 GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in", "list")
-_GROUP_OF_KIND: Final = {
-    VectorKernel.ELEMENTWISE: 0,
-    VectorKernel.ROW_NORM: 1,
-    VectorKernel.SOFTMAX: 2,
-    VectorKernel.REDUCTION: 1,
-    VectorKernel.GATHER: 3,
-    VectorKernel.GATHER_SHARD: 3,
-    VectorKernel.LIST: 7,
-}
+with Path(__file__).with_name("kernels.csv").open(encoding="utf-8", newline="") as _file:
+    KERNEL_FACTS: Final = tuple(csv.DictReader(_file))
+"""What is known of each kind's kernel, in the order of `VectorKernel`."""
+_GROUPS: Final = np.array([GROUP_NAMES.index(row["group"]) for row in KERNEL_FACTS], dtype=np.int64)
 HOST_BOUND: Final = GROUP_NAMES.index("host-bound")
 STAND_IN: Final = GROUP_NAMES.index("stand-in")
 HOST_BOUND_BYTES: Final = 48e6
@@ -121,7 +118,7 @@ HOST_BOUND_BYTES: Final = 48e6
 
 def group(problems: VectorProblems) -> Codes:
     """Return what the errors are grouped by: the kind of kernel; event times of small ops, and stand-ins, apart."""
-    codes = np.array([_GROUP_OF_KIND.get(kind, 4) for kind in VectorKernel], dtype=np.int64)[problems.kind]
+    codes = _GROUPS[problems.kind]
     is_small = problems.read_bytes + problems.written_bytes < HOST_BOUND_BYTES
     codes = np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
     return np.where(problems.is_stand_in > 0, STAND_IN, codes)
