@@ -31,6 +31,7 @@ from ...models.frame.problems import RATES, Problems, as_columns, join_problems
 from ...models.latent_attention.problems import LatentAttentionProblems
 from ...models.library import Library
 from ...models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems
+from ...models.matmul_simt.problems import MatmulSimtProblems
 from ...models.registry import OP_MODELS, least_work
 from ...models.vector.problems import VectorKernel, VectorProblems
 from ...prediction.energy import op_joules
@@ -140,6 +141,22 @@ class OpBook:
         model = "matmul" if found.kind == MatmulKernel.PLAIN else "matmul_quantized"
         self.add(model, problems, at, StepPart.PRODUCTS, times)
 
+    def wide_product(self, at: Any, m: Floats, n: float, k: float, times: float) -> None:
+        """Add a product in 32 bits, without matrix units."""
+        zeros, one = np.zeros(len(m), dtype=np.int64), np.ones(len(m))
+        problems = MatmulSimtProblems(
+            batch=one,
+            m=m,
+            n=n * one,
+            k=k * one,
+            element_bytes=4.0 * one,
+            rate=zeros + RATES.index(Rate.FP32),
+            contiguous=zeros + 1,
+            host_floor_ns=0.0 * one,
+            host_ratio=one,
+        )
+        self.add("matmul_simt", problems, at, StepPart.PRODUCTS, times)
+
     def vector(
         self, at: Any, kind: VectorKernel, rows: Floats, columns: float, moved: tuple[float, float], times: float
     ) -> None:
@@ -212,6 +229,9 @@ def _add_heads(book: OpBook, at: Any, tokens: Floats) -> None:
         rows = tokens * (heads + kv_heads)
         book.vector(at, VectorKernel.TOKEN_NORM, rows, sizes.head_dim, (HALF, HALF), layers)
     rotated = (heads + kv_heads) * sizes.head_dim
+    if sizes.has_joint_norms:  # One sum of squares each of queries and keys; what they scale is a second pass.
+        book.collective(at, CollectiveKind.ALL_REDUCE, tokens * 2 * 4.0, tp, layers)
+        book.vector(at, VectorKernel.ELEMENTWISE, tokens, rotated, (HALF, HALF), layers)
     book.vector(at, VectorKernel.TOKEN_ROPE, tokens, rotated, (HALF, HALF), layers)
     cached = 2 * kv_heads * sizes.head_dim
     book.vector(at, VectorKernel.ELEMENTWISE, tokens, cached, (HALF, book.cache_bytes), layers)
@@ -243,7 +263,11 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
     """Add router, experts and shared experts; experts see the tokens of all replicas of attention."""
     sizes, plan, layers = book.sizes, book.plan, float(book.sizes.expert_layers)
     everyone, hidden = tokens * plan.dp, float(sizes.hidden)
-    book.product(at, tokens, sizes.experts, hidden, layers, plain=True)
+    if sizes.has_joint_norms:
+        book.vector(at, VectorKernel.ELEMENTWISE, tokens, hidden, (HALF, 4.0), layers)
+        book.wide_product(at, tokens, sizes.experts, hidden, layers)
+    else:
+        book.product(at, tokens, sizes.experts, hidden, layers, plain=True)
     book.vector(at, VectorKernel.SOFTMAX, tokens, sizes.experts, (4.0, 4.0), layers)
     loads = [rank_load(int(count), sizes.top_k, sizes.experts, plan.ep, UNKNOWN) for count in everyone.tolist()]
     inputs, weights = experts_bytes(book.stack.experts)

@@ -84,6 +84,16 @@ def test_steps_grow_with_sequences_contexts_and_prompts(clock: StepClock) -> Non
     assert clock.step_ns(*short) < clock.step_ns(*long) < clock.step_ns(64, 1000, *long[2:])
 
 
+def test_ranks_agree_on_norms_over_all_heads() -> None:
+    joint = read_model("minimax-m2.5")
+    stack, plan = stack_of(H100, "fp8_block", "vllm"), ServePlan(tp=4)
+    each = [
+        step_tables(sizes, plan, stack, [H100], load_library()).parts(0, 8, 1000)[0]
+        for sizes in (joint, replace(joint, has_joint_norms=False))
+    ]
+    assert (each[0] > each[1]).tolist() == [True, False, True, True]
+
+
 def test_every_request_has_its_tokens_in_order(clock: StepClock) -> None:
     served = run(clock, open_load(5.0, 800, 100, seed=1))
     assert (served.arrival_ns < served.first_ns).all()
