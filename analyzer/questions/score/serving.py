@@ -54,7 +54,6 @@ place, which find an engine that fills or empties, count for what is not run."""
 RUN_PER_PLACE: Final = 4
 MOST_RUN_WHOLE: Final = 400
 SEED: Final = 20261128
-MOST_SEQUENCES: Final = 2048
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
 VERSIONS_OF_2024: Final = "0.5"
 
@@ -222,7 +221,8 @@ def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, p
     version = {"2024": VERSIONS_OF_2024, "nightly": ""}.get(row["version"], row["version"])
     version = "" if not version[:1].isdigit() else version
     engine = read_engine(f"{name}=={version}" if version else name)
-    return replace(engine_on(engine, gpu, sizes, precision), max_sequences=MOST_SEQUENCES)
+    engine = engine_on(engine, gpu, sizes, precision)
+    return replace(engine, max_sequences=max(engine.max_sequences, int(row["concurrency"])))
 
 
 def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[RequestLoad, Floats]:

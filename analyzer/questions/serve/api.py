@@ -106,10 +106,9 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
     step_tokens: int | None = option(
         HelpPart.WHAT_IF, "Tokens of a step at most. Default: 8,192 from 70 GiB on, else 2,048.", **COUNT
     )
-    memory_share: float = option(
+    memory_share: float | None = option(
         HelpPart.WHAT_IF,
-        "Of a GPU's memory, what the engine uses: its gpu_memory_utilization.",
-        default=0.9,
+        "Of a GPU's memory, what the engine uses: its gpu_memory_utilization. Default: the engine's own.",
         type=click.FloatRange(0.0, 1.0, min_open=True),
         metavar="SHARE",
     )
@@ -163,7 +162,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     held = {name: limit for name, limit in limits.items() if limit is not None}
     is_open = asked.rate is not None or (bool(held) and not users and asked.requests is None)
     for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
-        if not 0.0 <= share <= 1.0:
+        if share is not None and not 0.0 <= share <= 1.0:
             raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
     drafted, acceptance = _speculation(asked.speculate)
     engine = replace(

@@ -13,7 +13,7 @@ from ....records import dataclass, replace
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu, Rate, is_hbm
 from ...memory.fit import UNREPORTED_RATIO
-from .engines import Engine, weight_bytes
+from .engines import SGLANG, TENSORRT_LLM, Engine, weight_bytes
 from .ops import PARTS, ServePlan, StepPart
 from .schedule import RequestLoad, Schedule, Served, serve_load
 from .sizes import ModelSizes
@@ -240,13 +240,20 @@ REST_LOW, REST_HIGH = 0.6, 2.5
 """The rest beside weights and cache, between these times what is taken: declared. One measured value is known: vLLM
 0.19 on an RTX 4090 (LLMServingSim's log) keeps 1.24 GB beside weights and cache."""
 
+USUAL_SHARE: Final = 0.9
+SGLANG_MIB, CHUNK_MIB, GRAPH_MIB, RANK_MIB = 512.0, 1.5, 2.0, 128.0
+"""What SGLang leaves: at all, per token of a chunk, per sequence of its largest graph, per rank."""
+LEAST_CHUNK: Final = 2048
+SGLANG_REST: Final = (0.7, 1.1)
+"""The same as above of what SGLang leaves: versions differ in the largest graph."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """Hold what one replica's GPUs can cache; bytes are of one GPU."""
 
     memory_bytes: float
-    """Of which the engine may use its share."""
+    """That the engine may use."""
     weight_bytes: float
     rest_bytes: float
     """Activations, logits, context."""
@@ -263,6 +270,9 @@ def capacity_of(
     """Return the cache that is left. `context`: tokens of a usual sequence, which layers with windows keep less of.
 
     tokens = (share * memory - weights - rest) / bytes of a token
+
+    TensorRT-LLM's share is of what weights and the rest leave free (its `free_gpu_memory_fraction`). SGLang leaves
+    what it expects chunks, graphs and ranks to take (`mem_fraction_static` in its server_args.py).
     """
     memory = float(gpu.reported_memory_bytes or gpu.memory_bytes * _reported_ratio(gpu))
     blocks, experts, tables = weight_bytes(sizes, precision)
@@ -275,15 +285,22 @@ def capacity_of(
     # Heads of keys are shared out among ranks as far as there are any; a latent is kept whole by each.
     split = 1.0 if sizes.is_latent else min(float(plan.tp), float(sizes.kv_heads))
     token = sizes.layers * sizes.cached_elements * cache_bytes * kept / split
-    left = engine.memory_share * memory - weights
+    share = engine.memory_share or USUAL_SHARE
+    limit, low, high = share * memory, REST_LOW, REST_HIGH
+    if engine.name == TENSORRT_LLM:
+        limit += (1.0 - share) * (weights + rest)
+    elif engine.name == SGLANG and engine.memory_share is None:
+        limit, (low, high) = memory, SGLANG_REST
+        chunk, graphs = max(engine.budget, LEAST_CHUNK), engine.max_sequences
+        rest = (SGLANG_MIB + CHUNK_MIB * chunk + GRAPH_MIB * graphs + RANK_MIB * plan.tp) * 2.0**20
     return Capacity(
-        memory_bytes=memory,
+        memory_bytes=limit,
         weight_bytes=weights,
         rest_bytes=rest,
         token_bytes=token,
-        tokens=int((left - rest) // token),
-        low_tokens=int((left - REST_HIGH * rest) // token),
-        high_tokens=int((left - REST_LOW * rest) // token),
+        tokens=int((limit - weights - rest) // token),
+        low_tokens=int((limit - weights - high * rest) // token),
+        high_tokens=int((limit - weights - low * rest) // token),
     )
 
 

@@ -24,7 +24,7 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ...models.collective.problems import CollectiveProblems
-from ...models.experts.problems import ANY_KERNEL, ExpertsProblems, load_columns
+from ...models.experts.problems import ExpertsProblems, load_columns
 from ...models.experts.routing import UNKNOWN, rank_load
 from ...models.frame.energy import BoardPower
 from ...models.frame.problems import RATES, Problems, as_columns, join_problems
@@ -291,7 +291,7 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
         weight_bytes=one * weights,
         rate=zeros + RATES.index(named.get(book.stack.experts, wide)),
         format=zeros + int(book.stack.experts),
-        kernel=zeros + ANY_KERNEL,
+        kernel=zeros + int(book.stack.experts_kernel),
         quantized=zeros,
         copies=np.full(len(tokens), COLD_COPIES),
     )

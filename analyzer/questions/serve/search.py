@@ -153,7 +153,7 @@ def _why_none(question: ServeQuestion, target: Target) -> str:
         return f"no plan of {tp} GPUs divides the model and stands in one machine"
     if found.tokens > 0:
         return f"its cache holds {found.tokens:,} tokens at tp={tp}, fewer than a request has"
-    needed, memory = found.weight_bytes + found.rest_bytes, found.memory_bytes * question.engine.memory_share
+    needed, memory = found.weight_bytes + found.rest_bytes, found.memory_bytes
     return f"does not fit: {needed / 2**30:.1f} GiB per GPU at tp={tp}, {memory / 2**30:.1f} GiB may be used"
 
 

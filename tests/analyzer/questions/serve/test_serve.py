@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import wavecast
+from wavecast.analyzer.models.experts.problems import ANY_KERNEL
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
 from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
@@ -20,6 +21,7 @@ from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, s
 from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, step_tables
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.experts_kernels import ExpertsKernel
 from wavecast.specs.match import find_gpu
 
 H100 = find_gpu(load_catalog(), "H100 SXM5 80GB")
@@ -328,6 +330,30 @@ def test_a_shared_beginning_is_neither_computed_nor_kept_for_each() -> None:
     first = [row.figures.latencies["ttft"].values["mean"] for row in rows]
     assert first[0] > first[1] > first[2]
     assert rows[0].output_tokens_per_s < rows[1].output_tokens_per_s < rows[2].output_tokens_per_s
+
+
+def test_an_engine_that_reserves_pushes_no_one_out(clock: StepClock) -> None:
+    load = closed_load(32, 1000, 500, seed=0)
+    pushed = []
+    for reserves in (False, True):
+        engine = replace(read_engine("vllm==0.19"), budget=2048, reserves=reserves)
+        served = serve_load(engine, clock, 20_000, load)
+        pushed.append(served.preempted)
+        assert (served.last_ns >= served.first_ns).all()
+    assert pushed[0] > 0 == pushed[1]
+
+
+def test_engines_share_memory_out_by_rules_of_their_own() -> None:
+    tokens = {
+        engine: wavecast.serve("llama-3-8b", to="H100-SXM", engine=engine, tp=1).report.rows[0].capacity.tokens
+        for engine in ("sglang", "vllm", "trtllm")
+    }
+    assert tokens["sglang"] < tokens["vllm"] < tokens["trtllm"]
+
+
+def test_tensorrt_llm_runs_experts_by_kernels_of_its_own() -> None:
+    kernels = [stack_of(H100, "fp8_block", engine).experts_kernel for engine in ("vllm", "trtllm")]
+    assert kernels == [ANY_KERNEL, ExpertsKernel.TRTLLM_GEN]
 
 
 def test_more_memory_for_the_engine_is_a_larger_cache() -> None:
