@@ -61,6 +61,7 @@ QUANTIZED: Final = frozenset(PRECISIONS) - {"bf16", "fp16"}
 class EngineStack:
     """Hold what GPUs that run alike have in common: formats of the parts, and whose attention."""
 
+    precision: str
     products: str
     experts: ExpertsFormat
     attention: AttentionKernel
@@ -96,6 +97,7 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         products, lacks = "fp16", "bf16"
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
+        precision=precision,
         products=products,
         experts=experts,
         attention=_attention(gpu, engine, is_blackwell=is_blackwell),

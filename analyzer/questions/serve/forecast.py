@@ -31,6 +31,8 @@ FOREIGN_RATIO: Final = 1.6
 SHARED_WIDTH: Final = 0.08
 """90 % half-width, natural log, that no part of a step tells of: dates and images of one version differ by 1.18 times
 in the median."""
+STAGES_WIDTH: Final = 0.25
+"""The same of stages: how well batches overlap. Of 2024's TensorRT-LLM they did not (LLM-Inference-Bench)."""
 FIRST: Final = "ttft"
 PER_TOKEN: Final = "tpot"  # noqa: S105 (no password)
 END_TO_END: Final = "e2e"
@@ -119,7 +121,7 @@ def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFig
 
 def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, weights: Floats) -> LoadFigures:
     """Return the figures of what a simulation served; `weights`: how often each request counts in the means, [r]."""
-    replicas = tables.plan.dp
+    replicas = tables.plan.batches
     load = served.load
     counted = weights > 0
     busy = max(served.busy_ns, 1.0)
@@ -184,7 +186,8 @@ def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floa
     gpu, sizes = tables.gpus[column], tables.sizes
     kernels = float(np.sqrt(np.sum((parts * widths) ** 2)) / max(float(parts.sum()), 1.0))
     experts = EXPERTS_WIDTH if sizes.experts and tables.stack.products not in ("bf16", "fp16") else 0.0
-    found = float(np.sqrt(kernels**2 + engine.spread**2 + experts**2 + SHARED_WIDTH**2))
+    stages = STAGES_WIDTH if tables.plan.pp > 1 else 0.0
+    found = float(np.sqrt(kernels**2 + engine.spread**2 + experts**2 + stages**2 + SHARED_WIDTH**2))
     return found * (FOREIGN_RATIO if is_foreign(gpu) else 1.0)
 
 
@@ -225,8 +228,8 @@ def _product_limit(tables: StepTables, gpu: Gpu, found: LoadFigures) -> str:
     sizes, plan = tables.sizes, tables.plan
     peak = max(gpu.peak_flops_per_s.get(rate, 0.0) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_FP16))
     active = sizes.parameters if not sizes.experts else sizes.parameters * sizes.top_k / sizes.experts
-    arithmetic_s = 2.0 * active * found.sequences * plan.dp / plan.gpus / peak
-    moved_s = sum(weight_bytes(sizes, sizes.precision)) / plan.gpus / gpu.memory_bandwidth_bytes_per_s
+    arithmetic_s = 2.0 * active * found.sequences * plan.dp / plan.ranks / peak
+    moved_s = sum(weight_bytes(sizes, tables.stack.precision)) / plan.ranks / gpu.memory_bandwidth_bytes_per_s
     return "arithmetic" if arithmetic_s > moved_s else "reading the weights"
 
 
@@ -259,7 +262,7 @@ class Capacity:
     """Activations, logits, context."""
     token_bytes: float
     tokens: int
-    """That are cached at most, of a replica of attention; negative where the weights alone do not fit."""
+    """That are cached at most, of each of an instance's batches; negative where the weights alone do not fit."""
     low_tokens: int
     high_tokens: int
 
@@ -276,7 +279,8 @@ def capacity_of(
     """
     memory = float(gpu.reported_memory_bytes or gpu.memory_bytes * _reported_ratio(gpu))
     blocks, experts, tables = weight_bytes(sizes, precision)
-    weights = blocks / plan.tp + experts / plan.gpus + tables / plan.tp
+    held = tables if sizes.is_tied or plan.pp == 1 else tables / 2.0  # The first stage embeds, the last writes.
+    weights = blocks / (plan.tp * plan.pp) + experts / plan.gpus + held / plan.tp
     widest = max(2 * sizes.intermediate, 2 * sizes.shared_intermediate, sizes.top_k * sizes.hidden) / plan.tp
     activations = ACTIVATION_COPIES * engine.budget * (sizes.hidden + widest / 2.0)
     logits = engine.max_sequences * sizes.vocab * LOGIT_BYTES

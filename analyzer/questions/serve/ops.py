@@ -62,20 +62,35 @@ PARTS: Final = tuple(StepPart)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServePlan:
-    """Say how GPUs share a model: `tp` of one replica of attention, `dp` replicas, experts in `ep` parts."""
+    """Say how GPUs share a model: `tp` of one replica of attention, `dp` replicas, experts in `ep` parts; `pp` stages.
+
+    Each stage has a part of the layers. While one works on a batch of requests the others work on batches of their
+    own, so that a batch takes as long as it does without stages, and `pp` of them run at a time.
+    """
 
     tp: int = 1
     dp: int = 1
     ep: int = 1
+    pp: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Return the GPUs of a stage."""
+        return self.tp * self.dp
 
     @property
     def gpus(self) -> int:
         """Return the GPUs of one instance."""
-        return self.tp * self.dp
+        return self.ranks * self.pp
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches an instance runs at a time, to which requests are shared out."""
+        return self.dp * self.pp
 
     def __str__(self) -> str:
         """Return the plan as it is asked for."""
-        words = {"tp": self.tp, "dp": self.dp, "ep": self.ep}
+        words = {"tp": self.tp, "dp": self.dp, "ep": self.ep, "pp": self.pp}
         return ",".join(f"{name}={count}" for name, count in words.items() if count > 1) or "tp=1"
 
 
@@ -208,6 +223,8 @@ def add_token_ops(book: OpBook, at: Any, tokens: Floats) -> None:
     sizes, plan = book.sizes, book.plan
     hidden, layers, tp = float(sizes.hidden), float(sizes.layers), plan.tp
     book.vector(at, VectorKernel.TOKEN_NORM, tokens, hidden, (4.0, 4.0), sizes.norms * layers)
+    if plan.pp > 1:
+        book.collective(at, CollectiveKind.SEND_RECEIVE, tokens * hidden * HALF, 2, plan.pp - 1.0)
     if sizes.is_latent:
         _add_latent_tokens(book, at, tokens)
     else:
@@ -271,7 +288,7 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
     book.vector(at, VectorKernel.SOFTMAX, tokens, sizes.experts, (4.0, 4.0), layers)
     loads = [rank_load(int(count), sizes.top_k, sizes.experts, plan.ep, UNKNOWN) for count in everyone.tolist()]
     inputs, weights = experts_bytes(book.stack.experts)
-    intermediate, zeros = sizes.expert_intermediate * plan.ep / plan.gpus, np.zeros(len(tokens), dtype=np.int64)
+    intermediate, zeros = sizes.expert_intermediate * plan.ep / plan.ranks, np.zeros(len(tokens), dtype=np.int64)
     one: Floats = np.ones(len(tokens))
     wide = Rate.MATRIX_FP16 if book.stack.products == "fp16" else Rate.MATRIX_BF16
     named: Mapping[ExpertsFormat, Rate] = {
@@ -301,7 +318,7 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
     message = everyone * hidden * HALF
     if plan.dp > 1:
         for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
-            book.collective(at, kind, message, plan.gpus, layers)
+            book.collective(at, kind, message, plan.ranks, layers)
     else:
         book.collective(at, CollectiveKind.ALL_REDUCE, message, plan.tp, layers)
 

@@ -30,7 +30,8 @@ class ServeQuestion:
     """Hold what is asked; times in ns."""
 
     sizes: ModelSizes
-    precision: str
+    precisions: tuple[str, ...]
+    """What weights may be held in."""
     engine: Engine
     cache_bytes: float
     prompt: int
@@ -40,6 +41,7 @@ class ServeQuestion:
     rate_per_s: float = 0.0
     requests: RequestLoad | None = None
     tp: int | None = None
+    pp: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     """TTFT and TPOT that may not be exceeded, ns."""
     measure: str = "p90"
@@ -67,6 +69,7 @@ class ServeRow:
     plan: ServePlan
     """Of each instance."""
     instances: int
+    precision: str
     note: str
     """What the GPU does instead of a format that it lacks."""
     capacity: Capacity

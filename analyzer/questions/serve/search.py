@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, exp
 from typing import Final
 
@@ -57,16 +57,17 @@ def answer(
     left_out: dict[str, str] = {}
     groups: dict[tuple[EngineStack, ServePlan], list[Target]] = {}
     for target in targets:
-        try:
-            stack = stack_of(target.gpu, question.precision, question.engine.name)
-        except InputError as error:
-            left_out[target.gpu.name] = str(error).partition(": ")[2]
-            continue
-        fitting = list(_fitting(question, target, cluster))
-        if not fitting:
-            left_out[target.gpu.name] = _why_none(question, target)
-        for plan in fitting:
-            groups.setdefault((stack, plan), []).append(target)
+        for precision in question.precisions:
+            try:
+                stack = stack_of(target.gpu, precision, question.engine.name)
+            except InputError as error:
+                left_out[target.gpu.name] = str(error).partition(": ")[2]
+                continue
+            fitting = _fitting(question, target, precision, cluster)
+            if not fitting:
+                left_out[target.gpu.name] = _why_none(question, target, precision)
+            for plan in fitting:
+                groups.setdefault((stack, plan), []).append(target)
     candidates: dict[tuple[str, int | None, int], list[_Candidate]] = {}
     known: dict[tuple[object, ...], Schedule] = {}
     for (stack, plan), members in groups.items():
@@ -82,8 +83,8 @@ def answer(
                     target=target,
                     usd_per_hour=None if price is None else price.usd_per_hour,
                     users=users,
-                    engine=engine_on(question.engine, target.gpu, question.sizes, question.precision),
-                    capacity=_capacity(question, target.gpu, plan),
+                    engine=engine_on(question.engine, target.gpu, question.sizes, stack.precision),
+                    capacity=_capacity(question, target.gpu, stack.precision, plan),
                     known=known,
                 )
                 candidates.setdefault((target.gpu.name, target.count, users), []).append(candidate)
@@ -125,30 +126,44 @@ def _best(question: ServeQuestion, plans: Sequence[_Candidate], left_out: dict[s
     return None if best is None else best[1]
 
 
-def _fitting(question: ServeQuestion, target: Target, cluster: Cluster) -> Iterator[ServePlan]:
-    """Yield the plans that divide the model, stand in one machine and leave room for a sequence.
+def _fitting(question: ServeQuestion, target: Target, precision: str, cluster: Cluster) -> list[ServePlan]:
+    """Return the plans that divide the model, stand in one machine and leave room for a sequence.
 
-    Of n GPUs: layers shared by all; with experts also these in n parts, and attention either shared or in n replicas.
+    Stages are tried where they are asked for, of a number of GPUs that is given, and where nothing fits without.
+    """
+
+    def fitting(stages: Iterable[int]) -> list[ServePlan]:
+        plans = (plan for count in stages for plan in _plans(question, target, count, cluster))
+        return [plan for plan in plans if _capacity(question, target.gpu, precision, plan).tokens > question.context]
+
+    if question.pp is not None or target.count is not None:
+        return fitting(RANKS if question.pp is None else (question.pp,))
+    return fitting((1,)) or fitting(RANKS[1:])
+
+
+def _plans(question: ServeQuestion, target: Target, stages: int, cluster: Cluster) -> Iterator[ServePlan]:
+    """Yield plans of so many stages, whose n GPUs share their layers.
+
+    With experts also these in n parts, and attention either shared or in n replicas.
     """
     sizes = question.sizes
     most = target.count or max(cluster.node_of(target.gpu).gpu_count, 1)
     for tp in RANKS if question.tp is None else (question.tp,):
         divides = sizes.heads % tp == 0 and (tp <= sizes.kv_heads or tp % sizes.kv_heads == 0)
-        if tp > most or not divides or (target.count is not None and target.count % tp):
+        gpus = tp * stages
+        if gpus > most or stages > sizes.layers or not divides or (target.count is not None and target.count % gpus):
             continue
-        plans = [ServePlan(tp=tp)]
+        yield ServePlan(tp=tp, pp=stages)
         if tp > 1 and sizes.experts % tp == 0 and sizes.experts:
-            plans.append(ServePlan(tp=tp, ep=tp))
+            yield ServePlan(tp=tp, ep=tp, pp=stages)
             # Replicas share out requests, which a file has in one order for all.
-            plans += [ServePlan(dp=tp, ep=tp)] if question.tp is None and question.requests is None else []
-        for plan in plans:
-            if _capacity(question, target.gpu, plan).tokens > question.context:
-                yield plan
+            if question.tp is None and question.requests is None:
+                yield ServePlan(dp=tp, ep=tp, pp=stages)
 
 
-def _why_none(question: ServeQuestion, target: Target) -> str:
+def _why_none(question: ServeQuestion, target: Target, precision: str) -> str:
     tp = question.tp or target.count or RANKS[-1]
-    found = _capacity(question, target.gpu, ServePlan(tp=tp))
+    found = _capacity(question, target.gpu, precision, ServePlan(tp=tp, pp=question.pp or 1))
     if found.tokens > question.context:
         return f"no plan of {tp} GPUs divides the model and stands in one machine"
     if found.tokens > 0:
@@ -157,12 +172,12 @@ def _why_none(question: ServeQuestion, target: Target) -> str:
     return f"does not fit: {needed / 2**30:.1f} GiB per GPU at tp={tp}, {memory / 2**30:.1f} GiB may be used"
 
 
-def _capacity(question: ServeQuestion, gpu: Gpu, plan: ServePlan) -> Capacity:
-    engine = engine_on(question.engine, gpu, question.sizes, question.precision)
+def _capacity(question: ServeQuestion, gpu: Gpu, precision: str, plan: ServePlan) -> Capacity:
+    engine = engine_on(question.engine, gpu, question.sizes, precision)
     return capacity_of(
         question.sizes,
         plan,
-        question.precision,
+        precision,
         gpu,
         engine,
         cache_bytes=question.cache_bytes,
@@ -198,7 +213,7 @@ class _Candidate:
 
     def at_rate(self, question: ServeQuestion, rate: float) -> LoadFigures:
         """Return the figures of requests that come to an instance at a rate."""
-        return self.serve(open_load(rate / self.tables.plan.dp, question.prompt, question.output, question.seed))
+        return self.serve(open_load(rate / self.tables.plan.batches, question.prompt, question.output, question.seed))
 
     def most(self, question: ServeQuestion) -> LoadFigures:
         """Return figures at the rate that the upper end of its steps can serve without a queue that grows."""
@@ -219,6 +234,7 @@ class _Candidate:
             concurrency=self.users,
             plan=self.tables.plan,
             instances=instances,
+            precision=self.tables.stack.precision,
             note=self.tables.stack.fallback,
             capacity=self.capacity,
             figures=figures,
@@ -246,14 +262,14 @@ def _try(question: ServeQuestion, candidate: _Candidate) -> ServeRow:
     """Return what a plan does under the load that is asked for."""
     plan, instances, users = candidate.tables.plan, candidate.instances, candidate.users
     if question.requests is not None:
-        figures = candidate.serve(question.requests.part(instances))
+        figures = candidate.serve(question.requests.part(instances * plan.batches))
     elif users:
         if plan.dp > 1 and users < instances * plan.dp:
             raise InputError("fewer users than replicas of attention")
-        places = ceil(users / (instances * plan.dp))
+        places = ceil(users / (instances * plan.batches))
         load = closed_load(places, question.prompt, question.output, question.seed)
         figures = candidate.serve(load, min(places, len(load.prompts) * (WAVES - 1) // WAVES))
-        busy = users / (places * instances * plan.dp)
+        busy = users / (places * instances * plan.batches)
         figures = _shared_out(figures, busy, plan.gpus * candidate.tables.draws[candidate.column].idle_w)
     elif question.rate_per_s:
         figures, instances = _fewest(question, candidate)

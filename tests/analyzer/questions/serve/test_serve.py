@@ -214,6 +214,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"rate": 1.0, "concurrency": 2}, "three loads"),
         ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
+        ({"precision": "fp8,fp9"}, "expected bf16"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said: str) -> None:
@@ -330,6 +331,30 @@ def test_a_shared_beginning_is_neither_computed_nor_kept_for_each() -> None:
     first = [row.figures.latencies["ttft"].values["mean"] for row in rows]
     assert first[0] > first[1] > first[2]
     assert rows[0].output_tokens_per_s < rows[1].output_tokens_per_s < rows[2].output_tokens_per_s
+
+
+def test_stages_take_as_long_for_one_user_and_share_out_many() -> None:
+    one, two = (ServePlan(pp=stages) for stages in (1, 2))
+    stack, sizes = stack_of(H100, "bf16", "vllm"), read_model("llama-3-8b")
+    times = [step_tables(sizes, plan, stack, [H100], load_library()).clock(0).step_ns(8, 1000) for plan in (one, two)]
+    assert 1.0 < times[1] / times[0] < 1.05
+    asked = {"to": "2xL40S", "concurrency": 64, "tp": 1}
+    alone, staged = (wavecast.serve("llama-3-8b", **asked, pp=stages).report.rows[0] for stages in (1, 2))
+    assert (alone.instances, staged.instances) == (2, 1)
+    assert staged.capacity.weight_bytes == pytest.approx(alone.capacity.weight_bytes / 2)
+    assert staged.capacity.tokens > alone.capacity.tokens
+    assert staged.figures.step_half_width > alone.figures.step_half_width
+
+
+def test_what_no_tensor_parallel_size_holds_is_put_in_stages() -> None:
+    row = wavecast.serve("llama-3-70b", to="A100-PCIE-40GB", precision="bf16", tp=2).report.rows[0]
+    assert row.plan.pp > 1
+
+
+def test_the_best_of_several_precisions_is_named() -> None:
+    answer = wavecast.serve("llama-3-70b", to=["2xH100-SXM", "2xA100-SXM-80GB"], precision="bf16,fp8", concurrency=8)
+    assert {row["gpu"][:4]: row["precision"] for row in answer.to_records()}["H100"] == "fp8"
+    assert "(fp8, tp=2" in str(answer.page())
 
 
 def test_an_engine_that_reserves_pushes_no_one_out(clock: StepClock) -> None:
