@@ -107,6 +107,11 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
     pp: int | None = option(
         HelpPart.MANY, "Stages with a part of the layers each. Default: 1; of 4xL40S the best of 1, 2, 4.", **COUNT
     )
+    separate_prefill: bool = option(
+        HelpPart.MANY,
+        "Compute prompts on GPUs of their own, which send what they cached to those that write; with --rate.",
+        default=False,
+    )
     max_sequences: int = option(HelpPart.WHAT_IF, "Sequences of a step at most.", default=256, **COUNT)
     step_tokens: int | None = option(
         HelpPart.WHAT_IF, "Tokens of a step at most. Default: 8,192 from 70 GiB on, else 2,048.", **COUNT
@@ -150,7 +155,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from .engines import read_engine
     from .load import read_requests
     from .report import ServeQuestion
-    from .search import report_serving
+    from .separate import report_serving
     from .sizes import read_model
 
     users = _counts(asked.concurrency)
@@ -195,6 +200,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         requests=None if asked.requests is None else read_requests(Path(asked.requests)),
         tp=asked.tp,
         pp=asked.pp,
+        is_separate=asked.separate_prefill,
         limits=held,
         measure=asked.percentile,
         seed=asked.seed,

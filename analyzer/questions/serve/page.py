@@ -89,7 +89,7 @@ def _headline(report: ServeReport) -> Iterator[str]:
     cost = "price unknown" if best.usd_per_hour is None else f"{format_money(best.usd_per_hour)}/h"
     verb = "Best" if best.holds is not False else "No plan holds the limits; nearest"
     chosen = f"{best.precision}, " if len(question.precisions) > 1 else ""
-    plan = f"{chosen}{best.plan}, {format_count(best.instances, 'instance')}"
+    plan = f"{chosen}{best.plans}, {format_count(best.instances, 'instance')}"
     yield f"{verb}: {best.gpus} × {clean_text(best.gpu)} ({plan}), {cost}{_token_price(best)}."
     figures = best.figures
     first, token = (figures.latencies[name].within("mean") for name in (FIRST, PER_TOKEN))
@@ -120,7 +120,7 @@ def _sheet(report: ServeReport) -> Sheet:
 
     columns = (
         text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18, wraps=True),
-        text_column("plan", (str(row.plan) for row in rows), rank=1),
+        text_column("plan", (row.plans for row in rows), rank=1),
         *([text_column("weights", (row.precision for row in rows))] if len(report.question.precisions) > 1 else []),
         *([number_column("users", (f"{row.concurrency:,}" for row in rows))] if len(report.question.loads) > 1 else []),
         number_column("tokens/s", (f"{row.output_tokens_per_s:,.0f}" for row in rows)),
@@ -199,6 +199,8 @@ def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
         "ep": row.plan.ep,
         "pp": row.plan.pp,
         "precision": row.precision,
+        "prefill_gpus": row.prefill.gpus if row.prefill else 0,
+        "prefill_plan": str(row.prefill.plan) if row.prefill else "",
         "concurrency": row.concurrency,
         "instances": row.instances,
         "holds_limits": row.holds,
@@ -250,8 +252,9 @@ def draw_serving_json(report: ServeReport) -> str:
 
 
 _KINDS: Final = {
-    **dict.fromkeys(("gpu", "precision", "limited_by"), str),
-    **dict.fromkeys(("gpus", "tp", "dp", "ep", "pp", "instances", "concurrency", "cache_tokens", "preempted"), int),
+    **dict.fromkeys(("gpu", "precision", "prefill_plan", "limited_by"), str),
+    **dict.fromkeys(("gpus", "prefill_gpus", "tp", "dp", "ep", "pp", "instances"), int),
+    **dict.fromkeys(("concurrency", "cache_tokens", "preempted"), int),
     "holds_limits": bool,
 }
 

@@ -42,6 +42,10 @@ class ServeQuestion:
     requests: RequestLoad | None = None
     tp: int | None = None
     pp: int | None = None
+    is_separate: bool = False
+    """Whether prompts are computed on GPUs of their own."""
+    is_computed: bool = False
+    """Whether it asks of those that write alone."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """TTFT and TPOT that may not be exceeded, ns."""
     measure: str = "p90"
@@ -79,6 +83,14 @@ class ServeRow:
     holds: bool | None
     """Whether the limits hold at the upper end of the interval; None without limits."""
     usd_per_hour: float | None
+    prefill: ServeRow | None = None
+    """What computes the prompts, where others do; its GPUs are among `gpus`."""
+
+    @property
+    def plans(self) -> str:
+        """Return the plan, and that of the GPUs that compute prompts."""
+        found = self.prefill
+        return str(self.plan) if found is None else f"{self.plan} + {found.instances} × {found.plan} for prompts"
 
     @property
     def output_tokens_per_s(self) -> float:

@@ -32,6 +32,8 @@ class RequestLoad:
     outputs: Rows
     concurrency: int = 0
     """Requests at all times: each that ends makes room for the next; 0: they come when they arrive."""
+    first_ns: Floats | None = None
+    """When other GPUs wrote the first tokens of prompts that come computed, [r]; None: they are computed here."""
 
     def part(self, instances: int) -> RequestLoad:
         """Return what one of several instances gets: the requests in turn."""
@@ -93,7 +95,7 @@ class Schedule:
         return Served(
             load=self.load,
             arrival_ns=ends[self.arrived] if self.end_ns is None else self.load.arrival_ns,
-            first_ns=ends[self.first],
+            first_ns=ends[self.first] if self.load.first_ns is None else self.load.first_ns,
             last_ns=ends[self.last],
             busy_ns=float(time.sum()),
             sequence_ns=float(steps.decoding @ time),
@@ -173,6 +175,8 @@ class Scheduler:
     """Tokens kept for prompts under way."""
     spared: int = 0
     """Tokens of those cached that take no place, as sequences share them."""
+    is_computed: bool = False
+    """Whether prompts come computed."""
     reserved: int = 0
     """Tokens that those under way have room for, where the engine reserves."""
     owed: float = 0.0
@@ -200,11 +204,13 @@ class Scheduler:
             raise InputError(f"a request of {longest:,} tokens is larger than the cache of {max(self.capacity, 0):,}")
         self.capacity -= most_shared
         self.each = self.engine.tokens_per_step
+        self.is_computed = load.first_ns is not None
+        outputs = load.outputs - int(self.is_computed)
         count = len(load.prompts)
         arrived, first, last = (np.zeros(count, dtype=np.int64) for _ in range(3))
         arrival, sizes = (
             load.arrival_ns.tolist(),
-            list(zip(*(part.tolist() for part in (load.prompts, load.outputs, shared)), strict=True)),
+            list(zip(*(part.tolist() for part in (load.prompts, outputs, shared)), strict=True)),
         )
         next_request = 0
         done = 0
@@ -288,9 +294,12 @@ class Scheduler:
             if not self._fits(sequence.prompt - sequence.shared + len(self.order) + 1, sequence.reserved):
                 break
             self.waiting.popleft()
+            self.reserved += sequence.reserved
+            if self.is_computed:
+                self._begin(sequence)
+                continue
             self.prompts.append(sequence)
             self.held += sequence.prompt - sequence.shared
-            self.reserved += sequence.reserved
             sequence.done = sequence.shared
             size = min(sequence.prompt - sequence.done, budget)
             chunks.append((sequence, size, sequence.done))

@@ -10,14 +10,14 @@ from ....errors import InputError
 from ....progress import tell
 from ....records import dataclass, replace
 from ....specs.cluster import USUAL, Cluster
-from ....specs.gpu import Catalog, Gpu
-from ....specs.prices.book import PriceBook, prices_of
+from ....specs.gpu import Gpu
+from ....specs.prices.book import PriceBook
 from ...models.library import Library
 from .engines import Engine, EngineStack, engine_on, stack_of
 from .forecast import FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, forecast_load
-from .load import WAVES, closed_load, open_load
+from .load import WAVES, closed_load, computed, open_load
 from .ops import ServePlan
-from .report import ServeQuestion, ServeReport, ServeRow, Target
+from .report import ServeQuestion, ServeRow, Target
 from .schedule import RequestLoad, Schedule
 from .step import StepTables, step_tables
 
@@ -28,22 +28,6 @@ OVERLOADED: Final = "more requests than are served"
 LEAST_SHARE: Final = 0.02
 """Of the largest rate, from which on the search looks for one that holds the limits."""
 _Rank = tuple[bool, bool, float, int]
-
-
-def report_serving(
-    question: ServeQuestion,
-    targets: Sequence[Target],
-    library: Library,
-    prices: PriceBook | None,
-    cluster: Cluster,
-    catalog: Catalog,
-) -> ServeReport:
-    """Return the answer to a question. Raises InputError where no GPU can serve the model."""
-    rows, left_out = answer(question, targets, library, prices or prices_of(catalog), cluster)
-    if not rows:
-        first = "; ".join(f"{name}: {why}" for name, why in left_out[:3])
-        raise InputError(f"no GPU that was asked for serves {question.sizes.name}: {first}")
-    return ServeReport(question=question, rows=rows, left_out=left_out)
 
 
 def answer(
@@ -75,6 +59,7 @@ def answer(
         nodes = cluster.nodes_of(gpus)
         tables = step_tables(question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes)
         for column, target in enumerate(members):
+            capacity = _capacity(question, target.gpu, stack.precision, plan)
             price = prices.price_of(target.gpu)
             for users in question.loads or (0,):
                 candidate = _Candidate(
@@ -84,7 +69,8 @@ def answer(
                     usd_per_hour=None if price is None else price.usd_per_hour,
                     users=users,
                     engine=engine_on(question.engine, target.gpu, question.sizes, stack.precision),
-                    capacity=_capacity(question, target.gpu, stack.precision, plan),
+                    capacity=capacity,
+                    transfer_ns=question.prompt * capacity.token_bytes / nodes[column].nic_bandwidth_bytes_per_s * 1e9,
                     known=known,
                 )
                 candidates.setdefault((target.gpu.name, target.count, users), []).append(candidate)
@@ -94,7 +80,7 @@ def answer(
         row = _best(question, plans, left_out)
         rows += [] if row is None else [row]
         left_out.pop(name if row is not None else "", None)
-    rows.sort(key=lambda row: _rank(question, row))
+    rows.sort(key=lambda row: rank_of(question, row))
     if len(question.loads) > 1:  # Rows of one GPU type stand together, the types by the best of theirs.
         types = list(dict.fromkeys(row.gpu for row in rows))
         rows.sort(key=lambda row: types.index(row.gpu))
@@ -120,7 +106,7 @@ def _best(question: ServeQuestion, plans: Sequence[_Candidate], left_out: dict[s
         except InputError as error:
             left_out.setdefault(candidate.target.gpu.name, str(error))
             continue
-        rank = _rank(question, row)
+        rank = rank_of(question, row)
         if best is None or rank < best[0]:
             best = rank, row
     return None if best is None else best[1]
@@ -197,6 +183,8 @@ class _Candidate:
     users: int
     engine: Engine
     capacity: Capacity
+    transfer_ns: float
+    """Of a prompt's cache from one machine to another."""
     known: dict[tuple[object, ...], Schedule]
     """Steps of loads that other candidates served."""
     full: LoadFigures | None = None
@@ -213,7 +201,8 @@ class _Candidate:
 
     def at_rate(self, question: ServeQuestion, rate: float) -> LoadFigures:
         """Return the figures of requests that come to an instance at a rate."""
-        return self.serve(open_load(rate / self.tables.plan.batches, question.prompt, question.output, question.seed))
+        load = open_load(rate / self.tables.plan.batches, question.prompt, question.output, question.seed)
+        return self.serve(computed(load, self.transfer_ns) if question.is_computed else load)
 
     def most(self, question: ServeQuestion) -> LoadFigures:
         """Return figures at the rate that the upper end of its steps can serve without a queue that grows."""
@@ -221,6 +210,7 @@ class _Candidate:
             longest = (question.prompt + question.output) * 1.1
             places = int(max(min(self.engine.max_sequences, self.capacity.tokens / longest), 1))
             load = closed_load(places, question.prompt, question.output, question.seed)
+            load = computed(load, 0.0) if question.is_computed else load
             full = self.serve(load, min(places, len(load.prompts) // 2))
             self.full = _with_rate(full, full.requests_per_s * exp(-full.step_half_width))
         return self.full
@@ -249,7 +239,7 @@ def _bound(question: ServeQuestion, candidate: _Candidate) -> _Rank:
     if question.loads or question.requests is not None:
         return False, False, 0.0, 0
     most = candidate.most(question)
-    return _rank(question, candidate.row(question, most, _instances(question, candidate, most), holds=True))
+    return rank_of(question, candidate.row(question, most, _instances(question, candidate, most), holds=True))
 
 
 def _instances(question: ServeQuestion, candidate: _Candidate, largest: LoadFigures) -> int:
@@ -367,7 +357,7 @@ def _holds(question: ServeQuestion, figures: LoadFigures) -> bool:
     return figures.limit != OVERLOADED and all(upper[name] <= limit for name, limit in question.limits.items())
 
 
-def _rank(question: ServeQuestion, row: ServeRow) -> _Rank:
+def rank_of(question: ServeQuestion, row: ServeRow) -> _Rank:
     """Return what rows are sorted by: that hold the limits first, then by the price of a token, then by its GPUs."""
     usd = row.usd_per_million_output_tokens
     per_gpu = row.gpus / row.output_tokens_per_s

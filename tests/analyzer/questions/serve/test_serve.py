@@ -14,7 +14,7 @@ import wavecast
 from wavecast.analyzer.models.experts.problems import ANY_KERNEL
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
-from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
+from wavecast.analyzer.questions.serve.load import closed_load, computed, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
@@ -215,6 +215,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
+        ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said: str) -> None:
@@ -355,6 +356,25 @@ def test_the_best_of_several_precisions_is_named() -> None:
     answer = wavecast.serve("llama-3-70b", to=["2xH100-SXM", "2xA100-SXM-80GB"], precision="bf16,fp8", concurrency=8)
     assert {row["gpu"][:4]: row["precision"] for row in answer.to_records()}["H100"] == "fp8"
     assert "(fp8, tp=2" in str(answer.page())
+
+
+def test_computed_prompts_are_waited_for_and_not_computed_again(clock: StepClock) -> None:
+    load = open_load(4.0, 2000, 100, seed=0)
+    whole, written = run(clock, load), run(clock, computed(load, 50e6))
+    assert written.prompt_ns == 0 < whole.prompt_ns
+    assert (written.last_ns >= load.arrival_ns + 50e6).all()
+    assert written.busy_ns < whole.busy_ns
+
+
+def test_prompts_on_gpus_of_their_own_leave_those_that_write_alone() -> None:
+    asked: dict[str, Any] = {"to": "H100 SXM", "rate": 20.0, "prompt_tokens": 4000, "tp": 1}
+    together, apart = (wavecast.serve("llama-3-8b", **asked, separate_prefill=is_apart) for is_apart in (False, True))
+    one, other = together.report.rows[0], apart.report.rows[0]
+    assert other.prefill is not None
+    assert other.gpus == other.prefill.gpus + other.instances
+    assert other.figures.latencies["tpot"].values["mean"] < one.figures.latencies["tpot"].values["mean"]
+    assert apart.to_records()[0]["prefill_gpus"] == other.prefill.gpus
+    assert "for prompts" in str(apart.page())
 
 
 def test_an_engine_that_reserves_pushes_no_one_out(clock: StepClock) -> None:
