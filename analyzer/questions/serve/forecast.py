@@ -173,7 +173,9 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
 
 
 def _latency(values: Floats, weights: Floats, low: float, high: float) -> Latency:
-    found = np.percentile(values[weights > 0], PERCENTILES).tolist()
+    ordered = np.sort(values[weights > 0])
+    last = len(ordered) - 1
+    found = np.interp(np.array(PERCENTILES) / 100.0 * last, np.arange(last + 1), ordered).tolist()
     mean = float(np.average(values, weights=weights))
     return Latency(values=dict(zip(MEASURES, (mean, *found), strict=True)), low_ratio=low, high_ratio=high)
 
