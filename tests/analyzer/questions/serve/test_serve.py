@@ -352,6 +352,11 @@ def test_what_no_tensor_parallel_size_holds_is_put_in_stages() -> None:
     assert row.plan.pp > 1
 
 
+def test_an_unknown_quantisation_is_served_in_the_precision_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"quantization_config": {"quant_method": "hqq"}}))
+    assert wavecast.serve(tmp_path, to="L4", precision="int8").report.rows[0].precision == "int8"
+
+
 def test_the_best_of_several_precisions_is_named() -> None:
     answer = wavecast.serve("llama-3-70b", to=["2xH100-SXM", "2xA100-SXM-80GB"], precision="bf16,fp8", concurrency=8)
     assert {row["gpu"][:4]: row["precision"] for row in answer.to_records()}["H100"] == "fp8"
