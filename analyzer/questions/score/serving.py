@@ -24,6 +24,7 @@ from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ..serve.engines import Engine, EngineStack, engine_on, read_engine, stack_of
 from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, capacity_of, figures_of
+from ..serve.load import SPREAD
 from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, serve_load
 from ..serve.sizes import ModelSizes, plain_name, read_model
@@ -41,6 +42,9 @@ SKIPPED: Final = (
     "repeated_row",
 )
 """Flags of rows whose configuration or time is not what the row says (README of the tables)."""
+SHARED_ATTENTION: Final = frozenset({("MiniMaxAI/MiniMax-M2.5", "fp8"), ("moonshotai/Kimi-K2.5", "fp4")})
+"""Whose rows of vLLM the table gives replicas of attention: InferenceX's launch scripts of them say tensor and expert
+parallelism alone, and the times are those of their rows so labelled."""
 LOG_TIMES: Final = ("queued", "first_token", "last_token")
 SHORTEST: Final = 0.8
 """InferenceX draws lengths evenly from here up to the given ones."""
@@ -50,7 +54,6 @@ place, which find an engine that fills or empties, count for what is not run."""
 RUN_PER_PLACE: Final = 4
 MOST_RUN_WHOLE: Final = 400
 SEED: Final = 20261128
-MOST_SEQUENCES: Final = 2048
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
 VERSIONS_OF_2024: Final = "0.5"
 
@@ -129,6 +132,8 @@ class _Scorer:
             raise InputError(f"{row['engine']} is not modelled")
         precision = _precision_of(row)
         plan = ServePlan(tp=int(row["tp"]), dp=int(row["dp"]), ep=int(row["ep"]))
+        if name == "vllm" and (row["model"], row["precision"]) in SHARED_ATTENTION:
+            plan = replace(plan, tp=plan.gpus, dp=1)
         if int(row["gpus"]) != plan.gpus:
             raise InputError("replicas and plan disagree")
         engine = _engine_of(row, name, gpu, sizes, precision)
@@ -142,7 +147,7 @@ class _Scorer:
         capacity = capacity_of(
             sizes, plan, precision, gpu, engine, cache_bytes=cache_bytes, context=prompt + output / 2
         )
-        load, weights = _load_of(row, plan)
+        load, weights = _load_of(row, plan, engine)
         served = serve_load(engine, tables.clock(0), capacity.tokens, load)
         figures = figures_of(tables, 0, engine, served, weights)
         return _point_of(row, figures, served.end_ns)
@@ -216,10 +221,11 @@ def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, p
     version = {"2024": VERSIONS_OF_2024, "nightly": ""}.get(row["version"], row["version"])
     version = "" if not version[:1].isdigit() else version
     engine = read_engine(f"{name}=={version}" if version else name)
-    return replace(engine_on(engine, gpu, sizes, precision), max_sequences=MOST_SEQUENCES)
+    engine = engine_on(engine, gpu, sizes, precision)
+    return replace(engine, max_sequences=max(engine.max_sequences, int(row["concurrency"])))
 
 
-def _load_of(row: Mapping[str, str], plan: ServePlan) -> tuple[RequestLoad, Floats]:
+def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[RequestLoad, Floats]:
     """Return the requests that one replica of attention gets, and how often each counts."""
     places = max(round(int(row["concurrency"]) / plan.dp), 1)
     is_offline = row["load"] == "offline"
@@ -233,6 +239,10 @@ def _load_of(row: Mapping[str, str], plan: ServePlan) -> tuple[RequestLoad, Floa
     if row["length_spread"] != "fixed":
         drawn = np.random.default_rng(SEED).uniform(SHORTEST, 1.0, (2, count))
         prompts, outputs = np.maximum((drawn * (prompts, outputs)).astype(np.int64), 1)
+    elif engine.splits_prompts and not is_offline:
+        # Of prompts that come at once one starts a step before the others, which mix with it: they drift apart.
+        drawn = np.random.default_rng(SEED).uniform(1.0 - SPREAD, 1.0 + SPREAD, count)
+        outputs = np.maximum(np.rint(drawn * outputs).astype(np.int64), 1)
     return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places), weights
 
 

@@ -65,7 +65,9 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
         metadata=declare(HelpPart.GPUS, "The GPUs; '2xH200' says how many. Default: all catalogued ones.", **GPU_NAMES),
     )
     precision: str | None = option(
-        HelpPart.WHAT_IF, "What weights are held in. Default: what the model says.", type=click.Choice(PRECISION_NAMES)
+        HelpPart.WHAT_IF,
+        f"What weights are held in; of several the best: {', '.join(PRECISION_NAMES)}. Default: what the model says.",
+        metavar="NAME,…",
     )
     kv: str | None = option(
         HelpPart.WHAT_IF, "What keys and values are cached in. Default: 16 bits.", type=click.Choice(("fp8", "bf16"))
@@ -97,14 +99,21 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
         HelpPart.WHAT_IF, "What of the requests the limits are of.", default="p90", type=click.Choice(MEASURE_NAMES)
     )
     tp: int | None = option(HelpPart.MANY, "GPUs that share each layer. Default: the best of 1, 2, 4, 8.", **COUNT)
+    pp: int | None = option(
+        HelpPart.MANY, "Stages with a part of the layers each. Default: 1; of 4xL40S the best of 1, 2, 4.", **COUNT
+    )
+    separate_prefill: bool = option(
+        HelpPart.MANY,
+        "Compute prompts on GPUs of their own, which send what they cached to those that write; with --rate.",
+        default=False,
+    )
     max_sequences: int = option(HelpPart.WHAT_IF, "Sequences of a step at most.", default=256, **COUNT)
     step_tokens: int | None = option(
         HelpPart.WHAT_IF, "Tokens of a step at most. Default: 8,192 from 70 GiB on, else 2,048.", **COUNT
     )
-    memory_share: float = option(
+    memory_share: float | None = option(
         HelpPart.WHAT_IF,
-        "Of a GPU's memory, what the engine uses: its gpu_memory_utilization.",
-        default=0.9,
+        "Of a GPU's memory, what the engine uses: its gpu_memory_utilization. Default: the engine's own.",
         type=click.FloatRange(0.0, 1.0, min_open=True),
         metavar="SHARE",
     )
@@ -141,7 +150,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from .engines import read_engine
     from .load import read_requests
     from .report import ServeQuestion
-    from .search import report_serving
+    from .separate import report_serving
     from .sizes import read_model
 
     users = _counts(asked.concurrency)
@@ -154,11 +163,14 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     sizes = read_model(model)
     if not (asked.precision or sizes.precision):
         raise InputError(f"{sizes.name}: its quantization_config is not known: say {parameter('precision')}")
+    precisions = tuple(word.strip() for word in (asked.precision or sizes.precision).split(","))
+    if not set(precisions) <= set(PRECISION_NAMES):
+        raise InputError(f"{parameter('precision', asked.precision)}: expected {', '.join(PRECISION_NAMES)}")
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
     held = {name: limit for name, limit in limits.items() if limit is not None}
     is_open = asked.rate is not None or (bool(held) and not users and asked.requests is None)
     for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
-        if not 0.0 <= share <= 1.0:
+        if share is not None and not 0.0 <= share <= 1.0:
             raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
     drafted, acceptance = _speculation(asked.speculate)
     engine = replace(
@@ -173,7 +185,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     named, targets = _targets(asked)
     question = ServeQuestion(
         sizes=sizes,
-        precision=asked.precision or sizes.precision,
+        precisions=precisions,
         engine=engine,
         cache_bytes=1.0 if asked.kv == "fp8" else 2.0,
         prompt=asked.prompt_tokens,
@@ -182,6 +194,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         rate_per_s=asked.rate or 0.0,
         requests=None if asked.requests is None else read_requests(Path(asked.requests)),
         tp=asked.tp,
+        pp=asked.pp,
+        is_separate=asked.separate_prefill,
         limits=held,
         measure=asked.percentile,
         seed=asked.seed,

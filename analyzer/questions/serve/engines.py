@@ -13,15 +13,16 @@ from typing import Any, Final
 from ....errors import InputError, parameter
 from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
+from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import build_fleet
 from ....specs.generations import generation_at, has_serving_kernels, prefers_composable_kernel
 from ....specs.gpu import Gpu, Rate
-from ...models.experts.problems import FORMAT_BYTES
+from ...models.experts.problems import ANY_KERNEL, FORMAT_BYTES
 from ...models.matmul.problems import FORMATS
 from ...work.work import ExpertsFormat
 from .sizes import ModelSizes
 
-TENSORRT_LLM: Final = "trtllm"
+TENSORRT_LLM, SGLANG = "trtllm", "sglang"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,11 @@ WEIGHT_BYTES: Final[Mapping[str, float]] = {
     "mxfp4": 0.53125,
 }
 """Per weight with scales, of the parts that are quantised."""
+TENSORRT_LLM_KERNELS: Final[Mapping[ExpertsFormat, ExpertsKernel]] = {
+    ExpertsFormat.PLAIN: ExpertsKernel.CUTLASS,
+    **dict.fromkeys((ExpertsFormat.FP8, ExpertsFormat.FP8_BLOCK, ExpertsFormat.FP4), ExpertsKernel.TRTLLM_GEN),
+}
+"""Of its own; generated ones are CUTLASS's before data-centre Blackwell."""
 QUANTIZED: Final = frozenset(PRECISIONS) - {"bf16", "fp16"}
 
 
@@ -55,9 +61,12 @@ QUANTIZED: Final = frozenset(PRECISIONS) - {"bf16", "fp16"}
 class EngineStack:
     """Hold what GPUs that run alike have in common: formats of the parts, and whose attention."""
 
+    precision: str
     products: str
     experts: ExpertsFormat
     attention: AttentionKernel
+    experts_kernel: int = ANY_KERNEL
+    """`ExpertsKernel`; else what engines would take."""
     fallback: str = ""
     """What the GPU lacks, and what it does instead; empty where it lacks nothing."""
 
@@ -88,9 +97,11 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         products, lacks = "fp16", "bf16"
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
+        precision=precision,
         products=products,
         experts=experts,
         attention=_attention(gpu, engine, is_blackwell=is_blackwell),
+        experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
         fallback=fallback if lacks else "",
     )
 
@@ -174,7 +185,10 @@ class Engine:
     budget: int = 0
     """Tokens of a step; 0: by the GPU's memory."""
     max_sequences: int = 256
-    memory_share: float = 0.9
+    memory_share: float | None = None
+    """Of a GPU's memory; None: 0.9, and SGLang leaves what its chunks and graphs take."""
+    reserves: bool = False
+    """Whether a request starts only where all that it writes will have room."""
     splits_prompts: bool = True
     """Whether prompts' chunks run beside sequences that decode; else in steps of their own."""
     ratio: float = 1.0
@@ -229,6 +243,7 @@ def read_engine(text: str) -> Engine:
         spread=row["spread"] if version else max(UNSTATED_SPREAD, row["spread"]),
         source=row["source"],
         splits_prompts=row.get("splits_prompts", True),
+        reserves=row.get("reserves", False),
     )
 
 

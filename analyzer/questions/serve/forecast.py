@@ -13,7 +13,7 @@ from ....records import dataclass, replace
 from ....specs.generations import why_untested
 from ....specs.gpu import Gpu, Rate, is_hbm
 from ...memory.fit import UNREPORTED_RATIO
-from .engines import Engine, weight_bytes
+from .engines import SGLANG, TENSORRT_LLM, Engine, weight_bytes
 from .ops import PARTS, ServePlan, StepPart
 from .schedule import RequestLoad, Schedule, Served, serve_load
 from .sizes import ModelSizes
@@ -31,6 +31,8 @@ FOREIGN_RATIO: Final = 1.6
 SHARED_WIDTH: Final = 0.08
 """90 % half-width, natural log, that no part of a step tells of: dates and images of one version differ by 1.18 times
 in the median."""
+STAGES_WIDTH: Final = 0.25
+"""The same of stages: how well batches overlap. Of 2024's TensorRT-LLM they did not (LLM-Inference-Bench)."""
 FIRST: Final = "ttft"
 PER_TOKEN: Final = "tpot"  # noqa: S105 (no password)
 END_TO_END: Final = "e2e"
@@ -119,7 +121,7 @@ def _with_energy(tables: StepTables, column: int, served: Served, found: LoadFig
 
 def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, weights: Floats) -> LoadFigures:
     """Return the figures of what a simulation served; `weights`: how often each request counts in the means, [r]."""
-    replicas = tables.plan.dp
+    replicas = tables.plan.batches
     load = served.load
     counted = weights > 0
     busy = max(served.busy_ns, 1.0)
@@ -171,7 +173,9 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
 
 
 def _latency(values: Floats, weights: Floats, low: float, high: float) -> Latency:
-    found = np.percentile(values[weights > 0], PERCENTILES).tolist()
+    ordered = np.sort(values[weights > 0])
+    last = len(ordered) - 1
+    found = np.interp(np.array(PERCENTILES) / 100.0 * last, np.arange(last + 1), ordered).tolist()
     mean = float(np.average(values, weights=weights))
     return Latency(values=dict(zip(MEASURES, (mean, *found), strict=True)), low_ratio=low, high_ratio=high)
 
@@ -184,7 +188,8 @@ def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floa
     gpu, sizes = tables.gpus[column], tables.sizes
     kernels = float(np.sqrt(np.sum((parts * widths) ** 2)) / max(float(parts.sum()), 1.0))
     experts = EXPERTS_WIDTH if sizes.experts and tables.stack.products not in ("bf16", "fp16") else 0.0
-    found = float(np.sqrt(kernels**2 + engine.spread**2 + experts**2 + SHARED_WIDTH**2))
+    stages = STAGES_WIDTH if tables.plan.pp > 1 else 0.0
+    found = float(np.sqrt(kernels**2 + engine.spread**2 + experts**2 + stages**2 + SHARED_WIDTH**2))
     return found * (FOREIGN_RATIO if is_foreign(gpu) else 1.0)
 
 
@@ -225,8 +230,8 @@ def _product_limit(tables: StepTables, gpu: Gpu, found: LoadFigures) -> str:
     sizes, plan = tables.sizes, tables.plan
     peak = max(gpu.peak_flops_per_s.get(rate, 0.0) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_FP16))
     active = sizes.parameters if not sizes.experts else sizes.parameters * sizes.top_k / sizes.experts
-    arithmetic_s = 2.0 * active * found.sequences * plan.dp / plan.gpus / peak
-    moved_s = sum(weight_bytes(sizes, sizes.precision)) / plan.gpus / gpu.memory_bandwidth_bytes_per_s
+    arithmetic_s = 2.0 * active * found.sequences * plan.dp / plan.ranks / peak
+    moved_s = sum(weight_bytes(sizes, tables.stack.precision)) / plan.ranks / gpu.memory_bandwidth_bytes_per_s
     return "arithmetic" if arithmetic_s > moved_s else "reading the weights"
 
 
@@ -240,19 +245,26 @@ REST_LOW, REST_HIGH = 0.6, 2.5
 """The rest beside weights and cache, between these times what is taken: declared. One measured value is known: vLLM
 0.19 on an RTX 4090 (LLMServingSim's log) keeps 1.24 GB beside weights and cache."""
 
+USUAL_SHARE: Final = 0.9
+SGLANG_MIB, CHUNK_MIB, GRAPH_MIB, RANK_MIB = 512.0, 1.5, 2.0, 128.0
+"""What SGLang leaves: at all, per token of a chunk, per sequence of its largest graph, per rank."""
+LEAST_CHUNK: Final = 2048
+SGLANG_REST: Final = (0.7, 1.1)
+"""The same as above of what SGLang leaves: versions differ in the largest graph."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """Hold what one replica's GPUs can cache; bytes are of one GPU."""
 
     memory_bytes: float
-    """Of which the engine may use its share."""
+    """That the engine may use."""
     weight_bytes: float
     rest_bytes: float
     """Activations, logits, context."""
     token_bytes: float
     tokens: int
-    """That are cached at most, of a replica of attention; negative where the weights alone do not fit."""
+    """That are cached at most, of each of an instance's batches; negative where the weights alone do not fit."""
     low_tokens: int
     high_tokens: int
 
@@ -263,10 +275,14 @@ def capacity_of(
     """Return the cache that is left. `context`: tokens of a usual sequence, which layers with windows keep less of.
 
     tokens = (share * memory - weights - rest) / bytes of a token
+
+    TensorRT-LLM's share is of what weights and the rest leave free (its `free_gpu_memory_fraction`). SGLang leaves
+    what it expects chunks, graphs and ranks to take (`mem_fraction_static` in its server_args.py).
     """
     memory = float(gpu.reported_memory_bytes or gpu.memory_bytes * _reported_ratio(gpu))
     blocks, experts, tables = weight_bytes(sizes, precision)
-    weights = blocks / plan.tp + experts / plan.gpus + tables / plan.tp
+    held = tables if sizes.is_tied or plan.pp == 1 else tables / 2.0  # The first stage embeds, the last writes.
+    weights = blocks / (plan.tp * plan.pp) + experts / plan.gpus + held / plan.tp
     widest = max(2 * sizes.intermediate, 2 * sizes.shared_intermediate, sizes.top_k * sizes.hidden) / plan.tp
     activations = ACTIVATION_COPIES * engine.budget * (sizes.hidden + widest / 2.0)
     logits = engine.max_sequences * sizes.vocab * LOGIT_BYTES
@@ -275,15 +291,22 @@ def capacity_of(
     # Heads of keys are shared out among ranks as far as there are any; a latent is kept whole by each.
     split = 1.0 if sizes.is_latent else min(float(plan.tp), float(sizes.kv_heads))
     token = sizes.layers * sizes.cached_elements * cache_bytes * kept / split
-    left = engine.memory_share * memory - weights
+    share = engine.memory_share or USUAL_SHARE
+    limit, low, high = share * memory, REST_LOW, REST_HIGH
+    if engine.name == TENSORRT_LLM:
+        limit += (1.0 - share) * (weights + rest)
+    elif engine.name == SGLANG and engine.memory_share is None:
+        limit, (low, high) = memory, SGLANG_REST
+        chunk, graphs = max(engine.budget, LEAST_CHUNK), engine.max_sequences
+        rest = (SGLANG_MIB + CHUNK_MIB * chunk + GRAPH_MIB * graphs + RANK_MIB * plan.tp) * 2.0**20
     return Capacity(
-        memory_bytes=memory,
+        memory_bytes=limit,
         weight_bytes=weights,
         rest_bytes=rest,
         token_bytes=token,
-        tokens=int((left - rest) // token),
-        low_tokens=int((left - REST_HIGH * rest) // token),
-        high_tokens=int((left - REST_LOW * rest) // token),
+        tokens=int((limit - weights - rest) // token),
+        low_tokens=int((limit - weights - high * rest) // token),
+        high_tokens=int((limit - weights - low * rest) // token),
     )
 
 

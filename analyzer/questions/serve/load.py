@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....errors import InputError
+from ....records import replace
 from .schedule import RequestLoad
 
 WAVES: Final = 4
@@ -53,6 +54,15 @@ def open_load(rate_per_s: float, prompt: int, output: int, seed: int, count: int
     arrival = np.cumsum(generator.exponential(SECOND / rate_per_s, count))
     prompts, outputs = _lengths(count, prompt, output, generator)
     return RequestLoad(arrival_ns=arrival, prompts=prompts, outputs=outputs)
+
+
+def computed(load: RequestLoad, transfer_ns: float) -> RequestLoad:
+    """Return requests whose prompts other GPUs computed, and sent in so long.
+
+    >>> computed(open_load(2.0, 100, 10, seed=0), 1e6).first_ns is None
+    False
+    """
+    return replace(load, arrival_ns=load.arrival_ns + transfer_ns, first_ns=load.arrival_ns)
 
 
 def _lengths(count: int, prompt: int, output: int, generator: np.random.Generator) -> Any:

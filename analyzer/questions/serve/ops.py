@@ -24,13 +24,14 @@ from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ...models.collective.problems import CollectiveProblems
-from ...models.experts.problems import ANY_KERNEL, ExpertsProblems, load_columns
+from ...models.experts.problems import ExpertsProblems, load_columns
 from ...models.experts.routing import UNKNOWN, rank_load
 from ...models.frame.energy import BoardPower
 from ...models.frame.problems import RATES, Problems, as_columns, join_problems
 from ...models.latent_attention.problems import LatentAttentionProblems
 from ...models.library import Library
 from ...models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems
+from ...models.matmul_simt.problems import MatmulSimtProblems
 from ...models.registry import OP_MODELS, least_work
 from ...models.vector.problems import VectorKernel, VectorProblems
 from ...prediction.energy import op_joules
@@ -61,20 +62,35 @@ PARTS: Final = tuple(StepPart)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServePlan:
-    """Say how GPUs share a model: `tp` of one replica of attention, `dp` replicas, experts in `ep` parts."""
+    """Say how GPUs share a model: `tp` of one replica of attention, `dp` replicas, experts in `ep` parts; `pp` stages.
+
+    Each stage has a part of the layers. While one works on a batch of requests the others work on batches of their
+    own, so that a batch takes as long as it does without stages, and `pp` of them run at a time.
+    """
 
     tp: int = 1
     dp: int = 1
     ep: int = 1
+    pp: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Return the GPUs of a stage."""
+        return self.tp * self.dp
 
     @property
     def gpus(self) -> int:
         """Return the GPUs of one instance."""
-        return self.tp * self.dp
+        return self.ranks * self.pp
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches an instance runs at a time, to which requests are shared out."""
+        return self.dp * self.pp
 
     def __str__(self) -> str:
         """Return the plan as it is asked for."""
-        words = {"tp": self.tp, "dp": self.dp, "ep": self.ep}
+        words = {"tp": self.tp, "dp": self.dp, "ep": self.ep, "pp": self.pp}
         return ",".join(f"{name}={count}" for name, count in words.items() if count > 1) or "tp=1"
 
 
@@ -140,6 +156,22 @@ class OpBook:
         model = "matmul" if found.kind == MatmulKernel.PLAIN else "matmul_quantized"
         self.add(model, problems, at, StepPart.PRODUCTS, times)
 
+    def wide_product(self, at: Any, m: Floats, n: float, k: float, times: float) -> None:
+        """Add a product in 32 bits, without matrix units."""
+        zeros, one = np.zeros(len(m), dtype=np.int64), np.ones(len(m))
+        problems = MatmulSimtProblems(
+            batch=one,
+            m=m,
+            n=n * one,
+            k=k * one,
+            element_bytes=4.0 * one,
+            rate=zeros + RATES.index(Rate.FP32),
+            contiguous=zeros + 1,
+            host_floor_ns=0.0 * one,
+            host_ratio=one,
+        )
+        self.add("matmul_simt", problems, at, StepPart.PRODUCTS, times)
+
     def vector(
         self, at: Any, kind: VectorKernel, rows: Floats, columns: float, moved: tuple[float, float], times: float
     ) -> None:
@@ -191,6 +223,8 @@ def add_token_ops(book: OpBook, at: Any, tokens: Floats) -> None:
     sizes, plan = book.sizes, book.plan
     hidden, layers, tp = float(sizes.hidden), float(sizes.layers), plan.tp
     book.vector(at, VectorKernel.TOKEN_NORM, tokens, hidden, (4.0, 4.0), sizes.norms * layers)
+    if plan.pp > 1:
+        book.collective(at, CollectiveKind.SEND_RECEIVE, tokens * hidden * HALF, 2, plan.pp - 1.0)
     if sizes.is_latent:
         _add_latent_tokens(book, at, tokens)
     else:
@@ -212,6 +246,9 @@ def _add_heads(book: OpBook, at: Any, tokens: Floats) -> None:
         rows = tokens * (heads + kv_heads)
         book.vector(at, VectorKernel.TOKEN_NORM, rows, sizes.head_dim, (HALF, HALF), layers)
     rotated = (heads + kv_heads) * sizes.head_dim
+    if sizes.has_joint_norms:  # One sum of squares each of queries and keys; what they scale is a second pass.
+        book.collective(at, CollectiveKind.ALL_REDUCE, tokens * 2 * 4.0, tp, layers)
+        book.vector(at, VectorKernel.ELEMENTWISE, tokens, rotated, (HALF, HALF), layers)
     book.vector(at, VectorKernel.TOKEN_ROPE, tokens, rotated, (HALF, HALF), layers)
     cached = 2 * kv_heads * sizes.head_dim
     book.vector(at, VectorKernel.ELEMENTWISE, tokens, cached, (HALF, book.cache_bytes), layers)
@@ -243,11 +280,15 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
     """Add router, experts and shared experts; experts see the tokens of all replicas of attention."""
     sizes, plan, layers = book.sizes, book.plan, float(book.sizes.expert_layers)
     everyone, hidden = tokens * plan.dp, float(sizes.hidden)
-    book.product(at, tokens, sizes.experts, hidden, layers, plain=True)
+    if sizes.has_joint_norms:
+        book.vector(at, VectorKernel.ELEMENTWISE, tokens, hidden, (HALF, 4.0), layers)
+        book.wide_product(at, tokens, sizes.experts, hidden, layers)
+    else:
+        book.product(at, tokens, sizes.experts, hidden, layers, plain=True)
     book.vector(at, VectorKernel.SOFTMAX, tokens, sizes.experts, (4.0, 4.0), layers)
     loads = [rank_load(int(count), sizes.top_k, sizes.experts, plan.ep, UNKNOWN) for count in everyone.tolist()]
     inputs, weights = experts_bytes(book.stack.experts)
-    intermediate, zeros = sizes.expert_intermediate * plan.ep / plan.gpus, np.zeros(len(tokens), dtype=np.int64)
+    intermediate, zeros = sizes.expert_intermediate * plan.ep / plan.ranks, np.zeros(len(tokens), dtype=np.int64)
     one: Floats = np.ones(len(tokens))
     wide = Rate.MATRIX_FP16 if book.stack.products == "fp16" else Rate.MATRIX_BF16
     named: Mapping[ExpertsFormat, Rate] = {
@@ -267,7 +308,7 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
         weight_bytes=one * weights,
         rate=zeros + RATES.index(named.get(book.stack.experts, wide)),
         format=zeros + int(book.stack.experts),
-        kernel=zeros + ANY_KERNEL,
+        kernel=zeros + int(book.stack.experts_kernel),
         quantized=zeros,
         copies=np.full(len(tokens), COLD_COPIES),
     )
@@ -277,7 +318,7 @@ def _add_experts(book: OpBook, at: Any, tokens: Floats) -> None:
     message = everyone * hidden * HALF
     if plan.dp > 1:
         for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
-            book.collective(at, kind, message, plan.gpus, layers)
+            book.collective(at, kind, message, plan.ranks, layers)
     else:
         book.collective(at, CollectiveKind.ALL_REDUCE, message, plan.tp, layers)
 

@@ -83,12 +83,13 @@ def _headline(report: ServeReport) -> Iterator[str]:
     engine = f"{question.engine.name}{f' {question.engine.version}' if question.engine.version else ''}"
     sizes = question.sizes
     yield (
-        f"{clean_text(sizes.name)} ({sizes.parameters / 1e9:.1f}B, {question.precision}) on {engine}: "
+        f"{clean_text(sizes.name)} ({sizes.parameters / 1e9:.1f}B, {' or '.join(question.precisions)}) on {engine}: "
         f"{_load_words(question)}{limits}."
     )
     cost = "price unknown" if best.usd_per_hour is None else f"{format_money(best.usd_per_hour)}/h"
     verb = "Best" if best.holds is not False else "No plan holds the limits; nearest"
-    plan = f"{best.plan}, {format_count(best.instances, 'instance')}"
+    chosen = f"{best.precision}, " if len(question.precisions) > 1 else ""
+    plan = f"{chosen}{best.plans}, {format_count(best.instances, 'instance')}"
     yield f"{verb}: {best.gpus} × {clean_text(best.gpu)} ({plan}), {cost}{_token_price(best)}."
     figures = best.figures
     first, token = (figures.latencies[name].within("mean") for name in (FIRST, PER_TOKEN))
@@ -96,7 +97,9 @@ def _headline(report: ServeReport) -> Iterator[str]:
         f"{best.output_tokens_per_s:,.0f} tokens/s in all, {best.tokens_per_s_per_user:,.0f} per user; mean TTFT "
         f"{format_time_within(*first)}, TPOT {format_time_within(*token)}."
     )
-    tokens = f"{best.capacity.tokens:,} ({best.capacity.low_tokens:,}–{best.capacity.high_tokens:,})"
+    room = (best.capacity.tokens, best.capacity.low_tokens, best.capacity.high_tokens)
+    held, low, high = (f"{best.plan.batches * count:,}" for count in room)
+    tokens = f"{held} ({low}–{high})"
     yield (
         f"It fits: weights {format_bytes(best.capacity.weight_bytes)} per GPU, room for {tokens} cached tokens "
         f"per instance; limited by {figures.limit}."
@@ -117,7 +120,8 @@ def _sheet(report: ServeReport) -> Sheet:
 
     columns = (
         text_column("GPUs", (f"{row.gpus} × {clean_text(row.gpu)}" for row in rows), min_width=18, wraps=True),
-        text_column("plan", (str(row.plan) for row in rows), rank=1),
+        text_column("plan", (row.plans for row in rows), rank=1),
+        *([text_column("weights", (row.precision for row in rows))] if len(report.question.precisions) > 1 else []),
         *([number_column("users", (f"{row.concurrency:,}" for row in rows))] if len(report.question.loads) > 1 else []),
         number_column("tokens/s", (f"{row.output_tokens_per_s:,.0f}" for row in rows)),
         number_column("per user", (f"{row.tokens_per_s_per_user:,.0f}" for row in rows), rank=1),
@@ -173,6 +177,8 @@ def _warnings(report: ServeReport) -> Iterator[str]:
         yield sizes.assumed
     if question.requests is None and 0 < sizes.positions < question.prompt + question.output:
         yield f"{question.prompt + question.output:,} tokens are more than the {sizes.positions:,} that it was made for"
+    if any(row.plan.pp > 1 for row in report.rows[:SHOWN]):
+        yield "pp: batches of the stages are taken to overlap, which no measured load checks"
     for row in report.rows[:SHOWN]:
         if row.note:
             yield f"{row.gpu}: {row.note}"
@@ -191,6 +197,10 @@ def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
         "tp": row.plan.tp,
         "dp": row.plan.dp,
         "ep": row.plan.ep,
+        "pp": row.plan.pp,
+        "precision": row.precision,
+        "prefill_gpus": row.prefill.gpus if row.prefill else 0,
+        "prefill_plan": str(row.prefill.plan) if row.prefill else "",
         "concurrency": row.concurrency,
         "instances": row.instances,
         "holds_limits": row.holds,
@@ -208,7 +218,7 @@ def _record(row: ServeRow, asked: Electricity) -> dict[str, Any]:
         "watts_per_gpu": figures.board_w,
         "kwh_per_million_output_tokens": kwh,
         "electricity_usd_per_million_output_tokens": None if asked.usd_per_kwh is None else kwh * asked.usd_per_kwh,
-        "cache_tokens": row.capacity.tokens,
+        "cache_tokens": row.plan.batches * row.capacity.tokens,
         "weight_bytes_per_gpu": row.capacity.weight_bytes,
         "preempted": figures.preempted,
         "limited_by": figures.limit,
@@ -227,7 +237,7 @@ def draw_serving_json(report: ServeReport) -> str:
             "format": "wavecast.serve",
             "version": "1.0",
             "model": question.sizes,
-            "precision": question.precision,
+            "precision": ",".join(question.precisions),
             "engine": question.engine,
             "prompt": question.prompt,
             "output": question.output,
@@ -242,8 +252,9 @@ def draw_serving_json(report: ServeReport) -> str:
 
 
 _KINDS: Final = {
-    **dict.fromkeys(("gpu", "limited_by"), str),
-    **dict.fromkeys(("gpus", "tp", "dp", "ep", "instances", "concurrency", "cache_tokens", "preempted"), int),
+    **dict.fromkeys(("gpu", "precision", "prefill_plan", "limited_by"), str),
+    **dict.fromkeys(("gpus", "prefill_gpus", "tp", "dp", "ep", "pp", "instances"), int),
+    **dict.fromkeys(("concurrency", "cache_tokens", "preempted"), int),
     "holds_limits": bool,
 }
 

@@ -30,7 +30,8 @@ class ServeQuestion:
     """Hold what is asked; times in ns."""
 
     sizes: ModelSizes
-    precision: str
+    precisions: tuple[str, ...]
+    """What weights may be held in."""
     engine: Engine
     cache_bytes: float
     prompt: int
@@ -40,6 +41,11 @@ class ServeQuestion:
     rate_per_s: float = 0.0
     requests: RequestLoad | None = None
     tp: int | None = None
+    pp: int | None = None
+    is_separate: bool = False
+    """Whether prompts are computed on GPUs of their own."""
+    is_computed: bool = False
+    """Whether it asks of those that write alone."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """TTFT and TPOT that may not be exceeded, ns."""
     measure: str = "p90"
@@ -67,6 +73,7 @@ class ServeRow:
     plan: ServePlan
     """Of each instance."""
     instances: int
+    precision: str
     note: str
     """What the GPU does instead of a format that it lacks."""
     capacity: Capacity
@@ -76,6 +83,14 @@ class ServeRow:
     holds: bool | None
     """Whether the limits hold at the upper end of the interval; None without limits."""
     usd_per_hour: float | None
+    prefill: ServeRow | None = None
+    """What computes the prompts, where others do; its GPUs are among `gpus`."""
+
+    @property
+    def plans(self) -> str:
+        """Return the plan, and that of the GPUs that compute prompts."""
+        found = self.prefill
+        return str(self.plan) if found is None else f"{self.plan} + {found.instances} × {found.plan} for prompts"
 
     @property
     def output_tokens_per_s(self) -> float:

@@ -32,6 +32,8 @@ class RequestLoad:
     outputs: Rows
     concurrency: int = 0
     """Requests at all times: each that ends makes room for the next; 0: they come when they arrive."""
+    first_ns: Floats | None = None
+    """When other GPUs wrote the first tokens of prompts that come computed, [r]; None: they are computed here."""
 
     def part(self, instances: int) -> RequestLoad:
         """Return what one of several instances gets: the requests in turn."""
@@ -93,7 +95,7 @@ class Schedule:
         return Served(
             load=self.load,
             arrival_ns=ends[self.arrived] if self.end_ns is None else self.load.arrival_ns,
-            first_ns=ends[self.first],
+            first_ns=ends[self.first] if self.load.first_ns is None else self.load.first_ns,
             last_ns=ends[self.last],
             busy_ns=float(time.sum()),
             sequence_ns=float(steps.decoding @ time),
@@ -146,6 +148,8 @@ class _Sequence:
     """Tokens to be generated."""
     shared: int
     """Of the prompt, cached once for all."""
+    reserved: int
+    """Tokens that it is given room for as it starts, where the engine reserves."""
     done: int = 0
     """Of the prompt, computed or shared."""
     ends_at: int = 0
@@ -171,6 +175,10 @@ class Scheduler:
     """Tokens kept for prompts under way."""
     spared: int = 0
     """Tokens of those cached that take no place, as sequences share them."""
+    is_computed: bool = False
+    """Whether prompts come computed."""
+    reserved: int = 0
+    """Tokens that those under way have room for, where the engine reserves."""
     owed: float = 0.0
     """Part of a token that drafts gave in steps with prompts."""
     running: list[tuple[int, int, _Sequence]] = field(default_factory=list)
@@ -196,11 +204,13 @@ class Scheduler:
             raise InputError(f"a request of {longest:,} tokens is larger than the cache of {max(self.capacity, 0):,}")
         self.capacity -= most_shared
         self.each = self.engine.tokens_per_step
+        self.is_computed = load.first_ns is not None
+        outputs = load.outputs - int(self.is_computed)
         count = len(load.prompts)
         arrived, first, last = (np.zeros(count, dtype=np.int64) for _ in range(3))
         arrival, sizes = (
             load.arrival_ns.tolist(),
-            list(zip(*(part.tolist() for part in (load.prompts, load.outputs, shared)), strict=True)),
+            list(zip(*(part.tolist() for part in (load.prompts, outputs, shared)), strict=True)),
         )
         next_request = 0
         done = 0
@@ -210,7 +220,7 @@ class Scheduler:
                 next_request - done < closed if closed else arrival[next_request] <= self.now_ns
             ):
                 arrived[next_request] = len(self.log)
-                self.waiting.append(_Sequence(next_request, *sizes[next_request]))
+                self._arrive(next_request, *sizes[next_request])
                 next_request += 1
             if not (self.waiting or self.prompts or self.order):
                 self.now_ns = arrival[next_request]
@@ -236,6 +246,10 @@ class Scheduler:
             end_ns=None if closed else end_ns,
         )
 
+    def _arrive(self, request: int, prompt: int, output: int, shared: int) -> None:
+        reserved = prompt + output - shared if self.engine.reserves else 0
+        self.waiting.append(_Sequence(request, prompt, output, shared, reserved))
+
     def _step(self, upcoming_ns: float) -> list[tuple[_Sequence, bool]]:
         """Run one step, or a jump of them; return sequences that had their first token, or their last."""
         self._make_room()
@@ -244,9 +258,9 @@ class Scheduler:
             return self._run_chunks(chunks)
         return self._jump(upcoming_ns)
 
-    def _fits(self, tokens: int) -> bool:
-        """Say whether the cache has room for so many more."""
-        needed = self.cached - self.spared + self.held + tokens
+    def _fits(self, tokens: int, reserved: int = 0) -> bool:
+        """Say whether the cache has room for so many more, and for so many more to come."""
+        needed = max(self.cached - self.spared + self.held + tokens, self.reserved + reserved)
         self.needed = max(self.needed, needed)
         return needed <= self.capacity
 
@@ -259,7 +273,9 @@ class Scheduler:
             tokens = sequence.prompt + 1 + generated
             self.cached -= tokens
             self.spared -= sequence.shared
-            self.waiting.appendleft(_Sequence(sequence.request, tokens, sequence.left - generated, sequence.shared))
+            self.reserved -= sequence.reserved
+            left = sequence.left - generated
+            self.waiting.appendleft(_Sequence(sequence.request, tokens, left, sequence.shared, sequence.reserved))
             self.preempted += 1
 
     def _take_chunks(self) -> list[tuple[_Sequence, int, int]]:
@@ -275,9 +291,13 @@ class Scheduler:
             budget -= size
         while self.waiting and budget > 0 and len(self.order) + len(self.prompts) < self.engine.max_sequences:
             sequence = self.waiting[0]
-            if not self._fits(sequence.prompt - sequence.shared + len(self.order) + 1):
+            if not self._fits(sequence.prompt - sequence.shared + len(self.order) + 1, sequence.reserved):
                 break
             self.waiting.popleft()
+            self.reserved += sequence.reserved
+            if self.is_computed:
+                self._begin(sequence)
+                continue
             self.prompts.append(sequence)
             self.held += sequence.prompt - sequence.shared
             sequence.done = sequence.shared
@@ -308,6 +328,8 @@ class Scheduler:
                 events.append((sequence, True))
                 if sequence.left > 0:
                     self._begin(sequence)
+                else:
+                    self.reserved -= sequence.reserved
         return events
 
     def _begin(self, sequence: _Sequence) -> None:
@@ -366,6 +388,7 @@ class Scheduler:
             # With drafts a step may end after a sequence's last token: what is beyond it is cast away.
             self.cached -= sequence.prompt + 1 + sequence.left + self.decodes - sequence.ends_at
             self.spared -= sequence.shared
+            self.reserved -= sequence.reserved
             sequence.left = 0
             del self.order[number]
             events.append((sequence, False))

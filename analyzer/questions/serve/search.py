@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, exp
 from typing import Final
 
@@ -10,14 +10,14 @@ from ....errors import InputError
 from ....progress import tell
 from ....records import dataclass, replace
 from ....specs.cluster import USUAL, Cluster
-from ....specs.gpu import Catalog, Gpu
-from ....specs.prices.book import PriceBook, prices_of
+from ....specs.gpu import Gpu
+from ....specs.prices.book import PriceBook
 from ...models.library import Library
 from .engines import Engine, EngineStack, engine_on, stack_of
 from .forecast import FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, forecast_load
-from .load import WAVES, closed_load, open_load
+from .load import WAVES, closed_load, computed, open_load
 from .ops import ServePlan
-from .report import ServeQuestion, ServeReport, ServeRow, Target
+from .report import ServeQuestion, ServeRow, Target
 from .schedule import RequestLoad, Schedule
 from .step import StepTables, step_tables
 
@@ -28,22 +28,6 @@ OVERLOADED: Final = "more requests than are served"
 LEAST_SHARE: Final = 0.02
 """Of the largest rate, from which on the search looks for one that holds the limits."""
 _Rank = tuple[bool, bool, float, int]
-
-
-def report_serving(
-    question: ServeQuestion,
-    targets: Sequence[Target],
-    library: Library,
-    prices: PriceBook | None,
-    cluster: Cluster,
-    catalog: Catalog,
-) -> ServeReport:
-    """Return the answer to a question. Raises InputError where no GPU can serve the model."""
-    rows, left_out = answer(question, targets, library, prices or prices_of(catalog), cluster)
-    if not rows:
-        first = "; ".join(f"{name}: {why}" for name, why in left_out[:3])
-        raise InputError(f"no GPU that was asked for serves {question.sizes.name}: {first}")
-    return ServeReport(question=question, rows=rows, left_out=left_out)
 
 
 def answer(
@@ -57,16 +41,17 @@ def answer(
     left_out: dict[str, str] = {}
     groups: dict[tuple[EngineStack, ServePlan], list[Target]] = {}
     for target in targets:
-        try:
-            stack = stack_of(target.gpu, question.precision, question.engine.name)
-        except InputError as error:
-            left_out[target.gpu.name] = str(error).partition(": ")[2]
-            continue
-        fitting = list(_fitting(question, target, cluster))
-        if not fitting:
-            left_out[target.gpu.name] = _why_none(question, target)
-        for plan in fitting:
-            groups.setdefault((stack, plan), []).append(target)
+        for precision in question.precisions:
+            try:
+                stack = stack_of(target.gpu, precision, question.engine.name)
+            except InputError as error:
+                left_out[target.gpu.name] = str(error).partition(": ")[2]
+                continue
+            fitting = _fitting(question, target, precision, cluster)
+            if not fitting:
+                left_out[target.gpu.name] = _why_none(question, target, precision)
+            for plan in fitting:
+                groups.setdefault((stack, plan), []).append(target)
     candidates: dict[tuple[str, int | None, int], list[_Candidate]] = {}
     known: dict[tuple[object, ...], Schedule] = {}
     for (stack, plan), members in groups.items():
@@ -74,6 +59,7 @@ def answer(
         nodes = cluster.nodes_of(gpus)
         tables = step_tables(question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes)
         for column, target in enumerate(members):
+            capacity = _capacity(question, target.gpu, stack.precision, plan)
             price = prices.price_of(target.gpu)
             for users in question.loads or (0,):
                 candidate = _Candidate(
@@ -82,8 +68,9 @@ def answer(
                     target=target,
                     usd_per_hour=None if price is None else price.usd_per_hour,
                     users=users,
-                    engine=engine_on(question.engine, target.gpu, question.sizes, question.precision),
-                    capacity=_capacity(question, target.gpu, plan),
+                    engine=engine_on(question.engine, target.gpu, question.sizes, stack.precision),
+                    capacity=capacity,
+                    transfer_ns=question.prompt * capacity.token_bytes / nodes[column].nic_bandwidth_bytes_per_s * 1e9,
                     known=known,
                 )
                 candidates.setdefault((target.gpu.name, target.count, users), []).append(candidate)
@@ -93,7 +80,7 @@ def answer(
         row = _best(question, plans, left_out)
         rows += [] if row is None else [row]
         left_out.pop(name if row is not None else "", None)
-    rows.sort(key=lambda row: _rank(question, row))
+    rows.sort(key=lambda row: rank_of(question, row))
     if len(question.loads) > 1:  # Rows of one GPU type stand together, the types by the best of theirs.
         types = list(dict.fromkeys(row.gpu for row in rows))
         rows.sort(key=lambda row: types.index(row.gpu))
@@ -119,50 +106,64 @@ def _best(question: ServeQuestion, plans: Sequence[_Candidate], left_out: dict[s
         except InputError as error:
             left_out.setdefault(candidate.target.gpu.name, str(error))
             continue
-        rank = _rank(question, row)
+        rank = rank_of(question, row)
         if best is None or rank < best[0]:
             best = rank, row
     return None if best is None else best[1]
 
 
-def _fitting(question: ServeQuestion, target: Target, cluster: Cluster) -> Iterator[ServePlan]:
-    """Yield the plans that divide the model, stand in one machine and leave room for a sequence.
+def _fitting(question: ServeQuestion, target: Target, precision: str, cluster: Cluster) -> list[ServePlan]:
+    """Return the plans that divide the model, stand in one machine and leave room for a sequence.
 
-    Of n GPUs: layers shared by all; with experts also these in n parts, and attention either shared or in n replicas.
+    Stages are tried where they are asked for, of a number of GPUs that is given, and where nothing fits without.
+    """
+
+    def fitting(stages: Iterable[int]) -> list[ServePlan]:
+        plans = (plan for count in stages for plan in _plans(question, target, count, cluster))
+        return [plan for plan in plans if _capacity(question, target.gpu, precision, plan).tokens > question.context]
+
+    if question.pp is not None or target.count is not None:
+        return fitting(RANKS if question.pp is None else (question.pp,))
+    return fitting((1,)) or fitting(RANKS[1:])
+
+
+def _plans(question: ServeQuestion, target: Target, stages: int, cluster: Cluster) -> Iterator[ServePlan]:
+    """Yield plans of so many stages, whose n GPUs share their layers.
+
+    With experts also these in n parts, and attention either shared or in n replicas.
     """
     sizes = question.sizes
     most = target.count or max(cluster.node_of(target.gpu).gpu_count, 1)
     for tp in RANKS if question.tp is None else (question.tp,):
         divides = sizes.heads % tp == 0 and (tp <= sizes.kv_heads or tp % sizes.kv_heads == 0)
-        if tp > most or not divides or (target.count is not None and target.count % tp):
+        gpus = tp * stages
+        if gpus > most or stages > sizes.layers or not divides or (target.count is not None and target.count % gpus):
             continue
-        plans = [ServePlan(tp=tp)]
+        yield ServePlan(tp=tp, pp=stages)
         if tp > 1 and sizes.experts % tp == 0 and sizes.experts:
-            plans.append(ServePlan(tp=tp, ep=tp))
+            yield ServePlan(tp=tp, ep=tp, pp=stages)
             # Replicas share out requests, which a file has in one order for all.
-            plans += [ServePlan(dp=tp, ep=tp)] if question.tp is None and question.requests is None else []
-        for plan in plans:
-            if _capacity(question, target.gpu, plan).tokens > question.context:
-                yield plan
+            if question.tp is None and question.requests is None:
+                yield ServePlan(dp=tp, ep=tp, pp=stages)
 
 
-def _why_none(question: ServeQuestion, target: Target) -> str:
+def _why_none(question: ServeQuestion, target: Target, precision: str) -> str:
     tp = question.tp or target.count or RANKS[-1]
-    found = _capacity(question, target.gpu, ServePlan(tp=tp))
+    found = _capacity(question, target.gpu, precision, ServePlan(tp=tp, pp=question.pp or 1))
     if found.tokens > question.context:
         return f"no plan of {tp} GPUs divides the model and stands in one machine"
     if found.tokens > 0:
         return f"its cache holds {found.tokens:,} tokens at tp={tp}, fewer than a request has"
-    needed, memory = found.weight_bytes + found.rest_bytes, found.memory_bytes * question.engine.memory_share
+    needed, memory = found.weight_bytes + found.rest_bytes, found.memory_bytes
     return f"does not fit: {needed / 2**30:.1f} GiB per GPU at tp={tp}, {memory / 2**30:.1f} GiB may be used"
 
 
-def _capacity(question: ServeQuestion, gpu: Gpu, plan: ServePlan) -> Capacity:
-    engine = engine_on(question.engine, gpu, question.sizes, question.precision)
+def _capacity(question: ServeQuestion, gpu: Gpu, precision: str, plan: ServePlan) -> Capacity:
+    engine = engine_on(question.engine, gpu, question.sizes, precision)
     return capacity_of(
         question.sizes,
         plan,
-        question.precision,
+        precision,
         gpu,
         engine,
         cache_bytes=question.cache_bytes,
@@ -182,6 +183,8 @@ class _Candidate:
     users: int
     engine: Engine
     capacity: Capacity
+    transfer_ns: float
+    """Of a prompt's cache from one machine to another."""
     known: dict[tuple[object, ...], Schedule]
     """Steps of loads that other candidates served."""
     full: LoadFigures | None = None
@@ -198,7 +201,8 @@ class _Candidate:
 
     def at_rate(self, question: ServeQuestion, rate: float) -> LoadFigures:
         """Return the figures of requests that come to an instance at a rate."""
-        return self.serve(open_load(rate / self.tables.plan.dp, question.prompt, question.output, question.seed))
+        load = open_load(rate / self.tables.plan.batches, question.prompt, question.output, question.seed)
+        return self.serve(computed(load, self.transfer_ns) if question.is_computed else load)
 
     def most(self, question: ServeQuestion) -> LoadFigures:
         """Return figures at the rate that the upper end of its steps can serve without a queue that grows."""
@@ -206,6 +210,7 @@ class _Candidate:
             longest = (question.prompt + question.output) * 1.1
             places = int(max(min(self.engine.max_sequences, self.capacity.tokens / longest), 1))
             load = closed_load(places, question.prompt, question.output, question.seed)
+            load = computed(load, 0.0) if question.is_computed else load
             full = self.serve(load, min(places, len(load.prompts) // 2))
             self.full = _with_rate(full, full.requests_per_s * exp(-full.step_half_width))
         return self.full
@@ -219,6 +224,7 @@ class _Candidate:
             concurrency=self.users,
             plan=self.tables.plan,
             instances=instances,
+            precision=self.tables.stack.precision,
             note=self.tables.stack.fallback,
             capacity=self.capacity,
             figures=figures,
@@ -233,7 +239,7 @@ def _bound(question: ServeQuestion, candidate: _Candidate) -> _Rank:
     if question.loads or question.requests is not None:
         return False, False, 0.0, 0
     most = candidate.most(question)
-    return _rank(question, candidate.row(question, most, _instances(question, candidate, most), holds=True))
+    return rank_of(question, candidate.row(question, most, _instances(question, candidate, most), holds=True))
 
 
 def _instances(question: ServeQuestion, candidate: _Candidate, largest: LoadFigures) -> int:
@@ -246,14 +252,14 @@ def _try(question: ServeQuestion, candidate: _Candidate) -> ServeRow:
     """Return what a plan does under the load that is asked for."""
     plan, instances, users = candidate.tables.plan, candidate.instances, candidate.users
     if question.requests is not None:
-        figures = candidate.serve(question.requests.part(instances))
+        figures = candidate.serve(question.requests.part(instances * plan.batches))
     elif users:
         if plan.dp > 1 and users < instances * plan.dp:
             raise InputError("fewer users than replicas of attention")
-        places = ceil(users / (instances * plan.dp))
+        places = ceil(users / (instances * plan.batches))
         load = closed_load(places, question.prompt, question.output, question.seed)
         figures = candidate.serve(load, min(places, len(load.prompts) * (WAVES - 1) // WAVES))
-        busy = users / (places * instances * plan.dp)
+        busy = users / (places * instances * plan.batches)
         figures = _shared_out(figures, busy, plan.gpus * candidate.tables.draws[candidate.column].idle_w)
     elif question.rate_per_s:
         figures, instances = _fewest(question, candidate)
@@ -351,7 +357,7 @@ def _holds(question: ServeQuestion, figures: LoadFigures) -> bool:
     return figures.limit != OVERLOADED and all(upper[name] <= limit for name, limit in question.limits.items())
 
 
-def _rank(question: ServeQuestion, row: ServeRow) -> _Rank:
+def rank_of(question: ServeQuestion, row: ServeRow) -> _Rank:
     """Return what rows are sorted by: that hold the limits first, then by the price of a token, then by its GPUs."""
     usd = row.usd_per_million_output_tokens
     per_gpu = row.gpus / row.output_tokens_per_s

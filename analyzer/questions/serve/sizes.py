@@ -32,6 +32,9 @@ WINDOWED: Final[Mapping[str, float]] = {
 """Type of a model → share of its layers that a `sliding_window` is of, where no `layer_types` say it."""
 NORMED: Final = frozenset({"qwen3", "qwen3_moe", "gemma3", "gemma3_text", "minimax_m2"})
 """Types whose queries and keys are normed head by head."""
+JOINT: Final = frozenset({"minimax_m2"})
+"""Types that norm queries and keys over all heads, whose sum of squares ranks add up, and route in 32 bits: vLLM's
+minimax_m2.py, 2025."""
 FOUR_NORMS: Final = frozenset({"gemma2", "gemma3", "gemma3_text"})
 KNOWN: Final = frozenset(WINDOWED) | NORMED | {"llama", "deepseek_v2", "deepseek_v3", "kimi_k2", "gemma"}
 REFUSED: Final[Mapping[str, str]] = {
@@ -82,6 +85,8 @@ class ModelSizes:
     norms: int = 2
     """Of a layer, over the hidden size."""
     has_head_norms: bool = False
+    has_joint_norms: bool = False
+    """Whether these are over all heads, and the router is 32 bits wide."""
     precision: str = "bf16"
     """As the checkpoint has it."""
     positions: int = 0
@@ -243,6 +248,7 @@ def sizes_of(config: Mapping[str, Any], *, name: str, source: str) -> ModelSizes
         value_dim=read.count("v_head_dim") if latent else 0,
         norms=4 if kind in FOUR_NORMS else 2,
         has_head_norms=kind in NORMED,
+        has_joint_norms=kind in JOINT,
         precision=_precision(outer.get("quantization_config") or config.get("quantization_config"), config),
         positions=read.first("max_position_embeddings"),
         assumed=assumed,

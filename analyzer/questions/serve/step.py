@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import product
 from math import exp, log
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, Rows
 from ....records import dataclass, field
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
@@ -182,6 +181,8 @@ class StepColumns:
     """Tokens cached before a chunk, in the mean over fresh ones."""
     repeats: Floats
     """StepColumns that are alike."""
+    places: dict[tuple[str, int], tuple[Rows, Floats]] = field(default_factory=dict)
+    """Where they lie in each grid of a clock, by drafted tokens: the same on all GPUs."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -246,24 +247,27 @@ class StepClock:
         return total + (self.prompts_ns(chunks, square, before) if chunks else 0.0)
 
     def steps_ns(self, steps: StepColumns) -> Floats:
-        """Return many steps at once, each one time, [steps]."""
-
-        def tokens_ns(count: Floats) -> Floats:
-            return np.exp(_grid_at(np.array(self.tok), (_LOG_TOKENS, count)))
-
-        def head_ns(count: Floats) -> Floats:
-            return np.exp(_grid_at(np.array(self.head), (_LOG_ROWS, count)))
-
+        """Return many steps at once, each one time, [s]."""
         decoding, chunks, rows = steps.decoding, steps.chunks, steps.decoding * (1 + self.drafted)
-        attention = np.exp(_grid_at(self.dec, (_LOG_SEQUENCES, decoding), (_LOG_CONTEXTS, steps.context)))
+
+        def grid(name: str, values: Floats, *places: tuple[list[float], Floats]) -> Floats:
+            if (name, self.drafted) not in steps.places:
+                steps.places[name, self.drafted] = _corners(*places)
+            at, share = steps.places[name, self.drafted]
+            return np.asarray(np.exp(np.einsum("cs,cs->s", values.ravel()[at], share)))
+
+        tok, head = np.array(self.tok), np.array(self.head)
+        attention = grid("attention", self.dec, (_LOG_SEQUENCES, decoding), (_LOG_CONTEXTS, steps.context))
         attention = np.where(decoding > 0, attention, 0.0)
         cached = 1.0 + steps.before / CACHED_SCALE
-        prompts = _grid_at(self.pre, (_LOG_PROMPTS, chunks), (_LOG_CHUNKS, steps.square), (_LOG_CACHED, cached))
-        total = tokens_ns(rows + steps.fresh) + head_ns(rows + chunks) + attention
+        sizes = (_LOG_PROMPTS, chunks), (_LOG_CHUNKS, steps.square), (_LOG_CACHED, cached)
+        total = grid("tokens", tok, (_LOG_TOKENS, rows + steps.fresh)) + attention
+        total += grid("head", head, (_LOG_ROWS, rows + chunks))
         if self.drafted:
-            layer = (tokens_ns(decoding) + attention) * self.draft_share
-            total += np.where(decoding > 0, self.drafted * (layer + head_ns(decoding)), 0.0)
-        return np.asarray(total + np.where(chunks > 0, np.exp(prompts), 0.0))
+            layer = (grid("drafts", tok, (_LOG_TOKENS, decoding)) + attention) * self.draft_share
+            last = grid("draft heads", head, (_LOG_ROWS, decoding))
+            total += np.where(decoding > 0, self.drafted * (layer + last), 0.0)
+        return np.asarray(total + np.where(chunks > 0, grid("prompts", self.pre, *sizes), 0.0))
 
 
 def _between(axis: list[float], value: float) -> tuple[int, float]:
@@ -272,19 +276,19 @@ def _between(axis: list[float], value: float) -> tuple[int, float]:
     return low, (value - axis[low]) / (axis[low + 1] - axis[low])
 
 
-def _grid_at(values: Floats, *places: tuple[list[float], Floats]) -> Floats:
-    """Return values of a grid at places, [s], linear in the logarithms along each axis, beyond its ends too."""
-    sides = []
-    for axis, at in places:
-        steps, value = np.array(axis), np.log(np.maximum(at, 1.0))
+def _corners(*places: tuple[list[float], Floats]) -> tuple[Rows, Floats]:
+    """Return which values of a flat grid surround places, and the share of each, [corners, s].
+
+    Linear in the logarithms along each axis, beyond its ends too.
+    """
+    at, share = np.zeros((1, len(places[0][1])), dtype=np.int64), np.ones((1, len(places[0][1])))
+    for axis, asked in places:
+        steps, value = np.array(axis), np.log(np.maximum(asked, 1.0))
         low = np.clip(np.searchsorted(steps, value, side="right") - 1, 0, len(axis) - 2)
-        share = (value - steps[low]) / (steps[low + 1] - steps[low])
-        sides.append(((low, 1.0 - share), (low + 1, share)))
-    found = np.zeros(len(places[0][1]))
-    for corner in product(*sides):
-        weight = np.prod([part for _, part in corner], axis=0)
-        found += weight * values[tuple(index for index, _ in corner)]
-    return found
+        upper = (value - steps[low]) / (steps[low + 1] - steps[low])
+        at = np.concatenate([at * len(axis) + low, at * len(axis) + low + 1])
+        share = np.concatenate([share * (1.0 - upper), share * upper])
+    return at, share
 
 
 def _row_at(axis: list[float], values: Floats, value: float) -> Floats:

@@ -56,6 +56,22 @@ def test_a_measured_load_is_judged_by_its_means(data: Path) -> None:
     assert tpot.bias > 10
 
 
+def test_a_load_of_one_length_drifts_apart_on_engines_that_mix_prompts_with_decodes(data: Path) -> None:
+    row = ROW.format(users=16, ttft=100, tpot=9, flags="")
+    write_points(data, row, row.replace("vllm,0.19", "sglang,0.5"))
+    rows, _ = score_serving(data, choose_weights())
+    bias = {row.group.rpartition(", ")[2]: row.bias for row in rows if row.measure == "ttft"}
+    assert bias["vllm"] < bias["sglang"]
+
+
+def test_replicas_of_attention_that_launch_scripts_do_not_have_are_not_read(data: Path) -> None:
+    what = "H100 SXM5 80GB,4,vllm,0.18,MiniMaxAI/MiniMax-M2.5,fp8,fp8_block,fp8_block"
+    rows = [f"{name},{what},{plan},closed,8,1024,64,fixed,90,12,," for name, plan in (("a", "4,1,4"), ("b", "1,4,4"))]
+    write_points(data, *rows)
+    found, _ = score_serving(data, choose_weights())
+    assert len({row.bias for row in found if row.measure == "tpot"}) == 1
+
+
 def test_a_log_of_requests_is_replayed_with_its_cache(data: Path) -> None:
     lines = ["input_tokens,output_tokens,arrival_s,queued_s,first_token_s,last_token_s"]
     lines += [f"1000,100,{at},{at},{at + 0.15},{at + 2.0}" for at in range(5)]

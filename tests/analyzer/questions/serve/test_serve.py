@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import wavecast
+from wavecast.analyzer.models.experts.problems import ANY_KERNEL
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
-from wavecast.analyzer.questions.serve.load import closed_load, open_load, read_requests
+from wavecast.analyzer.questions.serve.load import closed_load, computed, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
 from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, step_tables
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.experts_kernels import ExpertsKernel
 from wavecast.specs.match import find_gpu
 
 H100 = find_gpu(load_catalog(), "H100 SXM5 80GB")
@@ -82,6 +84,16 @@ def test_steps_grow_with_sequences_contexts_and_prompts(clock: StepClock) -> Non
     assert clock.step_ns(1, 1000) < clock.step_ns(64, 1000) < clock.step_ns(64, 8000)
     short, long = (0, 0, 1, 512, 512.0), (0, 0, 1, 2048, 2048.0)
     assert clock.step_ns(*short) < clock.step_ns(*long) < clock.step_ns(64, 1000, *long[2:])
+
+
+def test_ranks_agree_on_norms_over_all_heads() -> None:
+    joint = read_model("minimax-m2.5")
+    stack, plan = stack_of(H100, "fp8_block", "vllm"), ServePlan(tp=4)
+    each = [
+        step_tables(sizes, plan, stack, [H100], load_library()).parts(0, 8, 1000)[0]
+        for sizes in (joint, replace(joint, has_joint_norms=False))
+    ]
+    assert (each[0] > each[1]).tolist() == [True, False, True, True]
 
 
 def test_every_request_has_its_tokens_in_order(clock: StepClock) -> None:
@@ -202,6 +214,8 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"rate": 1.0, "concurrency": 2}, "three loads"),
         ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
+        ({"precision": "fp8,fp9"}, "expected bf16"),
+        ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said: str) -> None:
@@ -318,6 +332,78 @@ def test_a_shared_beginning_is_neither_computed_nor_kept_for_each() -> None:
     first = [row.figures.latencies["ttft"].values["mean"] for row in rows]
     assert first[0] > first[1] > first[2]
     assert rows[0].output_tokens_per_s < rows[1].output_tokens_per_s < rows[2].output_tokens_per_s
+
+
+def test_stages_take_as_long_for_one_user_and_share_out_many() -> None:
+    one, two = (ServePlan(pp=stages) for stages in (1, 2))
+    stack, sizes = stack_of(H100, "bf16", "vllm"), read_model("llama-3-8b")
+    times = [step_tables(sizes, plan, stack, [H100], load_library()).clock(0).step_ns(8, 1000) for plan in (one, two)]
+    assert 1.0 < times[1] / times[0] < 1.05
+    asked = {"to": "2xL40S", "concurrency": 64, "tp": 1}
+    alone, staged = (wavecast.serve("llama-3-8b", **asked, pp=stages).report.rows[0] for stages in (1, 2))
+    assert (alone.instances, staged.instances) == (2, 1)
+    assert staged.capacity.weight_bytes == pytest.approx(alone.capacity.weight_bytes / 2)
+    assert staged.capacity.tokens > alone.capacity.tokens
+    assert staged.figures.step_half_width > alone.figures.step_half_width
+
+
+def test_what_no_tensor_parallel_size_holds_is_put_in_stages() -> None:
+    row = wavecast.serve("llama-3-70b", to="A100-PCIE-40GB", precision="bf16", tp=2).report.rows[0]
+    assert row.plan.pp > 1
+
+
+def test_an_unknown_quantisation_is_served_in_the_precision_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"quantization_config": {"quant_method": "hqq"}}))
+    assert wavecast.serve(tmp_path, to="L4", precision="int8").report.rows[0].precision == "int8"
+
+
+def test_the_best_of_several_precisions_is_named() -> None:
+    answer = wavecast.serve("llama-3-70b", to=["2xH100-SXM", "2xA100-SXM-80GB"], precision="bf16,fp8", concurrency=8)
+    assert {row["gpu"][:4]: row["precision"] for row in answer.to_records()}["H100"] == "fp8"
+    assert "(fp8, tp=2" in str(answer.page())
+
+
+def test_computed_prompts_are_waited_for_and_not_computed_again(clock: StepClock) -> None:
+    load = open_load(4.0, 2000, 100, seed=0)
+    whole, written = run(clock, load), run(clock, computed(load, 50e6))
+    assert written.prompt_ns == 0 < whole.prompt_ns
+    assert (written.last_ns >= load.arrival_ns + 50e6).all()
+    assert written.busy_ns < whole.busy_ns
+
+
+def test_prompts_on_gpus_of_their_own_leave_those_that_write_alone() -> None:
+    asked: dict[str, Any] = {"to": "H100 SXM", "rate": 20.0, "prompt_tokens": 4000, "tp": 1}
+    together, apart = (wavecast.serve("llama-3-8b", **asked, separate_prefill=is_apart) for is_apart in (False, True))
+    one, other = together.report.rows[0], apart.report.rows[0]
+    assert other.prefill is not None
+    assert other.gpus == other.prefill.gpus + other.instances
+    assert other.figures.latencies["tpot"].values["mean"] < one.figures.latencies["tpot"].values["mean"]
+    assert apart.to_records()[0]["prefill_gpus"] == other.prefill.gpus
+    assert "for prompts" in str(apart.page())
+
+
+def test_an_engine_that_reserves_pushes_no_one_out(clock: StepClock) -> None:
+    load = closed_load(32, 1000, 500, seed=0)
+    pushed = []
+    for reserves in (False, True):
+        engine = replace(read_engine("vllm==0.19"), budget=2048, reserves=reserves)
+        served = serve_load(engine, clock, 20_000, load)
+        pushed.append(served.preempted)
+        assert (served.last_ns >= served.first_ns).all()
+    assert pushed[0] > 0 == pushed[1]
+
+
+def test_engines_share_memory_out_by_rules_of_their_own() -> None:
+    tokens = {
+        engine: wavecast.serve("llama-3-8b", to="H100-SXM", engine=engine, tp=1).report.rows[0].capacity.tokens
+        for engine in ("sglang", "vllm", "trtllm")
+    }
+    assert tokens["sglang"] < tokens["vllm"] < tokens["trtllm"]
+
+
+def test_tensorrt_llm_runs_experts_by_kernels_of_its_own() -> None:
+    kernels = [stack_of(H100, "fp8_block", engine).experts_kernel for engine in ("vllm", "trtllm")]
+    assert kernels == [ANY_KERNEL, ExpertsKernel.TRTLLM_GEN]
 
 
 def test_more_memory_for_the_engine_is_a_larger_cache() -> None:
