@@ -99,7 +99,7 @@ def _partial_sums(signature: Signature) -> int:
     if sorted(int(dim) % max(len(x.shape), 1) for dim in dims if isinstance(dim, int)) != list(range(len(dims))):
         return 0
     sizes = (float(prod(x.shape[len(dims) :])), float(prod(x.shape[: len(dims)])), _SM_COUNT, _THREADS_PER_SM)
-    launch = column_blocks(*map(np.float64, sizes))
+    launch = column_blocks(*map(np.asarray, sizes))
     each = launch.across * launch.width
     return int(_SUM_BYTES * sizes[0] * launch.sharing * each) if launch.sharing > 1.0 else 0
 

@@ -134,7 +134,9 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     room = np.minimum(fleet.threads_per_sm, fleet.registers_per_sm / np.maximum(walk.registers, 1.0))
     resident = np.floor(single(room) / single(walk.threads))
     waves = single(walk.blocks) / (np.clip(resident, 1.0, gpu_physics.MAX_BLOCKS_PER_SM) * sms)
-    waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
+    # Blocks that share a result are alike, and their last one waits for the last round.
+    rounding = np.where(_IS_SHARED[kernel], np.float32(1.0), np.float32(min(shared["rounding"], 1.0)))
+    waves = np.maximum(waves + rounding * (np.ceil(waves) - waves), 1.0)
     between = np.where(is_sorted, np.float32(0.0), latency)
     chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * between) * cycle_ms
     again = walked * single(np.where(_is_held(problems), 0.0, _REREAD[kernel]))

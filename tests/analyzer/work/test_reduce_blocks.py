@@ -26,7 +26,7 @@ def launched(found: ReduceBlocks) -> tuple[float, float, float, float]:
     ],
 )
 def test_columns(columns: float, reduced: float, grid: tuple[float, ...]) -> None:
-    assert launched(column_blocks(np.float64(columns), np.float64(reduced), *map(np.float64, H100))) == grid
+    assert launched(column_blocks(np.asarray(columns), np.asarray(reduced), *map(np.asarray, H100))) == grid
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_columns(columns: float, reduced: float, grid: tuple[float, ...]) -> Non
     [(8192, 2048, (512, 1, 32, 16)), (1, 4096, (1, 1, 512, 1)), (98304, 512, (6144, 1, 32, 16))],
 )
 def test_rows(rows: float, reduced: float, grid: tuple[float, ...]) -> None:
-    assert launched(row_blocks(np.float64(rows), np.float64(reduced), *map(np.float64, H100))) == grid
+    assert launched(row_blocks(np.asarray(rows), np.asarray(reduced), *map(np.asarray, H100))) == grid
 
 
 def test_a_smaller_gpu_is_filled_by_fewer_blocks() -> None:
@@ -45,7 +45,7 @@ def test_a_smaller_gpu_is_filled_by_fewer_blocks() -> None:
 
 def test_no_value_is_left_out() -> None:
     columns, reduced = np.array([1.0, 6.0, 1000.0, 50257.0]), np.array([7.0, 1e6, 333.0, 4096.0])
-    found = column_blocks(columns, reduced, *map(np.float64, H100))
+    found = column_blocks(columns, reduced, *map(np.asarray, H100))
     covered = found.grid * found.across * found.width * np.where(reduced < 64, found.deep, 1.0)
     assert (covered >= columns).all()
     assert (found.values * found.sharing * np.where(reduced < 64, 1.0, found.deep) >= reduced).all()
