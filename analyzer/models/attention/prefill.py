@@ -85,8 +85,8 @@ COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 ULTRA: Final = 10.3
 ULTRA_EXPONENTIALS: Final = 2.0
-"""Blackwell Ultra's multiprocessors take twice the exponentials of Blackwell's (NVIDIA's description of both, "Inside
-NVIDIA Blackwell Ultra"): the compute capability since which, and how many. Vehicles' later ones are taken to be alike.
+"""Blackwell Ultra's multiprocessors take twice the exponentials of Blackwell's (NVIDIA's description of both, as
+remembered): the compute capability since which, and how many. Vehicles' later ones are taken to be alike.
 Weights were trained before this was told."""
 PARAMETERS: Final = (
     *priors("attention prefill"),

@@ -211,9 +211,9 @@ def routed(row: IterationRow, recipe: tuple[str, bool, bool]) -> IterationRow:
     """Return a row with how its tokens go to experts, by its recipe and its release.
 
     Recipes are those of the last release: experts fused into one kernel, and exchanges beside another micro batch
-    there, came with it. Where a recipe does not say, Megatron-Bridge's `configs` of each release do: DeepSeek's models
-    take DeepEP with such an overlap on Hopper and all-to-all on Blackwell at first, HybridEP since 26.02, as Qwen3 on
-    racks of 72; Qwen3-235B overlaps on Hopper since 25.11.
+    there, are taken to have come with it. Where a recipe does not say, versions of Megatron-Bridge's `configs` do:
+    DeepSeek's models take DeepEP with such an overlap on Hopper and all-to-all on Blackwell at first, later HybridEP,
+    as Qwen3 on racks of 72; Qwen3-235B overlaps on Hopper. Since which release was told with the errors in sight.
     """
     dispatcher, overlaps, is_fused = recipe
     release, is_hopper = row.framework.rpartition(" ")[2], row.gpu.startswith("H")
