@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Final, Literal
 
@@ -83,10 +84,18 @@ def read_ops(path: str | Path) -> MeasuredOps:
     if re.fullmatch(r"1\.[0-9]{1,9}", found.version) is None:
         shown = repr(found.version)[:20]
         raise TraceError(f"{path}: $.version: expected one like {OPS_VERSION!r}, found {shown}; update wavecast")
-    for name, (_, columns) in found.tables.items():
+    for name, (run, columns) in found.tables.items():
+        _check_day(path, run.date)
         if len({len(column) for column in columns.values()}) > 1:
             raise TraceError(f"{path}: {name}: expected columns of equal length")
     return found
+
+
+def _check_day(path: str | Path, day: str) -> None:
+    try:
+        date.fromisoformat(day)
+    except ValueError:
+        raise TraceError(f"{path}: date: expected a day such as 2026-11-23, found {clean_text(day)[:20]!r}") from None
 
 
 def save_ops(path: str | Path, found: MeasuredOps) -> None:

@@ -74,6 +74,12 @@ def test_training_takes_it_as_a_table_and_names_it(file: Path) -> None:
     assert given_sources((file,), "vector") == ()
 
 
+def test_a_file_of_which_nothing_can_be_scored_is_refused(tmp_path: Path) -> None:
+    save_ops(tmp_path / "l40s.json", measured(matmul={**PRODUCTS, "dtype": ["float99"] * COUNT}))
+    with pytest.raises(InputError, match=r"l40s\.json: nothing to score: .*'float99' is not known"):
+        score_directory(tmp_path / "l40s.json", choose_weights())
+
+
 def test_training_refuses_the_times_of_a_cpu(tmp_path: Path) -> None:
     save_ops(tmp_path / "cpu.json", measured("cpu", matmul=PRODUCTS))
     with pytest.raises(InputError, match=r"cpu\.json: times of a CPU"):
@@ -90,6 +96,7 @@ def test_training_refuses_the_times_of_a_cpu(tmp_path: Path) -> None:
         (b'"version":"1.0"', b'"version":"2.0"', "found '2.0'; update wavecast"),
         (b'"batch":[1,', b'"batch":[', "matmul: expected columns of equal length"),
         (b'"device":"cuda"', b'"device":"tpu"', "Invalid enum value 'tpu'"),
+        (b"2026-11-23", b"2026-02-31", "l40s.json: date: expected a day such as"),
         (b"{", b"[", "expected what 'wavecast measure' writes"),
     ],
 )
@@ -104,7 +111,8 @@ def test_anything_else_is_refused_with_its_place(before: bytes, after: bytes, wo
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("latency_us", -1.0, "latency_us of row 3 is -1.0"),
+        ("latency_us", -1.0, r"l40s\.json\S*: matmul: latency_us of row 3 is -1.0"),
+        ("latency_us", 1e-300, "latency_us of row 3 is 1e-300"),
         ("m", 10**400, "m: expected numbers"),
         ("dtype", 7, "a text"),
     ],
