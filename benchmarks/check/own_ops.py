@@ -5,7 +5,7 @@
 Rows of more than 5 us of `own/ops.parquet`: by the shipped weights, on shapes that they did not train on, and by
 weights that never saw an H100 or H200. Then the recordings of whole networks (`own/traces`), by both. Errors are means
 of |ln(predicted / measured)|; `in` is the share inside the 90 % interval. Last, what of the time of kernels without a
-formula follows the memory between an H100 and an H200 (`ratios.UNREAD_SHARE`, `UPDATE_SHARE`).
+formula follows the memory between an H100 and an H200 (`ratios.UNREAD_SHARE`, `UPDATE_SHARE`, `STREAM_SHARE`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ UNREAD = {
     "layout changes of convolutions": ("nchwToNhwc", "nhwcToNchw"),
     "conversions of convolutions": ("tensorTransformGeneric", "convertTensor_kernel", "scalePackedTensor_kernel"),
     "updates of lists of tensors": ("multi_tensor_apply",),
+    "pointwise kernels of contiguous tensors": ("vectorized_elementwise_kernel",),
 }
 """Parts of kernels' names, by what such kernels do."""
 

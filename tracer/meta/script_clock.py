@@ -114,6 +114,7 @@ class ScriptClock:
         """Stop for an op; where no function of torch told of it, C++ issued it, and is what ran before it, too."""
         if not self._depth:
             self._resumed_ns = None
+            self._before.is_untold = not self._before.stretches
         self.enter()
 
     def note_op(self, taken_ns: int, *, is_of_gpu: bool) -> None:

@@ -242,7 +242,7 @@ def test_longer_than_the_model_was_made_for_is_said() -> None:
     assert "made for" not in short
 
 
-@pytest.mark.parametrize("wrong", ["1,10.5,5", "1,10", "1,ten,5", "nan,10,5", "-1,10,5", "1,0,5"])
+@pytest.mark.parametrize("wrong", ["1,10.5,5", "1,10", "1,ten,5", "nan,10,5", "1e308,10,5", "-1,10,5", "1,0,5"])
 def test_a_request_without_whole_tokens_is_named(wrong: str, tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(f"\ufeffarrival_s,prompt,output\n0,10,5\n{wrong}\n")
