@@ -6,9 +6,9 @@ that can stand there: a file with anything else is refused, so that what is give
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
-from datetime import date
 from pathlib import Path
 from typing import Final, Literal
 
@@ -39,7 +39,7 @@ Columns = dict[_COLUMN, list[str | bool | int | float | None]]
 class MeasuredFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Hold one family's tables, and when and with what they were measured."""
 
-    date: str
+    date: datetime.date
     """Day of the measurement, e.g. `2026-11-23`."""
     wavecast: str
     """Its version, as all versions here."""
@@ -84,18 +84,10 @@ def read_ops(path: str | Path) -> MeasuredOps:
     if re.fullmatch(r"1\.[0-9]{1,9}", found.version) is None:
         shown = repr(found.version)[:20]
         raise TraceError(f"{path}: $.version: expected one like {OPS_VERSION!r}, found {shown}; update wavecast")
-    for name, (run, columns) in found.tables.items():
-        _check_day(path, run.date)
+    for name, (_, columns) in found.tables.items():
         if len({len(column) for column in columns.values()}) > 1:
             raise TraceError(f"{path}: {name}: expected columns of equal length")
     return found
-
-
-def _check_day(path: str | Path, day: str) -> None:
-    try:
-        date.fromisoformat(day)
-    except ValueError:
-        raise TraceError(f"{path}: date: expected a day such as 2026-11-23, found {clean_text(day)[:20]!r}") from None
 
 
 def save_ops(path: str | Path, found: MeasuredOps) -> None:

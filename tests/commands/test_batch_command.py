@@ -283,6 +283,25 @@ def test_no_table_is_written_where_every_trace_failed(run: Run, tmp_path: Path) 
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_runs_of_no_trace_that_is_there_are_refused(traces: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("resnet51,100\n")
+    result = run(
+        "batch",
+        traces / f"{SAMPLES[0]}.json.gz",
+        "--to",
+        "l4",
+        "--weights",
+        tmp_path / "w.csv",
+        "--jobs",
+        1,
+        "-o",
+        tmp_path / "r.csv",
+    )
+    assert result.exit_code == 2
+    assert "no trace has the name, tag or workload 'resnet51'" in result.stderr
+    assert not (tmp_path / "r.csv").exists()
+
+
 def test_a_script_that_workers_cannot_import_is_said_and_not_waited_for(traces: Path, tmp_path: Path) -> None:
     """Python waits forever for a process that ends before it has read its arguments, where they are large."""
     script = "import sys, wavecast\nwavecast.batch([sys.argv[1]], to=['l4'], output=sys.argv[2], jobs=1)"

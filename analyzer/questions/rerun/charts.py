@@ -9,7 +9,7 @@ from ...page.names import short_name
 from ...page.page import Chart, Page
 from ...page.plot import BAD, GOOD, NEUTRAL, PLOT_HEIGHT_PX
 from ...page.quantity import format_change, format_share, format_time
-from .report import RerunOp, RerunReport
+from .report import RerunReport
 
 MOST_OPS: Final = 2_000
 _COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
@@ -27,13 +27,12 @@ def illustrate_rerun(page: Page, report: RerunReport, *, name: str) -> Page:
     )
 
 
-def _other_ns(row: RerunOp, other: str) -> float | None:
-    return row.predicted_ns if other == "predicted" else row.recorded_ns
-
-
 def _op_chart(report: RerunReport, other: str) -> Chart | None:
     """Draw what each op was predicted, or recorded, to take over what it took here."""
-    known = [(row, value, row.rerun_ns) for row in report.ops if (value := _other_ns(row, other)) and row.rerun_ns]
+    others = [row.predicted_ns if other == "predicted" else row.recorded_ns for row in report.ops]
+    known = [
+        (row, value, row.rerun_ns) for row, value in zip(report.ops, others, strict=True) if value and row.rerun_ns
+    ]
     if not known:
         return None
     rows = list[dict[str, Any]]()

@@ -202,8 +202,8 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"rate": 1.0, "concurrency": 2}, "three loads"),
         ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
-        ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens"),
-        ({"requests": "log.csv", "seed": 3}, "goes without seed"),
+        ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
+        ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said: str) -> None:
