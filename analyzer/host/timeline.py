@@ -152,7 +152,8 @@ def synthesize_timeline(
         raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
     launches, reads = count_launches(trace, explained_ops(trace, lookup), costs), _host_reads(trace)
     calls_made = launches + reads
-    leads = np.where(trace.ops.parent < 0, leads_of(trace, costs), 0.0)
+    is_led = (trace.ops.parent < 0) & ((trace.ops.lead_ns >= 0) | (trace.meta.script_walks is None))
+    leads = np.where(is_led, leads_of(trace, costs), 0.0)
     leads += script_time(trace, leads, costs).added_ns
     times = OpHostTimes(lead_ns=leads, own_ns=own_times_of(trace, costs))
     times = with_compiled_costs(trace, costs, launches, times, is_everywhere=is_compiled)

@@ -71,6 +71,8 @@ class Analysis:
     forecast: Forecast
     host_half_width: Floats
     """How far the host's times may be off beside each GPU, natural log, [m]."""
+    script_log_width: float
+    """Of it by the script's own Python, whatever the host."""
     recorded_busy_ns: float
     """GPU-busy time of the recorded iteration without the profiler; 0 where none was measured."""
     slowdown: ProfilerSlowdown
@@ -148,6 +150,7 @@ def build_result(
         ),
         forecast=forecast(basis.trace, window, graph, timing, spread, near=arranged.near),
         host_half_width=host_half_width,
+        script_log_width=basis.script_log_width,
         recorded_busy_ns=basis.recorded_busy_ns,
         slowdown=basis.slowdown,
         memory=memory,

@@ -19,7 +19,7 @@ from ...specs.gpu import Catalog, Gpu
 from ...specs.match import find_gpu
 from ..models.frame.problems import P, take_problems
 from ..work.table import WorkTable
-from .table_columns import check_column
+from .table_columns import check_column, shown_path
 
 TableColumn = npt.NDArray[Any]
 OPS: Final = "ops"
@@ -84,7 +84,7 @@ class MeasurementTable(dict[str, TableColumn]):
         self.path = path
 
     def __missing__(self, name: str) -> NoReturn:
-        raise InputError(f"{self.path}: no column {name!r}; found are {', '.join(self)}")
+        raise InputError(f"{shown_path(self.path)}: no column {name!r}; found are {', '.join(self)}")
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, *, may_lack: Collection[str] = ()) -> MeasurementTable:
@@ -152,7 +152,7 @@ def _array(path: Path, name: str, values: Sequence[Any]) -> TableColumn:
     try:
         return np.array(values, dtype=np.float64)
     except OverflowError:
-        raise InputError(f"{path}: {name}: expected numbers of at most 64 bits") from None
+        raise InputError(f"{shown_path(path)}: {name}: expected numbers of at most 64 bits") from None
 
 
 def _read_columns(path: Path, columns: Sequence[str] | None) -> dict[str, TableColumn]:

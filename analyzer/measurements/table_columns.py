@@ -16,6 +16,8 @@ MAX_SIZE: Final = 2**40
 """Of one dimension: more elements than any GPU holds."""
 MAX_TIME: Final = 1e12
 """In µs or ms: beyond a week."""
+MIN_TIME: Final = 1e-6
+"""In µs or ms: a picosecond, or a nanosecond; no clock tells less."""
 _MOST_LAYERS: Final = 10_000
 
 
@@ -25,7 +27,6 @@ class NumberRange:
 
     low: float
     high: float
-    excludes_low: bool = False
     is_whole: bool = True
     is_optional: bool = False
 
@@ -33,14 +34,14 @@ class NumberRange:
     def expectation(self) -> str:
         """Say it in words."""
         kind = "a whole number" if self.is_whole else "a number"
-        return f"{kind} {'above' if self.excludes_low else 'from'} {self.low:g} to {self.high:g}"
+        return f"{kind} from {self.low:g} to {self.high:g}"
 
 
 _SIZE: Final = NumberRange(low=1, high=MAX_SIZE)
 _COUNT: Final = NumberRange(low=0, high=MAX_SIZE)
 _BYTES: Final = NumberRange(low=0, high=MAX_INTEGER, is_optional=True)
 _LAYERS: Final = NumberRange(low=1, high=_MOST_LAYERS, is_optional=True)
-_TIME: Final = NumberRange(low=0, high=MAX_TIME, excludes_low=True, is_whole=False)
+_TIME: Final = NumberRange(low=MIN_TIME, high=MAX_TIME, is_whole=False)
 _TIME_OR_NONE: Final = NumberRange(low=0, high=MAX_TIME, is_whole=False, is_optional=True)
 
 NUMBERS: Final[Mapping[str, NumberRange]] = {
@@ -106,7 +107,7 @@ def _check_numbers(path: Path, name: str, values: npt.NDArray[Any], legal: Numbe
         at = _first(values, lambda value: isinstance(value, bool) or not isinstance(value, numbers))
         _refuse(path, name, at, values, legal.expectation)
     floats = values.astype(np.float64)
-    bad = ~((floats > legal.low if legal.excludes_low else floats >= legal.low) & (floats <= legal.high))
+    bad = ~((floats >= legal.low) & (floats <= legal.high))
     if legal.is_whole:
         bad |= floats != np.trunc(floats)
     if legal.is_optional:
@@ -119,8 +120,18 @@ def _first(values: npt.NDArray[Any], is_bad: Any) -> int:
     return next((row for row, value in enumerate(values.tolist()) if is_bad(value)), 0)
 
 
+def shown_path(path: Path) -> str:
+    """Return a table's path as it is known to who gave it: `FILE: matmul` of a table within a file of `measure`.
+
+    >>> shown_path(Path("no/ops/matmul.parquet"))
+    'no/ops/matmul.parquet'
+    """
+    file = path.parent.parent
+    return f"{file}: {path.stem}" if file.is_file() else str(path)
+
+
 def _refuse(path: Path, name: str, row: int, values: npt.NDArray[Any], expected: str) -> None:
     found = values.tolist()[row] if len(values) else values.dtype
     is_null = found is None or (isinstance(found, float) and isnan(found))
     shown = "nothing" if is_null else repr(found)
-    raise InputError(f"{path}: {name} of row {row} is {shown[:60]}; expected {expected}")
+    raise InputError(f"{shown_path(path)}: {name} of row {row} is {shown[:60]}; expected {expected}")

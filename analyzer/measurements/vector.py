@@ -21,6 +21,7 @@ from .own_lists import load_lists
 from .own_ops import BYTES
 from .own_works import load_own
 from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
+from .table_columns import shown_path
 
 TABLE: Final = "ops/vector.parquet"
 MORE: Final = "ops/vector_more.parquet"
@@ -114,7 +115,9 @@ def _check_bytes(table: MeasurementTable) -> None:
     lacking = np.flatnonzero(np.isnan(moved) & (table["op"].astype(str) != GATHER))
     if len(lacking):
         op = table["op"][lacking[0]]
-        raise InputError(f"{table.path}: row {lacking[0]}: {op} lacks bytes_read or bytes_written; expected both")
+        raise InputError(
+            f"{shown_path(table.path)}: row {lacking[0]}: {op} lacks bytes_read or bytes_written; expected both"
+        )
 
 
 def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn) -> VectorProblems:

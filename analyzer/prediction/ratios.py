@@ -1,5 +1,6 @@
 """How a measured time moves to other GPUs by a plain ratio: one table of rules, first to last the first that holds."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -210,6 +211,10 @@ UNREAD_SHARE: Final = 0.45
 0.41 of a convolution's changes of layout, 0.61 of its conversions (benchmarks/check/memory_shares.py)."""
 UPDATE_SHARE: Final = 0.76
 """The same of updates of lists of tensors."""
+STREAM_SHARE: Final = 0.89
+"""The same of pointwise kernels of contiguous tensors."""
+_STREAMS: Final = re.compile(r"vectorized_elementwise_kernel|\b(?:triton_poi|loop)_")
+"""Names of such kernels: torch's, Triton's and XLA's."""
 
 
 def boundedness(move: Move, rows: Rows) -> Floats:
@@ -218,6 +223,9 @@ def boundedness(move: Move, rows: Rows) -> Floats:
     spent = move.workload.duration_ns[rows] - kernel_overhead_ns(move.origin)
     reached = reached_boundedness(moved, spent, memory_rates(move.origin).dram)
     usual = np.where(move.workload.is_family(Family.OPTIMIZER)[rows], UPDATE_SHARE, UNREAD_SHARE)
+    names, at = np.unique(move.trace.kernels.name[move.workload.kernel[rows]], return_inverse=True)
+    streams = [_STREAMS.search(move.trace.strings[name]) is not None for name in names.tolist()]
+    usual = np.where(np.array(streams, dtype=bool)[at], STREAM_SHARE, usual)
     return np.where(moved > 0, reached, usual)[:, None]
 
 

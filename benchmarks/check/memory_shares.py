@@ -2,7 +2,8 @@
 
     python -m benchmarks.check.memory_shares DATA
 
-Kernels of `own/ops.parquet` of more than 5 us that both GPUs ran; `ratios.UNREAD_SHARE` and `UPDATE_SHARE` hold it.
+Kernels of `own/ops.parquet` of more than 5 us that both GPUs ran; `ratios` holds it as `UNREAD_SHARE`, `UPDATE_SHARE`
+and `STREAM_SHARE`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ UNREAD = {
     "layout changes of convolutions": ("nchwToNhwc", "nhwcToNchw"),
     "conversions of convolutions": ("tensorTransformGeneric", "convertTensor_kernel", "scalePackedTensor_kernel"),
     "updates of lists of tensors": ("multi_tensor_apply",),
+    "pointwise kernels of contiguous tensors": ("vectorized_elementwise_kernel",),
 }
 """Parts of kernels' names, by what such kernels do."""
 

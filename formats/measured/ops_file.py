@@ -6,6 +6,7 @@ that can stand there: a file with anything else is refused, so that what is give
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +39,7 @@ Columns = dict[_COLUMN, list[str | bool | int | float | None]]
 class MeasuredFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Hold one family's tables, and when and with what they were measured."""
 
-    date: str
+    date: datetime.date
     """Day of the measurement, e.g. `2026-11-23`."""
     wavecast: str
     """Its version, as all versions here."""

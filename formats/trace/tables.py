@@ -125,8 +125,8 @@ class OpTable(Table):
     stream: Column = column("int32", "stream that shapes were issued to, 0: default; since 1.2", default=0, minimum=0)
     lead_ns: Column = optional(
         "int64",
-        "time of the script's own Python since the op before, ns, on the host of `meta.host`; -1 where not recorded; "
-        "since 1.3",
+        "time of the script's own Python since the op before, ns, on the host of `meta.host`; -1 where not recorded, "
+        "or, after walks, where C++ issued the op by itself; since 1.3",
     )
     loading_ns: Column = optional("int64", "of it what loaded data, ns; -1 where not recorded; since 1.3")
 

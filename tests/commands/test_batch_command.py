@@ -281,3 +281,31 @@ def test_no_table_is_written_where_every_trace_failed(run: Run, tmp_path: Path) 
     assert result.exit_code == 1
     assert "empty.json: failed: " in result.stderr
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_runs_of_no_trace_that_is_there_are_refused(traces: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("resnet51,100\n")
+    result = run(
+        "batch",
+        traces / f"{SAMPLES[0]}.json.gz",
+        "--to",
+        "l4",
+        "--weights",
+        tmp_path / "w.csv",
+        "--jobs",
+        1,
+        "-o",
+        tmp_path / "r.csv",
+    )
+    assert result.exit_code == 2
+    assert "no trace has the name, tag or workload 'resnet51'" in result.stderr
+    assert not (tmp_path / "r.csv").exists()
+
+
+def test_a_script_that_workers_cannot_import_is_said_and_not_waited_for(traces: Path, tmp_path: Path) -> None:
+    """Python waits forever for a process that ends before it has read its arguments, where they are large."""
+    script = "import sys, wavecast\nwavecast.batch([sys.argv[1]], to=['l4'], output=sys.argv[2], jobs=1)"
+    words = [sys.executable, "-", str(traces / f"{SAMPLES[0]}.json.gz"), str(tmp_path / "r.csv")]
+    done = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "WavecastError: a worker ended before it began" in done.stderr

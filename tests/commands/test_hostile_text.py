@@ -10,6 +10,7 @@ import unicodedata
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,7 @@ def test_a_score_of_hostile_tables_is_clean(form: str, tmp_path: Path, run: Run,
 def test_a_score_of_a_hostile_measured_file_is_clean(gpu: str, tmp_path: Path, run: Run) -> None:
     row: Any = {"op": NAME, "batch": 1, "m": 512, "n": 512, "k": 64, "dtype": "bf16", "latency_us": 9.0, "timing": NAME}
     columns: Any = {key: [value] for key, value in row.items()}
-    family = MeasuredFamily(date=NAME, wavecast=NAME, torch=NAME, tables={"matmul": columns})
+    family = MeasuredFamily(date=date(2026, 1, 1), wavecast=NAME, torch=NAME, tables={"matmul": columns})
     save_ops(tmp_path / "ops.json", MeasuredOps(gpu=gpu, device="cuda", families={NAME: family}))
     (tmp_path / "bad.json").write_bytes(
         (tmp_path / "ops.json").read_bytes().replace(b'"latency_us"', json.dumps(NAME).encode())

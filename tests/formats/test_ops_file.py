@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ PRODUCTS: Columns = {
 
 
 def measured(device: Any = "cuda", gpu: str = "L40S", **tables: Columns) -> MeasuredOps:
-    family = MeasuredFamily(date="2026-11-23", wavecast="0.1.0", torch="2.13.0", tables=tables)  # type: ignore[arg-type]
+    family = MeasuredFamily(date=date(2026, 11, 23), wavecast="0.1.0", torch="2.13.0", tables=tables)  # type: ignore[arg-type]
     return MeasuredOps(gpu=gpu, device=device, families={"matmul": family})
 
 
@@ -74,6 +75,12 @@ def test_training_takes_it_as_a_table_and_names_it(file: Path) -> None:
     assert given_sources((file,), "vector") == ()
 
 
+def test_a_file_of_which_nothing_can_be_scored_is_refused(tmp_path: Path) -> None:
+    save_ops(tmp_path / "l40s.json", measured(matmul={**PRODUCTS, "dtype": ["float99"] * COUNT}))
+    with pytest.raises(InputError, match=r"l40s\.json: nothing to score: none of its rows"):
+        score_directory(tmp_path / "l40s.json", choose_weights())
+
+
 def test_training_refuses_the_times_of_a_cpu(tmp_path: Path) -> None:
     save_ops(tmp_path / "cpu.json", measured("cpu", matmul=PRODUCTS))
     with pytest.raises(InputError, match=r"cpu\.json: times of a CPU"):
@@ -90,6 +97,7 @@ def test_training_refuses_the_times_of_a_cpu(tmp_path: Path) -> None:
         (b'"version":"1.0"', b'"version":"2.0"', "found '2.0'; update wavecast"),
         (b'"batch":[1,', b'"batch":[', "matmul: expected columns of equal length"),
         (b'"device":"cuda"', b'"device":"tpu"', "Invalid enum value 'tpu'"),
+        (b"2026-11-23", b"2026-02-31", "Invalid RFC3339 encoded date"),
         (b"{", b"[", "expected what 'wavecast measure' writes"),
     ],
 )
@@ -104,7 +112,8 @@ def test_anything_else_is_refused_with_its_place(before: bytes, after: bytes, wo
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("latency_us", -1.0, "latency_us of row 3 is -1.0"),
+        ("latency_us", -1.0, r"l40s\.json\S*: matmul: latency_us of row 3 is -1.0"),
+        ("latency_us", 1e-300, "latency_us of row 3 is 1e-300"),
         ("m", 10**400, "m: expected numbers"),
         ("dtype", 7, "a text"),
     ],

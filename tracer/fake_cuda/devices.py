@@ -24,6 +24,7 @@ from ..hooks.boundaries import RUN
 from ..hooks.modules import OptimizerSteps
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
+from ..meta.script_clock import ScriptClock
 from .assumed_sizes import DynamicSizes, result_with_assumed_size
 
 _META: Final = torch.device("meta")
@@ -199,14 +200,22 @@ class AssumedReads(TorchDispatchMode):
 class Promotion(TorchDispatchMode):
     """Take host tensors along to the GPU where they meet its tensors: a script for the CPU shows what a GPU would do.
 
-    Single numbers stay: torch takes those along itself.
+    Single numbers stay: torch takes those along itself. The clock stands meanwhile.
     """
 
-    def __init__(self, fake: FakeCuda) -> None:
+    def __init__(self, fake: FakeCuda, clock: ScriptClock) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake = fake
+        self._clock = clock
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._clock.enter_untold()
+        try:
+            return self._run(func, args, kwargs)
+        finally:
+            self._clock.leave()
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
             options["device"], self._fake.claimed = _META, self._fake.gpu  # a default one: no torch function names it

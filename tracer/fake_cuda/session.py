@@ -103,7 +103,7 @@ class ScriptShapes:
             for functions in (HostReads(values), moves, ClockedFunctions(self._clock)):
                 entered.enter_context(functions)
             # Of these the last one sees an op first.
-            for mode in (AssumedReads(self.fake, values, sizes), values, self._gate, Promotion(self.fake)):
+            for mode in (AssumedReads(self.fake, values, sizes), values, self._gate, Promotion(self.fake, self._clock)):
                 entered.enter_context(mode)
             self._clock.calibrate()
             self._lifetime = entered.pop_all()
@@ -274,7 +274,6 @@ class _Gate(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         mode = self.recorder or self._unrecorded
-        self._clock.forget()
         if is_collective(func):
             return self._communicate(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # where tensors really are, not where the script believes them

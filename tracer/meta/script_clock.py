@@ -110,10 +110,12 @@ class ScriptClock:
         self.times.cold_ns.append(end - now)
         return end
 
-    def forget(self) -> None:
-        """Do not count what has run since the script went on: something was asked that no function of torch told."""
+    def enter_untold(self) -> None:
+        """Stop for an op; where no function of torch told of it, C++ issued it, and is what ran before it, too."""
         if not self._depth:
             self._resumed_ns = None
+            self._before.is_untold = not self._before.stretches
+        self.enter()
 
     def note_op(self, taken_ns: int, *, is_of_gpu: bool) -> None:
         """Note that an op has run; one on tensors of the host alone is work of the host, less what recording adds."""

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
+from ...formats.trace.column import MISSING
 from ...records import dataclass, field, replace
 
 _QUARTER: Final = 25
@@ -38,6 +39,8 @@ class ScriptTime:
     """In functions on tensors of the host alone, beside it; and"""
     host_loading_ns: float = 0.0
     """of these while data was loaded."""
+    is_untold: bool = False
+    """C++ issued the op after others: no Python ran before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,12 @@ class ScriptTimes:
         return float(np.clip(np.percentile(found, _QUARTER), 0.0, max(cost.usual_ns, cost.cold_ns))) if found else 0.0
 
     def settled(self, cost: RecordingCost) -> list[tuple[int, int]]:
-        """Return the script's own time before each op, and what of it loaded data, ns."""
+        """Return the script's own time before each op, and what of it loaded data, ns; MISSING before C++'s own ops."""
         found = []
         for item in self.before_op:
+            if item.is_untold and not item.stretches:
+                found.append((MISSING, 0))
+                continue
             own_ns, loading_ns = cost.own_ns(item.stretches)
             found.append((round(own_ns + item.host_ns), round(loading_ns + item.host_loading_ns)))
         return found
@@ -169,4 +175,5 @@ def merge_walks(walks: Sequence[ScriptWalk]) -> ScriptLeads:
     sums = table[:, is_long, 0].sum(axis=1)
     spread = _NORMAL_90 * float(np.std(np.log(sums)) / np.sqrt(len(walks))) if is_long.any() else 0.0
     lead, loading = np.rint(found).astype(np.int64).T
+    lead[(table[..., 0] < 0).all(axis=0)] = MISSING
     return ScriptLeads(lead_ns=lead, loading_ns=loading, round_ns=fastest or None, spread=spread)

@@ -136,7 +136,7 @@ class _Session:
     def _prepare(self, problem: Problem) -> Call:
         if problem.bound is None:
             raise UnfitError(problem.reason)
-        self.operands.check_size(problem.bound)
+        self.operands.check_size(problem.bound, self.left_s)
         try:
             return self.operands.prepare(problem.bound)
         except TooLargeError:  # beside the tensors of earlier ops

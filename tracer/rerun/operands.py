@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from ...formats.trace.signature import TensorSpec
 from .fills import NOISE, Content, Fill, fill_of, indexed_dimensions
@@ -24,6 +25,9 @@ _LEAST_HOST_BYTES: Final = 4 << 30
 _CONTAINER: Final = Path("/sys/fs/cgroup")
 """Where Linux says what a container's processes may use."""
 TOO_LARGE: Final = "does not fit in memory"
+TOO_LONG: Final = "takes longer than the time budget, whatever runs it"
+_MOST_PER_S: Final = {"cuda": (3e12, 5e15), "cpu": (3e9, 2e12)}
+"""Bytes that are filled, and FLOP: no machine does more of them, so that only what cannot end in time is refused."""
 _META: Final = torch.device("meta")
 
 Call = Callable[[], object]
@@ -56,11 +60,18 @@ class Operands:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def check_size(self, bound: Bound) -> None:
-        """Raise TooLargeError where the tensors and results of a call alone exceed the limit.
+    def check_size(self, bound: Bound, left_s: float) -> None:
+        """Raise TooLargeError where the tensors and results of a call alone exceed the limit, UnfitError the time left.
 
         The results' sizes are those that the meta device finds; ops that it does not know are taken as they are.
         """
+        bytes_per_s, flops_per_s = _MOST_PER_S[self.device.type]
+
+        def check(needed_bytes: float, flops: float = 0.0) -> None:
+            self._check(needed_bytes)
+            if max(needed_bytes / bytes_per_s, flops / flops_per_s) > left_s:
+                raise UnfitError(TOO_LONG)
+
         needed: list[float] = []
 
         def imagine(spec: TensorSpec, _fill: Fill, _ordinal: int) -> torch.Tensor:
@@ -68,13 +79,15 @@ class Operands:
             return torch.empty_strided(spec.shape, _strides(spec), dtype=torch_dtype(spec.dtype), device=_META)
 
         call = _Binder(bound, imagine, _META).call()
-        self._check(sum(needed))
+        check(sum(needed))
         try:
-            results = call()
+            with FlopCounterMode(display=False) as counter:
+                results = call()
         except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AssertionError, AttributeError):
             return
         made = results if isinstance(results, list | tuple) else (results,)
-        self._check(sum(needed) + sum(item.nbytes for item in made if isinstance(item, torch.Tensor)))
+        made_bytes = sum(item.nbytes for item in made if isinstance(item, torch.Tensor))
+        check(sum(needed) + made_bytes, counter.get_total_flops())
 
     def _check(self, needed_bytes: float) -> None:
         if needed_bytes > self._limit_bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import asdict
 
@@ -34,7 +34,9 @@ def describe_entries(entries: Sequence[Entry]) -> Page:
         text_column("workload", (_text(entry.workload or entry.model) for entry in entries), min_width=12),
         text_column("mode", (_text(entry.mode) for entry in entries), rank=3),
         text_column("GPU", (_gpu(entry) for entry in entries), rank=1),
-        number_column("batch", (_number(entry.batch_size) for entry in entries), rank=2),
+        number_column(
+            "batch", ("" if (size := entry.batch_size) is None else f"{size:,}" for entry in entries), rank=2
+        ),
         text_column("precision", (_text(entry.precision) for entry in entries), rank=3),
         time_column("iteration", (entry.iteration_ns for entry in entries), unit, rank=1),
         text_column("date", (entry.date[:_DAY] for entry in entries), rank=2),
@@ -94,19 +96,12 @@ def draw_verification_json(found: Verification) -> str:
 def draw_entries_csv(entries: Sequence[Entry]) -> str:
     """Write one row per entry."""
     names = Entry.__struct_fields__
-    return encode_csv(names, ([_cell(getattr(entry, name)) for name in names] for entry in entries))
-
-
-def _cell(value: Any) -> Any:
-    return " ".join(value) if isinstance(value, tuple) else value
+    cells = ([getattr(entry, name) for name in names] for entry in entries)
+    return encode_csv(names, ([" ".join(cell) if isinstance(cell, tuple) else cell for cell in row] for row in cells))
 
 
 def _text(value: str | None) -> str:
     return clean_text(value or "")
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
 
 
 def _gpu(entry: Entry) -> str:

@@ -157,11 +157,9 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
         from .report import all_rows
 
         suffix = answer.output.suffix.lower()
-        is_page = suffix == HTML
-        data = (
-            answer.draw("html").encode() if is_page else _encode_table(suffix, all_rows(answer.folder, answer.inputs))
-        )
-        write_atomic(answer.output, data)
+        encode = {PARQUET: _encode_parquet, CSV: _encode_csv}.get(suffix)
+        rows = all_rows(answer.folder, answer.inputs)
+        write_atomic(answer.output, answer.draw("html").encode() if encode is None else encode(rows))
     return answer
 
 
@@ -266,11 +264,6 @@ HTML: Final = ".html"
 TABLE_SUFFIXES: Final = (PARQUET, CSV)
 _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""
-
-
-def _encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
-    """Return the table as the bytes of a file that ends in `suffix`, one of `TABLE_SUFFIXES`."""
-    return _encode_parquet(rows) if suffix == PARQUET else _encode_csv(rows)
 
 
 def _prediction_table(rows: Iterable[Rows]) -> FieldTable:

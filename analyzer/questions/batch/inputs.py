@@ -11,7 +11,7 @@ from contextlib import closing
 from io import StringIO
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from ....errors import InputError, WavecastError
 from ....formats.files.detect import HEAD_BYTES, FileKind, describe_content, detect
@@ -77,7 +77,8 @@ def find_inputs(places: Sequence[str]) -> FoundInputs:
             skipped.append(SkippedFile(name=item.name, reason=f"the same trace as {known.name}"))
         seen.add((item.location, item.trace_id))
     if not kept:
-        raise InputError(f"{', '.join(places)}: no trace there{_first_reason(skipped)}")
+        reasons = [f" ({item.name}: {item.reason})" for item in skipped[:1]]
+        raise InputError(f"{', '.join(places)}: no trace there{''.join(reasons)}")
     unique = dict.fromkeys(sorted(skipped, key=lambda item: (item.name, item.reason)))
     return FoundInputs(inputs=tuple(kept.values()), skipped=tuple(unique))
 
@@ -152,7 +153,10 @@ def _recognised(paths: Iterable[Path], folder: Path) -> Iterator[BatchInput | Sk
 def _explain_unreadable(path: Path) -> str | None:
     """Return why no importer reads a file, packed or not, by how it begins; None where one does."""
     try:
-        with path.open("rb") as stream, closing(_source(path, stream)) as source:
+        with (
+            path.open("rb") as stream,
+            closing(ImportSource(path.name, path=path, stream=stream, recover=True)) as source,
+        ):
             head = source.head
             if find_importer(head) is not None:
                 return None
@@ -163,11 +167,6 @@ def _explain_unreadable(path: Path) -> str | None:
             return f"no trace: {describe_content(head)}"
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-
-
-def _source(path: Path, stream: BinaryIO) -> ImportSource:
-    """Return a file to look at, read as far as it goes: a damaged trace is one that fails, not one to pass over."""
-    return ImportSource(path.name, path=path, stream=stream, recover=True)
 
 
 def _take(chunks: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:
@@ -198,10 +197,6 @@ def _in_archive(place: str) -> Iterator[BatchInput]:
     for entry in entries:
         name = entry.tags[0] if entry.tags else entry.workload or entry.short_id
         yield BatchInput(trace_id=entry.id, name=name, location=location, in_archive=True, tags=entry.tags)
-
-
-def _first_reason(skipped: Sequence[SkippedFile]) -> str:
-    return f" ({skipped[0].name}: {skipped[0].reason})" if skipped else ""
 
 
 RUNS: Final = "runs_per_day"

@@ -55,7 +55,7 @@ def _sheets(summary: FleetSummary, mix: GpuMix | None, top: int, cost: str) -> I
 def _totals_sheet(title: str, totals: Sequence[GpuTotal], cost: str) -> Sheet:
     unit = common_time_unit(item.time_ns for item in totals)
     columns = (
-        text_column("GPU", (_name(item) for item in totals)),
+        text_column("GPU", (item.name + " *" * (item.is_like_best and item.usd is not None) for item in totals)),
         time_column("time", (item.time_ns for item in totals), unit),
         time_column("from", (item.time_low_ns for item in totals), unit, rank=2),
         time_column("to", (item.time_high_ns for item in totals), unit, rank=2),
@@ -92,7 +92,3 @@ def _mix_sheet(title: str, mix: GpuMix) -> Sheet:
         count_column("traces", (item.trace_count for item in mix.gpus)),
     )
     return Sheet(title=title, columns=columns)
-
-
-def _name(item: GpuTotal) -> str:
-    return f"{item.name}{' *' if item.is_like_best and item.usd is not None else ''}"

@@ -145,7 +145,7 @@ class PartFolder:
     def _check_settings(self) -> None:
         try:
             found = msgspec.json.decode((self.path / SETTINGS_FILE).read_bytes(), type=_Settings)
-        except (OSError, msgspec.MsgspecError, RecursionError):
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise InputError(
                 f"{self.path}: its {SETTINGS_FILE} cannot be read; {parameter('restart')} begins anew"
             ) from None

@@ -204,6 +204,8 @@ def report_batch(
     found = [(item, part) for item in inputs if (part := folder.read(item.trace_id)) is not None]
     refused = [failure for item, part in found for failure in refusals_of(item, part)]
     runs, unknown = _runs(weights, found)
+    if found and unknown and not any((runs or {}).values()):
+        raise InputError(f"{parameter('weights')}: no trace has the name, tag or workload {unknown[0]!r:.60}")
     times = collect_times(found, runs) if found else ()
     fleets = []
     for fleet in times:

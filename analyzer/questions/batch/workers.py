@@ -116,10 +116,12 @@ def _describe_end(code: int | None) -> str:
 def _start(work: Work) -> _Worker:
     context = get_context("spawn")
     mine, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work), daemon=True, name="wavecast batch")
+    process = context.Process(target=_serve, args=(theirs,), daemon=True, name="wavecast batch")
     with _environment(ONE_THREAD):
         process.start()
     theirs.close()
+    with suppress(OSError):  # it has died: its pipe says so next
+        mine.send(work)  # not as an argument: Python waits forever for one that dies before it has read so much
     return _Worker(process=process, pipe=mine)
 
 
@@ -147,10 +149,11 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _serve(pipe: Connection, work: Work) -> None:
+def _serve(pipe: Connection) -> None:
     """Answer items until the pipe is closed. Ctrl-C is for who started this, and closes it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError, OSError):
+        work: Work = pipe.recv()
         pipe.send(_READY)
         while True:
             pipe.send(deliver(work, pipe.recv()))

@@ -135,7 +135,13 @@ def _family_sheet(report: RerunReport) -> Sheet:
         time_column("recorded", (row.recorded_ns for row in rows), unit, rank=1),
         time_column("predicted", (row.predicted_ns for row in rows), unit),
         time_column("re-run", (row.rerun_ns for row in rows), unit),
-        change_column("error of\nthe sum", map(_sum_error, rows)),
+        change_column(
+            "error of\nthe sum",
+            (
+                row.predicted_ns / row.rerun_ns - 1 if row.rerun_ns and row.predicted_ns is not None else None
+                for row in rows
+            ),
+        ),
         number_column("MAPE", (format_error(None if item is None else item.mape) for item in figures)),
         share_column("in 90 %\ninterval", (None if item is None else item.coverage_90 for item in figures)),
         share_column("its\nwidth", (None if item is None else item.width_90 for item in figures), rank=3),
@@ -198,10 +204,6 @@ def _notes(report: RerunReport) -> Iterator[str]:
         "Re-run: PyTorch's own ops on made-up tensors of the recorded shapes, each on operands that it finds in the "
         "caches; the recorded iteration found them as the ops before had left them."
     )
-
-
-def _sum_error(row: FamilyRow) -> float | None:
-    return row.predicted_ns / row.rerun_ns - 1 if row.predicted_ns is not None and row.rerun_ns else None
 
 
 def _ratio_column(report: RerunReport, rows: Sequence[FamilyRow | RerunOp], *, rank: int) -> SheetColumn:

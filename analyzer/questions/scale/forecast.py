@@ -12,7 +12,7 @@ from ....errors import InputError
 from ....records import dataclass
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Gpu
-from ...host.costs import load_host_costs, unknown_host_half_width
+from ...host.costs import load_host_costs
 from ...iteration.decision.electricity import PowerDraw
 from ...models.collective.problems import problems_of_dims
 from ...models.frame.problems import as_columns
@@ -80,7 +80,7 @@ def predict_plan(
     replica.
     Raises InputError where a piece of the plan is missing, or its schedule cannot be run.
     """
-    costs = load_host_costs().at_speed(1.0 if place.host is None else place.host.speed_ratio)
+    costs = load_host_costs().at_speed(place.host.speed_ratio)
     pieces = tuple(replay_piece(rank, place, costs, hides=hidden_parts(plan)) for rank in ranks)
     count = plan.pp * plan.vp
     found = {piece: at for at, rank in enumerate(ranks) for piece in rank.pieces}
@@ -200,7 +200,7 @@ def _log_width(
     spread = (
         computing * kernels,
         sent * links,
-        parts[PlanPart.HOST] * (unknown_host_half_width() if place.host is None else place.host.log_width),
+        parts[PlanPart.HOST] * place.host.log_width,
         parts[PlanPart.STRAGGLERS],
     )
     return np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))

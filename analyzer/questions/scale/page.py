@@ -70,9 +70,8 @@ def describe_scale(report: ScaleReport, *, name: str, top: int) -> Page:
 
 
 def _headline(report: ScaleReport, name: str) -> Iterator[str]:
-    yield describe_recording(report.trace, name)
+    yield f"{describe_recording(report.trace, name)}. {_batch(report)}"
     yield _basis(report)
-    yield _batch(report)
     yield from map(_search, report.searches)
     yield from _verdict(report)
 
@@ -102,7 +101,7 @@ def _batch(report: ScaleReport) -> str:
     row = report.predictions[0]
     per_gpu = row.global_batch / row.gpu_count
     if all(item.global_batch == per_gpu * item.gpu_count for item in report.predictions):
-        added = "1 sample" if per_gpu == 1 else f"{format_number(per_gpu).removesuffix('.00')} samples"
+        added = "1 sample" if per_gpu == 1 else f"{per_gpu:,g} samples"
         return (
             f"Every GPU adds {added} to an iteration: {row.gpu_count:,} GPUs process {row.global_batch:,} (another "
             f"number: {parameter('global_batch')})."

@@ -16,7 +16,7 @@ from ....specs.nodes import Node
 from ...graph.build import build_graph
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.rules import LANE, lane_firsts
-from ...host.costs import HostCosts
+from ...host.costs import HostCosts, unknown_host_half_width
 from ...host.launches import STREAM
 from ...host.timeline import synthesize_timeline
 from ...models.library import Library
@@ -73,10 +73,10 @@ class PieceTimes:
 class PlanHost:
     """Say how fast the hosts are that a plan runs on."""
 
-    speed_ratio: float
+    speed_ratio: float = 1.0
     """Relative to the one without it: the recorded one where a recording was measured, else the reference host."""
-    log_width: float
-    """How far that may be off in 90 % of the cases, natural log."""
+    log_width: float = field(default_factory=unknown_host_half_width)
+    """How far its times may be off in 90 % of the cases, natural log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,7 +89,7 @@ class PlanGpus:
     """The machine of each; None: its usual one."""
     anchor: PlanAnchor | None = None
     """What a known run taught."""
-    host: PlanHost | None = None
+    host: PlanHost = field(default_factory=PlanHost)
     captures: bool = False
     """Whether CUDA graphs launch a piece's passes."""
 

@@ -6,6 +6,7 @@ Ranks are derived, their pieces replayed and scheduled, their memory fitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import hypot
 from pathlib import Path
 
 from ....arrays import Floats
@@ -156,7 +157,8 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
     """Return the function that predicts plans of a recording on all GPU types that were asked about."""
     asked, sharding = question.result.scenario, _Sharding()
     width = max(asked.host_half_width, known_host_half_width())  # a plan's host is always made of the table of costs
-    host = None if asked.cpu_speed is None else PlanHost(speed_ratio=asked.cpu_speed, log_width=width)
+    host = PlanHost() if asked.cpu_speed is None else PlanHost(speed_ratio=asked.cpu_speed, log_width=width)
+    host = replace(host, log_width=hypot(host.log_width, question.result.script_log_width))
     nodes = question.cluster.nodes_of(question.gpus)
     place = PlanGpus(
         gpus=question.gpus,

@@ -54,6 +54,8 @@ def score_directory(data: Path, weights: Weights) -> Score:
     made, notes = _forecasts(data, weights)
     if data.is_file() and read_ops(data).device == "cpu":
         notes.insert(0, CPU_NOTE)
+    if not made and (data.is_file() or weights.left_out is Withheld.SHAPES):
+        raise InputError(f"{data}: nothing to score: {notes[-1] if notes else 'none of its rows can be'}")
     if weights.left_out is Withheld.SHAPES:
         return Score(
             weights=weights.description,

@@ -30,6 +30,8 @@ _COUNTED: Final = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)")
 """`2xH200`: so many of a GPU."""
 _DRAFTS: Final = re.compile(r"(\d{1,2}):(\d(?:\.\d*)?|\.\d+)")
 """`3:0.7`: so many tokens, each right with this chance."""
+_DRAWN: Final = 1024, 512, 0
+"""Tokens of a prompt, tokens written and the seed where nothing is said."""
 MOST_DRAFTED: Final = 16
 MOST_USERS: Final = 100_000
 
@@ -75,8 +77,8 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
     engine: str = option(
         HelpPart.WHAT_IF, "vllm, sglang or trtllm, maybe with a version: vllm==0.19.", default="vllm", metavar="NAME"
     )
-    prompt_tokens: int = option(HelpPart.WHAT_IF, "Tokens of a prompt, ± 10 %.", default=1024, **COUNT)
-    output_tokens: int = option(HelpPart.WHAT_IF, "Tokens written, ± 10 %.", default=512, **COUNT)
+    prompt_tokens: int = option(HelpPart.WHAT_IF, "Tokens of a prompt, ± 10 %.", default=_DRAWN[0], **COUNT)
+    output_tokens: int = option(HelpPart.WHAT_IF, "Tokens written, ± 10 %.", default=_DRAWN[1], **COUNT)
     concurrency: int | Sequence[int] | None = option(
         HelpPart.WHAT_IF,
         "Requests at all times; several as in 1,4,16,64. Default: 1 user.",
@@ -129,7 +131,7 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
         "Draft so many tokens of which each is right with a chance: 3:0.7.",
         metavar="N:CHANCE",
     )
-    seed: int = option(HelpPart.WHAT_IF, "Draws lengths and arrivals.", default=0, type=click.IntRange(min=0))
+    seed: int = option(HelpPart.WHAT_IF, "Draws lengths and arrivals.", default=_DRAWN[2], type=click.IntRange(min=0))
 
 
 @asks(ServeOptions)
@@ -160,6 +162,9 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         )
     if asked.rate is not None and not 0 < asked.rate < 1e6:
         raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0 and under a million")
+    if asked.requests is not None and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
+        unused = ", ".join(map(parameter, ("prompt_tokens", "output_tokens", "seed")))
+        raise InputError(f"{parameter('requests')} says what is asked and when: it goes without {unused}")
     sizes = read_model(model)
     if not (asked.precision or sizes.precision):
         raise InputError(f"{sizes.name}: its quantization_config is not known: say {parameter('precision')}")

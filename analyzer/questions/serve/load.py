@@ -94,7 +94,7 @@ def read_requests(path: Path) -> RequestLoad:
     lengths = values[:, 1:]
     is_whole = (lengths >= 1) & (lengths < MOST_TOKENS) & (np.rint(lengths) == lengths)
     wrong = np.flatnonzero(
-        ~is_whole.all(axis=1) | ~(values[:, 0] >= 0) | (values[:, 0] * ARRIVALS[found[0]] >= LAST_ARRIVAL_NS)
+        ~is_whole.all(axis=1) | ~(values[:, 0] >= 0) | (values[:, 0] >= LAST_ARRIVAL_NS / ARRIVALS[found[0]])
     )
     if len(wrong):
         expected = f"an arrival from 0 on, and whole numbers of tokens from 1 to {MOST_TOKENS - 1:,}"

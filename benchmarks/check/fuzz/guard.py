@@ -28,7 +28,7 @@ GOOD_STATUS = {"record": (0, 1, 2), "archive": (0, 1, 2)}
 """By command: 0 and 2 where none is given. A model that a library cannot run is a failure, 1; so is damage found."""
 SHARES = {
     **{Kind.PROFILE: 30, Kind.TRACE: 40, Kind.GPUS: 10, Kind.TABLE: 18, Kind.CONFIG: 2},
-    **{Kind.HOST: 12, Kind.RECOMMENDER: 10, Kind.OTHER: 60, Kind.SETTINGS: 40, Kind.ARCHIVE: 20, Kind.BATCH: 0.2},
+    **{Kind.HOST: 12, Kind.RECOMMENDER: 10, Kind.OTHER: 60, Kind.SETTINGS: 40, Kind.ARCHIVE: 20, Kind.BATCH: 12},
 }
 """How often a kind is drawn: by how much reads it."""
 
@@ -179,6 +179,9 @@ def _doubts(seed: Seed, call: Call, result: Result, noted: list[str], folder: Pa
     left = [path.name for path in folder.rglob("*") if path.is_file() and path not in allowed]
     if left and seed.kind not in (Kind.ARCHIVE, Kind.BATCH):
         yield "files left behind", ", ".join(left)
+    for name, right in seed.answers.items() if result.exit_code == 0 else ():
+        if (folder / name).read_bytes() != right:
+            yield f"another {name} than of intact files", (folder / name).read_text("utf-8", "replace")[:3000]
     for text in (*texts, complaint):
         if found := _CONTROL.search(text):
             yield f"control character {found[0]!r}", text[max(found.start() - 100, 0) :][:300]

@@ -239,7 +239,7 @@ def _nudge(document: Any, rng: Random) -> Any:
         holder, key = _walk(document, rng)
         if holder is not None and type(holder[key]) in (int, float):
             number = holder[key]
-            near = (number + 1, number - 1, number * 2, int(number // 2), number * 1_000, -number, 0)
+            near = (number + 1, number - 1, number * 2, number // 2, number * 1_000, -number, 0)
             holder[key] = rng.choice(near)
     return document
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .seeds import ROOT, Kind, Seed, write_profile
+from .seeds import ROOT, TABLES, Kind, Seed, write_profile
 
 SAMPLE = "{sample}"
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
@@ -35,7 +36,7 @@ _ARCHIVED = (
 
 def build_other_seeds(folder: Path) -> list[Seed]:
     """Return the seeds; `folder` is an empty one for what must be written to be read."""
-    return [*_of_profilers(folder), *_of_settings(), *_of_archives(folder), *_of_batches(folder)]
+    return [*_of_profilers(folder), *_of_settings(), *_of_measured(), *_of_archives(folder), *_of_batches(folder)]
 
 
 def _tests(name: str) -> ModuleType:
@@ -168,18 +169,36 @@ def _of_batches(folder: Path) -> Iterator[Seed]:
     trace.write_bytes((ROOT / "samples" / "dcgan-inference-fp32-b64-shapes.json.gz").read_bytes())
     again = ("batch", "{folder}/dcgan.json.gz", "--to", "l40s", "-o", "{folder}/r.csv", "--jobs", "1")
     _run(*(word.replace("{folder}", str(path)) for word in again))
+    right = (path / "r.csv").read_bytes()
     (path / "r.csv").unlink()
-    yield from _folder_seeds(path, Kind.BATCH, (again,), unchanged=trace)
+    for seed in _folder_seeds(path, Kind.BATCH, (again,)):
+        if seed.name != trace.name:
+            yield replace(seed, answers={"r.csv": right})
 
 
-def _folder_seeds(
-    path: Path, kind: Kind, words: tuple[tuple[str, ...], ...], unchanged: Path | None = None
-) -> Iterator[Seed]:
+def _of_measured() -> Iterator[Seed]:
+    """Yield what `measure` writes of an L4: the rows of that GPU in the small tables, without what `score` adds."""
+    families = {}
+    for name in ("matmul", "attention", "convolution", "vector"):
+        table = TABLES[f"ops/{name}.parquet"]
+        rows = [at for at, gpu in enumerate(table["gpu"]) if gpu == "L4"]
+        left_out = ("gpu", "suspect", "source", "kernel", "kernels", "algorithm")
+        columns = {column: [values[at] for at in rows] for column, values in table.items() if column not in left_out}
+        state = {"driver_version": "580.1", "clocks.sm": "2040 MHz"}
+        run = {"date": "2026-11-23", "wavecast": "0.1.0", "torch": "2.13.0", "cuda": "12.8", "gpu_state": state}
+        families[name] = {**run, "tables": {name: columns}}
+    head = {"format": "wavecast.measurements", "version": "1.0", "gpu": "L4", "device": "cuda"}
+    scored = ("score", "{file}", "--format", "json")
+    calibrated = ("analyze", SAMPLE, "--calibration", "{file}", "--to", "l4,l40s", "--format", "json")
+    data = json.dumps({**head, "families": families}).encode()
+    yield Seed(Kind.SETTINGS, "measured_ops.json", data, words=(scored, calibrated))
+
+
+def _folder_seeds(path: Path, kind: Kind, words: tuple[tuple[str, ...], ...]) -> Iterator[Seed]:
     files = {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
     for name, data in files.items():
-        if unchanged is None or name != unchanged.name:
-            beside = {other: content for other, content in files.items() if other != name}
-            yield Seed(kind, name, data, words=words, beside=beside)
+        beside = {other: content for other, content in files.items() if other != name}
+        yield Seed(kind, name, data, words=words, beside=beside)
 
 
 def _run(*words: str) -> None:

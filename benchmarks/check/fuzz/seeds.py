@@ -57,6 +57,8 @@ class Seed:
     """Other files of its folder, that are not changed."""
     named: str = ""
     """The file that a command names, where it is one of those beside it."""
+    answers: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that a command writes whatever was changed: damage is found and its work done again, or it refuses."""
 
 
 def build_seeds() -> tuple[Seed, ...]:

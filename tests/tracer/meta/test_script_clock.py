@@ -98,6 +98,29 @@ def test_ops_optimizers_garbage_and_hooks_take_none_of_it(spend: Callable[[int],
     assert leads(record(iterate)) == {}
 
 
+def test_what_cpp_issues_for_a_replica_of_many_is_none_of_it(
+    spend: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buffers are broadcast, and copied back one by one, in C++: no function of torch tells of these ops."""
+    find_tensors = devices.tree_leaves
+    monkeypatch.setattr(devices, "tree_leaves", lambda tree: [spend(MS), *find_tensors(tree)])  # as ops arrive
+    session = ScriptShapes(Workload(), lambda: None)
+    with session:
+        torch.distributed.init_process_group("nccl", rank=0, world_size=2, store=torch.distributed.HashStore())
+        model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).cuda())
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(2, 4, device="cuda")).sum().backward()
+            sgd.step()
+            sgd.zero_grad()
+        torch.distributed.destroy_process_group()
+    assert session.trace is not None
+    names = [session.trace.strings[name] for name in session.trace.ops.name.tolist()]
+    cpp = [lead for name, lead in zip(names, session.trace.ops.lead_ns.tolist(), strict=True) if name == "aten::slice"]
+    assert cpp == [-1] * len(cpp)
+    assert len(cpp) > 2
+
+
 def test_loading_of_data_is_told_apart(spend: Callable[[int], None]) -> None:
     class Slow(torch.utils.data.Dataset[torch.Tensor]):
         def __len__(self) -> int:

@@ -279,8 +279,23 @@ def test_what_does_not_fit_is_refused_before_it_is_made() -> None:
     outer = bind("aten::outer", (floats(50), floats(50)), device_type="cpu")
     for bound in (huge, grows, outer):
         with pytest.raises(TooLargeError):
-            pool.check_size(bound)
-    pool.check_size(bind("aten::outer", (floats(5), floats(5)), device_type="cpu"))
+            pool.check_size(bound, PLENTY)
+    pool.check_size(bind("aten::outer", (floats(5), floats(5)), device_type="cpu"), PLENTY)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("aten::neg", (floats(1 << 32),)),
+        ("aten::mm", (floats(1 << 15, 1 << 15), floats(1 << 15, 1 << 15))),
+        ("aten::zeros", ((1 << 33,), "float32", None, "cuda", None)),
+    ],
+)
+def test_what_no_machine_does_in_the_time_left_is_refused_before_it_is_made(name: str, arguments: Any) -> None:
+    pool, bound = Operands(torch.device("cpu"), 1e15), bind(name, arguments, device_type="cpu")
+    with pytest.raises(UnfitError, match="longer than the time budget"):
+        pool.check_size(bound, 1.0)
+    pool.check_size(bound, 1e3)
 
 
 def test_ops_without_room_beside_others_get_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:

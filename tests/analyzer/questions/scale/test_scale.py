@@ -87,6 +87,20 @@ def ask(trace: Trace, gpus: Sequence[Gpu], **options: object) -> ScaleReport:
     return scale_trace(trace, CATALOG, **options)  # type: ignore[arg-type]
 
 
+def test_what_a_script_may_take_longer_widens_the_interval_of_its_plans(trace: Trace, gpus: list[Gpu]) -> None:
+    lead = np.zeros(len(trace.ops.name), dtype=np.int64)
+    lead[0] = 200_000_000
+    ops = replace(trace.ops, lead_ns=lead)
+
+    def width(spread: float) -> float:
+        meta = replace(trace.meta, script_walks=6, script_spread=spread)
+        report = scale_trace(replace(trace, ops=ops, meta=meta), CATALOG, targets=gpus[:1], plans=["dp=8"])
+        (row,) = report.predictions
+        return float(np.log(row.iteration_high_ns / row.iteration_low_ns))
+
+    assert width(0.5) > width(0.0) + 0.1
+
+
 def test_plans_are_ranked_by_throughput_and_what_does_not_fit_comes_last(trace: Trace, gpus: list[Gpu]) -> None:
     report = ask(trace, gpus, gpu_counts=[8, 64], plans=["dp=*", "fsdp=*", "tp=8"])
     assert [row.rank_by_time for row in report.predictions] == list(range(1, 13))

@@ -216,6 +216,8 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
         ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
+        ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
+        ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said: str) -> None:
@@ -254,7 +256,7 @@ def test_longer_than_the_model_was_made_for_is_said() -> None:
     assert "made for" not in short
 
 
-@pytest.mark.parametrize("wrong", ["1,10.5,5", "1,10", "1,ten,5", "nan,10,5", "-1,10,5", "1,0,5"])
+@pytest.mark.parametrize("wrong", ["1,10.5,5", "1,10", "1,ten,5", "nan,10,5", "1e308,10,5", "-1,10,5", "1,0,5"])
 def test_a_request_without_whole_tokens_is_named(wrong: str, tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(f"\ufeffarrival_s,prompt,output\n0,10,5\n{wrong}\n")
