@@ -89,7 +89,7 @@ def imported_names() -> Iterator[tuple[str, str, str]]:
     for module in structure.read_modules(ROOT):
         parts = module.name.split(".") if module.name else []
         package = parts if module.is_package else parts[:-1]
-        for node in ast.walk(module.tree):
+        for node in structure.find_imports(module.tree, for_types=True):
             if isinstance(node, ast.ImportFrom) and node.level and node.module:
                 source = ".".join([*package[: len(package) - node.level + 1], node.module])
                 room = structure.room_of(source)

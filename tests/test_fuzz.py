@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from wavecast.__main__ import wavecast
 
-INPUTS = 120
+INPUTS = 60
 """Some seconds; `.ci/full` draws more."""
 FIRST_SEED = 1
 

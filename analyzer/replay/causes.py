@@ -34,7 +34,7 @@ def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows) -> Rows
     `end_ns` holds the ends of all nodes on all GPUs, [n, m].
     """
     nodes, is_gpu = graph.nodes, graph.nodes.is_gpu[rows]
-    bound = end_ns.take(rows - 1, axis=0)
+    bound = end_ns[rows - 1]
     first = np.flatnonzero(lane_firsts(nodes)[rows])
     bound[first] = np.where(is_gpu[first], NEVER_NS, 0.0)[:, None]
     bound[is_gpu] += timing.latency_ns.take(nodes.gap_term[rows[is_gpu]], axis=0)
@@ -52,7 +52,7 @@ def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows) -> Rows
     edge = np.arange(counts.sum()) + np.repeat(graph.first_edge[rows[waiting]] - begin, counts)
     # When each edge lets its target go on each GPU, [edges, m].
     source = graph.edges.source[edge]
-    leaves = end_ns.take(source, axis=0)
+    leaves = end_ns[source]
     leaves += timing.latency_ns.take(graph.edges.term[edge], axis=0)
     queued = np.flatnonzero(graph.edges.kind[edge] == EdgeKind.QUEUE)
     held = source[queued]
@@ -121,13 +121,8 @@ def occupation(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, u
     count = max(1, _BATCH_VALUES // max(1, len(_replayed(graph, end_ns))))
     batches = [slice(begin, begin + count) for begin in range(0, len(since_ns), count)]
     parts = [
-        _divide(
-            graph,
-            on_gpus(timing, batch),
-            np.ascontiguousarray(end_ns[:, batch]),
-            since_ns[batch],
-            until_ns[batch],
-        )
+        # Rows are taken of a view: `take` would copy all of it each time.
+        _divide(graph, on_gpus(timing, batch), end_ns[:, batch], since_ns[batch], until_ns[batch])
         for batch in batches
     ]
     return Occupation(

@@ -64,7 +64,7 @@ def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
         factor=np.ascontiguousarray(timing.factor[:, columns]),
         latency_ns=np.ascontiguousarray(timing.latency_ns[:, columns]),
         host_ratio=timing.host_ratio[columns],
-        stretch=None if timing.stretch is None else np.ascontiguousarray(timing.stretch[:, columns]),
+        stretch=None if timing.stretch is None else timing.stretch[:, columns],
     )
 
 

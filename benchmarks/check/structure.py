@@ -86,7 +86,7 @@ def imported(module: Module, names: frozenset[str], *, for_types: bool = True) -
     """
     base = module.name.split(".") if module.name else []
     package = base if module.is_package else base[:-1]
-    for node in _imports(module.tree, for_types=for_types):
+    for node in find_imports(module.tree, for_types=for_types):
         if isinstance(node, ast.ImportFrom) and node.level:
             above = package[: len(package) - node.level + 1]
             source = ".".join([*above, *(node.module.split(".") if node.module else [])])
@@ -95,7 +95,8 @@ def imported(module: Module, names: frozenset[str], *, for_types: bool = True) -
                 yield inner if inner in names else source
 
 
-def _imports(tree: ast.Module, *, for_types: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+def find_imports(tree: ast.Module, *, for_types: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports of a module, those in functions too; `for_types`: and those for type checkers alone."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -159,7 +160,7 @@ def importers_of(modules: list[Module], package: str) -> list[str]:
     """Return the modules that import a package from outside, wherever the import stands."""
     found = []
     for module in modules:
-        for node in _imports(module.tree, for_types=True):
+        for node in find_imports(module.tree, for_types=True):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             is_inner = isinstance(node, ast.ImportFrom) and node.level
             if not is_inner and any(name.split(".")[0] == package for name in names):

@@ -289,7 +289,7 @@ VALUES = st.one_of(
     st.dictionaries(st.text(max_size=4), st.integers(), max_size=3),
 )
 MUTATION = settings(
-    max_examples=50,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

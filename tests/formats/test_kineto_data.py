@@ -43,6 +43,8 @@ LARGEST = "v100_training_memory_events"
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "cuda_driver")
 
+TIMED = ("cpu_op", "fwdbwd", "cuda_sync", "cpu_instant_event", *CALLS, *GPU)
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -61,7 +63,7 @@ def load(path: Path) -> Analysis:
     data = gzip.decompress(path.read_bytes())
     events = defaultdict(list)
     for event in json.loads(data, parse_float=Decimal)["traceEvents"]:
-        if "ts" in event:
+        if "ts" in event and event.get("cat") in TIMED:
             event["ns"] = int(Decimal(event["ts"]) * 1000)
             event["dur_ns"] = int(Decimal(event.get("dur", 0)) * 1000)
         events[event.get("cat", "")].append(event)

@@ -163,16 +163,28 @@ def test_an_import_holds_nothing_private() -> None:
     assert found is None, found
 
 
+class Named(msgspec.Struct):
+    name: object = None
+    cat: object = None
+
+
+class Document(msgspec.Struct):
+    traceEvents: list[Named] = []  # noqa: N815
+    deviceProperties: list[Named] = []  # noqa: N815
+
+
 def names_in(path: Path) -> set[str]:
     """Return the names of all events but Python's frames, which are not imported, or the strings of our own trace."""
     if path.parent.name == "samples":
         return set(load_trace(path).strings)
-    text = zlib.decompressobj(31).decompress(path.read_bytes()).decode(errors="replace")
-    document = msgspec.json.decode(re.sub(r"[\x00-\x1f]", " ", text))
-    events = document["traceEvents"] if isinstance(document, dict) else document
-    devices = document.get("deviceProperties", []) if isinstance(document, dict) else []
-    named = [event for event in events if event.get("cat") != "python_function"] + devices
-    return {item["name"] for item in named if isinstance(item.get("name"), str)}
+    data = zlib.decompressobj(31).decompress(path.read_bytes()).decode(errors="replace").encode()
+    text = data.translate(bytes(32 if code < 32 else code for code in range(256)))
+    if text.lstrip().startswith(b"["):
+        document = Document(traceEvents=msgspec.json.decode(text, type=list[Named]))
+    else:
+        document = msgspec.json.decode(text, type=Document)
+    named = [event for event in document.traceEvents if event.cat != "python_function"] + document.deviceProperties
+    return {item.name for item in named if isinstance(item.name, str)}
 
 
 @pytest.mark.data

@@ -49,7 +49,7 @@ torch = pytest.importorskip("torch")
 
 def test_fit_recovers_the_true_parameters_from_any_three_chips() -> None:
     pool = join_samples([samples()])
-    for excluded in (frozenset[str](), frozenset({"AD102"}), frozenset({"GH100"})):
+    for excluded in (frozenset({"AD102"}), frozenset({"GH100"})):
         variant = fit_variant(RECIPE, pool, excluded, seed=1)
         found = resolve(MODEL.parameters, variant.theta, 2, np.array([0]))
         assert found["efficiency"][0] == pytest.approx(TRUE["efficiency"], rel=0.03)

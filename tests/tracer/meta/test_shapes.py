@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ def build_training(module: Any, batch_size: Any, dtype: torch.dtype = torch.floa
         optimizer.step()
 
     return step
+
+
+@cache
+def recorded_training(module: Any, dtype: torch.dtype) -> Any:
+    """Record a step of two samples."""
+    return record(build_training(module, 2, dtype))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def test_training_issues_the_ops_that_the_architecture_has(
     dtype: torch.dtype,
     expected: Any,
 ) -> None:
-    found = op_counts(record(build_training(load_model(name), 2, dtype)))
+    found = op_counts(recorded_training(load_model(name), dtype))
     assert {op: found[op] for op in expected} == expected
 
 
@@ -187,7 +194,7 @@ def test_inference_mode_gives_the_ops_of_no_grad(
 
 
 def test_backward_ops_link_to_the_forward_op_and_its_module(load_model: Callable[[str], Any]) -> None:
-    trace = record(build_training(load_model("resnet50"), 2))
+    trace = recorded_training(load_model("resnet50"), torch.float32)
     name_of = {index: trace.strings[name] for index, name in enumerate(trace.ops.name)}
     rows = [index for index, name in name_of.items() if name == "aten::convolution_backward"]
     forward = trace.ops.forward[rows]
