@@ -251,15 +251,15 @@ def _roofline_ns(
 
     time = max(2 * active weights * tokens / (GPUs * peak), bytes of weights and read cache / bandwidth)
     """
-    idle = sizes.experts - sizes.top_k
-    active = sizes.parameters - sizes.expert_layers * 3.0 * sizes.hidden * sizes.expert_intermediate * idle
+    expert = 3.0 * sizes.hidden * sizes.expert_intermediate
+    active = sizes.parameters - sizes.expert_layers * expert * (sizes.experts - sizes.top_k)
     peak = gpu.peak_flops_per_s.get(FORMATS[stack.products].rate, np.inf) * plan.gpus
-    prompt, output = float(np.mean(load.prompts)), float(np.mean(load.outputs))
-    cached = load.concurrency * (prompt + output / 2.0) * capacity.token_bytes
+    prompt, places = float(np.mean(load.prompts)), load.concurrency
+    cached = places * (prompt + float(np.mean(load.outputs)) / 2.0) * capacity.token_bytes
+    bandwidth = gpu.memory_bandwidth_bytes_per_s / 1e9
     return {
-        name: 1e9
-        * max(2.0 * active * tokens / peak, (capacity.weight_bytes + read_bytes) / gpu.memory_bandwidth_bytes_per_s)
-        for name, tokens, read_bytes in ((PER_TOKEN, load.concurrency * plan.dp, cached), (FIRST, prompt, 0.0))
+        name: max(2e9 * active * tokens / peak, (capacity.weight_bytes + read_bytes) / bandwidth)
+        for name, tokens, read_bytes in ((PER_TOKEN, places * plan.dp, cached), (FIRST, prompt, 0.0))
     }
 
 
