@@ -130,7 +130,7 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
             "color": plot.coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL}),
         },
         "layer": [
-            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35, clip=True),
+            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.6, clip=True),
             plot.marks("point", {"tooltip": plot.said(*told)}, size=80, opacity=0.9),
             *label_layers({"color": {"value": INK}}),
         ],
