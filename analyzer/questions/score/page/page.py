@@ -89,7 +89,7 @@ def serving_sheet(rows: Sequence[ServingRow]) -> Sheet:
         number_column("in 90 %\ninterval", (percent(row.covered) for row in rows)),
         number_column("roofline", (percent(row.roofline) for row in rows)),
     )
-    return Sheet(title="Served models under load", columns=columns)
+    return drop_empty_columns(Sheet(title="Served models under load", columns=columns))
 
 
 def error_sheet(title: str, rows: Sequence[ScoreRow]) -> Sheet:
