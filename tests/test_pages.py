@@ -44,7 +44,7 @@ def pages(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return import_module("benchmarks.make.pages")
 
 
-def test_what_is_generated_is_current(pages: ModuleType, request: pytest.FixtureRequest) -> None:
+def test_what_is_generated_is_current(pages: ModuleType, shown_gpus: None, request: pytest.FixtureRequest) -> None:
     changed = list(pages.outdated())
     if request.config.getoption("--rewrite-golden"):
         for path, text in changed:

@@ -43,7 +43,7 @@ CAUSE_WORDS: Final = {
 BUSY_COLOURS: Final = dict(zip((BUSY, *CAUSE_WORDS.values()), (GOOD, ORANGE, OLIVE, PINK, SKY, NEUTRAL), strict=True))
 """Of what a GPU does in an iteration."""
 _FEW_DECADES: Final = 1e3
-"""Ends closer than this factor have marks at 2 and 5, too."""
+"""Ends closer than this factor have marks at 2 and 5, too; ends within a factor of ten at 1.5, 3 and 7 besides."""
 _MS: Final = 1e6
 
 
@@ -189,7 +189,7 @@ def log_axis(low: float, high: float) -> Spec:
     [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
     """
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    steps = (1, 2, 5) if high / low < _FEW_DECADES else (1,)
+    steps = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5) if high / low < _FEW_DECADES else (1,)
     values = [float(f"{step}e{decade}") for decade in decades for step in steps]
     return {
         "scale": {"type": "log", "domain": [low, high], "nice": False},

@@ -10,12 +10,12 @@
   const themeAt = (width) => ({
     ...theme,
     axis: { ...theme.axis, labelLimit: Math.min(theme.axis.labelLimit, Math.round(width * 0.36)) },
-    legend: { ...theme.legend, columns: Math.max(1, Math.floor((width - Math.min(200, width / 4)) / 180)) },
+    legend: { ...theme.legend, labelLimit: Math.min(theme.legend.labelLimit, Math.round(width * 0.4)), columns: Math.max(1, Math.floor((width - Math.min(200, width / 4)) / 190)) },
   });
 
   // Views above one another cannot ask for the page's width: they are told what axes and legends leave of it.
   const fitted = (spec, width) => {
-    if (spec.vconcat) return { ...spec, vconcat: spec.vconcat.map((view) => ({ width: Math.max(180, width - 190), ...view })) };
+    if (spec.vconcat) return { ...spec, vconcat: spec.vconcat.map((view) => ({ width: Math.max(180, width - 80), ...view })) };
     return spec.height?.step ? { ...spec, width } : spec;
   };
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from wavecast.analyzer.questions.score.page.own import GPU_BOUND_RATIO
-from wavecast.analyzer.questions.score.report import IterationScore, OwnNetworkRow, Score, ScoreRow, Size
+from wavecast.analyzer.questions.score.report import IterationScore, OwnNetworkRow, Score, ScoreRow, ServingRow, Size
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.prices.book import shipped_prices
 
@@ -29,9 +29,9 @@ def figures() -> Mapping[str, Callable[[], str]]:
         "op error": lambda: _percent(_ops().mape),
         "op coverage": lambda: _percent(_ops().coverage_90),
         "shapes error": lambda: _percent(_log_error((row.predicted_ns, row.measured_ns) for row in _own())),
-        "serving error": lambda: _percent(_serving("tpot")[1]),
-        "ttft error": lambda: _percent(_serving("ttft")[1]),
-        "ttft coverage": lambda: _percent(_serving("ttft")[2]),
+        "serving error": lambda: _percent(_serving("tpot").mape),
+        "ttft error": lambda: _percent(_serving("ttft").mape),
+        "ttft coverage": lambda: _percent(_serving("ttft").covered),
         "many gpus error": lambda: _percent(_error(_many())),
     }
 
@@ -53,16 +53,17 @@ def _table_rows() -> Iterator[tuple[str, ...]]:
         f"{ops.rows:,}",
         _percent(ops.mape),
         _percent(ops.coverage_90),
-        f"roofline {_percent(ops.baselines['roofline'])}",
+        _roofline(ops.baselines["roofline"]),
     )
     own = [(row.predicted_ns, row.measured_ns) for row in _own()]
     held = [row.low_ns <= row.measured_ns <= row.high_ns for row in _own() if row.low_ns and row.high_ns]
+    bare = [(row.roofline_ns, row.measured_ns) for row in _own() if row.roofline_ns]
     yield (
         "GPU time of real iterations on H100 and H200, from shapes alone",
         f"{len(own)}",
         _percent(_log_error(own)),
         _percent(fmean(held)),
-        "none scored",
+        _roofline(_log_error(bare) if bare else None),
     )
     for name, is_bound in (("the GPU limits", True), ("the host limits", False)):
         yield _moved_row(f"those iterations moved from one to the other, {name}", is_bound)
@@ -76,8 +77,14 @@ def _table_rows() -> Iterator[tuple[str, ...]]:
         f"40 % of the peak {_percent(_error(many, 'fixed_mfu'))}",
     )
     for measure, name in (("tpot", "time per token"), ("ttft", "time to first token")):
-        count, error, covered = _serving(measure)
-        yield f"serving under load: {name}", f"{count:,}", _percent(error), _percent(covered), "none scored"
+        served = _serving(measure)
+        yield (
+            f"serving under load: {name}",
+            f"{served.rows:,}",
+            _percent(served.mape),
+            _percent(served.covered),
+            _roofline(served.roofline),
+        )
 
 
 def _moved_row(name: str, is_bound: bool) -> tuple[str, ...]:
@@ -133,10 +140,13 @@ def _many() -> list[IterationScore]:
     return [row for row in _score().iterations if not row.given_gpus]
 
 
-def _serving(measure: str) -> tuple[int, float, float]:
-    """Return the number of rows, the error and the coverage of the largest set of served models."""
-    found = max((row for row in _score().serving if row.measure == measure), key=lambda row: row.rows)
-    return found.rows, found.mape, found.covered
+def _serving(measure: str) -> ServingRow:
+    """Return the errors of the largest set of served models."""
+    return max((row for row in _score().serving if row.measure == measure), key=lambda row: row.rows)
+
+
+def _roofline(error: float | None) -> str:
+    return "none scored" if error is None else f"roofline {_percent(error)}"
 
 
 @cache

@@ -14,6 +14,8 @@ from typing import Any
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s:#]+)(#[^)]*)?\)")
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
+_WORDS = re.compile(r"<code>[^<\n]*</code>")
+_OPTION = re.compile(r"--[a-z][\w-]*")
 _IN_SITE = (".md", ".png", ".svg")
 
 
@@ -30,3 +32,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = markdown.replace("```console\n", "```text\n")
     markdown = _ROW.sub(lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
     return _LINK.sub(rewritten, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return a page in whose text no option's name is broken after its strokes."""
+    return _WORDS.sub(lambda found: _OPTION.sub(r'<span class="option">\g<0></span>', found[0]), html)

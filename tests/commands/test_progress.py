@@ -78,3 +78,19 @@ def test_it_names_what_is_being_done(
     assert "plan tp=2[31m 2 of 4" in terminal.getvalue()
     tell("nobody hears this")
     assert "nobody" not in terminal.getvalue()
+
+
+def test_among_the_output_of_a_script_it_writes_lines_and_erases_nothing(
+    replace_stderr: Callable[[StringIO], StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = replace_stderr(Terminal())
+    monkeypatch.setattr(progress, "_AMONG_OTHERS_S", 0.0)
+    with progress_on_stderr("recording train.py", is_among_others=True):
+        tell("ops of layers.3", 1200)
+        replace_stderr(StringIO())  # as a script may
+        tell("ops of layers.4", 1300)
+    lines = [
+        "wavecast: recording train.py: ops of layers.3 1,200",
+        "wavecast: recording train.py: ops of layers.4 1,300",
+    ]
+    assert terminal.getvalue().splitlines() == lines

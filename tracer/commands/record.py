@@ -258,7 +258,7 @@ def _record_script_shapes(output: Path, request: ShapesRequest) -> None:
         place = RankPlace(rank=chosen[0], world_size=world_size, start=request.rank_command)
         path = output if world_size is not None else rank_path(output)
         session = ScriptShapes(request.workload, stop_script, request.ends, place)
-        with session:
+        with session, progress_on_stderr(f"recording {script.target}", is_among_others=True):
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
         if session.trace is None:
             _end_without_trace(session.explain_nothing(raised), raised)

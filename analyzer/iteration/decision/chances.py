@@ -175,16 +175,15 @@ def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence
 
 
 def chances_of(rows: Sequence[GpuPrediction], names: Sequence[str], errors: JointErrors) -> Chances:
-    """Return the chances of a report's rows; `names` says which GPUs the errors are of, in their order."""
+    """Return the chances of a report's rows, the source's too; `names` says which GPUs the errors are of, in order."""
     place = {name: at for at, name in enumerate(names)}
     order = np.array([place[row.gpu] for row in rows], dtype=np.int64)
     time = np.array([_log(SORTS[THROUGHPUT](row)) for row in rows])
-    asked = [row for row in rows if not row.is_reference]
     return Chances(
         time=time,
         price=np.array([_log(SORTS[COST](row)) for row in rows]) - time,
         errors=errors.of(order),
-        may=np.array([not does_not_fit(row) and (len(asked) < 2 or not row.is_reference) for row in rows], dtype=bool),
+        may=np.array([not does_not_fit(row) for row in rows], dtype=bool),
     )
 
 

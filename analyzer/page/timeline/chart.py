@@ -175,7 +175,10 @@ def bar_encoding(unit: TimeUnit, domain: Any, colours: dict[str, str]) -> Spec:
     return {
         "y": {"field": "lane", "type": "nominal", "title": None, "sort": {"field": "place", "op": "min"}},
         "x": quantitative(
-            "begin", f"since the start of the iteration, {unit.name}", scale=scale, axis={"format": ",~r"}
+            "begin",
+            f"since the start of the iteration, {unit.name}",
+            scale=scale,
+            axis={"format": ",~r", "tickCount": 10, "labelOverlap": True},
         ),
         "x2": {"field": "end"},
         "color": {

@@ -117,9 +117,9 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
     rows = [_total_row(item, unit) | {"label": item.name, **labelled.get(item.gpu, NO_LABEL)} for item in found]
     told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"), ("kind", "is"))
     x, y = (
-        plot.quantitative(name, title, **plot.log_axis(0.9 * min(values), 1.2 * max(values)))
+        plot.quantitative(name, title, **plot.log_axis(0.9 * min(values), 1.1 * max(values)))
         for name, title in (("duration", unit[0]), ("usd", cost))
-        if (values := [row[name] for row in rows])
+        if (values := [row[at] for row in rows for at in (name, f"low_{name}", f"high_{name}") if row.get(at)])
     )
     ends = {"y": y | {"field": "low_usd"}, "y2": {"field": "high_usd"}}
     spec = {
@@ -130,7 +130,7 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str, cost: str) -> Char
             "color": plot.coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL}),
         },
         "layer": [
-            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.35, clip=True),
+            plot.marks("rule", ends, where="isValid(datum.low_usd)", opacity=0.6, clip=True),
             plot.marks("point", {"tooltip": plot.said(*told)}, size=80, opacity=0.9),
             *label_layers({"color": {"value": INK}}),
         ],

@@ -54,6 +54,8 @@ class OwnOps:
     high: float
     unknown_ns: float
     """Measured time of kernels that no formula explains."""
+    roofline_ns: float
+    """Sum of the ops' rooflines."""
 
 
 def score_own(data: Path, weights: Weights) -> tuple[tuple[OwnFamilyRow, ...], tuple[OwnNetworkRow, ...]]:
@@ -117,6 +119,7 @@ def ops_of(trace: Trace, gpu: Gpu, library: Library) -> OwnOps:
         low=float(low[0] / total),
         high=float(high[0] / total),
         unknown_ns=unknown,
+        roofline_ns=float(prediction.bounds.roofline_ns[rows[has_work], 0].sum()),
     )
 
 
@@ -166,6 +169,7 @@ def _network_row(
         low_ns=predicted * ops.low if np.isfinite(ops.low) else None,
         high_ns=predicted * ops.high if np.isfinite(ops.high) else None,
         unknown_ns=ops.unknown_ns,
+        roofline_ns=ops.roofline_ns,
         moved_ns=None if moved is None else moved.gpu_busy_ns,
         iteration_ns=float(row["ms"]) * 1e6,
         moved_iteration_ns=None if moved is None else moved.loop_ns or moved.iteration_ns,

@@ -239,6 +239,8 @@ class OwnNetworkRow:
     """The iteration that its own recording, which waited after each, says of a loop on the same GPU."""
     busy_ns: float | None = None
     """GPU-busy time of its recording, in which kernels that overlap count once."""
+    roofline_ns: float | None = None
+    """Sum of the rooflines of the predicted ops; None in scores of before it was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +271,8 @@ class ServingRow:
     """Median of predicted over measured, less 1."""
     covered: float
     """Share of rows in their 90 % interval."""
+    roofline: float | None = None
+    """MAPE of the roofline on the rows that have one; None where none has, and in scores of before it was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,14 @@ import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError
-from ....records import dataclass, replace
+from ....records import dataclass, field, replace
 from ....specs.catalog import load_catalog
 from ....specs.generations import generation_at
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
+from ...models.matmul.problems import FORMATS
 from ..serve.engines import Engine, EngineStack, engine_on, read_engine, stack_of
-from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, LoadFigures, capacity_of, figures_of
+from ..serve.forecast import END_TO_END, FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, figures_of
 from ..serve.load import SPREAD
 from ..serve.ops import ServePlan
 from ..serve.schedule import RequestLoad, serve_load
@@ -69,6 +70,8 @@ class ServingPoint:
     """By what was measured: ttft, tpot, e2e, latency."""
     predicted: Mapping[str, float]
     ends: Mapping[str, tuple[float, float]]
+    roofline_ns: Mapping[str, float] = field(default_factory=dict)
+    """A token's and a prompt's time by the roofline, where the load is given."""
 
 
 def score_serving(data: Path, weights: Weights) -> tuple[tuple[ServingRow, ...], tuple[str, ...]]:
@@ -103,6 +106,9 @@ def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
                 groups.setdefault(name, []).append(point)
         for name, found in sorted(groups.items()):
             ratio = np.array([point.predicted[measure] / point.measured[measure] - 1.0 for point in found])
+            bare = [
+                abs(ns / point.measured[measure] - 1.0) for point in found if (ns := point.roofline_ns.get(measure))
+            ]
             held = [point.ends[measure][0] <= point.measured[measure] <= point.ends[measure][1] for point in found]
             yield ServingRow(
                 group=name,
@@ -112,6 +118,7 @@ def _rows_of(points: Sequence[ServingPoint]) -> Iterator[ServingRow]:
                 median_ape=float(np.median(np.abs(ratio))),
                 bias=float(np.median(ratio)),
                 covered=float(np.mean(held)),
+                roofline=float(np.mean(bare)) if bare else None,
             )
 
 
@@ -150,7 +157,8 @@ class _Scorer:
         load, weights = _load_of(row, plan, engine)
         served = serve_load(engine, tables.clock(0), capacity.tokens, load)
         figures = figures_of(tables, 0, engine, served, weights)
-        return _point_of(row, figures, served.end_ns)
+        roofline_ns = _roofline_ns(sizes, plan, gpu, stack, capacity, load)
+        return replace(_point_of(row, figures, served.end_ns), roofline_ns=roofline_ns)
 
     def replay(self, path: Path) -> ServingPoint:
         """Return a log's means beside those of its requests replayed, with the cache that it says."""
@@ -244,6 +252,25 @@ def _load_of(row: Mapping[str, str], plan: ServePlan, engine: Engine) -> tuple[R
         drawn = np.random.default_rng(SEED).uniform(1.0 - SPREAD, 1.0 + SPREAD, count)
         outputs = np.maximum(np.rint(drawn * outputs).astype(np.int64), 1)
     return RequestLoad(arrival_ns=np.zeros(count), prompts=prompts, outputs=outputs, concurrency=places), weights
+
+
+def _roofline_ns(
+    sizes: ModelSizes, plan: ServePlan, gpu: Gpu, stack: EngineStack, capacity: Capacity, load: RequestLoad
+) -> Mapping[str, float]:
+    """Return the roofline of a step that writes a token of each sequence, and of one prompt: no engine, no queue.
+
+    time = max(2 * active weights * tokens / (GPUs * peak), bytes of weights and read cache / bandwidth)
+    """
+    expert = 3.0 * sizes.hidden * sizes.expert_intermediate
+    active = sizes.parameters - sizes.expert_layers * expert * (sizes.experts - sizes.top_k)
+    peak = gpu.peak_flops_per_s.get(FORMATS[stack.products].rate, np.inf) * plan.gpus
+    prompt, places = float(np.mean(load.prompts)), load.concurrency
+    cached = places * (prompt + float(np.mean(load.outputs)) / 2.0) * capacity.token_bytes
+    bandwidth = gpu.memory_bandwidth_bytes_per_s / 1e9
+    return {
+        name: max(2e9 * active * tokens / peak, (capacity.weight_bytes + read_bytes) / bandwidth)
+        for name, tokens, read_bytes in ((PER_TOKEN, places * plan.dp, cached), (FIRST, prompt, 0.0))
+    }
 
 
 def _point_of(row: Mapping[str, str], figures: LoadFigures, end_ns: float) -> ServingPoint:

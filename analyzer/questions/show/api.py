@@ -45,15 +45,13 @@ class OverviewReport(Report):
         )
 
     def illustrated_page(self) -> Page:
-        """Return it with charts, which show more ops and kernels than its tables."""
+        """Return it with charts."""
         from ...iteration.gpu_replay import lay_out_recording
-        from ...recorded.overview import describe_trace
         from ...recorded.recording import choose_recording
         from .charts import illustrate_overview
 
         timeline = lay_out_recording(choose_recording(self.trace), None) if self.report.kernel_count else None
-        whole = describe_trace(self.trace, limit=None)
-        return illustrate_overview(self.page(), whole, name=self.name, timeline=timeline)
+        return illustrate_overview(self.page(), self.report, name=self.name, timeline=timeline)
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import wavecast
 from wavecast import load_trace
 from wavecast.analyzer.iteration.analyze import report_on, run_analysis
 from wavecast.analyzer.iteration.decision.chances import MOST_DRAWN, Chances, add_chances, chances_of
@@ -147,6 +148,16 @@ def test_chances_add_up_and_are_the_same_each_time(every: Analysis) -> None:
     assert sum(fastest) == pytest.approx(1.0)
     assert max(fastest) == pytest.approx(max(fastest[:6]))
     assert {row.chance_cheapest is None for row in found.predictions if row.price_usd_per_hour is None} == {True}
+
+
+@pytest.mark.parametrize("targets", [["P100 SXM2"], ["P100 SXM2", "P100 PCIe 16GB"]])
+def test_the_measured_gpu_counts_however_many_others_are_asked_for(targets: list[str]) -> None:
+    answer = wavecast.analyze(SAMPLES / "vit_small-inference-bf16-b4-h100.json.gz", to=targets)
+    source, *others = answer.report.predictions
+    assert source.is_reference
+    assert source.chance_fastest == pytest.approx(1.0, abs=0.01)
+    assert sum(row.chance_fastest or 0.0 for row in others) < 0.01
+    assert "H100 SXM5 80GB (the source) is faster than" in " ".join(chance_sentences(answer.report))
 
 
 def test_a_single_gpu_has_no_rank() -> None:

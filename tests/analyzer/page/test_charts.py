@@ -46,7 +46,6 @@ vl_convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python")
 
 ROOT = Path(wavecast.__file__).resolve().parent
 PAIR = [str(ROOT / f"samples/vit_small-inference-bf16-b4-{gpu}.json.gz") for gpu in ("h100", "mi300x")]
-SHAPES = str(ROOT / "samples/gpt2_small-training-bf16-b4-shapes.json.gz")
 SMALL = str(ROOT / "samples/dcgan-training-bf16-b64-shapes.json.gz")
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'];\\\x1b[31m"
 ILLUSTRATED = {
@@ -178,7 +177,6 @@ PAGES: Mapping[str, Callable[[], Page]] = {
     "validate": lambda: wavecast.validate(*PAIR).illustrated_page(),
     "replay": lambda: wavecast.replay(PAIR[0]).illustrated_page(),
     "overview": lambda: wavecast.overview(PAIR[1], top=2).illustrated_page(),
-    "overview of shapes": lambda: wavecast.overview(SHAPES).illustrated_page(),
     "score": lambda: ScoreReport(report=read_score(ROOT / "docs/evidence/accuracy.json.gz")).illustrated_page(),
     "compare": lambda: compared().illustrated_page(),
     "ranks": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report(), ACTIVITY),
@@ -377,10 +375,10 @@ def test_starts_by_rule_are_those_of_the_timeline() -> None:
     assert lanes == {"recorded", "by rules alone"}
 
 
-def test_ops_beyond_the_longest_are_one_bar() -> None:
-    chart = chart_named(page_of("overview"), "Where the GPU time goes, by op")
+def test_families_divide_what_kernels_take() -> None:
+    chart = chart_named(page_of("overview"), "Where the GPU time goes, by family")
     whole = wavecast.overview(PAIR[1], top=None).report
-    assert sum(row["value"] for row in chart.rows) == pytest.approx(sum(line.gpu_ns for line in whole.ops) / 1e6)
+    assert sum(row["time_ms"] for row in chart.rows) == pytest.approx(sum(line.gpu_ns for line in whole.kernels) / 1e6)
 
 
 def test_a_score_says_how_many_measurements_it_rests_on() -> None:

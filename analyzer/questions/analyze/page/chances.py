@@ -127,9 +127,10 @@ def _compared(report: AnalysisReport, criterion: _Criterion) -> Iterator[tuple[s
 
 
 def _label(report: AnalysisReport, gpu: str) -> str:
-    """Return a GPU's name, with what speaks against relying on its chance."""
-    is_untested = any(row.gpu == gpu and row.untested is not None for row in report.predictions)
-    return f"{clean_text(gpu)} (untested)" if is_untested else clean_text(gpu)
+    """Return a GPU's name, with what speaks against relying on its chance, or that nobody asked for it."""
+    row = next(row for row in report.predictions if row.gpu == gpu)
+    what = " (untested)" if row.untested is not None else " (the source)" if row.is_reference else ""
+    return f"{clean_text(gpu)}{what}"
 
 
 def _surely(chance: float) -> str:

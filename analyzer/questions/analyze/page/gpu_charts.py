@@ -52,7 +52,7 @@ def chart_alternatives(gpu: str, tried: Sequence[Alternative]) -> Chart | None:
             f"How much faster samples are processed with one change more; {gains}. Each is a prediction of its own, of "
             f"the iteration that takes {format_time(tried[0].iteration_ns, unit)} as it is."
         ),
-        _alternatives_spec(unit.name, 1.15 * best.speedup),
+        _alternatives_spec(unit.name, 1.25 * best.speedup),
         [
             {
                 "change": item.change,

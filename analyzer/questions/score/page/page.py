@@ -87,8 +87,9 @@ def serving_sheet(rows: Sequence[ServingRow]) -> Sheet:
         number_column("median", (percent(row.median_ape) for row in rows)),
         number_column("bias", (percent(row.bias) for row in rows)),
         number_column("in 90 %\ninterval", (percent(row.covered) for row in rows)),
+        number_column("roofline", (percent(row.roofline) for row in rows)),
     )
-    return Sheet(title="Served models under load", columns=columns)
+    return drop_empty_columns(Sheet(title="Served models under load", columns=columns))
 
 
 def error_sheet(title: str, rows: Sequence[ScoreRow]) -> Sheet:

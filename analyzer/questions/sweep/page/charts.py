@@ -116,10 +116,14 @@ def _knee_layers(report: SweepReport, x: dict[str, Any]) -> list[dict[str, Any]]
     here = [{"x": _scaled(axis)[0][knee.point.at[0]], "words": words}]
     is_left = knee.point.at[0] <= len(axis.values) / 2
     text: Spec = {"align": "left", "dx": 6} if is_left else {"align": "right", "dx": -6}
+    room = len(axis.values) - 1 - knee.point.at[0] if is_left else knee.point.at[0]
+    limit = {"expr": f"width * {room / (len(axis.values) - 1):.3g} - 6"}
     words_at = {"x": x, "y": {"value": 316}, "text": {"field": "words"}}
     return [
         plot.marks("rule", {"x": x}, values=here, color=VERMILLION, strokeDash=DASHES),
-        plot.marks("text", words_at, values=here, **text, baseline="bottom", color=VERMILLION, fontSize=12),
+        plot.marks(
+            "text", words_at, values=here, **text, baseline="bottom", color=VERMILLION, fontSize=12, limit=limit
+        ),
     ]
 
 
@@ -195,7 +199,8 @@ def _map_chart(report: SweepReport) -> Chart:
     layers = [plot.marks("rect", place | {"color": plot.heat("speed", "speed"), "tooltip": _tooltips(report)})]
     if len(first.values) <= _MOST_WRITTEN:
         text = place | {"text": {"field": "words"}}
-        layers.append(plot.marks("text", text, fontSize=11, color=HEAT_INK, fill=HEAT_INK))
+        readable = {"expr": f"width < {36 * len(first.values)} ? 0 : 1"}
+        layers.append(plot.marks("text", text, fontSize=11, color=HEAT_INK, fill=HEAT_INK, opacity=readable))
     mark = " (*: extrapolated)" if any(point.beyond for point in report.points) else ""
     best = max(report.points, key=lambda point: point.speedup)
     description = f"Map of the speed on {clean_text(report.gpu)}; the best: {faster_words(best, report.work)}."

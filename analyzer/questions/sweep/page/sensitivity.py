@@ -54,7 +54,7 @@ def _headline(report: SensitivityReport, name: str) -> Iterator[str]:
         yield "1 % more of any figure changes nothing: look at what the iteration waits for."
     useless = [item.name for item in report.figures if abs(item.elasticity) < _LEAST]
     if useless and useful:
-        yield f"Nothing comes of {', '.join(useless)}."
+        yield f"No gain from {', '.join(useless)}."
     hidden = [item for item in report.figures if item.elasticity - item.busy_elasticity > _HIDDEN]
     hidden.sort(key=lambda item: item.busy_elasticity)
     if hidden:

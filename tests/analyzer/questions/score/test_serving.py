@@ -72,6 +72,14 @@ def test_replicas_of_attention_that_launch_scripts_do_not_have_are_not_read(data
     assert len({row.bias for row in found if row.measure == "tpot"}) == 1
 
 
+def test_the_roofline_of_a_step_reads_the_weights_once(data: Path) -> None:
+    weights_ms = 2 * 8.03e9 / 3.352e12 * 1e3
+    write_points(data, ROW.format(users=1, ttft=weights_ms, tpot=weights_ms, flags=""))
+    rows, _ = score_serving(data, choose_weights())
+    roofline = {row.measure: row.roofline for row in rows if row.group == "here"}
+    assert roofline == {"tpot": pytest.approx(0.0, abs=0.03), "ttft": pytest.approx(0.7, abs=0.05)}
+
+
 def test_a_log_of_requests_is_replayed_with_its_cache(data: Path) -> None:
     lines = ["input_tokens,output_tokens,arrival_s,queued_s,first_token_s,last_token_s"]
     lines += [f"1000,100,{at},{at},{at + 0.15},{at + 2.0}" for at in range(5)]
