@@ -114,7 +114,7 @@ def _import_once() -> None:
             made = workers.deliver(work, item)
             yield workers.Delivery(item=item, **{"data" if isinstance(made, bytes) else "failure": made})
 
-    workers.answer_on_processes = answer_here  # a process for each input would take most of the time
+    vars(workers)["answer_on_processes"] = answer_here  # a process for each input would take most of the time
 
 
 class _Worker:

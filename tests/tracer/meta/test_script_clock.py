@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.utils.data import DataLoader
 from wavecast.formats.trace.tables import Trace, Workload
 from wavecast.tracer.fake_cuda import devices
@@ -102,11 +103,16 @@ def test_what_cpp_issues_for_a_replica_of_many_is_none_of_it(
     spend: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Buffers are broadcast, and copied back one by one, in C++: no function of torch tells of these ops."""
-    find_tensors = devices.tree_leaves
-    monkeypatch.setattr(devices, "tree_leaves", lambda tree: [spend(MS), *find_tensors(tree)])  # as ops arrive
+    find_tensors = torch.utils._pytree.tree_leaves
+
+    def find_slowly(tree: object) -> list[Any]:
+        spend(MS)
+        return find_tensors(tree)
+
+    monkeypatch.setattr(devices, "tree_leaves", find_slowly)  # as ops arrive
     session = ScriptShapes(Workload(), lambda: None)
     with session:
-        torch.distributed.init_process_group("nccl", rank=0, world_size=2, store=torch.distributed.HashStore())
+        torch.distributed.init_process_group("nccl", rank=0, world_size=2, store=HashStore())
         model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).cuda())
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):

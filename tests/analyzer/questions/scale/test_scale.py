@@ -96,6 +96,8 @@ def test_what_a_script_may_take_longer_widens_the_interval_of_its_plans(trace: T
         meta = replace(trace.meta, script_walks=6, script_spread=spread)
         report = scale_trace(replace(trace, ops=ops, meta=meta), CATALOG, targets=gpus[:1], plans=["dp=8"])
         (row,) = report.predictions
+        assert row.iteration_low_ns
+        assert row.iteration_high_ns
         return float(np.log(row.iteration_high_ns / row.iteration_low_ns))
 
     assert width(0.5) > width(0.0) + 0.1

@@ -92,7 +92,10 @@ def test_tables_that_are_there_are_scored(
     (tmp_path / "traces").mkdir()
     monkeypatch.setattr("wavecast.analyzer.questions.score.scoring.load_tables", lambda _: [samples, unknown])
     done: list[tuple[int, int]] = []
-    score = score_directory(tmp_path, weights(left_out=Withheld.CHIPS), lambda *args: done.append(args))
+    monkeypatch.setattr(
+        "wavecast.analyzer.questions.score.scoring.tell", lambda _, *counts: done.append(counts) if counts else None
+    )
+    score = score_directory(tmp_path, weights(left_out=Withheld.CHIPS))
     assert done == [(8, 12), (12, 12)]
     assert {row.table for row in score.rows} == {"all", "ops/copy.parquet"}
     assert score.notes == ("4 rows of ops/copy.parquet left out: no weights of another",)

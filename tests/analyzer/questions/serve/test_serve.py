@@ -341,7 +341,7 @@ def test_stages_take_as_long_for_one_user_and_share_out_many() -> None:
     stack, sizes = stack_of(H100, "bf16", "vllm"), read_model("llama-3-8b")
     times = [step_tables(sizes, plan, stack, [H100], load_library()).clock(0).step_ns(8, 1000) for plan in (one, two)]
     assert 1.0 < times[1] / times[0] < 1.05
-    asked = {"to": "2xL40S", "concurrency": 64, "tp": 1}
+    asked: dict[str, Any] = {"to": "2xL40S", "concurrency": 64, "tp": 1}
     alone, staged = (wavecast.serve("llama-3-8b", **asked, pp=stages).report.rows[0] for stages in (1, 2))
     assert (alone.instances, staged.instances) == (2, 1)
     assert staged.capacity.weight_bytes == pytest.approx(alone.capacity.weight_bytes / 2)
