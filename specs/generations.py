@@ -154,6 +154,8 @@ l2_width: Final[_Column[Floats]] = _Column(np.array([row.l2_width for row in _RO
 """Bytes per clock and multiprocessor of the second-level cache over those of the vendor's newest."""
 _ENERGY_RATIO: Final[_Column[Floats]] = _Column(np.array([row.process.energy_ratio for row in _ROWS]))
 _CLOCK_HZ: Final[_Column[Floats]] = _Column(np.array([row.process.clock_hz for row in _ROWS]))
+_IS_OF_DATA_CENTRES: Final = _is_of(ROWS["Blackwell of data centres"])
+_ULTRA: Final = 10.3
 _ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
 _MAY_PERSIST: Final = _is_of(
     ROWS["Volta"], *(row for row in NVIDIA[5:] if row not in (ROWS["Turing"], ROWS["Ampere GA10x"]))
@@ -161,6 +163,15 @@ _MAY_PERSIST: Final = _is_of(
 _PERSISTENT_SM_COUNT: Final = 98.0
 """From Ampere on; `use_persist_device_heuristics` in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp excludes compute
 capability 7.5, 8.6 and smaller GPUs."""
+
+
+def is_blackwell_ultra(fleet: Fleet) -> Mask:
+    """Say which GPUs are B300, GB300 and their like: data-centre Blackwell of compute capability 10.3.
+
+    >>> is_blackwell_ultra(fleet).tolist()
+    [False, False]
+    """
+    return np.asarray(_IS_OF_DATA_CENTRES(fleet) & (fleet.capability >= _ULTRA))
 
 
 def has_attention(kernel: Codes, fleet: Fleet) -> Mask:

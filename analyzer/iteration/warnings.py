@@ -16,9 +16,9 @@ from ..prediction.prediction import METHODS, Method
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
 from ..recorded.no_iteration import Reason, Standstill, describe_left_out
-from ..recorded.recording import describe_gaps, describe_loss
+from ..recorded.recording import describe_gaps, describe_loss, describe_noise
 from ..recorded.waiting import waiting_by_row
-from ..recorded.window import Window, lengths_log_width, timed_iterations
+from ..recorded.window import Window, timed_iterations
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family, family_of
 from .decision.goal import passes_of
@@ -40,9 +40,6 @@ MOST_STRETCHED: Final = 3.0
 """How many times a timed iteration's length a captured one has: 0.8 to 2.4 in 95 recordings on H100 and H200."""
 SPENT_ONCE_NS: Final = 10e6
 """What a captured iteration may take beside, however short it is: the profiler's own pauses."""
-MOST_APART: Final = 0.4
-"""Natural log: how far nine of ten timed iterations lie from their median at most. 91 of 95 recordings on H100 and H200
-stay below."""
 BUSY_TOLERANCE: Final = 1.05
 """How far a GPU may be busy longer than a timed iteration lasts: clocks and the profiler move a few per cent."""
 COMPILING: Final = "PythonDispatchMode"
@@ -59,6 +56,7 @@ def warn(result: Analysis) -> Iterator[str]:
     yield from warn_recorded(result, float(unexplained_ns.sum()))
     yield from _describe_cut(result.recorded.trace, result.window)
     yield from describe_gaps(result.recorded.trace, result.window)
+    yield from describe_noise(result.recorded.trace)
     yield from _warn_capture(result)
     if result.origin is not None:
         yield from _warn_measured(result, result.origin, unexplained_ns)
@@ -108,12 +106,6 @@ def _warn_capture(result: Analysis) -> Iterator[str]:
         yield (
             f"the GPU is busy for {_words(busy_ns)} in the captured iteration, longer than the timed "
             f"ones last ({_words(usual_ns)}): they are not alike, record again"
-        )
-    if len(timed_ns) > 1 and lengths_log_width(trace, timed) > MOST_APART:
-        yield (
-            f"the iterations timed without the profiler took {_words(float(timed_ns.min()))} to "
-            f"{_words(float(timed_ns.max()))}: other work ran on that machine, or batches differ; intervals elsewhere "
-            "hold that, or record again on an idle machine"
         )
 
 

@@ -123,7 +123,7 @@ def counted_words(asked: Electricity, whose: str) -> Iterator[str]:
     ['Counted with 150 W of the host for each GPU.', 'A kWh costs $0.120.']
     """
     more = [
-        f"{format_number(asked.host_w)} W of the host {whose}" if asked.host_w else "",
+        f"{asked.host_w:g} W of the host {whose}" if asked.host_w else "",
         f"the site's {format_number(asked.pue)} times as much" if asked.pue != 1.0 else "",
     ]
     if counted := " and ".join(part for part in more if part):

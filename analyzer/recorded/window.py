@@ -137,6 +137,9 @@ def lengths_log_width(trace: Trace, rows: Rows) -> float:
     """Return how far single ones of these iterations lie from their median in 90 % of cases, natural log.
 
     By the median deviation; of two or three by their range; NaN of a single one.
+
+    >>> lengths_log_width(measured, np.array([0, 0]))
+    0.0
     """
     lengths_ns = (trace.iterations.end_ns - trace.iterations.start_ns)[rows].astype(np.float64)
     values = np.log(np.maximum(lengths_ns, 1.0))

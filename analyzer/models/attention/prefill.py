@@ -29,6 +29,7 @@ from ....specs.generations import (
     has_wide_head_blocks,
     is_async,
     is_blackwell,
+    is_blackwell_ultra,
     is_hopper,
     matrix_energy,
 )
@@ -83,7 +84,6 @@ DROPOUT_RATIO: Final = {AttentionKernel.CUDNN: 2.4, AttentionKernel.EFFICIENT: 1
 off recordings of BERT and GPT-2 on Hopper; flash attention's is taken as the memory-efficient one's."""
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
-ULTRA: Final = 10.3
 ULTRA_EXPONENTIALS: Final = 2.0
 """Blackwell Ultra's multiprocessors take twice the exponentials of Blackwell's (NVIDIA's description of both, as
 remembered): the compute capability since which, and how many. Vehicles' later ones are taken to be alike.
@@ -213,7 +213,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         dim=_padded_dim(p, fleet),
         exponentials_per_cycle=v["exponentials_per_cycle"]
         * np.where(emulates, v["emulated_exponentials_ratio"], 1.0)
-        * np.where((fleet.capability >= ULTRA) & is_blackwell(fleet), ULTRA_EXPONENTIALS, 1.0)
+        * np.where(is_blackwell_ultra(fleet), ULTRA_EXPONENTIALS, 1.0)
         / drops,
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
         element_bytes=element_bytes,

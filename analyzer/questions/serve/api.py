@@ -156,15 +156,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from .sizes import read_model
 
     users = _counts(asked.concurrency)
-    if sum((bool(users), asked.rate is not None, asked.requests is not None)) > 1:
-        raise InputError(
-            f"{parameter('concurrency')}, {parameter('rate')} and {parameter('requests')} are three loads: give one"
-        )
-    if asked.rate is not None and not 0 < asked.rate < 1e6:
-        raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0 and under a million")
-    if asked.requests is not None and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
-        unused = ", ".join(map(parameter, ("prompt_tokens", "output_tokens", "seed")))
-        raise InputError(f"{parameter('requests')} says what is asked and when: it goes without {unused}")
+    _check_load(asked, users)
     sizes = read_model(model)
     if not (asked.precision or sizes.precision):
         raise InputError(f"{sizes.name}: its quantization_config is not known: say {parameter('precision')}")
@@ -208,6 +200,19 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     return ServeAnswer(report=report_serving(question, targets, load_library(), asked.book(catalog), cluster, catalog))
+
+
+def _check_load(asked: ServeOptions, users: tuple[int, ...]) -> None:
+    """Raise InputError for loads that exclude each other, or what none can be."""
+    if sum((bool(users), asked.rate is not None, asked.requests is not None)) > 1:
+        raise InputError(
+            f"{parameter('concurrency')}, {parameter('rate')} and {parameter('requests')} are three loads: give one"
+        )
+    if asked.rate is not None and not 0 < asked.rate < 1e6:
+        raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0 and under a million")
+    if asked.requests is not None and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
+        unused = ", ".join(map(parameter, ("prompt_tokens", "output_tokens", "seed")))
+        raise InputError(f"{parameter('requests')} says what is asked and when: it goes without {unused}")
 
 
 def _counts(asked: int | Sequence[int] | None) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ def test_the_host_time_of_a_measured_step_comes_back(name: str, table: Mapping[s
     from wavecast.mlp_weights.train.host_samples import HOSTS, load_sample
 
     sample = load_sample(data_dir / "traces" / f"{name}.json.gz", HOSTS[name])
-    timed = synthesize_timeline(sample.trace, load_host_costs(sample.host))
+    timed = synthesize_timeline(sample.trace, load_host_costs().at_speed(table["hosts"][sample.host]["speed_ratio"]))
     recorded = sample.op_times_ns().sum() * table["unprofiled_over_profiled"][sample.mode.value]["whole"]
     assert timed.iterations.cpu_end_ns[0] == pytest.approx(recorded, rel=0.35)
     launched = np.bincount(timed.kernels.op, minlength=len(sample.launch_count))
