@@ -120,10 +120,10 @@ def counted_words(asked: Electricity, whose: str) -> Iterator[str]:
     """Yield what is counted beside boards, and what a kWh costs; `whose` says of what the host's watts are.
 
     >>> list(counted_words(Electricity(usd_per_kwh=0.12, host_w=150.0), "for each GPU"))
-    ['Counted with 150 W of the host for each GPU.', 'A kWh costs $0.120.']
+    ['Counted with 150.0 W of the host for each GPU.', 'A kWh costs $0.120.']
     """
     more = [
-        f"{asked.host_w:g} W of the host {whose}" if asked.host_w else "",
+        f"{format_number(asked.host_w)} W of the host {whose}" if asked.host_w else "",
         f"the site's {format_number(asked.pue)} times as much" if asked.pue != 1.0 else "",
     ]
     if counted := " and ".join(part for part in more if part):
