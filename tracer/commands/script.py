@@ -31,8 +31,11 @@ def stop_script() -> None:
 def run_script(target: str, arguments: Sequence[str], *, is_module: bool = False) -> BaseException | None:
     """Run a file, or a module by name, as `__main__`; return what it raised, `SystemExit` included.
 
-    `sys.argv` and `sys.path` are set as Python sets them and stay so. Raises InputError where there is no such file.
+    `sys.argv` and `sys.path` are set as Python sets them and stay so. Raises InputError where there is no such file,
+    or it is named as a trace is.
     """
+    if not is_module and target.endswith((".json", ".gz", ".zst", ".xz", ".bz2")):
+        raise InputError(f"{target}: expected a Python script; 'wavecast analyze' reads traces")
     if not is_module and not Path(target).is_file():
         raise InputError(f"{target}: no such file; expected a Python script")
     folder = str(Path.cwd()) if is_module else os.path.dirname(os.path.realpath(target))  # noqa: PTH120

@@ -270,6 +270,7 @@ def test_a_script_sees_its_own_folder_and_arguments(run: Run, write: Any, tmp_pa
     ("arguments", "message"),
     [
         (["missing.py"], "missing.py: no such file; expected a Python script"),
+        (["trace.json.gz"], "trace.json.gz: expected a Python script; 'wavecast analyze' reads traces"),
         (["--iterations", "5", "x.py"], "--iterations: expected FIRST:END, for example 10:15, got '5'"),
         (["--iterations", "7:7", "x.py"], "iterations: expected FIRST:END with 2 <= FIRST < END, got 7:7"),
         (["--iterations", "1:7", "x.py"], "iterations: expected FIRST:END with 2 <= FIRST < END, got 1:7"),
