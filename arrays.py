@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from math import isnan
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,18 @@ Mask = npt.NDArray[np.bool_]
 """Which elements are meant."""
 
 
+_MOST_FOURTH: Final = np.float32(1e9)
+"""The fourth power of more would leave single precision."""
+
+
 def single(values: Any) -> Singles:
     """Return the values in single precision, as they are where they are so already."""
     return np.asarray(values, dtype=np.float32)
 
 
 def fourth(value: Singles) -> Singles:
-    """Return the fourth power; all above 1e9 are as that, since single precision ends there."""
-    square = np.minimum(value, np.float32(1e9))
+    """Return the fourth power; all above a billion are as that."""
+    square = np.minimum(value, _MOST_FOURTH)
     square = square * square
     return square * square
 

@@ -156,6 +156,7 @@ _ENERGY_RATIO: Final[_Column[Floats]] = _Column(np.array([row.process.energy_rat
 _CLOCK_HZ: Final[_Column[Floats]] = _Column(np.array([row.process.clock_hz for row in _ROWS]))
 _IS_OF_DATA_CENTRES: Final = _is_of(ROWS["Blackwell of data centres"])
 _ULTRA: Final = 10.3
+"""Compute capability of B300 and GB300."""
 _ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
 _MAY_PERSIST: Final = _is_of(
     ROWS["Volta"], *(row for row in NVIDIA[5:] if row not in (ROWS["Turing"], ROWS["Ampere GA10x"]))

@@ -85,9 +85,8 @@ off recordings of BERT and GPT-2 on Hopper; flash attention's is taken as the me
 COARSE_DIM: Final = 64.0
 """Steps of head dims for which memory-efficient kernels, and cuDNN's of Hopper, come."""
 ULTRA_EXPONENTIALS: Final = 2.0
-"""Blackwell Ultra's multiprocessors take twice the exponentials of Blackwell's (NVIDIA's description of both, as
-remembered): the compute capability since which, and how many. Vehicles' later ones are taken to be alike.
-Weights were trained before this was told."""
+"""Of Blackwell's, that a multiprocessor of Blackwell Ultra takes: NVIDIA, "Making Softmax More Efficient with NVIDIA
+Blackwell Ultra" (2026)."""
 PARAMETERS: Final = (
     *priors("attention prefill"),
     *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),

@@ -18,8 +18,6 @@ from .menus import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_
 from .problems import MatmulProblems
 
 MILLISECONDS: Final = np.float32(1e3)
-LONGEST: Final = np.float32(1e9)
-"""Milliseconds: the fourth power of more would leave single precision."""
 NEVER: Final = 1e4
 """Factor on the blocks of a tile out of proportion to its problem."""
 ONE: Final = single(1.0)

@@ -158,9 +158,10 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     users = _counts(asked.concurrency)
     _check_load(asked, users)
     sizes = read_model(model)
-    if not (asked.precision or sizes.precision):
+    given = sizes.precision if asked.precision is None else asked.precision
+    if asked.precision is None and not given:
         raise InputError(f"{sizes.name}: its quantization_config is not known: say {parameter('precision')}")
-    precisions = tuple(word.strip() for word in (asked.precision or sizes.precision).split(","))
+    precisions = tuple(dict.fromkeys(word.strip() for word in given.split(",")))
     if not set(precisions) <= set(PRECISION_NAMES):
         raise InputError(f"{parameter('precision', asked.precision)}: expected {', '.join(PRECISION_NAMES)}")
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}

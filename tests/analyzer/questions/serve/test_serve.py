@@ -215,6 +215,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
+        ({"precision": ""}, "expected bf16"),
         ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
         ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
         ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
