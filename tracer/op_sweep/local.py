@@ -64,7 +64,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 CLOCKS: Final = ("driver_version", "clocks.max.sm", "clocks.max.memory", "clocks.sm", "clocks.memory", "power.limit")
 
 
-def name_gpu(catalog: Catalog, device: str, name: str | None) -> str:
+def name_gpu(catalog: Catalog, device: str, name: str | None, option: str = "--gpu") -> str:
     """Return the catalogue's name of the GPU that is measured, the driver's where the catalogue does not hold it.
 
     `name` overrides what the driver says. Raises InputError where no GPU is known, and where the driver shows only a
@@ -73,7 +73,7 @@ def name_gpu(catalog: Catalog, device: str, name: str | None) -> str:
     if name is not None:
         return find_gpu(catalog, name).name
     if device == "cpu":
-        raise InputError("a CPU is no GPU of the catalogue: say with --gpu which one the rows shall be of")
+        raise InputError(f"a CPU is no GPU of the catalogue: say with {option} which one the rows shall be of")
     if not torch.cuda.is_available():
         raise InputError(f"no CUDA GPU here: pass {parameter('device', 'cpu')} to try the sweep out")
     found = torch.cuda.get_device_properties(0)
@@ -83,7 +83,7 @@ def name_gpu(catalog: Catalog, device: str, name: str | None) -> str:
     if is_catalogued(catalog, found.name):
         raise InputError(
             f"{found.name!r} with {found.multi_processor_count} SMs and {found.total_memory / 1e9:.0f} GB is no GPU of "
-            f"the catalogue, perhaps a part of one: pass --gpu"
+            f"the catalogue, perhaps a part of one: pass {option}"
         )
     return str(found.name)
 

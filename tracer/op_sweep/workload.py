@@ -144,7 +144,7 @@ def _attention(causal: int, bias: int | None, arguments: Arguments, _: Precision
     sizes = AttentionSizes(
         batch=batch, heads=heads, kv_heads=key.shape[1], head_dim=width, seq_q=queries, seq_kv=key.shape[2]
     )
-    return attention(phase, str(dtype), sizes)
+    return attention("attention", phase, str(dtype), sizes)
 
 
 def _convolution(arguments: Arguments, precision: Precision) -> Case | None:
@@ -168,7 +168,7 @@ def _convolution(arguments: Arguments, precision: Precision) -> Case | None:
         padding=padding or 0,
     )
     is_channels_last = value.strides is not None and value.strides[1] == 1 and value.shape[1] > 1
-    return convolution(dtype, sizes, is_channels_last=is_channels_last)
+    return convolution("convolution", dtype, sizes, is_channels_last=is_channels_last)
 
 
 def _side(values: object) -> int | None:

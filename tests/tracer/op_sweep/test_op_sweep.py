@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,27 +24,33 @@ from wavecast.formats.measured.ops_file import read_ops
 from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.gpu import Rate
 from wavecast.tracer.op_sweep.cases import Case
-from wavecast.tracer.op_sweep.local import save
-from wavecast.tracer.op_sweep.sweep import FAMILIES, Sweep, SweepLimits, run_cases
+from wavecast.tracer.op_sweep.sweep import FAMILIES, Sweep, SweepLimits, plan_sizes
 from wavecast.tracer.op_sweep.timing import time_call, time_calls
 
 GPU = "H100 SXM5 80GB"
 SHAPES = 40
-LIMITS = SweepLimits(flops=5e6, elements=1e5, row_count=SHAPES)
-"""Shapes that take a CPU no time: what is measured ends on counts."""
+ON_CPU = ("--device", "cpu", "--gpu-name", "h100 sxm5")
+SMALL = (*ON_CPU, "--most-gflop", "0.005", "--most-elements", "1e5", "--seconds", "1e9")
+"""Shapes that take a CPU no time, and all the time that they take: what is measured ends on counts."""
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sweep(root_dir: Path) -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(root_dir))
+        return import_module("benchmarks.make.measure_ops")
+
+
+@pytest.fixture(scope="module")
+def measured(sweep: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("measured") / "h100.json.gz"
-    for name, cases in FAMILIES.items():
-        save(file, name, run_cases(cases(["fp32", "tf32", "bf16"]), Sweep(gpu=GPU, device="cpu"), LIMITS))
+    sweep.main(["-o", str(file), *SMALL, "--shapes", str(SHAPES), "--dtypes", "fp32,tf32,bf16"])
     return file
 
 
 def test_every_family_has_its_rows(measured: Path) -> None:
     runs = read_ops(measured).families
-    assert list(runs) == ["matmul", "attention", "convolution", "vector"]
+    assert list(runs) == ["matmul", "attention", "convolution", "vector", "training", "recurrent"]
     for found in runs.values():
         assert found.left_out_counts == {}
         assert sum(len(columns["latency_us"]) for columns in found.tables.values()) == SHAPES
@@ -71,7 +78,7 @@ def test_columns_are_those_of_the_public_table(measured: Path, data_dir: Path, n
 def test_the_models_read_what_was_measured(measured: Path) -> None:
     samples = {found.model: found for found in load_tables(measured)}
     assert set(samples) == {
-        *("matmul", "matmul_simt", "attention_prefill", "attention_decode", "vector", "convolution"),
+        *("matmul", "matmul_simt", "attention_prefill", "attention_decode", "vector", "convolution", "recurrent"),
     }
     assert set(samples["matmul"].dtype) == {"tf32", "bf16"}
     for model in ("attention_prefill", "attention_decode"):
@@ -81,6 +88,8 @@ def test_the_models_read_what_was_measured(measured: Path) -> None:
         "attention encoder (torch)",
     }
     assert set(samples["vector"].family) == {"elementwise", "layernorm", "softmax", "embedding"}
+    assert not samples["recurrent"].problems.is_host_timed.any()
+    assert (samples["recurrent"].problems.input_size > 0).all()
     assert set(samples["convolution"].problems.timing.tolist()) == {ConvolutionTiming.KERNELS}
     rates = {list(Rate)[code] for code in samples["convolution"].problems.rate.tolist()}
     assert rates == {Rate.MATRIX_FP32, Rate.MATRIX_TF32, Rate.MATRIX_BF16}
@@ -97,7 +106,9 @@ def test_traffic_is_what_tensors_hold(measured: Path) -> None:
 def test_score_and_calibration_take_the_file(measured: Path, root_dir: Path) -> None:
     found = CliRunner().invoke(score, [str(measured)], catch_exceptions=False)
     assert found.exit_code == 0, found.output
-    assert f"Score of {len(FAMILIES) * SHAPES} op measurements" in found.output
+    names = ("matmul", "attention", "convolution", "vector", "recurrent")
+    count = sum(len(read_table(measured / "ops" / f"{name}.parquet")["gpu"]) for name in names)
+    assert f"Score of {count} op measurements" in found.output
     trace = next((root_dir / "samples").glob("resnet50-training-bf16*.json.gz"))
     found = CliRunner().invoke(
         analyze, [str(trace), "--to", GPU, "--calibration", str(measured), "--format", "json"], catch_exceptions=False
@@ -108,14 +119,10 @@ def test_score_and_calibration_take_the_file(measured: Path, root_dir: Path) -> 
     assert counts["vector"] == SHAPES
 
 
-def test_it_ends_where_no_shape_is_small_enough() -> None:
-    limits = SweepLimits(seconds=0.1, elements=1.0)
-    assert not run_cases(FAMILIES["matmul"](["fp32"]), Sweep(gpu=GPU, device="cpu"), limits).rows
-
-
-def test_attention_is_measured_in_half_precision_alone() -> None:
-    assert not list(FAMILIES["attention"](["fp32", "tf32"]))
-    assert {case.row["dtype"] for case in islice(FAMILIES["attention"](["fp32", "bf16"]), 9)} == {"bf16"}
+def test_it_ends_where_no_shape_is_small_enough(sweep: ModuleType, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    sweep.main(["-o", str(out), *SMALL, "--families", "matmul", "--most-elements", "1", "--seconds", "0.1"])
+    assert not read_ops(out).tables
 
 
 @pytest.mark.parametrize("family", ["matmul", "attention", "convolution", "vector"])
@@ -142,8 +149,25 @@ def test_what_fails_is_left_out_and_counted() -> None:
     assert not found.rows
 
 
-def test_no_time_measures_nothing() -> None:
-    assert not run_cases(FAMILIES["vector"](["fp32"]), Sweep(gpu=GPU, device="cpu"), SweepLimits(seconds=0.0)).rows
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "cpu"], "say with --gpu-name"),
+        (["--device", "cpu", "--gpu-name", "H1000"], "no GPU of the catalogue"),
+        (["--families", "matmul,fft"], "fft: expected some of matmul"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    sweep: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: Sequence[str], message: str
+) -> None:
+    with pytest.raises(SystemExit):
+        sweep.main(["-o", str(tmp_path / "out.json"), *options])
+    assert message in capsys.readouterr().err
+
+
+def test_no_time_writes_no_table(sweep: ModuleType, tmp_path: Path) -> None:
+    sweep.main(["-o", str(tmp_path / "out.json"), *SMALL, "--seconds", "0", "--families", "vector"])
+    assert not read_ops(tmp_path / "out.json").tables
 
 
 class FakeGpu:
@@ -233,3 +257,8 @@ def test_a_call_is_timed_on_the_cpu_by_its_clock(length_us: float, count: int, m
     assert found.timing == "host_min5"
     assert found.latency_us == pytest.approx(length_us)
     assert len(fake.used) == 2 + count  # one to warm up, one to see how long it takes
+
+
+def test_attention_in_single_precision_alone_ends_at_once() -> None:
+    (stage,) = plan_sizes(["attention"], ["fp32", "tf32"], SweepLimits(seconds=0.1))["attention"]
+    assert not list(stage.cases)
