@@ -208,7 +208,7 @@ def _filled_ratio(threads: Floats, origin: Fleet, fleet: Fleet) -> Floats:
 
 UNREAD_SHARE: Final = 0.45
 """What follows the memory's rate of the time of kernels whose bytes no formula tells, measured on an H100 and an H200:
-0.41 of a convolution's changes of layout, 0.61 of its conversions (benchmarks/check/memory_shares.py)."""
+0.41 of a convolution's changes of layout, 0.61 of its conversions (benchmarks/check/own_ops.py)."""
 UPDATE_SHARE: Final = 0.76
 """The same of updates of lists of tensors."""
 STREAM_SHARE: Final = 0.89
