@@ -23,6 +23,8 @@ for which no trace was at hand)."""
 _ROUNDS: Final = 2
 """Replays that tell what runs beside what: a kernel that is longer than the first one took it to be meets more. The
 second changes iterations by 0.01 % at most on transformers' pieces (tensor-parallel, sharded; 256 to 4,096 tokens)."""
+_MATTERING: Final = 0.005
+"""Part of all time by which kernels have to be longer for a second replay: what that finds is about its square."""
 _FEWEST_STREAMS: Final = 2
 _BLOCK_VALUES: Final = 1 << 23
 """Nodes times GPUs replayed at a time, for memory's sake."""
@@ -74,6 +76,8 @@ def slowed_timing(
         np.add.at(within, runs[:, 1], -1)
         is_run = np.cumsum(within)[:-1] > 0
     kernels, collectives = np.flatnonzero(slowed & is_run), np.flatnonzero(slows & is_run)
+    if not len(kernels):
+        return timing
     known: Floats = np.ones((len(kernels), 1))
     if recorded is not None:
         known = _stretch(graph, _measured(graph, kernels), _measured(graph, np.flatnonzero(slows)), recorded[:, None])
@@ -88,10 +92,14 @@ def slowed_timing(
             end = replay(graph, part, runs=runs)
             ends = [(rows, end[rows]) for rows in (kernels, collectives)]
             del end  # as large as all else together
-            spans = [_Spans(rows, (ended - part.node_ns(rows)).T, ended.T) for rows, ended in ends]
+            spans = [_Spans(rows, (stop - part.node_ns(rows)).T, stop.T) for rows, stop in ends]
             stretch = _stretch(graph, spans[0], spans[1], slowing[:, columns]) / known
             stretch[np.abs(stretch - 1.0) < _LEAST_CHANGE] = 1.0
             found[kernels, columns] = stretch.astype(np.float32) * given[:, columns]
+            begun, ended = spans[0].start_ns, spans[0].end_ns
+            longer = np.einsum("mk,mk->m", ended - begun, np.abs(stretch.T - 1.0))
+            if np.all(longer <= _MATTERING * (ended.max(axis=1) - begun.min(axis=1))):
+                break
             part = replace(part, stretch=found[:, columns])
     return replace(timing, stretch=found)
 
