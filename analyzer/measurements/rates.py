@@ -84,8 +84,10 @@ def fit_rates(evidence: Sequence[GpuMeasurements]) -> list[Slopes]:
 def solve_rates(slopes: Sequence[Slopes]) -> Floats:
     """Return the logarithms of the factors, [f], that some measurements speak for."""
     spread = np.array([getattr(SPREADS, name) for name in FACTOR_NAMES])
-    logs, weights = slopes[0].logs, [np.ones(len(item.residual)) for item in slopes]
-    found = logs
+    logs = slopes[0].logs
+    # Of a model that has few measurements, a fold may leave none.
+    slopes = [item for item in slopes if len(item.residual)]
+    found, weights = logs, [np.ones(len(item.residual)) for item in slopes]
     for _ in range(ROBUST_ROUNDS):
         matrix, right = np.diag(spread**-2), -logs / spread**2
         for item, weight in zip(slopes, weights, strict=True):

@@ -13,7 +13,7 @@ import argparse
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,9 +59,10 @@ def find_modules(tree: Path) -> list[Path]:
 
 
 @cache
-def read_modules(tree: Path) -> list[Module]:
+@cache
+def read_modules(tree: Path) -> tuple[Module, ...]:
     """Parse every module of the package in a checkout."""
-    return [read_module(path, tree) for path in find_modules(tree)]
+    return tuple(read_module(path, tree) for path in find_modules(tree))
 
 
 def read_module(path: Path, tree: Path) -> Module:
@@ -106,7 +107,7 @@ def find_imports(tree: ast.Module, *, for_types: bool) -> Iterator[ast.Import | 
             waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
 
 
-def room_arrows(modules: list[Module]) -> Mapping[str, frozenset[str]]:
+def room_arrows(modules: Sequence[Module]) -> Mapping[str, frozenset[str]]:
     """Return the rooms that each room imports from."""
     names = frozenset(module.name for module in modules)
     arrows: dict[str, set[str]] = {module.room: set() for module in modules}
@@ -134,18 +135,18 @@ def floors_of(arrows: Mapping[str, frozenset[str]]) -> dict[str, int]:
     return {room: floor(room) for room in arrows}
 
 
-def module_arrows(modules: list[Module]) -> Mapping[str, frozenset[str]]:
+def module_arrows(modules: Sequence[Module]) -> Mapping[str, frozenset[str]]:
     """Return the modules that each module imports when it runs, in functions too."""
     names = frozenset(module.name for module in modules)
     return {module.name: frozenset(imported(module, names, for_types=False)) - {module.name} for module in modules}
 
 
-def file_circles(modules: list[Module]) -> list[list[str]]:
+def file_circles(modules: Sequence[Module]) -> list[list[str]]:
     """Return the groups of modules that import each other when they run."""
     return circles(module_arrows(modules))
 
 
-def reachable(modules: list[Module], starts: Iterable[str]) -> set[str]:
+def reachable(modules: Sequence[Module], starts: Iterable[str]) -> set[str]:
     """Return the modules that some import, by way of others, too."""
     arrows, found = module_arrows(modules), set(starts)
     waiting = list(found)
@@ -156,7 +157,7 @@ def reachable(modules: list[Module], starts: Iterable[str]) -> set[str]:
     return found
 
 
-def importers_of(modules: list[Module], package: str) -> list[str]:
+def importers_of(modules: Sequence[Module], package: str) -> list[str]:
     """Return the modules that import a package from outside, wherever the import stands."""
     found = []
     for module in modules:
@@ -176,7 +177,7 @@ def circles(arrows: Mapping[str, frozenset[str]]) -> list[list[str]]:
     return [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
 
 
-def public_types(modules: list[Module]) -> dict[str, list[str]]:
+def public_types(modules: Sequence[Module]) -> dict[str, list[str]]:
     """Return the modules that define each public class."""
     found: dict[str, list[str]] = {}
     for module in modules:
@@ -186,7 +187,7 @@ def public_types(modules: list[Module]) -> dict[str, list[str]]:
     return found
 
 
-def private_functions(modules: list[Module]) -> tuple[int, int]:
+def private_functions(modules: Sequence[Module]) -> tuple[int, int]:
     """Return how many functions are private, and how many of these are named once beside their definition."""
     called = total = 0
     for module in modules:
@@ -201,7 +202,7 @@ def _is_private(function: ast.FunctionDef) -> bool:
     return function.name.startswith("_") and not function.name.startswith("__")
 
 
-def function_lengths(modules: list[Module]) -> dict[str, int]:
+def function_lengths(modules: Sequence[Module]) -> dict[str, int]:
     """Return the lines of each function's body; a signature and a docstring are read as a table is."""
     return {
         f"{module.name}.{node.name}:{node.lineno}": (node.end_lineno or node.lineno) - _first_line(node) + 1
@@ -220,7 +221,7 @@ def _functions(module: Module) -> Iterator[ast.FunctionDef]:
     return (node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef))
 
 
-def _print_lengths(modules: list[Module]) -> None:
+def _print_lengths(modules: Sequence[Module]) -> None:
     lines = {module.name: module.line_count for module in modules}
     functions = function_lengths(modules)
     ordered = sorted(functions.values())
@@ -234,7 +235,7 @@ def _print_lengths(modules: list[Module]) -> None:
     print(f"{total:,} private functions of modules, {once / total:.0%} named once")
 
 
-def _print_names(modules: list[Module]) -> None:
+def _print_names(modules: Sequence[Module]) -> None:
     types = public_types(modules)
     nouns = Counter(re.findall(r"[A-Z][a-z0-9]*", name)[-1] for name in types)
     print(f"{len(types)} public types; {len(nouns)} nouns that they end in, {sum(nouns.values()) - len(nouns)} shared")

@@ -11,7 +11,7 @@ from click.testing import Result
 from pyarrow import parquet
 
 Run = Callable[..., Result]
-ROWS = 4000
+ROWS = 1500
 """Of the public table: enough for each of its GPUs."""
 
 

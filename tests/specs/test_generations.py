@@ -141,7 +141,10 @@ def test_nothing_else_compares_a_capability_or_an_architecture(root_dir: Path, m
 
 def comparisons(tree: ast.AST) -> Iterator[int]:
     """Yield the lines where something of such a name is compared, other than with None."""
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(tree)]
+    if not any(is_named(node) for node in nodes):
+        return
+    for node in nodes:
         match node:
             case ast.Compare(ops=ops) if not all(isinstance(op, ast.Is | ast.IsNot) for op in ops):
                 parts = [*ast.walk(node)]

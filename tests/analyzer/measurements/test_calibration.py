@@ -110,6 +110,9 @@ def test_a_gpu_whose_memory_is_slower_is_found_to_have_slower_memory(data_dir: P
     assert found.factors.clock == pytest.approx(1.1, rel=0.03)
     assert found.factors.bandwidth == pytest.approx(0.85, rel=0.06)
     assert found.error_after < 0.4 * found.error_before
+    one, _ = learn_rates("L40S", [evidence[0], evidence[1].take(np.arange(1))])  # which a fold leaves out
+    assert one is not None
+    assert np.isfinite(one.error_after)
     assert len(folds) == FOLDS
     assert all(fold.bandwidth == pytest.approx(0.85, rel=0.06) for fold in folds)
 
