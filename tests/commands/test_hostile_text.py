@@ -119,7 +119,7 @@ COMMANDS = {
     },
     **{
         f"convert, {form}": ("convert", "{}", "--critical-path", "--to", form)
-        for form in ("graph-text", "graph-json", "graphml", "dot")
+        for form in ("graph-json", "graphml", "dot")
     },
 }  # fmt: skip
 TAKES_SOURCE = ("analyze", "replay", "validate")
