@@ -168,7 +168,6 @@ def test_a_process_that_works_for_a_command_names_options(tmp_path: Path) -> Non
         (lambda: wavecast.compare("-", "-"), "standard input holds one trace"),
         (lambda: wavecast.validate(H100, SHAPES), "the second trace holds no GPU kernels"),
         (lambda: wavecast.replay(SHAPES), "the trace holds no kernels"),
-        (lambda: wavecast.replay(H100).save_figure("x.svg", stretch_ms=(3, 1)), "stretch_ms=3 1: it ends before"),
         (lambda: wavecast.overview(H100, top=-1), "top=-1: expected"),
         (lambda: wavecast.ranks([]), "traces: expected the files of a job's ranks"),
         (
