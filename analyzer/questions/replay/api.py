@@ -59,13 +59,16 @@ class ReplayReport(Report):
         )
 
     def illustrated_page(self) -> Page:
-        """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
+        """Return it with the timelines of the iteration that was asked for, else of the median one."""
         from ...iteration.gpu_replay import lay_out_rules
+        from ...page.plot import place_charts
+        from ...page.timeline.chart import chart_timeline
         from ...recorded.recording import choose_recording
-        from .charts import illustrate_replay
 
         timeline = lay_out_rules(choose_recording(self.trace, self.asked), self.gpu)
-        return illustrate_replay(self.page(), self.fidelity, timeline)
+        told = "The recording, and when the same kernels start by rule."
+        chart = chart_timeline(timeline, title="Recorded and replayed timeline", told=told)
+        return place_charts(self.page(), headline=f"Replay {self._headline()}", details=[chart])
 
     def _headline(self) -> str:
         from ...page.quantity import format_count, format_error

@@ -18,7 +18,6 @@ from ...asking.prices import Power
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ...page.page import Page
     from .report import ShardReport
 
 
@@ -44,12 +43,6 @@ class ShardingReport(Report):
                 "tables": lambda: placement_table(self.report),
             },
         )
-
-    def illustrated_page(self) -> Page:
-        """Return it with charts."""
-        from .charts import illustrate_sharding
-
-        return illustrate_sharding(self.page(), self.report)
 
     def _headline(self) -> str:
         from ...page.quantity import format_time
