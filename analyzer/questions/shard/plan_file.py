@@ -30,9 +30,9 @@ MOST_FILE_BYTES: Final = 64 * 2**20
 def load_placements(path: Path, tables: Sequence[EmbeddingTable], gpu_count: int) -> tuple[TablePlacement, ...]:
     """Read a plan: JSON or TOML with `tables`, by name `{"sharding": …, "ranks": […]}`, in the order of `tables`.
 
-    What `wavecast shard --format json` writes is one, too: its proposed plan is taken. So is a plan of TorchRec's,
-    serialised or printed. Raises InputError, in one line, for what is no plan, for tables that the recording does not
-    have or that the plan leaves out, and for ranks beyond the GPUs.
+    What `wavecast shard --format json` writes is one, too: its proposed plan is taken. So is a plan of TorchRec's
+    as `_serialize` writes it. Raises InputError, in one line, for what is no plan, for tables that the recording does
+    not have or that the plan leaves out, and for ranks beyond the GPUs.
     """
     document = _read(path)
     modules = _modules_of(document)
@@ -62,8 +62,6 @@ def _read(path: Path) -> Mapping[str, Any]:
         if path.stat().st_size > MOST_FILE_BYTES:
             raise InputError(f"{path.name}: expected a plan of {MOST_FILE_BYTES >> 20} MiB at most")
         content = path.read_bytes()
-        if content.startswith(PRINTED.encode()):
-            return _read_printed(path.name, content.decode())
         is_toml = path.suffix.lower() == ".toml"
         document = tomllib.loads(content.decode()) if is_toml else orjson.loads(content)
     except OSError as error:
@@ -83,11 +81,9 @@ def _pickle_words(content: bytes) -> str:
     """Say what to do about what `torch.save` or pickle wrote, which is never opened."""
     if not content.startswith((b"PK\x03\x04", b"\x80")):
         return ""
-    return "; it looks pickled: write json.dumps(plan._serialize()), or print(plan), instead"
+    return "; it looks pickled: write json.dumps(plan._serialize()) instead"
 
 
-PRINTED: Final = "module: "
-"""What a printed plan begins with."""
 _KINDS: Final = {
     "table_wise": TableSharding.TABLE_WISE,
     "column_wise": TableSharding.COLUMN_WISE,
@@ -100,8 +96,6 @@ _KINDS: Final = {
 _IN_GPU_MEMORY: Final = ("dense", "fused", "quant")
 """Compute kernels that keep the whole table on the GPU."""
 _PLACEMENT: Final = re.compile(r"rank:(\d{1,9})(?:/|$)")
-_HEADERS: Final = {"sharding type": "sharding_type", "compute kernel": "compute_kernel", "ranks": "ranks"}
-_SHARD_HEADERS: Final = ("param", "shard offsets", "shard sizes", "placement")
 
 
 def _modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
@@ -113,49 +107,6 @@ def _modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] 
         isinstance(entry, dict) and "sharding_type" in entry for tables in found.values() for entry in tables.values()
     )
     return found if is_plan else None
-
-
-def _read_printed(file: str, text: str) -> dict[str, dict[str, Any]]:
-    """Return the tables of each module of a plan as `print(plan)` shows it. Raises InputError for another text."""
-    modules = dict[str, dict[str, Any]]()
-    tables, header = dict[str, Any](), list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(PRINTED):
-            tables = modules.setdefault(line.removeprefix(PRINTED).strip(), {})
-            header = []
-        cells = [cell.strip() for cell in line.split(" | ")]
-        if cells[0] == "param":
-            header = cells
-        elif len(cells) > 1 and header and not set(line) <= set("-| "):
-            if len(cells) != len(header):
-                raise InputError(f"{file}: line {number}: expected {len(header)} cells of a printed plan")
-            _take_cells(f"{file}: line {number}", tables, dict(zip(header, cells, strict=True)))
-    if not any(modules.values()):
-        raise InputError(f"{file}: expected a plan as TorchRec prints it, found no table in it")
-    return modules
-
-
-def _take_cells(where: str, tables: dict[str, Any], cells: Mapping[str, str]) -> None:
-    """Add a line of a printed plan to the tables."""
-    if set(_SHARD_HEADERS) <= set(cells):
-        entry = tables.get(cells["param"])
-        if entry is None:
-            raise InputError(f"{where}: a shard of {clean_text(cells['param'])!r}, which the plan does not list")
-        sizes = _read_list(where, cells["shard sizes"])
-        entry.setdefault("shards", []).append({"shard_sizes": sizes, "placement": cells["placement"]})
-        return
-    if not set(_HEADERS) <= set(cells):
-        raise InputError(f"{where}: expected the columns {', '.join(_HEADERS)} of a printed plan")
-    entry = {key: cells[title] for title, key in _HEADERS.items()}
-    entry["ranks"] = None if entry["ranks"] == "None" else _read_list(where, entry["ranks"])
-    tables[cells["param"]] = entry
-
-
-def _read_list(where: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError(f"{where}: expected a list of numbers, found {clean_text(text)[:40]!r}") from None
 
 
 def plain_entries(
