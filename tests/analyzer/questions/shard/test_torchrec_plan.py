@@ -1,4 +1,4 @@
-"""TorchRec's plans, serialised as TorchRec 1.8.0 writes them, and its planner's answer."""
+"""TorchRec's plans, serialised as TorchRec 1.8.0 writes them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wavecast.analyzer.questions.shard import plan_file as planner
 from wavecast.analyzer.questions.shard.plan_file import load_placements
-from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TablePlacement, TableSharding
+from wavecast.analyzer.questions.shard.tables import EmbeddingTable, TablePlacement
 from wavecast.errors import InputError
-from wavecast.specs.catalog import load_catalog
-from wavecast.specs.cluster import USUAL
-from wavecast.specs.match import find_gpu
 
 EXPECTED = (
     ("table_wise", (2,)),
@@ -96,42 +92,3 @@ def test_what_is_not_priced_is_refused_in_one_line(changed: Any, message: str, t
     with pytest.raises(InputError, match=message) as caught:
         read(tmp_path, json.dumps({"plan": {"sparse.ebc": modules}}))
     assert "\n" not in str(caught.value)
-
-
-def ask(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]) -> tuple[planner.PlannerAnswer, dict[str, Any]]:
-    """Ask for a plan where TorchRec gives an answer; also return what it was asked."""
-    asked: dict[str, Any] = {}
-
-    def run(question: dict[str, Any]) -> dict[str, Any]:
-        asked.update(question)
-        return answer
-
-    monkeypatch.setattr(planner, "find_spec", lambda _: True)
-    monkeypatch.setattr(planner, "_run", run)
-    gpu = find_gpu(load_catalog(), "H100 SXM5 80GB")
-    found = planner.ask_torchrec(
-        TABLES, gpu, USUAL.node_of(gpu), gpu_count=4, batch=16, memory_bytes=1e9, state_ratio=2.0
-    )
-    return found, asked
-
-
-def test_the_planner_is_told_the_tables_and_its_plan_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = [entry(kind, list(ranks)) for kind, ranks in EXPECTED[:4]] + [entry("column_wise", [1])] * 2
-    found, asked = ask(monkeypatch, {"version": "1.8.0", "tables": tables})
-    assert found.version == "1.8.0"
-    assert found.placements is not None
-    assert found.placements[1].ranks == (3, 1, 0, 1)
-    assert found.placements[4].sharding is TableSharding.TABLE_WISE
-    assert asked["tables"][0] == {"rows": 100, "width": 8, "dtype": "float32", "pooling": 1.0, "is_bag": True}
-    assert (asked["gpus"], asked["gpus_per_node"], asked["link_bandwidth"]) == (4, 4, 900e9)
-
-
-def test_a_planner_without_a_plan_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, _ = ask(monkeypatch, {"error": "Unable to find a plan because of storage. ", "kind": "PlannerError"})
-    assert found.placements is None
-    assert found.failure == "TorchRec's planner finds no plan: Unable to find a plan because of storage"
-
-
-def test_a_torchrec_that_cannot_be_loaded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"^torchrec: Could not load this library: x\.so: pip install torchrec with"):
-        ask(monkeypatch, {"error": "Could not load this library: x.so", "kind": "OSError"})
