@@ -180,7 +180,6 @@ def test_a_process_that_works_for_a_command_names_options(tmp_path: Path) -> Non
         (lambda: wavecast.batch("x", output="x.csv", host=[1.0, -1]), "host=-1: expected a ratio"),
         (lambda: wavecast.batch("x", output="x.csv", max_kinds=2), "max_kinds and utilisation are for a mix"),
         (lambda: wavecast.batch("x", output="x.csv", utilisation=2.0), "utilisation=2: expected a ratio"),
-        (lambda: wavecast.batch(str(SHAPES), output="x.csv", scheduler="tcp"), "scheduler 'tcp': expected local"),
         (lambda: wavecast.gpus("h9000"), "is called 'h9000'"),
         (lambda: wavecast.graph(H100, iteration=5), "iteration 5"),
         (lambda: wavecast.score("nowhere", leave_out="x"), "leave_out='x': expected one of chips, shapes"),
