@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
 
 TRACE: Final = "trace"
-CHAKRA: Final = "chakra"
 ENDINGS: Final = {
     TRACE: (".json", ".json.gz"),
-    CHAKRA: (".et", ".et.gz"),
     "graphml": (".graphml",),
     "dot": (".dot", ".gv"),
     "graph-json": (),
 }
-"""What OUT ends in, by what it then holds; the first two cannot be printed."""
+"""What OUT ends in, by what it then holds; the first cannot be printed."""
 
 
 @click.command("convert", cls=WavecastCommand)
@@ -51,8 +49,7 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
     input). OUT is a wavecast trace (.json, .json.gz), which keeps only what predictions need: no
-    environment, host or user names, command lines; or a Chakra execution trace for simulators (.et,
-    .et.gz).
+    environment, host or user names, command lines.
 
     \b
     Or the graph of ops, calls, kernels and copies, without OUT printed:
@@ -70,7 +67,7 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
     from ...asking.question import read_trace
 
     form = form or _form_of(output)
-    is_graph = form not in (TRACE, CHAKRA)
+    is_graph = form != TRACE
     if not is_graph and (output is None or str(output) == "-" or not output.name.endswith(ENDINGS[form])):
         raise OutputError(f"{output or 'OUT'}: expected a name that ends in {' or '.join(ENDINGS[form])}")
     if marks_path and not is_graph:
@@ -88,10 +85,7 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
     if is_graph or output is None:
         write_result(text, output)
         return
-    if form == CHAKRA:
-        _save_chakra(trace, output)
-    else:
-        save_trace(trace, output)
+    save_trace(trace, output)
     write_result(f"{_describe(trace, source, output)}\n", None)
 
 
@@ -115,15 +109,6 @@ def _draw_graph(trace: Trace, form: str, iteration: int | str | None, *, marks_p
     if isinstance(iteration, str) and iteration != ALL:
         row = choose_iteration(trace, iteration)[1].index
     return GRAPH_WRITERS[form](graph(trace, iteration=row, critical_path=marks_path))
-
-
-def _save_chakra(trace: Trace, target: Path) -> None:
-    from ....formats.files.open import pack_gzip, write_atomic
-    from ...graph.build import build_graph
-    from ...graph.export.chakra import draw_chakra
-
-    data = draw_chakra(trace, build_graph(trace))
-    write_atomic(target, pack_gzip(data) if target.name.endswith(".gz") else data)
 
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:
