@@ -41,7 +41,6 @@ def test_a_trace_is_found_shown_tagged_and_exported(run: Run, folder: Path, tmp_
     assert run("archive", "tag", str(folder), "nightly", "+weekly", "-nightly").stdout.split()[1:] == ["weekly"]
     assert run("archive", "export", str(folder), "weekly", "-o", str(tmp_path / "x.json")).exit_code == 0
     assert run("show", str(tmp_path / "x.json")).exit_code == 0
-    assert "1" in run("archive", "stats", str(folder)).stdout
     assert run("archive", "list", str(folder), "--format", "csv").stdout.startswith("id,workload")
 
 

@@ -40,7 +40,6 @@ DESCRIBED = {
     "describe_report",
     "describe_entries",
     "describe_entry",
-    "describe_statistics",
     "describe_verification",
     "describe_batch",
     "describe_comparison",
