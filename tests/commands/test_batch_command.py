@@ -18,8 +18,13 @@ import pytest
 from click.testing import Result
 from pyarrow import parquet
 from wavecast.analyzer.page.vega import chart_library
+from wavecast.analyzer.questions.batch.answer import answer_input
+from wavecast.analyzer.questions.batch.inputs import find_inputs
+from wavecast.analyzer.questions.batch.question import BatchQuestion
+from wavecast.errors import InputError
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.files.open import load_trace
+from wavecast.specs.catalog import load_catalog
 
 Run = Callable[..., Result]
 SAMPLES = ("gpt2_small-inference-bf16-b4", "resnet50-inference-bf16-b32", "bert_base-inference-bf16-b16")
@@ -270,3 +275,10 @@ def test_a_script_that_workers_cannot_import_is_said_and_not_waited_for(traces: 
     done = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "WavecastError: a worker ended before it began" in done.stderr
+
+
+@pytest.mark.parametrize(("names_options", "word"), [(True, "--restart"), (False, "restart")])
+def test_a_wavecast_that_changed_meanwhile_is_refused(names_options: bool, word: str, traces: Path) -> None:
+    (item,) = find_inputs([str(traces / f"{SAMPLES[0]}.json.gz")]).inputs
+    with pytest.raises(InputError, match=f"changed while the batch ran: begin anew with {word}$"):
+        answer_input(BatchQuestion(catalog=load_catalog(), identity="another"), names_options, item)

@@ -22,7 +22,7 @@ _HOUR_NS = 3.6e12
 def answer_input(question: BatchQuestion, names_options: bool, item: BatchInput) -> bytes:
     """Return the part of a trace as bytes; what cannot be asked of it stands in the part, in the asker's words.
 
-    Raises InputError where wavecast was changed since it was asked, WavecastError where the next run may find the trace.
+    Raises InputError where wavecast was changed meanwhile, WavecastError where the next run may find the trace.
     """
     check_input(item)
     with spelling_options(names_options):
