@@ -11,7 +11,6 @@ _KEYWORDS: Final = {
     "from": "source",
     "capture": "captures",
     "for": "goal",
-    "stretch": "stretch_ms",
 }
 """Parameters whose keyword is another word than their option."""
 _FOR_COMMAND_LINE: Final = ContextVar("for_command_line", default=False)

@@ -22,7 +22,6 @@ COMMANDS: Final = (
     ("analyze", "FILE", "--to", "H100", "--precision", "fp8"),
     ("analyze", "FILE", "--to", "H100", "--timeline", "OUT/timeline.json"),
     ("replay", "FILE"),
-    ("replay", "FILE", "--to", "H100", "--figure", "OUT/replay.svg"),
     ("convert", "FILE", "OUT/graph.json", "--to", "graph-json"),
     ("validate", "FILE", "FILE"),
     ("convert", "FILE", "OUT/converted.json"),

@@ -37,7 +37,6 @@ EXTRAS: Final[Mapping[str, str]] = {
     "zstd": "reads zstd-packed traces (built in from Python 3.14)",
     "batch": "batch: writes Parquet tables",
     "fleet": "batch --weights: the cheapest mix of GPUs",
-    "dask": "batch --scheduler: works on a Dask cluster",
     "train": "mlp_weights.train: fits the models again",
 }
 """What each extra adds, of those that are for users."""

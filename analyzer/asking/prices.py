@@ -39,7 +39,7 @@ class Prices:
     )
     prices: str | Path | Mapping[str, float] | None = option(
         HelpPart.MONEY,
-        "A price list: CSV of gpu and usd_per_hour, TOML, gpuhunt's or SkyPilot's catalogue, Parquet "
+        "A price list: CSV of gpu and usd_per_hour, TOML, gpuhunt's or SkyPilot's catalogue "
         "(docs/reference/decide.md). Default: the shipped one.",
         type=click.Path(path_type=Path),
         metavar="FILE",

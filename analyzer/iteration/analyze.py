@@ -14,7 +14,7 @@ from ...formats.trace.tables import Trace
 from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Catalog, Gpu
 from ...specs.prices.book import PriceBook, prices_of
-from ..graph.export.summary import summarize_path
+from ..graph.critical import summarize_path
 from ..models.library import Library, load_library
 from ..recorded.no_iteration import Reason
 from ..recorded.recording import check_rescalable, take_recording

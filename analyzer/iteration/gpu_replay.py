@@ -121,18 +121,18 @@ def _measured(result: Analysis, gpu_name: str) -> TimelineSide:
 UNNAMED: str = "an unnamed GPU"
 
 
-def lay_out_recording(recorded: RecordedIteration, gpu: Gpu | None) -> Timeline:
+def lay_out_recording(recorded: RecordedIteration) -> Timeline:
     """Return the recorded timeline of an iteration.
 
     Raises InputError for a trace without kernels.
 
-    >>> [process.title for process in lay_out_recording(recorded, a100).processes]
+    >>> [process.title for process in lay_out_recording(recorded).processes]
     ['recorded']
     """
     from ..timeline.build import build_timeline
 
-    whole, graph = _graph(recorded, gpu)
-    return build_timeline(whole.window, [_as_recorded(whole, graph, gpu)])
+    whole, graph = _graph(recorded, None)
+    return build_timeline(whole.window, [_as_recorded(whole, graph, None)])
 
 
 def lay_out_rules(recorded: RecordedIteration, gpu: Gpu | None) -> Timeline:

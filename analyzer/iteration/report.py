@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from ...records import dataclass, field
-from ..graph.export.summary import PathSummary
+from ..graph.critical import PathSummary
 from ..measurements.correction import Correction, RateCorrection
 from ..memory.use import MemoryUse
 from ..prediction.prediction import Method

@@ -198,7 +198,7 @@ def _sections(blocks: Sequence[tuple[int, Block]]) -> list[Section]:
             title = _block_title(part)
             last = sections[-1].blocks[-1][1] if sections else None
             if title or last is None or sections[-1].is_folded or isinstance(last, Chart | Tree) or _is_warnings(last):
-                folded = isinstance(part, Sheet | Chart) and part.folded
+                folded = isinstance(part, Sheet) and part.folded
                 sections.append(Section(title=title, blocks=((number, part),), is_folded=folded))
             else:
                 sections[-1] = replace(sections[-1], blocks=(*sections[-1].blocks, (number, part)))

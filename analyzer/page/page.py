@@ -65,8 +65,6 @@ class Chart:
     """Numbers, texts, booleans and None by field; texts may come out of files."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """What readers of the data call its fields, in order; of others nothing is said there. Empty: all, by name."""
-    folded: bool = False
-    """Shown when asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,11 @@ from math import ceil, floor, log10
 from typing import Any, Final
 
 from ...formats.trace.printable import clean_text
-from ..replay.causes import IdleCause
 from .names import shorten_middle
 from .page import Chart, Page, Passage, opening
 from .quantity import format_share, format_time
 from .sheet import Sheet
-from .vega import BLUE, GREY, OLIVE, ORANGE, PAPER, PINK, SKY, VERMILLION
+from .vega import BLUE, GREY, PAPER, VERMILLION
 
 Spec = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -32,16 +31,6 @@ HEAT: Final = ("#fdf3dd", "#e69f00", "#d55e00")
 HEAT_INK: Final = "#1a1a1a"
 """On each of them."""
 DASHES: Final = [5, 4]
-BUSY: Final = "GPU busy"
-CAUSE_WORDS: Final = {
-    IdleCause.HOST: "waits for the host",
-    IdleCause.SYNC: "host waits for the GPU",
-    IdleCause.COMMUNICATION: "waits for communication",
-    IdleCause.DEPENDENCY: "between kernels",
-    IdleCause.UNEXPLAINED: "unexplained",
-}
-BUSY_COLOURS: Final = dict(zip((BUSY, *CAUSE_WORDS.values()), (GOOD, ORANGE, OLIVE, PINK, SKY, NEUTRAL), strict=True))
-"""Of what a GPU does in an iteration."""
 _FEW_DECADES: Final = 1e3
 """Ends closer than this factor have marks at 2 and 5, too; ends within a factor of ten at 1.5, 3 and 7 besides."""
 _MS: Final = 1e6
@@ -228,7 +217,6 @@ def coloured(
     colours: Mapping[str, str] | None = None,
     *,
     among: Rows | None = None,
-    is_listed: bool = True,
 ) -> Spec:
     """Return the encoding of kinds by colour, in the order of the rows or of `colours`, which names all kinds.
 
@@ -242,8 +230,6 @@ def coloured(
         present = None if among is None else {row[field] for row in among}
         listed = {name: colour for name, colour in colours.items() if present is None or name in present}
         found["scale"] = {"domain": list(listed), "range": list(listed.values())}
-    if not is_listed:
-        found["legend"] = None
     return found
 
 
@@ -257,28 +243,6 @@ def said(*told: Told) -> list[Spec]:
         quantitative(field, title, format=form[0]) if form else {"field": field, "type": "nominal", "title": title}
         for field, title, *form in told
     ]
-
-
-def rule_at(value: float, axis: str, words: str) -> Spec:
-    """Return a layer: a dashed line across the plot at a value of an axis, x or y.
-
-    >>> rule_at(0.9, "y", "nine in ten")["encoding"]["y"]
-    {'datum': 0.9, 'type': 'quantitative'}
-    """
-    inherited = dict.fromkeys(("x", "y", "color", "xOffset", "yOffset"))
-    here = {axis: {"datum": value, "type": "quantitative"}, "tooltip": said(("words", "line"))}
-    return marks("rule", inherited | here, values=[{"words": words}], strokeDash=DASHES, size=1.5)
-
-
-def equal_line(values: Sequence[float], x: Spec, y: Spec) -> Spec:
-    """Return a layer: the dashed line on which both axes have one value, from the least to the greatest.
-
-    >>> equal_line([3.0, 1.0], amount("a", "a"), amount("b", "b"))["data"]["values"]
-    [{'at': 1.0}, {'at': 3.0}]
-    """
-    ends = [{"at": min(values)}, {"at": max(values)}]
-    at = {"x": x | {"field": "at"}, "y": y | {"field": "at"}}
-    return marks("line", at, values=ends, strokeDash=DASHES, color=NEUTRAL)
 
 
 def interval_marks(low: str, high: str, *, axis: str = "x", opacity: float = 0.75) -> Spec:
@@ -312,15 +276,6 @@ def division_rows(parts_ns: Mapping[str, float], whole_ns: float | None = None, 
             share = "" if whole_ns is None else f", {format_share(spent_ns / max(whole_ns, 1.0))}"
             spent = f"{format_time(spent_ns)}{share}"
             yield {**common, "part": part, "order": order, "part_ms": spent_ns / _MS, "spent": spent}
-
-
-def busy_parts(busy_ns: float, idle_ns: Mapping[IdleCause, float]) -> dict[str, float]:
-    """Return what an iteration divides into: what the GPU is busy with, and what it waits for.
-
-    >>> list(busy_parts(2.0, dict.fromkeys(CAUSE_WORDS, 0.5)))[:2]
-    ['GPU busy', 'waits for the host']
-    """
-    return {BUSY: busy_ns, **{words: idle_ns[cause] for cause, words in CAUSE_WORDS.items()}}
 
 
 def scaled(value: float | None, unit: float = _MS) -> float | None:

@@ -43,6 +43,7 @@ SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
+_PERFETTO = re.compile(rb"\n.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)", re.DOTALL)
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _JSON_START = re.compile(rb'\{\s*(?:["}]|$)|\[\s*(?:[\[{"\d\]-]|true|false|null|$)')
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
@@ -68,6 +69,8 @@ def detect(data: bytes) -> FileKind:
 def describe_content(data: bytes) -> str:
     """Say in a few words what a file's bytes look like, for a message."""
     kind = detect(data)
+    if kind is FileKind.BINARY and _PERFETTO.match(data):
+        return "a Perfetto trace: export the profile to a path that ends in .json or .json.gz"
     if kind is FileKind.BINARY:
         return _find_magic(data) or str(kind.value)
     if kind is FileKind.JSON:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .collect import MODULE_SPAN_PREFIX
-from .importer import begin_import, import_kineto, import_numbered, read_kineto
+from .importer import import_kineto, import_numbered, read_kineto
 
-__all__ = ["MODULE_SPAN_PREFIX", "begin_import", "import_kineto", "import_numbered", "read_kineto"]
+__all__ = ["MODULE_SPAN_PREFIX", "import_kineto", "import_numbered", "read_kineto"]

@@ -1,7 +1,1 @@
-"""The importer of `.pftrace` files, as torch's profiler writes them with its backend `cupti_monitor`."""
-
-from __future__ import annotations
-
-from .importer import read_perfetto
-
-__all__ = ["read_perfetto"]
+"""Timelines for ui.perfetto.dev: events in Chrome's JSON."""

@@ -1,4 +1,4 @@
-"""Reads the price lists that people keep, recognised by what they hold: CSV, TOML, Parquet, zips and folders."""
+"""Reads the price lists that people keep, recognised by what they hold: CSV, TOML, zips and folders."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ MOST_BYTES: Final = 256 * 2**20
 """Of a file, and of all that a zip or a folder holds."""
 _MOST_FILES: Final = 400
 _ZIP_MAGIC: Final = b"PK\x03\x04"
-_PARQUET_MAGIC: Final = b"PAR1"
 _EXPECTED: Final = (
-    "expected a price list: CSV with columns gpu and usd_per_hour, gpuhunt's or SkyPilot's catalogue, Parquet, or TOML "
+    "expected a price list: CSV with columns gpu and usd_per_hour, gpuhunt's or SkyPilot's catalogue, or TOML "
     "(see docs/reference/decide.md)"
 )
 _FILE_OF_CLOUD: Final = frozenset({"vms", "instances", "catalog", "prices"})
@@ -58,8 +57,6 @@ def _read(path: Path, catalog: Catalog) -> tuple[tuple[Listing, ...], tuple[str,
             start = file.read(len(_ZIP_MAGIC))
         if start == _ZIP_MAGIC:
             _read_zip(reading, path)
-        elif start == _PARQUET_MAGIC:
-            _read_parquet(reading, path)
         elif path.suffix.lower() == ".toml":
             return read_own_toml(path, catalog), ()
         else:
@@ -157,31 +154,6 @@ def _read_pairs(reading: PriceReading, where: str, first: list[str], rest: Itera
                 yield {"gpu": row[0], "usd_per_hour": row[1]}
 
     read_rows(reading, columns, pairs(), None, line=1)
-
-
-def _read_parquet(reading: PriceReading, path: Path) -> None:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise InputError(f"{path.name}: reading Parquet needs pyarrow: pip install 'wavecast[batch]'") from None
-    try:
-        with parquet.ParquetFile(path) as file:
-            columns = recognise_columns(file.schema_arrow.names)
-            if columns is None:
-                names = ", ".join(file.schema_arrow.names)[:80]
-                raise InputError(f"{path.name}: its columns do not tell GPU and price ({names}); {_EXPECTED}")
-            used = [name for name in file.schema_arrow.names if name in _used(columns)]
-            for batch in file.iter_batches(batch_size=65_536, columns=used):
-                read_rows(reading, columns, batch.to_pylist(), _cloud_of(path))
-    except (ArrowException, OSError, ValueError) as error:
-        raise InputError(
-            f"{path.name}: this Parquet file cannot be read: {' '.join(str(error).split())[:120]}"
-        ) from None
-
-
-def _used(columns: object) -> set[str]:
-    names = type(columns).__slots__  # type: ignore[attr-defined]  # of a slotted record
-    return {value for name in names if isinstance(value := getattr(columns, name), str)}
 
 
 def _cloud_of(path: Path) -> str | None:

@@ -41,11 +41,10 @@ def test_a_trace_is_found_shown_tagged_and_exported(run: Run, folder: Path, tmp_
     assert run("archive", "tag", str(folder), "nightly", "+weekly", "-nightly").stdout.split()[1:] == ["weekly"]
     assert run("archive", "export", str(folder), "weekly", "-o", str(tmp_path / "x.json")).exit_code == 0
     assert run("show", str(tmp_path / "x.json")).exit_code == 0
-    assert "1" in run("archive", "stats", str(folder)).stdout
     assert run("archive", "list", str(folder), "--format", "csv").stdout.startswith("id,workload")
 
 
-@pytest.mark.parametrize("command", ["show", "analyze", "convert --to graph-text", "replay"])
+@pytest.mark.parametrize("command", ["show", "analyze", "convert --to dot", "replay"])
 def test_every_command_takes_an_archived_trace(command: str, run: Run, folder: Path, trace_file: Path) -> None:
     archived, plain = (run(*command.split(), place) for place in (f"archive://{folder}#nightly", str(trace_file)))
     assert archived.exit_code == plain.exit_code == 0

@@ -116,7 +116,7 @@ def test_wrong_values_are_named_with_their_place(
 ) -> None:
     path = tmp_path / "changed.json"
     path.write_bytes(change(trace_bytes, table, column, value))
-    for command in ("analyze", "show", "convert --to graph-text"):
+    for command in ("analyze", "show", "convert --to dot"):
         assert_refused(run(*command.split(), path), "changed.json", *words)
 
 
@@ -297,7 +297,7 @@ MUTATION = settings(
 
 def assert_survives(run: Run, path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    for command in ("analyze", "show", "convert --to graph-text"):
+    for command in ("analyze", "show", "convert --to dot"):
         result = run(*command.split(), path)
         assert result.exit_code in (0, 2), result.output
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -361,7 +361,7 @@ def test_the_profiler_file_that_is_mutated_is_valid(run: Run, tmp_path: Path) ->
 def test_a_profiler_file_with_launches_and_no_kernels(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "no_kernels.json"
     path.write_text(json.dumps(KINETO_SEED | {"traceEvents": KINETO_SEED["traceEvents"][:3]}))
-    for command in ("analyze", "show", "convert --to graph-text"):
+    for command in ("analyze", "show", "convert --to dot"):
         assert run(*command.split(), path).exit_code == 0
 
 

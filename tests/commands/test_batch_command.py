@@ -18,8 +18,13 @@ import pytest
 from click.testing import Result
 from pyarrow import parquet
 from wavecast.analyzer.page.vega import chart_library
+from wavecast.analyzer.questions.batch.answer import answer_input
+from wavecast.analyzer.questions.batch.inputs import find_inputs
+from wavecast.analyzer.questions.batch.question import BatchQuestion
+from wavecast.errors import InputError
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.files.open import load_trace
+from wavecast.specs.catalog import load_catalog
 
 Run = Callable[..., Result]
 SAMPLES = ("gpt2_small-inference-bf16-b4", "resnet50-inference-bf16-b32", "bert_base-inference-bf16-b16")
@@ -220,9 +225,7 @@ def test_what_draws_charts_is_asked_for_before_any_work(
         (["traces", "--max-kinds", "1", "-o", "x.csv"], "--weights"),
         (["traces", "--weights", "w.csv", "-o", "x.csv"], "line 1"),
         (["traces", "--prices", "p.csv", "-o", "x.csv"], "mystery"),
-        (["traces", "--scheduler", "foo://x", "-o", "x.csv"], "tcp://"),
         (["traces", "--weights", "w.csv", "--utilisation", "nan", "-o", "x.csv"], "--utilisation nan"),
-        (["traces", "--scheduler", "head", "-o", "x.csv"], "tcp://"),
     ],
 )
 def test_bad_requests_are_refused_in_one_line(
@@ -236,43 +239,6 @@ def test_bad_requests_are_refused_in_one_line(
     assert told in result.stderr
     assert result.stderr.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == ["p.csv", "traces", "w.csv"]
-
-
-def test_dask_gives_the_same_bytes(traces: Path, run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
-    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", one).exit_code == 0
-    words = [sys.executable, "-m", "wavecast", "batch", str(traces), *GPUS, "--jobs", "2", "--scheduler", "local"]
-    done = subprocess.run([*words, "-o", str(two)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert one.read_bytes() == two.read_bytes()
-
-
-def test_a_cluster_of_processes_gives_the_same_bytes(traces: Path, run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
-    alone, there, found = tmp_path / "alone.parquet", tmp_path / "there.parquet", tmp_path / "scheduler.json"
-    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", alone).exit_code == 0
-    dask, place = [sys.executable, "-m", "dask"], ["--scheduler-file", str(found), "--no-dashboard"]
-    scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *place]
-    worker = [*dask, "worker", "--nthreads", "1", "--no-nanny", *place]
-    processes = [
-        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for words in (scheduler, worker, worker)
-    ]
-    try:
-        for _ in range(200):
-            if found.exists() and found.read_text("utf-8").rstrip().endswith("}"):
-                break
-            time.sleep(0.1)
-        address = json.loads(found.read_text("utf-8"))["address"]
-        words = [sys.executable, "-m", "wavecast", "batch", str(traces), *GPUS, "--scheduler", address]
-        done = subprocess.run([*words, "-o", str(there)], capture_output=True, text=True, check=False, timeout=60)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait(timeout=20)
-    assert done.returncode == 0, done.stderr
-    assert there.read_bytes() == alone.read_bytes()
 
 
 def test_no_table_is_written_where_every_trace_failed(run: Run, tmp_path: Path) -> None:
@@ -309,3 +275,10 @@ def test_a_script_that_workers_cannot_import_is_said_and_not_waited_for(traces: 
     done = subprocess.run(words, input=script, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "WavecastError: a worker ended before it began" in done.stderr
+
+
+@pytest.mark.parametrize(("names_options", "word"), [(True, "--restart"), (False, "restart")])
+def test_a_wavecast_that_changed_meanwhile_is_refused(names_options: bool, word: str, traces: Path) -> None:
+    (item,) = find_inputs([str(traces / f"{SAMPLES[0]}.json.gz")]).inputs
+    with pytest.raises(InputError, match=f"changed while the batch ran: begin anew with {word}$"):
+        answer_input(BatchQuestion(catalog=load_catalog(), identity="another"), names_options, item)

@@ -1,4 +1,4 @@
-"""`wavecast convert` to the graph of what waits for what: in words, as files, and what it refuses."""
+"""`wavecast convert` to the graph of what waits for what: as files, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 from click.testing import Result
 
 Run = Callable[..., Result]
-CheckGolden = Callable[[str, str], None]
-SHAPES = "samples/dcgan-training-fp32-b64-shapes.json.gz"
 
 
 def read_json(path: Path) -> nx.DiGraph:
@@ -20,20 +18,6 @@ def read_json(path: Path) -> nx.DiGraph:
 
 
 READERS: dict[str, Callable[[Path], nx.DiGraph]] = {"graph-json": read_json, "graphml": nx.read_graphml}
-
-
-@pytest.mark.parametrize("width", [80, None])
-def test_table(width: int | None, run: Run, trace_file: Path, check_golden: CheckGolden) -> None:
-    result = run("convert", trace_file, "--to", "graph-text", **({"COLUMNS": width} if width else {}))
-    assert result.exit_code == 0, result.output
-    check_golden(f"graph_{width or 'pipe'}.txt", result.stdout)
-
-
-def test_table_of_shapes(run: Run, root_dir: Path) -> None:
-    result = run("convert", root_dir / SHAPES, "--to", "graph-text")
-    assert result.exit_code == 0, result.output
-    assert "op      177" in result.stdout
-    assert "nothing was timed" in result.stdout
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -82,8 +66,6 @@ def test_an_iteration_may_be_chosen_by_rule(run: Run, trace_file: Path) -> None:
         (("graph",), ("graph", "--to")),
         ((), ("OUT", "--to")),
         (("--to", "trace"), ("OUT", ".json.gz")),
-        (("--to", "chakra", "x.json"), ("x.json", ".et.gz")),
-        (("--to", "graph-text", "--iteration", 7), ("iteration 7", "0 to 1")),
         (("--to", "dot", "--iteration", 7), ("iteration 7", "0 to 1")),
     ],
 )
@@ -108,12 +90,3 @@ def test_a_trace_of_nothing_has_no_graph(run: Run, tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "neither ops nor GPU activities" in result.stderr
     assert not (tmp_path / "graph.json").exists()
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("width", [80, 120])
-def test_real_tables_fit(width: int, run: Run, data_dir: Path) -> None:
-    for name in ("h100_vit_small_inference", "v100_dlrm_training_rank0", "a100_event_sync"):
-        result = run("convert", data_dir / "traces" / f"{name}.json.gz", "--to", "graph-text", COLUMNS=width)
-        assert result.exit_code == 0, result.output
-        assert max(len(line) for line in result.stdout.splitlines()) <= width

@@ -26,7 +26,6 @@ READERS: dict[str, tuple[str, ...]] = {
     "analyze --capture": ("analyze", "other", "--capture", "other", "--capture", "same", "-o", "{}"),
     "show": ("show", "same", "-o", "{}"),
     "replay": ("replay", "same", "-o", "{}"),
-    "replay --figure": ("replay", "same", "--figure", "{}"),
     "rerun": ("rerun", "same", "-o", "{}"),
     "validate, first": ("validate", "same", "other", "-o", "{}"),
     "validate, second": ("validate", "other", "same", "-o", "{}"),
@@ -73,8 +72,6 @@ def test_what_is_read_is_not_written_over(words: tuple[str, ...], form: str, rec
     [
         (("analyze", "other", "-o", "x", "--timeline", "./x"), "x: -o and --timeline would both be written to it"),
         (("analyze", "other", "--timeline", "-"), "standard output: -o and --timeline would both be written to it"),
-        (("replay", "other", "-o", "x", "--figure", "x"), "x: -o and --figure would both be written to it"),
-        (("replay", "other", "-o", "-", "--figure", "-"), "standard output: -o and --figure would both be written"),
         (("analyze", "other", "-o", "."), ".: cannot be written: it is a directory"),
         (("analyze", "other", "--timeline", "no/x"), "no/x: cannot be written: its directory does not exist"),
         (("convert", "other", "no/x.json"), "no/x.json: cannot be written: its directory does not exist"),

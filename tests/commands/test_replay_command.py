@@ -1,4 +1,4 @@
-"""`wavecast replay`: the table, the limit, the figure; and `analyze --timeline`."""
+"""`wavecast replay`: the table and the limit; and `analyze --timeline`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -53,31 +52,11 @@ def test_a_replay_that_is_too_far_off_fails_after_printing(run: Run, trace_file:
     assert run("replay", trace_file, "--max-error", worst + 0.1).exit_code == 0
 
 
-@pytest.mark.parametrize("options", [(), ("--to", "L40S"), ("--stretch", 0.1, 0.15), ("--from", "H100 SXM5 80GB")])
-def test_the_figure_is_an_image(options: tuple[object, ...], run: Run, trace_file: Path, tmp_path: Path) -> None:
-    path = tmp_path / "figure.svg"
-    result = run("replay", trace_file, "--figure", path, *options)
-    assert result.exit_code == 0, result.output
-    drawn = ElementTree.parse(path).getroot()  # noqa: S314 (written a moment ago)
-    assert drawn.tag.endswith("svg")
-    text = " ".join(drawn.itertext())
-    assert ("L40S" in text) == ("L40S" in options)
-    assert len(path.read_text(encoding="utf-8")) > 1_000
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--figure", "figure.svg", "--stretch", 3, 1), ("--stretch 3 1", "before it starts")),
-        (("--figure", "figure.svg", "--stretch", "nan", 1), ("--stretch nan 1", "in ms")),
-        (("--figure", "figure.svg", "--stretch", 1, "inf"), ("--stretch 1 inf", "in ms")),
         (("--max-error", "nan"), ("--max-error nan", "percentage")),
-        (("--stretch", 1, 3), ("--figure",)),
-        (("--to", "L40S"), ("--figure",)),
-        (("--figure", "figure.svg", "--stretch", 40, 50), ("--stretch 40", "lasts")),
         (("--from", "H1O0"), ("H1O0",)),
-        (("--figure", "nowhere/figure.svg"), ("nowhere",)),
-        (("--figure", "figure.svg", "--to", "L4OS"), ("L4OS",)),
     ],
 )
 def test_refusals(options: tuple[object, ...], words: tuple[str, ...], run: Run, trace_file: Path) -> None:

@@ -98,6 +98,8 @@ def test_binary_files_are_named(tmp_path: Path) -> None:
     assert describe_content(b"\x89PNG\r\n\x1a\n") == "a PNG image"
     assert describe_content(b"PAR1\x15\x04") == "a Parquet table"
     assert describe_content(b"\x00\x01") == "binary data"
+    packet = b"\n\x1c@\x80\x80\xcc\x9f\xc2\xf0\xd6\xeb\x18P\x012\x0e"
+    assert describe_content(packet).startswith("a Perfetto trace: export the profile")
 
 
 @pytest.mark.parametrize(

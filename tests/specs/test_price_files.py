@@ -100,22 +100,18 @@ def test_what_google_asks_for_the_host_is_added_to_its_gpus(tmp_path: Path, cata
     assert price(book, "Tesla T4") == (0.35, "on-demand", "gcp")  # its host can be any
 
 
-def test_a_parquet_snapshot_is_read(tmp_path: Path, catalog: Catalog) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {
-        "observation_day": ["2026-11-18", "2026-11-18", "2026-11-18"],
-        "gpu_model": ["A10 24GB", "MI300X 192GB", "Abacus"],
-        "provider": ["azure", "vultr", "vultr"],
-        "sku": ["Standard_NV36ads_A10_v5", "vbm-256c-2048gb-8-mi300x-gpu", "x"],
-        "price_type": ["spot", "on_demand", "on_demand"],
-        "currency": ["USD", "USD", "USD"],
-        "price_per_gpu_hour": [0.5, 1.85, 3.0],
-    }
-    parquet.write_table(pa.table(columns), tmp_path / "day.parquet")
-    book = read(tmp_path / "day.parquet", catalog)
+def test_a_snapshot_with_plainly_named_columns_is_read(tmp_path: Path, catalog: Catalog) -> None:
+    rows = (
+        "observation_day,gpu_model,provider,sku,price_type,currency,price_per_gpu_hour",
+        "2026-11-18,A10 24GB,azure,Standard_NV36ads_A10_v5,spot,USD,0.5",
+        "2026-11-18,MI300X 192GB,vultr,vbm-256c-2048gb-8-mi300x-gpu,on_demand,USD,1.85",
+        "2026-11-18,Abacus,vultr,x,on_demand,USD,3.0",
+    )
+    (tmp_path / "day.csv").write_text("\n".join(rows))
+    book = read(tmp_path / "day.csv", catalog)
     assert price(book, "A10") == (0.5, "spot", "azure")
     assert price(book, "Instinct MI300X") == (1.85, "on-demand", "vultr")
-    assert book.notes == ("day.parquet: passed over 1 rows of what the catalogue does not hold (Abacus)",)
+    assert book.notes == ("day.csv: passed over 1 rows of what the catalogue does not hold (Abacus)",)
 
 
 def test_a_users_own_table_is_read_with_and_without_a_header(tmp_path: Path, catalog: Catalog) -> None:
@@ -207,7 +203,6 @@ def test_names_in_lists_mean_gpus(name: str, memory: float | None, gpus: list[st
         ("a.csv", b'gpu,usd_per_hour\nH100,"2\n', "expected a price list"),
         ("a.csv", b"gpu,usd_per_hour\n" + b"x" * 200_000 + b",1\n", "field larger"),
         ("a.zip", b"PK\x03\x04 and no more", "this zip cannot be read"),
-        ("a.parquet", b"PAR1 and no more", "Parquet"),
         ("a.toml", b"price = 3\n", "unknown key price"),
         ("a.toml", b"[usd_per_hour]\n", "expected a table [usd_per_hour]"),
         ("a.toml", b"[usd_per_hour]\nH100 = true\n", "expected 0 to 1,000 $ per hour, found True"),

@@ -18,7 +18,6 @@ from ..critical import CriticalPath
 from ..graph import NEVER_NS, EdgeKind, Graph, NodeKind
 from .op_graph import OpGraph, join_op_graph
 from .ops import is_call
-from .summary import OP_KIND
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -113,7 +112,7 @@ def _op_attributes(trace: Trace, joined: OpGraph) -> list[dict[str, Any]]:
     start, duration = trace.ops.start_ns[rows], trace.ops.duration_ns[rows]
     timed = (start >= 0) & (duration >= 0)
     columns = {
-        "kind": [OP_KIND] * len(rows),
+        "kind": ["op"] * len(rows),
         "name": [trace.strings[at] for at in trace.ops.name[rows].tolist()],
         "row": rows.tolist(),
         "thread": trace.ops.thread[rows].tolist(),

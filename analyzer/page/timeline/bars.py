@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ....arrays import Floats, Rows
 from ....records import dataclass
-from ...timeline.slices import SliceKind, Timeline, TrackKind
+from ...timeline.slices import Timeline, TrackKind
 
 _LEAST_SHARE: Final = 0.001
 """Rows that are busy for less of the excerpt than this are left out and named."""
@@ -137,38 +136,3 @@ def _fill_pixels(begin: Floats, end: Floats, colour: Rows, width_px: int) -> Bar
         opacity=(state[starts] % (_OPACITY_STEPS + 1)) / _OPACITY_STEPS,
         slice=np.full(len(starts), -1),
     )
-
-
-def path_rows(timeline: Timeline, rows: list[Row], process: int, excerpt: Excerpt, width_px: int) -> Rows:
-    """Return the position among `rows` on which a process's critical path runs, by pixel; -1: it is elsewhere."""
-    slices = timeline.slices
-    process_of = np.array([track.process for track in timeline.tracks])[slices.track]
-    steps = np.flatnonzero((slices.kind == SliceKind.STEP) & (process_of == process))
-    mine = [at for at, row in enumerate(rows) if row.process == process]
-    host = next((at for at in mine if rows[at].kind is TrackKind.HOST), -1)
-    row_of = np.full(int(max(slices.node.max(initial=-1), slices.row[steps].max(initial=-1))) + 2, host)
-    for at in mine:
-        nodes = slices.node[rows[at].slices]
-        row_of[nodes[nodes >= 0]] = at
-    scale = width_px / excerpt.length_ns
-    middles = excerpt.start_ns + (np.arange(width_px) + 0.5) / scale
-    order = steps[np.argsort(slices.start_ns[steps], kind="stable")]
-    order = order[slices.duration_ns[order] > 0]
-    if not len(order):
-        return np.full(width_px, -1, dtype=np.int64)
-    last = np.searchsorted(slices.start_ns[order], middles, side="right") - 1
-    step = order[np.maximum(last, 0)]
-    on = (last >= 0) & (middles < slices.end_ns[step])
-    return np.where(on, row_of[slices.row[step]], -1)
-
-
-def busy_ns(timeline: Timeline, process: int) -> int:
-    """Return how long at least one activity ran on the GPU during a process's iteration."""
-    slices, head = timeline.slices, timeline.processes[process]
-    process_of = np.array([track.process for track in timeline.tracks])[slices.track]
-    mine: npt.NDArray[np.int64] = np.flatnonzero(slices.is_gpu & (process_of == process))
-    start, end = np.maximum(slices.start_ns[mine], head.start_ns), np.minimum(slices.end_ns[mine], head.end_ns)
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    before = np.append(head.start_ns, np.maximum.accumulate(np.maximum(end, head.start_ns)))[: len(end)]
-    return int(np.maximum(end - np.maximum(start, before), 0).sum())

@@ -19,7 +19,7 @@ from .bars import Excerpt, Row, choose_rows, lay_bars, outermost
 _PIXELS: Final = 3_000
 """How finely time is divided: narrower slices are merged, so that any trace makes a small picture."""
 _MOST_ROWS: Final = 12
-LANE_PX: Final = 34
+_LANE_PX: Final = 34
 _PHASES: Final = {
     "forward op": "#6d87a6",
     "backward op": "#9a7fae",
@@ -33,7 +33,7 @@ _SEVERAL: Final = "several short ones"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class _Lanes:
     """Hold what of a timeline is drawn: its rows, each called by its process and its own name."""
 
     timeline: Timeline
@@ -62,23 +62,18 @@ class Lanes:
         return round((time_ns - self.begin_ns) / self.unit.length_ns, 6)
 
 
-def choose_lanes(
-    timeline: Timeline, prefixes: tuple[str, ...], excerpt: Excerpt | None = None, most: int | None = None
-) -> Lanes | None:
-    """Return the rows that are drawn of an excerpt, in ns since the start of the iteration; None where none has a time.
-
-    Without one it reaches from the start of the iteration to the end of the longest.
-    """
+def _choose_lanes(timeline: Timeline, prefixes: tuple[str, ...]) -> _Lanes | None:
+    """Return the rows that are drawn, from the iteration's start to the end of the longest; None: none has a time."""
     zero = timeline.processes[0].start_ns
     end_ns = max(head.end_ns for head in timeline.processes)
     shown = Excerpt(start_ns=zero, end_ns=end_ns)
-    if excerpt is not None:
-        shown = Excerpt(start_ns=zero + excerpt.start_ns, end_ns=zero + max(excerpt.end_ns, excerpt.start_ns + 1))
     if shown.length_ns <= 0 or not len(timeline.slices.track):
         return None
     rows, hidden = choose_rows(timeline, shown)
-    hidden += [row.name for row in rows[len(rows) if most is None else most :]]
-    return Lanes(timeline=timeline, excerpt=shown, rows=tuple(rows[:most]), hidden=tuple(hidden), prefixes=prefixes)
+    hidden += [row.name for row in rows[_MOST_ROWS:]]
+    return _Lanes(
+        timeline=timeline, excerpt=shown, rows=tuple(rows[:_MOST_ROWS]), hidden=tuple(hidden), prefixes=prefixes
+    )
 
 
 def chart_timeline(timeline: Timeline, *, title: str = "Timeline", told: str = "") -> Chart | None:
@@ -86,11 +81,13 @@ def chart_timeline(timeline: Timeline, *, title: str = "Timeline", told: str = "
     heads = timeline.processes
     sides = [head.title if told else "measured" if head.is_measured else "predicted" for head in heads]
     prefixes = tuple(f"{side} · " if len(heads) > 1 or not told else "" for side in sides)
-    lanes = choose_lanes(timeline, prefixes, most=_MOST_ROWS)
-    rows = [] if lanes is None else bar_rows(lanes, _PIXELS)
+    lanes = _choose_lanes(timeline, prefixes)
+    rows = (
+        [] if lanes is None else [item for number, row in enumerate(lanes.rows) for item in _bars(lanes, row, number)]
+    )
     if lanes is None or not rows:
         return None
-    unit, colours = lanes.unit, kind_colours(rows)
+    unit, colours = lanes.unit, _kind_colours(rows)
     rows = [{**row, "kind": row["kind"] if row["kind"] in colours else _OTHER} for row in rows]
     times = [f"{head.title}: {format_time(head.iteration_ns)}" for head in heads]
     faster = f" ({format_factor(heads[0].iteration_ns / max(heads[-1].iteration_ns, 1))})" if len(heads) > 1 else ""
@@ -101,7 +98,7 @@ def chart_timeline(timeline: Timeline, *, title: str = "Timeline", told: str = "
         "host ran; below it, the streams of the GPU. Slices too short to be seen are merged, paler where they leave "
         f"gaps.{left_out}",
         _zoomed(unit, lanes.excerpt.length_ns / unit.length_ns, colours)
-        | ({"height": LANE_PX * len({row["lane"] for row in rows})} if told else {}),
+        | ({"height": _LANE_PX * len({row["lane"] for row in rows})} if told else {}),
         rows,
         {
             "lane": "thread or stream",
@@ -113,24 +110,19 @@ def chart_timeline(timeline: Timeline, *, title: str = "Timeline", told: str = "
     )
 
 
-def bar_rows(lanes: Lanes, pixels: int) -> list[Spec]:
-    """Return the bars of all lanes, none narrower than one of `pixels` into which the excerpt is divided."""
-    return [item for number, row in enumerate(lanes.rows) for item in _bars(lanes, row, number, pixels)]
-
-
-def _bars(lanes: Lanes, row: Row, number: int, pixels: int) -> Iterator[Spec]:
+def _bars(lanes: _Lanes, row: Row, number: int) -> Iterator[Spec]:
     slices, excerpt = lanes.timeline.slices, lanes.excerpt
     chosen = row.slices
     if row.kind is TrackKind.HOST:
         chosen = chosen[outermost(slices.start_ns[chosen], slices.end_ns[chosen])]
-    scale = pixels / excerpt.length_ns
+    scale = _PIXELS / excerpt.length_ns
     names, codes = _kinds(lanes.timeline, row, chosen)
     begin_px, end_px = (
         np.asarray((at[chosen] - excerpt.start_ns) * scale, dtype=np.float64) for at in (slices.start_ns, slices.end_ns)
     )
-    per_pixel = excerpt.length_ns / pixels / lanes.unit.length_ns
+    per_pixel = excerpt.length_ns / _PIXELS / lanes.unit.length_ns
     since = lanes.position(excerpt.start_ns)
-    for x, width, colour, opacity, at in lay_bars(begin_px, end_px, codes, pixels).each():
+    for x, width, colour, opacity, at in lay_bars(begin_px, end_px, codes, _PIXELS).each():
         yield {
             "lane": lanes.name(row),
             "place": number,
@@ -155,7 +147,7 @@ def _kinds(timeline: Timeline, lane: Row, chosen: Any) -> tuple[tuple[str, ...],
     return tuple(_PHASES), phase
 
 
-def kind_colours(rows: list[Spec]) -> dict[str, str]:
+def _kind_colours(rows: list[Spec]) -> dict[str, str]:
     """Return the colours of what is drawn: of the GPU's families that take most, one each."""
     spent = dict[str, float]()
     for row in rows:
@@ -168,7 +160,7 @@ def kind_colours(rows: list[Spec]) -> dict[str, str]:
     return {**colours, **{kind: colour for kind, colour in _PHASES.items() if kind in spent}}
 
 
-def bar_encoding(unit: TimeUnit, domain: Any, colours: dict[str, str]) -> Spec:
+def _bar_encoding(unit: TimeUnit, domain: Spec, colours: dict[str, str]) -> Spec:
     """Return the encoding of bars along lanes, on an axis of time from one end of `domain` to the other."""
     scale = {"domain": domain, "nice": False, "zero": False}
     times = (("begin", f"from, {unit.name}", NUMBER), ("length", f"for, {unit.name}", NUMBER))
@@ -203,12 +195,12 @@ def _zoomed(unit: TimeUnit, length: float, colours: dict[str, str]) -> Spec:
     }
     start = {"input": "range", "min": 0, "max": 100, "step": 1, "name": "from, %"}
     return {
-        "height": {"step": LANE_PX},
+        "height": {"step": _LANE_PX},
         "params": [
             {"name": "whole", "value": length},
             {"name": "zoom", "value": 1, "bind": zoom},
             {"name": "start", "value": 0, "bind": start},
         ],
         "mark": {"type": "bar", "clip": True, "height": {"band": 0.86}},
-        "encoding": bar_encoding(unit, {"expr": f"[{begin}, {begin} + whole / zoom]"}, colours),
+        "encoding": _bar_encoding(unit, {"expr": f"[{begin}, {begin} + whole / zoom]"}, colours),
     }

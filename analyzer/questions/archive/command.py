@@ -261,19 +261,6 @@ def repair(directory: str) -> None:
     write_result(f"{directory}: {len(ids):,} traces have an entry again\n", None)
 
 
-@archive.command("stats", cls=WavecastCommand, short_help="Count traces by workload, GPU and month.")
-@_DIRECTORY
-@click.option("-o", "--output", type=OutputPath(path_type=Path), metavar="FILE", help="Write to FILE.")
-def stats(directory: str, output: Path | None) -> None:
-    """Count the traces of the archive DIR and their bytes, by workload, GPU and month."""
-    from ...page.terminal import draw_terminal
-    from .page import describe_statistics
-
-    with _open(directory) as found:
-        entries = found.entries()
-    write_result(draw_terminal(describe_statistics(entries, directory), screen_for(output)), output)
-
-
 def _open(directory: str) -> Archive:
     from ....formats.archive import open_archive
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -11,17 +10,15 @@ from msgspec.structs import asdict
 from ....formats.archive.entry import Entry
 from ....formats.archive.verify import Verification
 from ....formats.trace.printable import clean_text
-from ...page.columns import count_column, number_column, text_column, time_column
+from ...page.columns import number_column, text_column, time_column
 from ...page.encoding import encode_csv, encode_json
 from ...page.page import Page, build_page, facts, opening, warnings
-from ...page.quantity import ABSENT, common_time_unit, format_bytes, format_count, format_time
+from ...page.quantity import common_time_unit, format_bytes, format_count, format_time
 from ...page.sheet import Sheet, drop_empty_columns
 
 ARCHIVE_FORMAT: Final = "wavecast.archive"
 ARCHIVE_VERSION: Final = "1.0"
 _DAY: Final = len("2026-10-31")
-_MONTH: Final = len("2026-10")
-_SHOWN_GROUPS: Final = 20
 
 
 def describe_entries(entries: Sequence[Entry]) -> Page:
@@ -48,24 +45,6 @@ def describe_entries(entries: Sequence[Entry]) -> Page:
 def describe_entry(entry: Entry) -> Page:
     """Put all that an archive knows of one trace into words."""
     return build_page(facts((label, clean_text(text)) for label, text in _entry_facts(entry)))
-
-
-def describe_statistics(entries: Sequence[Entry], location: str) -> Page:
-    """Count traces and bytes, by workload, GPU and month."""
-    packed, unpacked = sum(entry.packed_bytes for entry in entries), sum(entry.unpacked_bytes for entry in entries)
-    lead = facts(
-        [
-            ("archive", clean_text(location)),
-            ("traces", f"{len(entries):,}"),
-            ("size", f"{format_bytes(packed)} packed, {format_bytes(unpacked)} unpacked"),
-        ]
-    )
-    groups = (
-        ("Workloads", "workload", [_text(entry.workload or entry.model) or ABSENT for entry in entries]),
-        ("GPUs", "GPU", [_gpu(entry) for entry in entries]),
-        ("Months", "month", [entry.date[:_MONTH] for entry in entries]),
-    )
-    return build_page(lead, *(_group_sheet(title, noun, keys, entries) for title, noun, keys in groups if keys))
 
 
 def describe_verification(found: Verification, location: str, seconds: float) -> Page:
@@ -106,21 +85,6 @@ def _text(value: str | None) -> str:
 
 def _gpu(entry: Entry) -> str:
     return clean_text(entry.gpu) if entry.gpu else f"({entry.capture})"
-
-
-def _group_sheet(title: str, noun: str, keys: Sequence[str], entries: Sequence[Entry]) -> Sheet:
-    sizes = Counter[str]()
-    for key, entry in zip(keys, entries, strict=True):
-        sizes[key] += entry.packed_bytes
-    counts = Counter(keys).most_common(_SHOWN_GROUPS)
-    return Sheet(
-        title=title,
-        columns=(
-            text_column(noun, (key for key, _ in counts)),
-            count_column("traces", (count for _, count in counts)),
-            number_column("size", (format_bytes(sizes[key]) for key, _ in counts)),
-        ),
-    )
 
 
 def _entry_facts(entry: Entry) -> Iterator[tuple[str, str]]:

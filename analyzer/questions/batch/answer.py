@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....errors import InputError, WavecastError, spelling_options
+from ....errors import InputError, WavecastError, parameter, spelling_options
 from ....formats.trace.tables import Trace
 from ...iteration.analyze import run_analysis
 from ...iteration.gpu_rows import rank_gpus
@@ -22,14 +22,12 @@ _HOUR_NS = 3.6e12
 def answer_input(question: BatchQuestion, names_options: bool, item: BatchInput) -> bytes:
     """Return the part of a trace as bytes; what cannot be asked of it stands in the part, in the asker's words.
 
-    Raises InputError where this wavecast is not the one that asks, WavecastError where the next run may find the trace.
+    Raises InputError where wavecast was changed meanwhile, WavecastError where the next run may find the trace.
     """
-    if installed_identity() != question.identity:
-        raise InputError(
-            f"wavecast here is {installed_identity()}, but {question.identity} asks: install the same version there"
-        )
     check_input(item)
     with spelling_options(names_options):
+        if installed_identity() != question.identity:
+            raise InputError(f"wavecast was changed while the batch ran: begin anew with {parameter('restart')}")
         return encode_part(_part(question, item))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from io import BytesIO
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from .parts import PartFolder
     from .question import BatchQuestion
     from .report import BatchReport, MixRequest
-    from .workers import Delivery
-
-SCHEMES: Final = ("tcp://", "tls://")
-"""Of a Dask scheduler's address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -99,11 +95,6 @@ class BatchOptions(DatacenterOnly, LaunchWhatIfs, OpWhatIfs, Prices, GpuFile):
         metavar="RATIO",
     )
     jobs: int | None = option(HelpPart.INPUT, "Processes. Default: one per core.", **COUNT)
-    scheduler: str | None = option(
-        HelpPart.INPUT,
-        "Work on a Dask cluster: one that is started here, or that of a scheduler (tcp://HOST:PORT).",
-        metavar="local|ADDRESS",
-    )
     restart: bool = option(HelpPart.INPUT, "Throw away what an earlier run kept, and begin anew.", default=False)
     output: str | Path = field(
         metadata=declare(
@@ -128,6 +119,7 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, OutputError
     where the file cannot be written. What a trace refuses is in `report.failures`.
     """
+    from .answer import answer_input
     from .inputs import find_inputs, read_weights
     from .parts import PartFolder, parts_path
     from .question import describe_settings
@@ -145,10 +137,10 @@ def batch(traces: str | Path | Sequence[str | Path], asked: BatchOptions) -> Tra
     for item in found.inputs:
         if not item.in_archive and item.location == target:
             raise InputError(f"{parameter('output', path)}: it is one of the traces; write to another file")
-    answering = _answering(question, asked.jobs, asked.scheduler)
     folder = PartFolder(parts_path(path), describe_settings(question, gpu_file))
     folder.open(restart=asked.restart)
-    unanswered = fill_parts(folder, found.inputs, answering)
+    work, count = partial(answer_input, question, spells_options()), asked.jobs or os.cpu_count() or 1
+    unanswered = fill_parts(folder, found.inputs, work, count)
     report = report_batch(folder, found.inputs, unanswered, weights=runs, mix=mix)
     skipped = tuple(item for item in found.skipped if Path(item.name).name != path.name)
     answer = TracesReport(report=replace(report, skipped=skipped), output=path, folder=folder, inputs=found.inputs)
@@ -234,28 +226,6 @@ def _mix(asked: BatchOptions) -> MixRequest | None:
             f"{parameter('weights', 'FILE')}"
         )
     return MixRequest(max_kinds=max_kinds, utilisation=utilisation or 1.0)
-
-
-def _answering(
-    question: BatchQuestion, jobs: int | None, scheduler: str | None
-) -> Callable[[Sequence[BatchInput]], Iterator[Delivery]]:
-    """Return what answers traces: processes of this machine, or a Dask cluster."""
-    from .answer import answer_input
-    from .workers import answer_on_processes
-
-    work, count = partial(answer_input, question, spells_options()), jobs or os.cpu_count() or 1
-    if scheduler is None:
-        return lambda items: answer_on_processes(work, items, count)
-    from .workers import LOCAL, answer_on_dask, check_dask
-
-    if scheduler != LOCAL and not scheduler.startswith(SCHEMES):
-        raise InputError(f"{parameter('scheduler')} {scheduler!r}: expected local, or an address as tcp://HOST:8786")
-    if scheduler != LOCAL and jobs is not None:
-        raise InputError(
-            f"{parameter('jobs')} is for processes of this machine: a cluster's workers are as many as there are"
-        )
-    check_dask()
-    return lambda items: answer_on_dask(work, items, scheduler, count)
 
 
 CSV: Final = ".csv"

@@ -42,7 +42,6 @@ def batch(traces: tuple[str, ...], output: Path, form: str, **asked: Any) -> Non
       batch traces/ -o results.parquet
       batch "runs/*.json.gz" --to h100 --batch 8 --batch 16 -o results.csv
       batch "archive://traces?model~llama" --weights runs.csv -o fleet.parquet
-      batch traces/ --scheduler tcp://head:8786 -o results.parquet
     """
     from .api import batch as predict
     from .parts import parts_path

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ....formats.trace.tables import Trace
-    from ...page.page import Page
     from .report import Comparison, GpuChange
 
 SHOWN_CHANGES: Final = 20
@@ -70,12 +69,6 @@ class ComparisonReport(Report):
             json=lambda: draw_comparison_json(self.report, max_slowdown=self.limits.slowdown, exit_status=status),
             tables={"gpus": lambda: changed_gpu_table(self.report), "changes": lambda: change_table(self.report)},
         )
-
-    def illustrated_page(self) -> Page:
-        """Return it with charts."""
-        from .charts import illustrate_comparison
-
-        return illustrate_comparison(self.page(), self.report, max_slowdown=self.limits.slowdown)
 
     def _headline(self) -> str:
         from ...page.quantity import format_change

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
     from ...graph.critical import CriticalPath
     from ...graph.graph import Graph
-    from ...page.page import Page
 
 
 @checks_kinds
@@ -46,18 +45,6 @@ def graph(
     if critical_path:
         mark_critical_path(network, read, built, _critical_path(read, built, row)[0])
     return network
-
-
-def summarize(trace: Trace, *, iteration: int | None = None) -> Page:
-    """Return the graph in numbers: nodes and edges by kind, gaps, and what the critical path's time goes to."""
-    from ...graph.export.op_graph import join_op_graph
-    from ...graph.export.summary import summarize_graph
-    from .page import describe_graph
-
-    built = _build(trace)
-    joined = join_op_graph(trace, built, iteration=iteration)
-    path, of_iteration = _critical_path(trace, built, iteration)
-    return describe_graph(summarize_graph(trace, built, joined, path, iteration=iteration, path_iteration=of_iteration))
 
 
 def _build(trace: Trace) -> Graph:

@@ -13,23 +13,19 @@ from ....progress import progress_on_stderr
 from ...asking.command import WavecastCommand
 from ...asking.declared import options_of
 from ...asking.inputs import AskedIteration, AskedWindow, ExecutionTrace, Recover, TracePath
-from ...asking.output import OutputPath, screen_for, write_result
+from ...asking.output import OutputPath, write_result
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
 
 TRACE: Final = "trace"
-CHAKRA: Final = "chakra"
-GRAPH_TEXT: Final = "graph-text"
 ENDINGS: Final = {
     TRACE: (".json", ".json.gz"),
-    CHAKRA: (".et", ".et.gz"),
     "graphml": (".graphml",),
     "dot": (".dot", ".gv"),
     "graph-json": (),
-    GRAPH_TEXT: (".txt",),
 }
-"""What OUT ends in, by what it then holds; the first two cannot be printed."""
+"""What OUT ends in, by what it then holds; the first cannot be printed."""
 
 
 @click.command("convert", cls=WavecastCommand)
@@ -53,28 +49,25 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
     input). OUT is a wavecast trace (.json, .json.gz), which keeps only what predictions need: no
-    environment, host or user names, command lines; or a Chakra execution trace for simulators (.et,
-    .et.gz).
+    environment, host or user names, command lines.
 
     \b
     Or the graph of ops, calls, kernels and copies, without OUT printed:
       graphml     for Gephi, yEd and networkx (.graphml)
       dot         for Graphviz (.dot, .gv)
       graph-json  for programs; networkx reads it as node-link data
-      graph-text  nodes and edges by kind, gaps, and what the critical path's time
-                  goes to (.txt)
 
     \b
     Examples:
       wavecast convert profile.json trace.json.gz --iteration median
       wavecast convert trace.json.gz graph.graphml --iteration 2 --critical-path
-      wavecast convert trace.json.gz --to graph-text
+      wavecast convert trace.json.gz --to dot | dot -Tsvg > graph.svg
     """
     from ....formats.files.open import load_trace, save_trace
     from ...asking.question import read_trace
 
     form = form or _form_of(output)
-    is_graph = form not in (TRACE, CHAKRA)
+    is_graph = form != TRACE
     if not is_graph and (output is None or str(output) == "-" or not output.name.endswith(ENDINGS[form])):
         raise OutputError(f"{output or 'OUT'}: expected a name that ends in {' or '.join(ENDINGS[form])}")
     if marks_path and not is_graph:
@@ -88,14 +81,11 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
             trace = load_trace(source, recover=recover, **asked)
         else:
             trace = read_trace(source, execution_trace=execution_trace, joins=False, recover=recover)
-        text = _draw_graph(trace, form, output, iteration, marks_path=marks_path) if is_graph else ""
+        text = _draw_graph(trace, form, iteration, marks_path=marks_path) if is_graph else ""
     if is_graph or output is None:
         write_result(text, output)
         return
-    if form == CHAKRA:
-        _save_chakra(trace, output)
-    else:
-        save_trace(trace, output)
+    save_trace(trace, output)
     write_result(f"{_describe(trace, source, output)}\n", None)
 
 
@@ -110,27 +100,15 @@ def _form_of(output: Path | None) -> str:
     return found[0]
 
 
-def _draw_graph(trace: Trace, form: str, output: Path | None, iteration: int | str | None, *, marks_path: bool) -> str:
-    from ...page.terminal import draw_terminal
+def _draw_graph(trace: Trace, form: str, iteration: int | str | None, *, marks_path: bool) -> str:
     from ...recorded.choice import ALL, choose_iteration
-    from .api import graph, summarize
+    from .api import graph
     from .page import GRAPH_WRITERS
 
     row = iteration if isinstance(iteration, int) else None
     if isinstance(iteration, str) and iteration != ALL:
         row = choose_iteration(trace, iteration)[1].index
-    if form == GRAPH_TEXT:
-        return draw_terminal(summarize(trace, iteration=row), screen_for(output))
     return GRAPH_WRITERS[form](graph(trace, iteration=row, critical_path=marks_path))
-
-
-def _save_chakra(trace: Trace, target: Path) -> None:
-    from ....formats.files.open import pack_gzip, write_atomic
-    from ...graph.build import build_graph
-    from ...graph.export.chakra import draw_chakra
-
-    data = draw_chakra(trace, build_graph(trace))
-    write_atomic(target, pack_gzip(data) if target.name.endswith(".gz") else data)
 
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:

@@ -1,134 +1,17 @@
-"""The graph in numbers, for people, and as files for other tools: GraphML, DOT, node-link JSON."""
+"""The graph as files for other tools: GraphML, DOT, node-link JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ....formats.trace.printable import clean_text, escape_json
 from ...graph.export.export import ON_PATH
-from ...graph.export.summary import GraphSummary, PathSummary, Stretch
-from ...page.columns import count_column, name_column, share_column, text_column, time_column
-from ...page.names import LONG_NAME_WIDTH, short_name
-from ...page.page import Page, Passage, build_page, facts, notes
-from ...page.quantity import common_time_unit, format_count, format_time
-from ...page.sheet import Sheet
-from ..show.page import describe_gaps
+from ...page.names import short_name
 
 if TYPE_CHECKING:
     import networkx as nx
-
-NODE_WORDS: Final[Mapping[str, str]] = {
-    "op": "framework ops",
-    "launch": "calls that launch GPU work",
-    "sync": "calls that wait for the GPU",
-    "mark": "starts and ends of iterations",
-    "kernel": "kernels",
-    "memcpy": "copies",
-    "memset": "fills",
-    "collective": "communication",
-}
-EDGE_WORDS: Final[Mapping[str, str]] = {
-    "program_order": "one after the other on a host thread",
-    "stream_order": "one after the other on a stream",
-    "launch": "a call launches GPU work",
-    "event": "a stream waits for another stream",
-    "sync": "the host waits for the GPU",
-    "queue": "a launch waits for room in the queue",
-    "collective": "to or from communication",
-    "op_launch": "an op makes a call",
-    "data": "an op reads what another wrote",
-    "forward_backward": "a backward op and its forward op",
-    "release": "nothing that was recorded",
-    "nesting": "an op calls another",
-}
-PATH_EDGE_WORDS: Final[Mapping[str, str]] = {
-    "program_order": "host between calls",
-    "stream_order": "gaps on a stream",
-    "launch": "launch latency",
-    "event": "wait for another stream's event",
-    "sync": "return from waiting",
-    "queue": "launch queue full",
-    "collective": "wait for communication",
-    "release": "not recorded",
-}
-UNEXPLAINED: Final = "beyond the rules"
-
-
-def describe_graph(summary: GraphSummary) -> Page:
-    """Put the counts, then the critical path, into words."""
-    return build_page(
-        facts(_facts(summary)),
-        _count_sheet("Nodes", summary.node_counts, NODE_WORDS),
-        _count_sheet("Edges", summary.edge_counts, EDGE_WORDS),
-        *_path_blocks(summary),
-    )
-
-
-def _facts(summary: GraphSummary) -> Iterator[tuple[str, str]]:
-    nodes, edges = sum(summary.node_counts.values()), sum(summary.edge_counts.values())
-    covered = "all that was recorded" if summary.iteration is None else f"iteration {summary.iteration}"
-    yield "graph", f"{covered}: {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
-    # Kernels without a launch are said once, where trace and graph count the same.
-    gaps = {**summary.trace_quality, **summary.graph_quality}
-    if gaps["kernels_without_launch"] == gaps["kernels_without_call"]:
-        del gaps["kernels_without_launch"]
-    yield "gaps", ", ".join(describe_gaps(gaps)) or "none known"
-
-
-def _path_blocks(summary: GraphSummary) -> Iterator[Passage | Sheet]:
-    if summary.path is None:
-        yield notes(["No critical path: nothing was timed."])
-        return
-    yield _path_sheet(summary, summary.path)
-    yield _stretch_sheet(summary.stretches)
-    yield notes(["Times add up to the iteration; what starts earlier than the rules say counts as negative."])
-
-
-def _count_sheet(title: str, counts: Mapping[str, int], words: Mapping[str, str]) -> Sheet:
-    columns = (
-        text_column("kind", counts),
-        count_column("count", counts.values()),
-        text_column("", (words[name] for name in counts), rank=1),
-    )
-    return Sheet(title=title, columns=columns)
-
-
-def _path_sheet(summary: GraphSummary, path: PathSummary) -> Sheet:
-    lines = list(_path_lines(path))
-    unit = common_time_unit(abs(time) for _, _, time in lines)
-    columns = (
-        text_column("where", (place for place, _, _ in lines)),
-        text_column("what", (what for _, what, _ in lines)),
-        time_column("time", (time for _, _, time in lines), unit),
-        share_column("share", (time / path.length_ns for _, _, time in lines), rank=1),
-    )
-    which = "" if summary.path_iteration is None else f" of iteration {summary.path_iteration}"
-    head = f"Critical path{which}: {format_time(path.length_ns)} over {format_count(summary.path_node_count, 'node')}"
-    return Sheet(title=head, columns=columns)
-
-
-def _path_lines(path: PathSummary) -> Iterator[tuple[str, str, float]]:
-    """Yield where, what and how long: nodes, edges, and what neither explains."""
-    for name, time in sorted(path.node_ns.items(), key=lambda item: -item[1]):
-        yield "node", f"{name}: {NODE_WORDS[name]}", time
-    for name, time in sorted(path.edge_ns.items(), key=lambda item: -item[1]):
-        yield "edge", f"{name}: {PATH_EDGE_WORDS[name]}", time
-    yield "rest", UNEXPLAINED, path.unexplained_ns
-
-
-def _stretch_sheet(shown: Sequence[Stretch]) -> Sheet:
-    unit = common_time_unit(item.time_ns for item in shown)
-    columns = (
-        text_column("place", (item.place for item in shown)),
-        name_column("op or kernel", (short_name(item.name, LONG_NAME_WIDTH) for item in shown)),
-        count_column("steps", (item.count for item in shown)),
-        time_column("time", (item.time_ns for item in shown), unit),
-        share_column("share", (item.share for item in shown), rank=1),
-    )
-    return Sheet(title="Longest stretches of it, by name", columns=columns)
-
 
 LABEL_WIDTH: Final = 48
 """Characters of a name that DOT's labels show."""

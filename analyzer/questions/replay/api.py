@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....errors import InputError, parameter
 from ....records import dataclass
 from ...asking.answer import Drawn, Report, trace_name
 from ...asking.declared import asks
 from ...asking.inputs import AskedIteration, AskedSource, Captures, Recover
-from ...asking.keywords import check_iteration, checks_kinds
-from ...asking.question import find_one, read_trace
+from ...asking.keywords import check_iteration
+from ...asking.question import read_trace
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ....specs.gpu import Catalog, Gpu
+    from ....specs.gpu import Gpu
     from ...page.page import Page
     from ...recorded.choice import IterationChoice
     from ...replay.fidelity import Fidelity
@@ -30,7 +28,6 @@ class ReplayReport(Report):
     """Of the trace."""
     fidelity: Fidelity
     trace: Trace
-    catalog: Catalog
     gpu: Gpu | None
     """The one that was measured; None where it is not catalogued."""
     choice: IterationChoice | None = None
@@ -62,46 +59,16 @@ class ReplayReport(Report):
         )
 
     def illustrated_page(self) -> Page:
-        """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
+        """Return it with the timelines of the iteration that was asked for, else of the median one."""
         from ...iteration.gpu_replay import lay_out_rules
+        from ...page.plot import place_charts
+        from ...page.timeline.chart import chart_timeline
         from ...recorded.recording import choose_recording
-        from .charts import illustrate_replay
 
         timeline = lay_out_rules(choose_recording(self.trace, self.asked), self.gpu)
-        return illustrate_replay(self.page(), self.fidelity, timeline)
-
-    @checks_kinds
-    def save_figure(
-        self, path: str | Path, *, to: str | None = None, stretch_ms: tuple[float, float] | None = None
-    ) -> None:
-        """Draw the recording above its replay as SVG, or above that with the times of the GPU `to`; a stretch, or all.
-
-        Raises InputError for a stretch that holds nothing, and UnknownGpuError for a GPU that is not catalogued.
-        """
-        from ....formats.files.open import write_atomic
-        from ...iteration.analyze import run_analysis
-        from ...iteration.gpu_replay import lay_out, replay_on
-        from ...page.timeline.bars import Excerpt
-        from ...page.timeline.figure import chart_figure
-        from ...page.vega import draw_picture
-
-        excerpt = None
-        if stretch_ms is not None:
-            check_stretch(stretch_ms)
-            excerpt = Excerpt(start_ns=round(stretch_ms[0] * 1e6), end_ns=round(stretch_ms[1] * 1e6))
-        target = self.gpu if to is None else find_one(self.catalog, to)
-        targets = [] if target is None else [target]
-        result = run_analysis(self.trace, self.catalog, targets=targets, source=self.gpu, iteration=self.asked)
-        timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name, whole=True))
-        length_ns = max(process.iteration_ns for process in timeline.processes)
-        if excerpt is not None and excerpt.start_ns >= length_ns:
-            raise InputError(
-                f"{parameter('stretch', f'{excerpt.start_ns / 1e6:g}')}: the iteration lasts {length_ns / 1e6:.4g} ms"
-            )
-        chart = chart_figure(timeline, excerpt)
-        if chart is None:
-            raise InputError(f"{parameter('stretch')}: nothing in it has a time")
-        write_atomic(Path(path), draw_picture(chart, "svg"))
+        told = "The recording, and when the same kernels start by rule."
+        chart = chart_timeline(timeline, title="Recorded and replayed timeline", told=told)
+        return place_charts(self.page(), headline=f"Replay {self._headline()}", details=[chart])
 
     def _headline(self) -> str:
         from ...page.quantity import format_count, format_error
@@ -142,19 +109,7 @@ def replay(trace: str | Path | Trace, asked: ReplayOptions) -> ReplayReport:
         name=trace_name(trace),
         fidelity=fidelity,
         trace=read,
-        catalog=named.catalog,
         gpu=measured,
         choice=None if iteration is None else chosen.choice,
         asked=iteration,
     )
-
-
-def check_stretch(stretch_ms: tuple[float, float]) -> None:
-    """Raise InputError for what is no stretch of time."""
-    begin, end = stretch_ms
-    if not (isfinite(begin) and isfinite(end)):
-        raise InputError(f"{parameter('stretch', f'{begin:g}')} {end:g}: expected two instants in ms")
-    if end <= begin:
-        raise InputError(
-            f"{parameter('stretch', f'{begin:g}')} {end:g}: it ends before it starts; give FROM and TO in ms"
-        )

@@ -135,14 +135,12 @@ def rerun(
 
 
 def _draw(report: RerunReport, form: str, screen: Screen, name: str, op_limit: int) -> str:
-    from .charts import illustrate_rerun
     from .page import describe_rerun, draw_rerun_json
 
     if form == "json":
         return draw_rerun_json(report)
     chosen = next(item for item in PAGE_FORMATS if item.name == form)
-    page = describe_rerun(report, name=name, op_limit=op_limit)
-    return chosen.draw(illustrate_rerun(page, report, name=name) if chosen.has_charts else page, screen)
+    return chosen.draw(describe_rerun(report, name=name, op_limit=op_limit), screen)
 
 
 def _load(load_runner: LoadRunner) -> Runner:

@@ -13,7 +13,6 @@ from ...asking.keywords import check_choice, checks_kinds
 from ...asking.question import find_named
 
 if TYPE_CHECKING:
-    from ...page.page import Page
     from .report import Score
 
 LEFT_OUT: Final = ("chips", "shapes")
@@ -34,12 +33,6 @@ class ScoreReport(Report):
             json=lambda: draw_score_json(self.report),
             tables={"groups": lambda: score_table(self.report)},
         )
-
-    def illustrated_page(self) -> Page:
-        """Return it with charts."""
-        from .page.charts import illustrate_score
-
-        return illustrate_score(self.page(), self.report)
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

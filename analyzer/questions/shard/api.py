@@ -18,7 +18,6 @@ from ...asking.prices import Power
 
 if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
-    from ...page.page import Page
     from .report import ShardReport
 
 
@@ -45,12 +44,6 @@ class ShardingReport(Report):
             },
         )
 
-    def illustrated_page(self) -> Page:
-        """Return it with charts."""
-        from .charts import illustrate_sharding
-
-        return illustrate_sharding(self.page(), self.report)
-
     def _headline(self) -> str:
         from ...page.quantity import format_time
 
@@ -75,9 +68,6 @@ class ShardOptions(GlobalBatch, MemoryLimit, Machines, Power, AskedRecording, As
     plan: str | Path | None = option(
         HelpPart.MANY, "A plan of yours, held against the proposed one: JSON, TOML, or TorchRec's.", **FILE
     )
-    torchrec: bool = option(
-        HelpPart.MANY, "Hold the plan of TorchRec's planner against it, where installed.", default=False
-    )
     from_batch: int | None = option(
         HelpPart.INPUT, "The batch size of the recording, where the trace does not say it.", **COUNT
     )
@@ -88,9 +78,8 @@ def shard(trace: str | Path | Trace, asked: ShardOptions) -> ShardingReport:
     """Propose how the embedding tables of a recording of one GPU are shared among `gpus` GPUs.
 
     `to` is their type, by default the one that was measured; `plan` is a file with a plan of yours, JSON, TOML or
-    TorchRec's, which is held against the proposed one, as is with `torchrec` that of TorchRec's planner, where TorchRec
-    is installed. `max_memory` is what a rank may use ("70GiB"), `indices` says how lookups are spread over rows
-    ("zipf:1.05"). The other keywords mean what those of `scale` do.
+    TorchRec's, which is held against the proposed one. `max_memory` is what a rank may use ("70GiB"), `indices` says
+    how lookups are spread over rows ("zipf:1.05"). The other keywords mean what those of `scale` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> report = shard("samples/dlrm-training-fp32-b2048-shapes.json.gz", to="H100 SXM", gpus=8)
@@ -115,7 +104,6 @@ def shard(trace: str | Path | Trace, asked: ShardOptions) -> ShardingReport:
         recorded_batch=asked.from_batch,
         max_memory_bytes=memory,
         plan=None if asked.plan is None else Path(asked.plan),
-        torchrec=asked.torchrec,
         library=asked.spread(),
         source=named.source,
         iteration=recording.iteration,

@@ -24,7 +24,6 @@ def shard(trace: Path, **asked: Any) -> ShardingReport:
       shard trace.json.gz --to h100sxm --gpus 8
       shard trace.json.gz --to a100sxm40 --gpus 16 --global-batch 65536
       shard trace.json.gz --to h100sxm --gpus 8 --plan mine.json
-      shard trace.json.gz --to h100sxm --gpus 8 --torchrec
       shard trace.json.gz --to h100sxm --gpus 8 -o plan.json
 
     \b

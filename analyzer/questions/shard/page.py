@@ -42,9 +42,7 @@ KIND_WORDS: Final = {
 _PLAN_WORDS: Final = {
     **{kind.value: f"all {word}" for kind, word in KIND_WORDS.items()},
     "given": "yours",
-    "torchrec": "TorchRec's",
 }
-_OTHERS: Final = {"given": "The given plan", "torchrec": "The plan of TorchRec's planner"}
 _ALIKE: Final = 5e-4
 _SHOWN_RANKS: Final = 64
 _SHOWN_TABLES: Final = 100
@@ -73,12 +71,6 @@ def _notes(report: ShardReport) -> Iterator[str]:
     yield from _NOTES
     if report.electricity is not None:
         yield energy_note(report.electricity)
-    if report.torchrec is not None:
-        yield (
-            f"TorchRec's: what the planner of TorchRec {clean_text(report.torchrec)} proposes by its own model, of "
-            "kernels that look up many tables at once, for these tables, this memory and these links; priced as all "
-            "other plans are."
-        )
 
 
 def name_plan(name: str) -> str:
@@ -99,17 +91,16 @@ def _headline(report: ShardReport, name: str) -> Iterator[str]:
     yield f"Proposed: {time}, {proof}: {_mix(best.placements)}."
     if report.electricity is not None:
         yield f"Its energy: {describe_energy(best.energy)}."
-    for other, word in _OTHERS.items():
-        yield from (_beside(word, best, plan) for plan in report.plans if plan.name == other)
+    yield from (_beside(best, plan) for plan in report.plans if plan.name == "given")
 
 
-def _beside(word: str, best: PlanRow, other: PlanRow) -> str:
+def _beside(best: PlanRow, other: PlanRow) -> str:
     fits = "" if other.fits else " It does not fit."
     ratio = other.iteration_ns / best.iteration_ns - 1.0
     if abs(ratio) < _ALIKE:
-        return f"{word} is as fast: {format_time(other.iteration_ns)}.{fits}"
+        return f"The given plan is as fast: {format_time(other.iteration_ns)}.{fits}"
     than = "longer" if ratio > 0 else "less"
-    return f"{word} takes {format_time(other.iteration_ns)}, {100 * abs(ratio):.1f} % {than}.{fits}"
+    return f"The given plan takes {format_time(other.iteration_ns)}, {100 * abs(ratio):.1f} % {than}.{fits}"
 
 
 def _mix(placements: Sequence[TablePlacement]) -> str:
@@ -215,7 +206,7 @@ def draw_sharding_json(report: ShardReport) -> str:
             "plan": plan_document(report.plans[0].placements, report.gpu_count),
             "embedding_tables": [attributes(table, _TABLE) for table in report.tables],
             "plans": plans,
-            **attributes(report, ("torchrec", "warnings", "electricity")),
+            **attributes(report, ("warnings", "electricity")),
         }
     )
 

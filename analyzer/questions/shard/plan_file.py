@@ -1,16 +1,10 @@
-"""Plans of embedding tables from elsewhere: a file of the user's, of `shard` or TorchRec, and TorchRec's planner."""
+"""Plans of embedding tables from elsewhere: a file of the user's, of `shard` or of TorchRec."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from math import gcd
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +12,6 @@ import orjson
 
 from ....errors import InputError, parameter
 from ....formats.trace.printable import clean_text, list_names
-from ....records import dataclass
-from ....specs.fleet import build_fleet
-from ....specs.gpu import Gpu
-from ....specs.nodes import Node
 from .tables import EmbeddingTable, TablePlacement, TableSharding, read_entries, say_kind
 
 MOST_FILE_BYTES: Final = 64 * 2**20
@@ -30,14 +20,14 @@ MOST_FILE_BYTES: Final = 64 * 2**20
 def load_placements(path: Path, tables: Sequence[EmbeddingTable], gpu_count: int) -> tuple[TablePlacement, ...]:
     """Read a plan: JSON or TOML with `tables`, by name `{"sharding": …, "ranks": […]}`, in the order of `tables`.
 
-    What `wavecast shard --format json` writes is one, too: its proposed plan is taken. So is a plan of TorchRec's,
-    serialised or printed. Raises InputError, in one line, for what is no plan, for tables that the recording does not
-    have or that the plan leaves out, and for ranks beyond the GPUs.
+    What `wavecast shard --format json` writes is one, too: its proposed plan is taken. So is a plan of TorchRec's
+    as `_serialize` writes it. Raises InputError, in one line, for what is no plan, for tables that the recording does
+    not have or that the plan leaves out, and for ranks beyond the GPUs.
     """
     document = _read(path)
     modules = _modules_of(document)
     if modules is not None:
-        return read_entries(path.name, plain_entries(path.name, modules, tables), tables, gpu_count)
+        return read_entries(path.name, _plain_entries(path.name, modules, tables), tables, gpu_count)
     if "tables" not in document and isinstance(document.get("plan"), dict):
         document = document["plan"]
     entries = document.get("tables")
@@ -62,8 +52,6 @@ def _read(path: Path) -> Mapping[str, Any]:
         if path.stat().st_size > MOST_FILE_BYTES:
             raise InputError(f"{path.name}: expected a plan of {MOST_FILE_BYTES >> 20} MiB at most")
         content = path.read_bytes()
-        if content.startswith(PRINTED.encode()):
-            return _read_printed(path.name, content.decode())
         is_toml = path.suffix.lower() == ".toml"
         document = tomllib.loads(content.decode()) if is_toml else orjson.loads(content)
     except OSError as error:
@@ -83,11 +71,9 @@ def _pickle_words(content: bytes) -> str:
     """Say what to do about what `torch.save` or pickle wrote, which is never opened."""
     if not content.startswith((b"PK\x03\x04", b"\x80")):
         return ""
-    return "; it looks pickled: write json.dumps(plan._serialize()), or print(plan), instead"
+    return "; it looks pickled: write json.dumps(plan._serialize()) instead"
 
 
-PRINTED: Final = "module: "
-"""What a printed plan begins with."""
 _KINDS: Final = {
     "table_wise": TableSharding.TABLE_WISE,
     "column_wise": TableSharding.COLUMN_WISE,
@@ -100,8 +86,6 @@ _KINDS: Final = {
 _IN_GPU_MEMORY: Final = ("dense", "fused", "quant")
 """Compute kernels that keep the whole table on the GPU."""
 _PLACEMENT: Final = re.compile(r"rank:(\d{1,9})(?:/|$)")
-_HEADERS: Final = {"sharding type": "sharding_type", "compute kernel": "compute_kernel", "ranks": "ranks"}
-_SHARD_HEADERS: Final = ("param", "shard offsets", "shard sizes", "placement")
 
 
 def _modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
@@ -115,50 +99,7 @@ def _modules_of(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] 
     return found if is_plan else None
 
 
-def _read_printed(file: str, text: str) -> dict[str, dict[str, Any]]:
-    """Return the tables of each module of a plan as `print(plan)` shows it. Raises InputError for another text."""
-    modules = dict[str, dict[str, Any]]()
-    tables, header = dict[str, Any](), list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(PRINTED):
-            tables = modules.setdefault(line.removeprefix(PRINTED).strip(), {})
-            header = []
-        cells = [cell.strip() for cell in line.split(" | ")]
-        if cells[0] == "param":
-            header = cells
-        elif len(cells) > 1 and header and not set(line) <= set("-| "):
-            if len(cells) != len(header):
-                raise InputError(f"{file}: line {number}: expected {len(header)} cells of a printed plan")
-            _take_cells(f"{file}: line {number}", tables, dict(zip(header, cells, strict=True)))
-    if not any(modules.values()):
-        raise InputError(f"{file}: expected a plan as TorchRec prints it, found no table in it")
-    return modules
-
-
-def _take_cells(where: str, tables: dict[str, Any], cells: Mapping[str, str]) -> None:
-    """Add a line of a printed plan to the tables."""
-    if set(_SHARD_HEADERS) <= set(cells):
-        entry = tables.get(cells["param"])
-        if entry is None:
-            raise InputError(f"{where}: a shard of {clean_text(cells['param'])!r}, which the plan does not list")
-        sizes = _read_list(where, cells["shard sizes"])
-        entry.setdefault("shards", []).append({"shard_sizes": sizes, "placement": cells["placement"]})
-        return
-    if not set(_HEADERS) <= set(cells):
-        raise InputError(f"{where}: expected the columns {', '.join(_HEADERS)} of a printed plan")
-    entry = {key: cells[title] for title, key in _HEADERS.items()}
-    entry["ranks"] = None if entry["ranks"] == "None" else _read_list(where, entry["ranks"])
-    tables[cells["param"]] = entry
-
-
-def _read_list(where: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError(f"{where}: expected a list of numbers, found {clean_text(text)[:40]!r}") from None
-
-
-def plain_entries(
+def _plain_entries(
     file: str, modules: Mapping[str, Mapping[str, Any]], tables: Sequence[EmbeddingTable]
 ) -> dict[str, dict[str, Any]]:
     """Return TorchRec's plan by the names of the recording's tables: how each is shared, and its ranks.
@@ -252,100 +193,3 @@ def _check_sizes(where: str, kind: TableSharding, sizes: Sequence[tuple[int, int
         raise InputError(
             f"{where}: column_wise: shards of {min(columns)} and {max(columns)} columns: only equal ones are priced"
         )
-
-
-_PROGRAM: Final = "tracer.torchrec_planner"
-_NAME: Final = "TorchRec's plan"
-_LONGEST_S: Final = 600.0
-_INSTALL: Final = (
-    "pip install torchrec with the fbgemm-gpu (or fbgemm-gpu-cpu) that is made for your torch, or leave it out"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannerAnswer:
-    """Hold the plan of TorchRec's planner, or why there is none."""
-
-    placements: tuple[TablePlacement, ...] | None
-    version: str | None
-    failure: str
-
-
-def ask_torchrec(
-    tables: Sequence[EmbeddingTable],
-    gpu: Gpu,
-    node: Node,
-    *,
-    gpu_count: int,
-    batch: int,
-    memory_bytes: float,
-    state_ratio: float,
-) -> PlannerAnswer:
-    """Return what TorchRec's planner proposes for the same tables, GPUs and links.
-
-    `batch` is that of a GPU, `memory_bytes` what a GPU has for tables. Raises InputError where TorchRec is not
-    installed or cannot be loaded; that it finds no plan is an answer.
-    """
-    if find_spec("torchrec") is None:
-        raise InputError(f"{parameter('torchrec')}: TorchRec is not installed here: {_INSTALL}")
-    fabric = build_fleet([gpu], [node]).fabric
-    near = int(max(fabric.domain_gpu_count[0], fabric.node_gpu_count[0], 1))
-    answer = _run(
-        {
-            "tables": [_describe(table, batch * gpu_count) for table in tables],
-            "gpus": gpu_count,
-            "gpus_per_node": gcd(gpu_count, min(near, gpu_count)),
-            "batch": batch,
-            "memory_bytes": max(memory_bytes, 1.0),
-            "state_ratio": state_ratio,
-            "memory_bandwidth": gpu.memory_bandwidth_bytes_per_s,
-            # TorchRec's own figures count both directions of a GPU's links, and one of the network's.
-            "link_bandwidth": 2.0 * float(max(fabric.link_bytes_per_s[0], fabric.pair_bytes_per_s[0])),
-            "node_bandwidth": float(fabric.nic_bytes_per_s[0] or fabric.host_bytes_per_s[0]),
-        }
-    )
-    if "error" in answer:
-        said = clean_text(str(answer["error"]))[:200].strip().rstrip(".")
-        if answer.get("kind") == "PlannerError":
-            return PlannerAnswer(placements=None, version=None, failure=f"TorchRec's planner finds no plan: {said}")
-        raise InputError(f"{parameter('torchrec')}: {said}: {_INSTALL}")
-    named = {table.name: entry for table, entry in zip(tables, answer["tables"], strict=True)}
-    entries = plain_entries(_NAME, {"": named}, tables)
-    return PlannerAnswer(
-        placements=read_entries(_NAME, entries, tables, gpu_count), version=str(answer.get("version")), failure=""
-    )
-
-
-def _describe(table: EmbeddingTable, samples: int) -> dict[str, Any]:
-    return {
-        "rows": table.rows,
-        "width": table.width,
-        "dtype": table.dtype,
-        "pooling": table.lookups / max(samples, 1),
-        "is_bag": table.is_bag,
-    }
-
-
-def _run(question: dict[str, Any]) -> dict[str, Any]:
-    program = f"{__name__.partition('.')[0]}.{_PROGRAM}"
-    try:
-        done = subprocess.run(  # noqa: S603 - this program itself
-            [sys.executable, "-m", program],
-            input=json.dumps(question).encode(),
-            capture_output=True,
-            check=False,
-            timeout=_LONGEST_S,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(
-            f"{parameter('torchrec')}: its planner did not answer: {type(error).__name__}; leave it out"
-        ) from error
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
-        raise InputError(
-            f"{parameter('torchrec')}: its planner failed: {clean_text(lines[-1])[:200]}; leave it out"
-        ) from None
-    return found if isinstance(found, dict) else {"error": "its planner gave no plan"}

@@ -34,7 +34,7 @@ class PlanRow:
     """Hold a plan with its time."""
 
     name: str
-    """`proposed`, `given`, `torchrec`, `greedy`, or the one kind of all tables."""
+    """`proposed`, `given`, `greedy`, or the one kind of all tables."""
     iteration_ns: float
     iteration_low_ns: float
     iteration_high_ns: float
@@ -70,8 +70,6 @@ class ShardReport:
     is_fastest: bool
     """Whether all other plans were ruled out."""
     plans: tuple[PlanRow, ...]
-    torchrec: str | None
-    """The version of TorchRec whose planner made the plan of that name; None: none did."""
     warnings: tuple[str, ...]
     electricity: Electricity | None = None
     """What electricity costs, and what is counted beside boards and links; None where nobody said."""

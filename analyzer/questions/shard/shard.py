@@ -29,7 +29,7 @@ from ...replay.forecast import iteration_lengths
 from ...whatif.axis.infer import infer_batch_size
 from ...whatif.scenario import Scenario
 from ..scale.scale import check_one_gpu
-from .plan_file import ask_torchrec, load_placements
+from .plan_file import load_placements
 from .problem import Load, ShardingProblem, TableUse, build_options, time_links
 from .report import PlanRow, ShardReport
 from .rows import EnergySetting, plan_row
@@ -53,8 +53,6 @@ class AskedShares(Asked, total=False):
     """That a GPU may use."""
     plan: Path | None
     """A file with a plan of the user's, which is held against the proposed one."""
-    torchrec: bool
-    """Whether that of TorchRec's planner is, too."""
     electricity: Electricity | None
 
 
@@ -103,7 +101,6 @@ def shard_trace(
         max_memory_bytes=asked.get("max_memory_bytes"),
         library=library,
         node=cluster.node_of(target),
-        torchrec=asked.get("torchrec", False),
     )
     setting = _setting(result, scaled, sharing, given)
     problem = setting.problem
@@ -156,7 +153,6 @@ def _report(
         dense_bytes=int(problem.dense_bytes),
         state_ratio=setting.state_ratio,
         is_fastest=is_fastest,
-        torchrec=setting.torchrec,
         plans=plans,
         warnings=(*setting.warnings, *report.warnings),
     )
@@ -186,7 +182,6 @@ class _Sharing:
     max_memory_bytes: float | None
     library: Library
     node: Node
-    torchrec: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -196,8 +191,6 @@ class _Setting:
     problem: ShardingProblem
     others: Mapping[str, tuple[TablePlacement, ...]]
     state_ratio: float
-    torchrec: str | None
-    """Its version, where its planner gave one of the plans."""
     warnings: tuple[str, ...]
 
 
@@ -214,21 +207,6 @@ def _setting(
     limit_bytes = min(sharing.max_memory_bytes or np.inf, fit.usable_bytes)
     held_bytes = _table_memory(tables, result.memory, state_ratio, is_training=is_training)
     dense_bytes = 0.0 if fit.needed_bytes is None else max(fit.needed_bytes - held_bytes, 0.0)
-    warnings, version = _memory_warnings(result), None
-    if sharing.torchrec:
-        answer = ask_torchrec(
-            tables,
-            gpu,
-            node,
-            gpu_count=gpu_count,
-            batch=sharing.batch,
-            memory_bytes=limit_bytes - dense_bytes,
-            state_ratio=state_ratio,
-        )
-        if answer.placements is None:
-            warnings = (*warnings, answer.failure)
-        else:
-            others, version = {**others, "torchrec": answer.placements}, answer.version
     options, log_width = build_options(
         tables,
         find_steps(trace, result.window, tables) if is_training else {},
@@ -250,7 +228,7 @@ def _setting(
         is_training=is_training,
         log_width=log_width,
     )
-    return _Setting(problem=problem, others=others, state_ratio=state_ratio, torchrec=version, warnings=warnings)
+    return _Setting(problem=problem, others=others, state_ratio=state_ratio, warnings=_memory_warnings(result))
 
 
 def _memory_warnings(result: Analysis) -> tuple[str, ...]:

@@ -45,13 +45,17 @@ class OverviewReport(Report):
         )
 
     def illustrated_page(self) -> Page:
-        """Return it with charts."""
+        """Return it with the timeline of the iteration."""
         from ...iteration.gpu_replay import lay_out_recording
+        from ...page.plot import place_charts
+        from ...page.timeline.chart import chart_timeline
         from ...recorded.recording import choose_recording
-        from .charts import illustrate_overview
 
-        timeline = lay_out_recording(choose_recording(self.trace), None) if self.report.kernel_count else None
-        return illustrate_overview(self.page(), self.report, name=self.name, timeline=timeline)
+        chart = None
+        if self.report.kernel_count:
+            timeline = lay_out_recording(choose_recording(self.trace))
+            chart = chart_timeline(timeline, title="Timeline of the iteration", told="As recorded.")
+        return place_charts(self.page(), headline=f"Overview {self._headline()}", lead=[chart])
 
     def _headline(self) -> str:
         from ...page.quantity import format_count

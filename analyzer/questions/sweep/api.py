@@ -14,7 +14,7 @@ from ...asking.answer import Drawn, PicturedReport, trace_name
 from ...asking.choice import GPU_NAME
 from ...asking.declared import HelpPart, asks, option
 from ...asking.inputs import AskedRecording, AskedSource
-from ...asking.machines import GlobalBatch, Machines
+from ...asking.machines import Machines
 from ...asking.prices import Power
 from ...asking.what_ifs import WhatIfs
 
@@ -113,7 +113,7 @@ def _complete_parameters(_context: click.Context, _parameter: click.Parameter, i
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(WhatIfs, Power, GlobalBatch, Machines, AskedRecording, AskedSource):
+class SweepOptions(WhatIfs, Power, Machines, AskedRecording, AskedSource):
     """Hold what may be asked while parameters vary."""
 
     on: str | None = option(HelpPart.GPUS, "The GPU that is varied. Default: the one that was measured.", **GPU_NAME)
@@ -124,9 +124,6 @@ class SweepOptions(WhatIfs, Power, GlobalBatch, Machines, AskedRecording, AskedS
         multiple=True,
         shell_complete=_complete_parameters,
     )
-    plan: str | None = option(
-        HelpPart.MANY, "How GPUs share the iteration, for --vary gpus=8..512; see 'scale'.", metavar="PLAN"
-    )
 
 
 @asks(SweepOptions)
@@ -135,14 +132,13 @@ def sweep(trace: str | Path | Trace, asked: SweepOptions) -> SweepAnswer | Sensi
 
     `on` is the GPU that is varied: by default the one that was measured. `vary` names figures of its datasheet, or
     sizes of the iteration, with their values: `{"memory.bandwidth": "1x..4x", "sms": [66, 132]}`; all are listed in
-    docs/reference/sweep.md. `{"gpus": "8..512"}` needs a `plan`. The other keywords mean what those of `analyze` do.
+    docs/reference/sweep.md. The other keywords mean what those of `analyze` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> answer = sweep(trace, on="l40s", vary={"memory.bandwidth": "1x,2x"})
     >>> [round(point.speedup, 2) for point in answer.report.points]
     [1.0, 1.12]
     """
-    from .plans import sweep_plans
     from .sensitivity import find_sensitivity
     from .sweep import SweepQuestion, sweep_trace
     from .values import join_values
@@ -163,14 +159,6 @@ def sweep(trace: str | Path | Trace, asked: SweepOptions) -> SweepAnswer | Sensi
         cluster=asked.cluster(gpus.catalog, () if on is None else (on,)),
         electricity=asked.power(),
     )
-    if asked.plan is not None:
-        report = sweep_plans(question, varied, asked.plan, asked.global_batch)
-        return SweepAnswer(name=trace_name(trace), report=report)
-    if asked.global_batch is not None:
-        raise InputError(
-            f"{parameter('global_batch')} is for many GPUs: add {parameter('plan')} and {parameter('vary')} "
-            f"gpus=8..512 (one GPU's is {parameter('batch')})"
-        )
     if not varied and question.electricity is not None:
         raise InputError(
             f"{parameter('electricity')}, {parameter('pue')}, {parameter('host_watts')} and {parameter('carbon')} are "

@@ -29,14 +29,13 @@ RECORDED: Final = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationParameter:
-    """Describe a parameter of the iteration: a field of `Scenario`, or the number of GPUs."""
+    """Describe a parameter of the iteration: a field of `Scenario`."""
 
     name: str
     field: str
     words: str
     aliases: tuple[str, ...] = ()
     step: float = 1.0
-    kind: AxisKind = AxisKind.ITERATION
 
 
 CHANGES: Final = (
@@ -54,7 +53,6 @@ CHANGES: Final = (
     IterationParameter(
         name="host", field="cpu_speed", words="speed of the host", aliases=("cpu-speed", "cpu"), step=0.0
     ),
-    IterationParameter(name="gpus", field="", words="GPUs", aliases=("gpu_count", "gpu"), kind=AxisKind.GPUS),
 )
 SIZES: Final = ("batch", "sequence-length")
 """What an iteration does more work with."""
@@ -163,7 +161,7 @@ def _read_change(
     axis = SweepAxis(
         name=change.name,
         words=change.words,
-        kind=change.kind,
+        kind=AxisKind.ITERATION,
         unit="",
         values=values.numbers,
         base=base,
@@ -194,7 +192,7 @@ def _read_precisions(change: IterationParameter, text: str) -> AskedAxis:
 
 def _recorded_value(change: IterationParameter, trace: Trace, scenario: Scenario) -> float | None:
     """Return what a parameter is where it is not varied; None where nothing tells, or there is no such thing."""
-    asked = getattr(scenario, change.field) if change.field else None
+    asked = getattr(scenario, change.field)
     if asked is not None:
         return float(asked)
     if change.name == "host":
@@ -217,13 +215,6 @@ def _check_apart(asked: Sequence[AskedAxis]) -> None:
         if same:
             raise InputError(
                 f"{parameter('vary')}: {first.axis.name} and {other.axis.name} both set {min(same)}: vary one of them"
-            )
-        kinds = {first.axis.kind, other.axis.kind}
-        if kinds == {AxisKind.GPUS, AxisKind.ITERATION}:
-            name = next(item.axis.name for item in asked if item.axis.kind is AxisKind.ITERATION)
-            raise InputError(
-                f"{parameter('vary')} gpus goes with a figure of the GPU, not with {name}: use {parameter(name)} for "
-                "one value"
             )
 
 

@@ -27,7 +27,6 @@ def sweep(trace: Path, vary: tuple[str, ...], **asked: Any) -> SweepAnswer | Sen
       sweep trace.json.gz --on h100sxm --vary bandwidth=1x..4x -o sweep.svg
       sweep trace.json.gz --on l40s --vary bandwidth=1x..4x --vary sms=71,142
       sweep trace.json.gz --on a100sxm80 --vary batch=1..64 -o sweep.html
-      sweep trace.json.gz --on h100sxm --vary gpus=8..512 --plan fsdp
       sweep trace.json.gz --on h100sxm
 
     \b
@@ -37,7 +36,7 @@ def sweep(trace: Path, vary: tuple[str, ...], **asked: Any) -> SweepAnswer | Sen
       matrix  vector    the rates alone
       link.bandwidth  pcie.bandwidth  tdp
     Of the iteration:
-      batch  sequence-length  cached-tokens  precision  host  gpus
+      batch  sequence-length  cached-tokens  precision  host
 
     \b
     Values:

@@ -22,8 +22,6 @@ class AxisKind(StrEnum):
     """Of the GPU's datasheet."""
     ITERATION = "iteration"
     """Of the iteration, or of its host."""
-    GPUS = "gpus"
-    """How many GPUs share it."""
 
 
 class SweepLimit(StrEnum):
@@ -42,9 +40,6 @@ class SweepLimit(StrEnum):
     HOST = "host"
     """Waits for launches, and synchronisations."""
     WAITS = "other waits"
-    BUBBLE = "bubble"
-    OPTIMIZER = "optimizer"
-    STRAGGLERS = "slowest rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +123,6 @@ class SweepReport:
     """What is asked beside the parameters."""
     gpu: str
     """The GPU that is varied, or that the iteration is predicted on."""
-    plan: str | None = None
-    """Of many GPUs."""
     axes: tuple[SweepAxis, ...]
     base: SweepPoint
     """Where nothing is varied."""
@@ -147,7 +140,7 @@ class SweepReport:
         names = {axis.name for axis in self.axes}
         if "sequence-length" in names:
             return "tokens"
-        return "samples" if names & {"batch", "gpus"} else ""
+        return "samples" if "batch" in names else ""
 
     def line(self, second: int | None = None) -> tuple[SweepPoint, ...]:
         """Return the points at one value of the second axis, or all where there is one axis."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....arrays import Floats, Mask, none_for_nan
-from ....errors import InputError, parameter
+from ....errors import InputError
 from ....formats.trace.tables import Trace
 from ....progress import tell
 from ....records import dataclass, field, replace
@@ -33,7 +33,7 @@ from ..compare.interval import change_half_widths
 from .axes import SIZES, AskedAxis, read_axes
 from .imagined import Imagined, imagine, place_variants
 from .intervals import change_ends, change_forecast, common_forecasts, hold_to_physics, widened_forecast
-from .report import AxisKind, SweepLimit, SweepPoint, SweepReport, explain_slower, find_knees
+from .report import SweepLimit, SweepPoint, SweepReport, explain_slower, find_knees
 
 _CACHES: Final = frozenset({"l2.size", "occupancy.shared_memory_per_sm_kib", "occupancy.registers_per_sm"})
 """What may give more speed than there is more of it: all that is worked on may fit at once."""
@@ -78,11 +78,6 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
     Raises InputError for parameters and values that cannot be.
     """
     asked = read_axes(vary, question.gpu, question.trace, question.scenario)
-    if any(item.axis.kind is AxisKind.GPUS for item in asked):
-        raise InputError(
-            f"{parameter('vary')} gpus says how many GPUs share an iteration, not how: add {parameter('plan')}, such "
-            f"as {parameter('plan', 'fsdp')}"
-        )
     imagined = imagine(question.gpu, asked, question.catalog, question.gpu_file)
     first = run_on(question, imagined.gpus)
     base = _swept(first, imagined, question.electricity)

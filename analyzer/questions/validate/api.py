@@ -56,10 +56,10 @@ class ValidationReport(Report):
         )
 
     def illustrated_page(self) -> Page:
-        """Return it with charts, which show all ops."""
-        from .charts import illustrate_validation
+        """Return it under its headline."""
+        from ...page.plot import place_charts
 
-        return illustrate_validation(self.page(), self.report)
+        return place_charts(self.page(), headline=f"Validation {self._headline()}")
 
     def _shortened(self) -> Validation:
         return replace(self.report, ops=self.report.ops[: self.shown_op_count])

@@ -27,7 +27,6 @@ from ...page.columns import (
 from ...page.encoding import FieldTable, attributes, encode_json, table_of
 from ...page.names import NAME_WIDTH, short_name, shorten_middle
 from ...page.page import Page, build_page, facts, notes, warnings
-from ...page.plot import CAUSE_WORDS
 from ...page.quantity import (
     TimeUnit,
     common_time_unit,
@@ -41,7 +40,7 @@ from ...page.quantity import (
 )
 from ...page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...prediction.prediction import Method
-from ...replay.causes import CAUSES
+from ...replay.causes import CAUSES, IdleCause
 from ...work.work import Family
 from .report import (
     Coverage,
@@ -145,12 +144,21 @@ def _coverage(intervals: Coverage) -> str:
     return f"{intervals.covered_op_count:,} of {counted} within the 90 % interval{share}"
 
 
+_CAUSE_WORDS: Final = {
+    IdleCause.HOST: "waits for the host",
+    IdleCause.SYNC: "host waits for the GPU",
+    IdleCause.COMMUNICATION: "waits for communication",
+    IdleCause.DEPENDENCY: "between kernels",
+    IdleCause.UNEXPLAINED: "unexplained",
+}
+
+
 def _iteration_sheet(iteration: IterationComparison) -> Sheet:
     rows = [("GPU busy", iteration.predicted_busy_ns, iteration.measured_busy_ns)]
     for cause in CAUSES:
         times = iteration.predicted_idle_ns[cause], iteration.measured_idle_ns[cause]
         if any(times):
-            rows.append((f"idle: {CAUSE_WORDS[cause]}", *times))
+            rows.append((f"idle: {_CAUSE_WORDS[cause]}", *times))
     rows.append(("iteration", iteration.predicted_ns, iteration.measured_ns))
     unit = common_time_unit([iteration.measured_ns])
     differences = [mine - theirs for _, mine, theirs in rows]

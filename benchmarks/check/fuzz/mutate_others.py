@@ -21,7 +21,7 @@ def mutate_file(name: str, data: bytes, rng: Random) -> bytes:
     """Return changed bytes of a file of the kind that its name tells."""
     ways = {
         **dict.fromkeys(("json", "jsonl"), (mutate_json, mutate_json, mutate_json, mutate_gzip)),
-        **dict.fromkeys(("pb", "pftrace", "et"), (mutate_message, mutate_message, mutate_message, _packed)),
+        **dict.fromkeys(("pb", "et"), (mutate_message, mutate_message, mutate_message, _packed)),
         **dict.fromkeys(("sqlite", "db"), (mutate_database, mutate_database, mutate_database)),
         **dict.fromkeys(("csv", "log"), (mutate_rows, mutate_rows, mutate_rows)),
         **{"toml": (mutate_toml, mutate_toml), "parquet": (mutate_table,)},

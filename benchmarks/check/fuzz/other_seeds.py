@@ -79,7 +79,6 @@ def _of_profilers(folder: Path) -> Iterator[Seed]:
     yield seed("xla.json", xla.trace_json())
     yield seed("a.xplane.pb", xla.xplane())
     yield seed("hlo.xplane.pb", _with_programs(xla))
-    yield seed("a.pftrace", _tests("test_perfetto_trace").WHOLE)
     execution = _tests("test_execution_trace")
     nodes = [execution.add(5), execution.add(6, execution.C, execution.A, execution.B), execution.add(9, old=True)]
     yield seed("execution.json", execution.text(*nodes).encode())

@@ -12,7 +12,7 @@ ON_THE_GPU = ("measure", "record")
 """Programs of the machine that has the GPU: what they call like a what-if is not asked but done."""
 OWN = {
     ("catalog", "--cluster-file"), ("catalog", "--nccl-tests"), ("batch", "--format"), ("batch", "--output"),
-    ("archive export", "--output"), ("archive stats", "--output"), ("convert", "--iteration"),
+    ("archive export", "--output"), ("convert", "--iteration"),
     ("replay", "--iteration"), ("convert", "--to"), ("serve", "--precision"),
 }  # fmt: skip
 """Where an option of many commands means something of its own."""

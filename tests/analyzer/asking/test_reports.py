@@ -278,14 +278,6 @@ def test_a_comparison_says_what_goes_beyond_its_limits() -> None:
     assert {row["gpu"] for row in slower.to_records("changes")} <= {"Instinct MI300X"}
 
 
-def test_a_figure_of_a_replay(tmp_path: Path) -> None:
-    found = wavecast.replay(H100)
-    found.save_figure(tmp_path / "own.svg")
-    found.save_figure(tmp_path / "l4.svg", to="L4", stretch_ms=(0.5, 1.0))
-    assert "<svg" in (tmp_path / "own.svg").read_text(encoding="utf-8")
-    assert "L4" in (tmp_path / "l4.svg").read_text(encoding="utf-8")
-
-
 def test_what_a_trace_is_called() -> None:
     trace = wavecast.load_trace(H100)
     assert repr(wavecast.overview(trace)).startswith("<OverviewReport of bert_small")

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
+from wavecast.analyzer.graph.critical import summarize_path
 from wavecast.analyzer.graph.export.op_graph import PRECEDENCE, OpGraph, join_op_graph
 from wavecast.analyzer.graph.export.ops import call_links, collective_links, op_links
-from wavecast.analyzer.graph.export.summary import GraphSummary, Stretch, summarize_graph
 from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
 from wavecast.analyzer.graph.latencies import Term
 from wavecast.analyzer.graph.place import Links
@@ -19,13 +19,6 @@ from wavecast.formats.trace.tables import KernelKind, Trace
 
 from ...conftest import Recording
 from ..replay.conftest import recordings
-
-
-def summary_of(trace: Trace, iteration: int | None = None) -> GraphSummary:
-    graph = build_graph(trace, architecture="Volta")
-    path = measured_path(trace, graph, iteration)
-    joined = join_op_graph(trace, graph, iteration=iteration)
-    return summarize_graph(trace, graph, joined, path, iteration=iteration, path_iteration=iteration)
 
 
 def two_ops(recording: Recording) -> Trace:
@@ -40,58 +33,20 @@ def two_ops(recording: Recording) -> Trace:
 
 
 def test_counts_and_path_of_a_known_recording(recording: Recording) -> None:
-    found = summary_of(two_ops(recording), 0)
-    assert found.iteration == 0
-    assert found.node_counts == {"op": 2, "launch": 3, "mark": 2, "kernel": 3}
-    assert found.edge_counts == {"program_order": 5, "stream_order": 2, "launch": 3, "op_launch": 2}
-    assert found.graph_quality["kernels_without_launch"] == 0
-    path = found.path
-    assert path is not None
-    assert (found.path_iteration, path.length_ns, found.path_node_count) == (0, 125_200, 4)
+    trace = two_ops(recording)
+    graph = build_graph(trace, architecture="Volta")
+    joined = join_op_graph(trace, graph, iteration=0)
+    kinds, counts = np.unique(joined.kind, return_counts=True)
+    assert {EdgeKind(kind).name: count for kind, count in zip(kinds, counts.tolist(), strict=True)} == {
+        "PROGRAM_ORDER": 5, "STREAM_ORDER": 2, "LAUNCH": 3, "OP_LAUNCH": 2,
+    }  # fmt: skip
+    walked = measured_path(trace, graph, 0)
+    path = summarize_path(walked)
+    assert (path.length_ns, len(walked.node)) == (125_200, 4)
     # the host for 1 us, the launch of 8, the launch latency, then kernels with a gap of 1,150 ns and one of 3,150
     assert path.node_ns == {"launch": 8_000, "kernel": 110_000}
     assert path.edge_ns == {"program_order": 1_000, "launch": 1_900, "stream_order": 2 * 1_150}
     assert path.unexplained_ns == 2_000
-    assert found.stretches == (
-        Stretch(name="kernel", place="kernel", count=3, time_ns=116_200.0, share=116_200 / 125_200),
-        Stretch(name="aten::first", place="host", count=1, time_ns=9_000.0, share=9_000 / 125_200),
-    )
-
-
-def test_a_call_without_an_op_stands_under_its_own_name_and_the_host_may_end_the_iteration(
-    recording: Recording,
-) -> None:
-    recording.launch(5_000, 1_000, 7_900, 2_000)
-    recording.call("cudaDeviceSynchronize", 8_000, 11_000)  # until 9 us after the kernel: Volta's return
-    recording.op(0, 50_000)
-    recording.iteration(0, 50_000, 0, 50_000)
-    found = summary_of(recording.trace(), 0)
-    assert {item.name: (item.place, item.time_ns) for item in found.stretches} == {
-        "cudaLaunchKernel": ("host", 6_000.0),
-        "kernel": ("kernel", 3_900.0),
-        "cudaDeviceSynchronize": ("host", 9_100.0),
-        "end of the iteration": ("host", 31_000.0),
-    }
-    assert sum(item.share for item in found.stretches) == 1.0
-
-
-def test_only_the_ten_longest_names_are_listed(recording: Recording) -> None:
-    now = 0
-    for at in range(13):
-        op = recording.op(now, 10_000 + at * 1_000, name=f"op{at}")
-        call = recording.call("cudaLaunchKernel", now, 9_000 + at * 1_000, op=op)
-        now += 10_000 + at * 1_000
-        recording.kernel(now + 1_000, 100, call=call)
-    recording.iteration(0, now + 1_100, 0, now)
-    found = summary_of(recording.trace(), 0)
-    lengths = [item.time_ns for item in found.stretches]
-    assert len(lengths) == 10
-    assert lengths == sorted(lengths, reverse=True)
-
-
-def test_nothing_timed_has_no_path(recording: Recording) -> None:
-    recording.op(-1, -1)
-    assert summary_of(recording.trace()).path is None
 
 
 @settings(deadline=None, max_examples=60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -26,21 +25,11 @@ from wavecast.analyzer.questions.batch.fleet import FleetTimes, summarize_fleet
 from wavecast.analyzer.questions.batch.inputs import BatchInput
 from wavecast.analyzer.questions.batch.page import describe_batch
 from wavecast.analyzer.questions.batch.report import BatchReport, FleetAnswer, GpuCount, GpuMix
-from wavecast.analyzer.questions.compare.charts import illustrate_comparison
 from wavecast.analyzer.questions.ranks.activity import RankActivity, RankState
 from wavecast.analyzer.questions.ranks.charts import illustrate_ranks
 from wavecast.analyzer.questions.ranks.page import describe_ranks
 from wavecast.analyzer.questions.ranks.report import JobRow, RankRow, RanksReport
-from wavecast.analyzer.questions.rerun.charts import illustrate_rerun
-from wavecast.analyzer.questions.rerun.page import describe_rerun
-from wavecast.analyzer.questions.rerun.report import FamilyRow, Iteration, RerunOp, RerunReport
 from wavecast.analyzer.questions.scale.report import Spent
-from wavecast.analyzer.questions.score.api import ScoreReport
-from wavecast.analyzer.questions.score.page.charts import illustrate_score
-from wavecast.analyzer.questions.shard.problem import PlanPhase
-from wavecast.analyzer.questions.validate.charts import illustrate_validation
-from wavecast.analyzer.questions.validate.report import Coverage
-from wavecast.benchmarks.make.accuracy import read_score
 
 vl_convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python")
 
@@ -51,15 +40,8 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\"'];\\\x1b[31m"
 ILLUSTRATED = {
     "illustrate",
     "illustrate_batch",
-    "illustrate_overview",
     "illustrate_ranks",
-    "illustrate_replay",
-    "illustrate_comparison",
     "illustrate_scale",
-    "illustrate_rerun",
-    "illustrate_score",
-    "illustrate_sharding",
-    "illustrate_validation",
 }
 """Each is held to `compiled`, here or in the tests of its report."""
 ACTIVITY = RankActivity(
@@ -96,20 +78,6 @@ def ranks_report() -> RanksReport:
     )  # fmt: skip
 
 
-def rerun_family(family: str | None) -> FamilyRow:
-    return FamilyRow(
-        family=family, op_count=2, call_count=9, recorded_ns=None, predicted_ns=9e5, rerun_ns=8e5, figures=None
-    )
-
-
-def rerun_op(op: str, rerun_us: float | None) -> RerunOp:
-    return RerunOp(
-        op=op, shapes="float32[8]", module=None, family="matmul", count=2, recorded_ns=None, predicted_ns=4e5,
-        predicted_low_ns=3e5, predicted_high_ns=5e5, rerun_ns=None if rerun_us is None else 1e3 * rerun_us,
-        timing="event", reason="",
-    )  # fmt: skip
-
-
 def fleet_times(traces: int = 3, gpus: int = 4) -> FleetTimes:
     """Return times that grow with the trace and shrink with the GPU; the last GPU does not fit the first trace."""
     time = 1e9 * np.outer(np.arange(1, traces + 1), 1.0 / np.arange(1, gpus + 1))
@@ -141,49 +109,17 @@ def batch_page(times: FleetTimes) -> Page:
     return illustrate_batch(describe_batch(report, output="x.html"), report, [times])
 
 
-def rerun_page() -> Page:
-    report = RerunReport(
-        device=HOSTILE, is_gpu=True, gpu="L40S", framework="torch 2.6.0", source="H100 SXM5 80GB", capture="measured",
-        is_same_gpu=False, weighed_by="predicted", call_count=61, rerun_call_count=50, rerun_ratio=0.8,
-        total=rerun_family(None), families=(rerun_family("matmul"),),
-        intervals=Coverage(op_count=2, covered_op_count=1, measured_ns=7e5, covered_ns=1e5),
-        ops=(rerun_op("aten::addmm", 420.0), rerun_op(HOSTILE, 70.0), rerun_op("aten::mul", None)), left_out=(),
-        iteration=Iteration(
-            recorded_ns=None, predicted_ns=4e6, recorded_kernels_ns=None, predicted_kernels_ns=3e6, whole=None,
-        ),
-        warnings=(),
-    )  # fmt: skip
-    return illustrate_rerun(describe_rerun(report, name="x.json.gz", op_limit=3), report, name="x.json.gz")
-
-
 @cache
 def scaled() -> Any:
     return wavecast.scale(SMALL, to=["h100 sxm", "l40s"], gpus=[8, 16], plan=["dp=*", "fsdp=*"])
 
 
-@cache
-def compared() -> Any:
-    pair = [str(ROOT / f"samples/vit_b16-inference-{precision}-b32-shapes.json.gz") for precision in ("fp32", "bf16")]
-    return wavecast.compare(*pair, on=["h100 sxm", "l40s"], max_slowdown="3%")
-
-
-@cache
-def sharded() -> Any:
-    return wavecast.shard(str(ROOT / "samples/dlrm-training-fp32-b2048-shapes.json.gz"), to="H100 SXM", gpus=8)
-
-
 PAGES: Mapping[str, Callable[[], Page]] = {
     "scale": lambda: scaled().illustrated_page(),
-    "validate": lambda: wavecast.validate(*PAIR).illustrated_page(),
     "replay": lambda: wavecast.replay(PAIR[0]).illustrated_page(),
     "overview": lambda: wavecast.overview(PAIR[1], top=2).illustrated_page(),
-    "score": lambda: ScoreReport(report=read_score(ROOT / "docs/evidence/accuracy.json.gz")).illustrated_page(),
-    "compare": lambda: compared().illustrated_page(),
     "ranks": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report(), ACTIVITY),
-    "ranks alone": lambda: illustrate_ranks(describe_ranks(ranks_report()), ranks_report()),
     "batch": lambda: batch_page(fleet_times()),
-    "shard": lambda: sharded().illustrated_page(),
-    "rerun": rerun_page,
 }
 
 
@@ -264,23 +200,6 @@ def test_pages_are_small_and_hold_names_as_text(name: str, monkeypatch: pytest.M
     assert "\x1b" not in text
 
 
-def test_what_each_gpu_does_adds_up_to_the_iteration_but_for_the_dense_part() -> None:
-    plans = sharded().report.plans
-    drawn, whole = defaultdict[str, float](float), defaultdict[str, float](float)
-    for row in chart_named(page_of("shard"), "What each GPU has to do").rows:
-        drawn[row["plan"]] += row["part_ms"] / 8
-    for row in chart_named(page_of("shard"), "The plans' iterations").rows:
-        whole[row["plan"]] += row["part_ms"]
-    assert list(whole.values()) == pytest.approx([plan.iteration_ns / 1e6 for plan in plans])
-    assert list(drawn.values()) == pytest.approx(
-        [(plan.iteration_ns - plan.phases_ns[PlanPhase.DENSE]) / 1e6 for plan in plans]
-    )
-    held = [row for row in chart_named(page_of("shard"), "Memory of each GPU").rows if row["number"] == "0"]
-    assert sum(row["held_gib"] for row in held) == pytest.approx(
-        sum(rank.memory_bytes for rank in plans[0].ranks) / 2**30
-    )
-
-
 def test_parts_of_a_plan_add_up_to_its_iteration() -> None:
     report = scaled().report
     chart = chart_named(page_of("scale"), "Where the time of an iteration goes: the best plan for each")
@@ -290,53 +209,6 @@ def test_parts_of_a_plan_add_up_to_its_iteration() -> None:
     assert list(drawn.values()) == pytest.approx([row.iteration_ns / 1e6 for row in best])
     shares = [sum(row.share(spent) for spent in Spent) for row in best]
     assert shares == pytest.approx([1.0] * len(best))
-
-
-def test_the_errors_of_an_iteration_lead_from_measured_to_predicted() -> None:
-    report = wavecast.validate(*PAIR).report
-    chart = chart_named(page_of("validate"), "Where the iteration's error comes from")
-    assert chart.rows[0]["to_ms"] == pytest.approx(report.iteration.measured_ns / 1e6)
-    assert chart.rows[1]["from_ms"] == chart.rows[0]["to_ms"]
-    assert chart.rows[-2]["to_ms"] == pytest.approx(report.iteration.predicted_ns / 1e6)
-    families = chart_named(page_of("validate"), "Error by family")
-    total = report.total.predicted_ns - report.total.measured_ns
-    assert sum(row["difference_ms"] for row in families.rows) == pytest.approx(total / 1e6)
-    assert len(chart_named(page_of("validate"), "Predicted against measured").rows) == report.op_count
-
-
-def test_ops_without_a_time_or_an_interval_are_no_points() -> None:
-    report = wavecast.validate(*PAIR).report
-    ops = (replace(report.ops[0], measured_ns=0.0), replace(report.ops[1], predicted_low_ns=None, op=HOSTILE))
-    page = illustrate_validation(Page(blocks=()), replace(report, ops=ops))
-    (row,) = chart_named(page, "Predicted against measured").rows
-    assert (row["low_us"], row["covered"]) == (None, "no interval")
-
-
-def test_what_changed_adds_up_to_the_difference() -> None:
-    report = compared().report
-    chart = chart_named(page_of("compare"), "Where the difference comes from")
-    gpu = report.gpus[0]
-    assert sum(row["change_ms"] for row in chart.rows) == pytest.approx((gpu.new_ns - gpu.old_ns) / 1e6)
-    kinds = {row["gpu"]: row["kind"] for row in chart_named(page_of("compare"), "Change on each GPU").rows}
-    assert set(kinds.values()) == {"passes"}
-    free = illustrate_comparison(Page(blocks=()), report)
-    assert {row["kind"] for row in chart_named(free, "Change on each GPU").rows} == {"not slower"}
-
-
-def test_many_causes_are_shown_as_one() -> None:
-    report = compared().report
-    many = replace(report, groups=tuple(replace(report.groups[0], cause=f"cause {at}") for at in range(40)))
-    rows = chart_named(illustrate_comparison(Page(blocks=()), many), "Where the difference").rows
-    assert [row["cause"] for row in rows][-3:-2] == ["15 other causes"]
-
-
-def test_who_waits_for_whom() -> None:
-    chart = chart_named(page_of("ranks"), "Who waits for whom")
-    assert {(row["who"], row["whom"]): row["wait_ms"] for row in chart.rows} == {("0", "3"): 1.5, ("3", "0"): 0.0}
-    lanes = chart_named(page_of("ranks"), "The ranks' timelines").rows
-    waits = [row for row in lanes if row["state"] == "waits for a rank"]
-    assert sum(row["end_ms"] - row["start_ms"] for row in waits) == pytest.approx(1.5, rel=0.01)
-    assert {row["whom"] for row in waits} == {"rank 3"}
 
 
 def test_times_of_a_batch_are_relative_to_the_best_that_fits() -> None:
@@ -367,31 +239,10 @@ def test_a_large_batch_is_cut_and_says_so() -> None:
     assert f"The first {MOST_GPUS} of {MOST_GPUS + 3} GPUs" in chart.description
 
 
-def test_starts_by_rule_are_those_of_the_timeline() -> None:
-    rows = chart_named(page_of("replay"), "Starts by rule").rows
-    assert {row["family"] for row in rows} >= {"matmul", "attention", "normalization"}
-    assert all(row["low"] <= row["middle"] <= row["high"] for row in rows)
-    lanes = {row["lane"].split(" · ")[0] for row in chart_named(page_of("replay"), "Recorded and replayed").rows}
-    assert lanes == {"recorded", "by rules alone"}
-
-
-def test_families_divide_what_kernels_take() -> None:
-    chart = chart_named(page_of("overview"), "Where the GPU time goes, by family")
-    whole = wavecast.overview(PAIR[1], top=None).report
-    assert sum(row["time_ms"] for row in chart.rows) == pytest.approx(sum(line.gpu_ns for line in whole.kernels) / 1e6)
-
-
-def test_a_score_says_how_many_measurements_it_rests_on() -> None:
-    score = read_score(ROOT / "docs/evidence/accuracy.json.gz")
-    rows = chart_named(page_of("score"), "Error by left-out chip").rows
-    mine = {row["gpu"]: row["percent"] for row in rows if row["kind"] == "wavecast"}
-    found = {row.gpu: 100 * row.mape for row in score.rows if row.table == "all" and row.size == "all"}
-    assert mine == {gpu: pytest.approx(found[gpu]) for gpu in mine}
-    heat = chart_named(page_of("score"), "Ops: error by family and GPU")
-    assert "those of most measurements" in heat.description
-
-
-def test_nothing_to_show_is_no_chart() -> None:
-    score = read_score(ROOT / "docs/evidence/accuracy.json.gz")
-    empty = replace(score, rows=(), networks=(), throughput=(), iterations=(), traces=())
-    assert charts_of(illustrate_score(Page(blocks=()), empty)) == []
+def test_a_replay_has_both_timelines_and_the_ranks_say_who_waits() -> None:
+    rows = chart_named(page_of("replay"), "Recorded and replayed").rows
+    assert {row["lane"].split(" · ")[0] for row in rows} == {"recorded", "by rules alone"}
+    lanes = chart_named(page_of("ranks"), "The ranks' timelines").rows
+    waits = [row for row in lanes if row["state"] == "waits for a rank"]
+    assert sum(row["end_ms"] - row["start_ms"] for row in waits) == pytest.approx(1.5, rel=0.01)
+    assert {row["whom"] for row in waits} == {"rank 3"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from wavecast.analyzer.graph.export.summary import PathSummary
+from wavecast.analyzer.graph.critical import PathSummary
 from wavecast.analyzer.iteration.report import FASTER_HOST, AnalysisReport
 from wavecast.analyzer.questions.analyze.page.headline import background, headline, verdict
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision

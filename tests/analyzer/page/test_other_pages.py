@@ -92,7 +92,6 @@ PAGES = {
     "entries": archive.describe_entries(ENTRIES),
     "no entries": archive.describe_entries([]),
     "entry": archive.describe_entry(ENTRIES[0]),
-    "statistics": archive.describe_statistics(ENTRIES, "traces"),
     "verification": archive.describe_verification(FOUND, "traces", 0.5),
     "ranks": ranks.describe_ranks(REPORT),
     "machine": describe_machine(VERSIONS, GPUS, EXTRAS, 111),

@@ -5,16 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import replace
 from inspect import getmembers, isfunction
 from pathlib import Path
 
 import pytest
 from wavecast.analyzer import page as page_room
 from wavecast.analyzer import questions
-from wavecast.analyzer.graph.build import build_graph
-from wavecast.analyzer.graph.export.op_graph import join_op_graph
-from wavecast.analyzer.graph.export.summary import summarize_graph
 from wavecast.analyzer.page.markdown import draw_markdown
 from wavecast.analyzer.page.page import (
     Line,
@@ -30,14 +26,12 @@ from wavecast.analyzer.page.page import (
 )
 from wavecast.analyzer.page.sheet import Sheet, SheetColumn
 from wavecast.analyzer.page.terminal import Screen, draw_terminal
-from wavecast.analyzer.questions.convert.page import describe_graph
 from wavecast.analyzer.questions.replay.page import describe_replay
 from wavecast.analyzer.questions.serve.api import serve
 from wavecast.analyzer.questions.serve.page import describe_serving
 from wavecast.analyzer.questions.show.page import describe_overview
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.replay.fidelity import check_fidelity
-from wavecast.analyzer.replay.paths import measured_path
 from wavecast.formats.trace.tables import Trace
 
 TraceBuilder = Callable[..., Trace]
@@ -46,13 +40,11 @@ DESCRIBED = {
     "describe_report",
     "describe_entries",
     "describe_entry",
-    "describe_statistics",
     "describe_verification",
     "describe_batch",
     "describe_comparison",
     "describe_gpu",
     "describe_gpus",
-    "describe_graph",
     "describe_host",
     "describe_hosts",
     "describe_node",
@@ -183,12 +175,3 @@ def test_served_models_are_drawn_whole(assert_drawn_whole: CheckWhole) -> None:
 
 def test_an_overview_is_drawn_whole(toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
     assert_drawn_whole(describe_overview(describe_trace(toy_trace(), limit=9)))
-
-
-@pytest.mark.parametrize("is_timed", [False, True])
-def test_a_graph_is_drawn_whole(is_timed: bool, toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
-    trace = toy_trace()
-    graph = build_graph(trace)
-    joined, path = join_op_graph(trace, graph, iteration=None), measured_path(trace, graph, 0)
-    summary = summarize_graph(trace, graph, joined, path, iteration=None, path_iteration=0)
-    assert_drawn_whole(describe_graph(summary if is_timed else replace(summary, path=None)))

@@ -8,7 +8,7 @@ from .....formats.trace.printable import clean_text
 from ....page import plot
 from ....page.page import Chart
 from ....page.plot import DASHES, HEAT_INK, Spec
-from ....page.vega import BLUE, GREEN, GREY, INK, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, SKY, VERMILLION
+from ....page.vega import BLUE, GREEN, GREY, INK, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, VERMILLION
 from ..report import Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
 from .words import LIMIT_WORDS, any_value, both_words, faster_words, interval_words, value_words
 
@@ -18,16 +18,13 @@ _MOST_WRITTEN: Final = 12
 """Values of the first parameter up to which a map has its numbers written in."""
 _COLOURS: Final = {
     SweepLimit.COMPUTE: BLUE,
-    SweepLimit.OPTIMIZER: SKY,
     SweepLimit.MEMORY: GREEN,
     SweepLimit.NEITHER: OLIVE,
     SweepLimit.SHORT: PINK,
     SweepLimit.UNEXPLAINED: GREY,
     SweepLimit.COMMUNICATION: PLUM,
-    SweepLimit.BUBBLE: PINK,
     SweepLimit.HOST: ORANGE,
     SweepLimit.WAITS: PALE,
-    SweepLimit.STRAGGLERS: VERMILLION,
 }
 _RING: Final[Spec] = {"size": 45, "strokeWidth": 1.6, "opacity": 1, "filled": False}
 """Of points, filled apart."""
@@ -65,8 +62,7 @@ def sweep_picture(report: SweepReport) -> Chart:
 
 def _title(report: SweepReport) -> str:
     names = " and ".join(axis.name for axis in report.axes)
-    plan = f", {clean_text(report.plan)}" if report.plan else ""
-    return f"{clean_text(report.gpu)}{plan} by {names}"
+    return f"{clean_text(report.gpu)} by {names}"
 
 
 def _speed_chart(report: SweepReport) -> Chart:

@@ -23,7 +23,7 @@ from ....page.quantity import (
 )
 from ....page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ...analyze.page.headline import describe_recording
-from ..report import NEGLIGIBLE, AxisKind, Knee, SweepAxis, SweepLimit, SweepPoint, SweepReport
+from ..report import NEGLIGIBLE, Knee, SweepAxis, SweepLimit, SweepPoint, SweepReport
 from .words import both_words, faster_words, interval_words, ratio_words, share_words, value_words
 
 _TWICE: Final = 2.0
@@ -37,9 +37,6 @@ _SHARE_TITLES: Final = {
     SweepLimit.COMMUNICATION: "communi-\ncation",
     SweepLimit.HOST: "host",
     SweepLimit.WAITS: "waits",
-    SweepLimit.BUBBLE: "bubble",
-    SweepLimit.OPTIMIZER: "opti-\nmizer",
-    SweepLimit.STRAGGLERS: "slowest\nrank",
 }
 _LEAST_SHARE: Final = 0.02
 _MARK: Final = "*"
@@ -51,7 +48,6 @@ _NOTES: Final = (
     "Shares: kernels by what bounds them at half of that peak or more (arithmetic, memory), far from both peaks, or "
     "too short to matter; the host: waits for launches.",
 )
-_PLAN_NOTES: Final = ("Speed: samples per second over those of the first number of GPUs.",)
 
 
 def describe_sweep(report: SweepReport, *, name: str) -> Page:
@@ -90,10 +86,7 @@ def _subject(report: SweepReport) -> str:
     parts = " and ".join(_axis_words(axis) for axis in report.axes)
     base = report.base
     time = format_time_within(base.iteration_ns, base.iteration_low_ns, base.iteration_high_ns)
-    plan = f", {clean_text(report.plan)}" if report.plan else ""
-    return (
-        f"{clean_text(report.gpu)}{plan} with {parts}; everything else as it is. Unvaried: {time}; {share_words(base)}."
-    )
+    return f"{clean_text(report.gpu)} with {parts}; everything else as it is. Unvaried: {time}; {share_words(base)}."
 
 
 def _axis_words(axis: SweepAxis) -> str:
@@ -305,9 +298,6 @@ def _notes(report: SweepReport) -> Iterator[str]:
         yield f"{_MARK} extrapolated"
     if any(point.fits is False for point in report.points) and len(report.axes) > 1:
         yield "! does not fit the GPU's memory"
-    if any(axis.kind is AxisKind.GPUS for axis in report.axes):
-        yield from _PLAN_NOTES
-        return
     yield from _NOTES
     if _told_knees(report):
         yield f"Nothing worth it: at most {NEGLIGIBLE:.0%} more speed.".replace("%", " %")

@@ -16,9 +16,6 @@ LIMIT_WORDS: Final = {
     SweepLimit.COMMUNICATION: "communication",
     SweepLimit.HOST: "the host",
     SweepLimit.WAITS: "waits between kernels",
-    SweepLimit.BUBBLE: "the pipeline's bubble",
-    SweepLimit.OPTIMIZER: "the optimizer",
-    SweepLimit.STRAGGLERS: "the slowest rank",
 }
 _LEAST_SHARE: Final = 0.05
 _NAMED_COUNT: Final = 3

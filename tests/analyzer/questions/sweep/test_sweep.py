@@ -12,11 +12,9 @@ from wavecast.analyzer.questions.sweep.axes import known_names
 from wavecast.analyzer.questions.sweep.figures import FIGURES, find_figure, plain
 from wavecast.analyzer.questions.sweep.imagined import varied_figures, vary_gpu
 from wavecast.analyzer.questions.sweep.intervals import hold_to_physics
-from wavecast.analyzer.questions.sweep.plans import sweep_plans
 from wavecast.analyzer.questions.sweep.report import SweepLimit, SweepReport
 from wavecast.analyzer.questions.sweep.sensitivity import find_sensitivity
 from wavecast.analyzer.questions.sweep.sweep import SweepQuestion, sweep_trace
-from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.errors import InputError
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.tables import Trace
@@ -216,8 +214,6 @@ def test_a_measured_gpu_varies_from_what_was_measured(data_dir: Path) -> None:
         ({"memory.bandwidth": "1x", "memory.bus": "1x"}, "both set memory.bandwidth"),
         ({"matrix": "1x", "matrix.bf16": "2x"}, "both set matrix"),
         ({"clock": "1x", "clocks.boost_mhz": "2x"}, "both set clock"),
-        ({"gpus": "8"}, "add plan"),
-        ({"gpus": "8", "batch": "8"}, "goes with a figure"),
         ({"precision": "bf17"}, "expected some of recorded, bf16"),
         ({"matrix.fp4": "2x"}, "none that could be varied"),
         ({"memory.bandwidth": "1x..4x:100", "sms": "1x..2x:60"}, "6,000 points"),
@@ -228,29 +224,6 @@ def test_a_measured_gpu_varies_from_what_was_measured(data_dir: Path) -> None:
 def test_what_cannot_be_varied_is_refused(vary: dict[str, str], part: str, gpt2: Trace) -> None:
     with pytest.raises(InputError, match=part):
         sweep_trace(ask(gpt2), vary)
-
-
-def test_gpus_go_with_a_plan_and_with_a_figure(gpt2: Trace) -> None:
-    report = sweep_plans(ask(gpt2), {"gpus": "8..16", "link.bandwidth": "1x,0.1x"}, "fsdp")
-    assert report.plan == "fsdp=*"
-    assert [axis.values for axis in report.axes] == [(8, 16), pytest.approx((90e9, 900e9))]
-    by_place = {point.at: point for point in report.points}
-    assert by_place[0, 1].speedup == pytest.approx(1.0)
-    assert 1.5 < by_place[1, 1].speedup <= 2.0
-    assert by_place[1, 0].speedup < by_place[1, 1].speedup
-    assert by_place[1, 0].shares[SweepLimit.COMMUNICATION] > by_place[1, 1].shares[SweepLimit.COMMUNICATION]
-    with pytest.raises(InputError, match="say how many"):
-        sweep_plans(ask(gpt2), {"sms": "2x"}, "fsdp")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "samples"),
-    [({}, 32), ({"batch_size": 8}, 64), ({"batch_size": 8, "recorded_batch_size": 4}, 64)],
-)
-def test_every_gpu_adds_the_batch_that_is_asked_for(sizes: dict[str, Any], samples: int, gpt2: Trace) -> None:
-    (point,) = sweep_plans(ask(gpt2, scenario=Scenario(**sizes)), {"gpus": "8"}, "fsdp").points
-    assert point.samples_per_s is not None
-    assert point.samples_per_s * point.iteration_ns * 1e-9 == pytest.approx(samples)
 
 
 def test_sensitivity_is_the_slope_of_a_sweep(gpt2: Trace) -> None:
