@@ -1,4 +1,4 @@
-"""MLCommons Chakra execution traces: read as traces. See docs/reference/files.md."""
+"""MLCommons Chakra execution traces: read as traces, and written for simulators. See docs/reference/files.md."""
 
 from __future__ import annotations
 

@@ -66,6 +66,7 @@ def test_an_iteration_may_be_chosen_by_rule(run: Run, trace_file: Path) -> None:
         (("graph",), ("graph", "--to")),
         ((), ("OUT", "--to")),
         (("--to", "trace"), ("OUT", ".json.gz")),
+        (("--to", "chakra", "x.json"), ("x.json", ".et.gz")),
         (("--to", "dot", "--iteration", 7), ("iteration 7", "0 to 1")),
     ],
 )

@@ -102,3 +102,33 @@ def test_one_trace_may_come_from_standard_input(run: Run, trace_file: Path, trac
     result = run("validate", "-", trace_file, stdin=trace_bytes)
     assert result.exit_code == 0, result.output
     assert "standard input, measured on" in result.stdout
+
+
+PAIR = [f"samples/bert_small-inference-bf16-b1-{gpu}.json.gz" for gpu in ("h100", "mi300x")]
+OTHER = [f"samples/vit_small-inference-bf16-b4-{gpu}.json.gz" for gpu in ("h100", "mi300x")]
+
+
+def test_many_pairs_give_a_table(run: Run) -> None:
+    document = json.loads(run("validate", *PAIR, *OTHER, *OTHER[::-1], "--format", "json").stdout)
+    assert document["format"] == "wavecast.validation-pairs"
+    gpus = [(pair["source"], pair["target"]) for pair in document["pairs"]]
+    assert gpus == [("H100 SXM5 80GB", "Instinct MI300X")] * 2 + [("Instinct MI300X", "H100 SXM5 80GB")]
+    single = json.loads(run("validate", *PAIR, "--format", "json").stdout)["iteration"]
+    assert document["pairs"][0]["error"] == pytest.approx(single["error_ratio"])
+    assert document["pairs"][0]["is_covered"] == single["is_covered"]
+    busy = [pair["busy_error"] for pair in document["pairs"][:2]]
+    text = " ".join(run("validate", *PAIR, *OTHER).stdout.split())
+    assert "H100 SXM5 80GB to Instinct MI300X, 2 pairs" in text
+    assert f"{50 * sum(map(abs, busy)):.1f} % off" in text
+
+
+def test_an_odd_trace_is_refused(run: Run) -> None:
+    result = run("validate", *PAIR, OTHER[0])
+    assert result.exit_code == 2
+    assert "3 traces: give them in pairs" in result.stderr
+
+
+def test_a_pair_of_two_workloads_is_named(run: Run) -> None:
+    result = run("validate", *PAIR, PAIR[0], OTHER[1])
+    assert result.exit_code == 2
+    assert f"{PAIR[0]} and {OTHER[1]}: the traces are not of the same workload" in result.stderr

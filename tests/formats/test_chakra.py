@@ -1,66 +1,19 @@
-"""Chakra traces: layout in time, launches, collectives, and broken files."""
+"""Chakra traces: layout in time, launches, collectives, what the official schema reads of ours, and broken files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from wavecast.errors import TraceError
-from wavecast.formats.chakra.nodes import ChakraType, chakra_messages, read_binary
+from wavecast.formats.chakra.nodes import ChakraType, WrittenNode, encode_chakra, read_binary
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.codec import decode, encode
 from wavecast.formats.trace.tables import KernelKind, Trace
-
-TYPES = {
-    "is_cpu_op": "bool", "num_ops": "int64", "tensor_size": "uint64", "comm_type": "int64", "comm_size": "int64",
-    "comm_src": "int32", "comm_dst": "int32", "comm_tag": "int32", "pg_name": "string", "stream": "int64",
-    "tid": "int64", "start_ns": "int64", "duration_ns": "int64",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenNode:
-    """Hold a node to be written; ids begin with 1, because 0 looks like none."""
-
-    number: int
-    name: str
-    kind: ChakraType
-    duration_us: int
-    data_deps: Sequence[int] = ()
-    values: str = ""
-    attributes: Mapping[str, int | str] = field(default_factory=dict)
-
-
-def encode_chakra(nodes: Iterable[WrittenNode]) -> bytes:
-    """Return a `.et` file's bytes: a GlobalMetadata, then each node, all behind their lengths."""
-    from google.protobuf.proto import serialize_length_prefixed
-
-    kinds, stream = chakra_messages(), BytesIO()
-    head = kinds["GlobalMetadata"](version=b"0.0.4", attr=[_attribute("schema", "string", "wavecast")])
-    serialize_length_prefixed(head, stream)
-    for node in nodes:
-        told = [_attribute(name, TYPES[name], value) for name, value in node.attributes.items()]
-        made = kinds["Node"](
-            id=node.number, name=node.name.encode(), type=node.kind, data_deps=node.data_deps,
-            duration_micros=node.duration_us or None, attr=told,
-        )  # fmt: skip
-        if node.values:
-            made.inputs.values = node.values.encode()
-        serialize_length_prefixed(made, stream)
-    return stream.getvalue()
-
-
-def _attribute(name: str, kind: str, value: int | str) -> bytes:
-    content = value.encode() if isinstance(value, str) else value
-    encoded: bytes = chakra_messages()["AttributeProto"](name=name.encode(), **{kind: content}).SerializeToString()
-    return encoded
 
 
 def node(number: int, us: int = 10, *deps: int, host: bool = False, **more: Any) -> WrittenNode:

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from ....formats.trace.tables import Trace
 
 TRACE: Final = "trace"
+CHAKRA: Final = "chakra"
 ENDINGS: Final = {
     TRACE: (".json", ".json.gz"),
+    CHAKRA: (".et", ".et.gz"),
     "graphml": (".graphml",),
     "dot": (".dot", ".gv"),
     "graph-json": (),
 }
-"""What OUT ends in, by what it then holds; the first cannot be printed."""
+"""What OUT ends in, by what it then holds; the first two cannot be printed."""
 
 
 @click.command("convert", cls=WavecastCommand)
@@ -49,7 +51,8 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
     input). OUT is a wavecast trace (.json, .json.gz), which keeps only what predictions need: no
-    environment, host or user names, command lines.
+    environment, host or user names, command lines; or a Chakra execution trace for simulators (.et,
+    .et.gz).
 
     \b
     Or the graph of ops, calls, kernels and copies, without OUT printed:
@@ -67,7 +70,7 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
     from ...asking.question import read_trace
 
     form = form or _form_of(output)
-    is_graph = form != TRACE
+    is_graph = form not in (TRACE, CHAKRA)
     if not is_graph and (output is None or str(output) == "-" or not output.name.endswith(ENDINGS[form])):
         raise OutputError(f"{output or 'OUT'}: expected a name that ends in {' or '.join(ENDINGS[form])}")
     if marks_path and not is_graph:
@@ -85,7 +88,10 @@ def convert(source: Path, output: Path | None, form: str | None, marks_path: boo
     if is_graph or output is None:
         write_result(text, output)
         return
-    save_trace(trace, output)
+    if form == CHAKRA:
+        _save_chakra(trace, output)
+    else:
+        save_trace(trace, output)
     write_result(f"{_describe(trace, source, output)}\n", None)
 
 
@@ -109,6 +115,15 @@ def _draw_graph(trace: Trace, form: str, iteration: int | str | None, *, marks_p
     if isinstance(iteration, str) and iteration != ALL:
         row = choose_iteration(trace, iteration)[1].index
     return GRAPH_WRITERS[form](graph(trace, iteration=row, critical_path=marks_path))
+
+
+def _save_chakra(trace: Trace, target: Path) -> None:
+    from ....formats.files.open import pack_gzip, write_atomic
+    from ...graph.build import build_graph
+    from ...graph.export.chakra import draw_chakra
+
+    data = draw_chakra(trace, build_graph(trace))
+    write_atomic(target, pack_gzip(data) if target.name.endswith(".gz") else data)
 
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:
