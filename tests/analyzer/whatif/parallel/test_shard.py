@@ -61,6 +61,28 @@ class Attention(nn.Module):
         return found
 
 
+class Cached(Attention):
+    """The same of one token, after those of a static cache; keys repeated and products spelled out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(2, BATCH, KEY_HEADS, TOKENS, WIDTH // HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the token sees."""
+        query, *new = (
+            part(x).view(BATCH, 1, -1, WIDTH // HEADS).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        repeats, kept = HEADS // KEY_HEADS, (BATCH, HEADS, TOKENS, WIDTH // HEADS)
+        key, value = (
+            held.index_copy_(2, torch.tensor([TOKENS - 1]), row)[:, :, None].expand(-1, -1, repeats, -1, -1)
+            for held, row in zip(self.cache, new, strict=True)
+        )
+        seen = (query @ key.reshape(kept).transpose(2, 3)).softmax(-1) @ value.reshape(kept)
+        found: Tensor = self.out(seen.transpose(1, 2).reshape(BATCH, 1, -1))
+        return found
+
+
 class Gated(nn.Module):
     """Two columns and a row."""
 
@@ -214,6 +236,25 @@ def test_what_is_derived_is_a_trace(routed: Trace, plan: ParallelPlan) -> None:
     before = np.bincount(routed.operands.op, minlength=len(routed.ops.name))
     assert counts[found.source_op >= 0].tolist() == before.tolist()
     assert (found.trace.tensors.element_count[: len(routed.tensors.storage)] <= routed.tensors.element_count).all()
+
+
+@torch.no_grad()
+def test_a_decoding_step_is_shared_as_a_profiler_records_it() -> None:
+    model, degree = Decoder(), 4
+    for block in model.layers:
+        block.attention = Cached()  # type: ignore[union-attr]
+    tokens = torch.zeros(BATCH, 1, dtype=torch.long)
+    recorded = trace_iteration(lambda: model(tokens), device="cpu", mode="inference", batch_size=BATCH)
+    assert {"aten::linear", "aten::matmul", "aten::reshape"} <= {recorded.strings[row] for row in recorded.ops.name}
+    trace = shard_tensors(recorded, ParallelPlan(tp=degree)).trace
+    for whole, part in zip(called(recorded, "aten::mm"), called(trace, "aten::mm"), strict=True):
+        assert np.prod(part[1]) * degree == np.prod(whole[1])
+    assert {shapes[0] for shapes in called(trace, "aten::bmm")} == {
+        (BATCH * HEADS // degree, 1, WIDTH // HEADS),
+        (BATCH * HEADS // degree, 1, TOKENS),
+    }
+    assert called(trace, "aten::index_copy_")[0][0] == (BATCH, KEY_HEADS // degree, TOKENS, WIDTH // HEADS)
+    assert exchanges(trace) == {("all_reduce", BATCH * WIDTH, BATCH * WIDTH): 2 * LAYERS + 1}
 
 
 def test_the_optimizer_holds_parts_of_parameters(dense: Trace) -> None:
