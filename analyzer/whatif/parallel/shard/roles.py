@@ -49,7 +49,9 @@ WEIGHT_AT: Final = {
 }
 """Where products take the weight, among their tensors."""
 TABLES: Final = frozenset(["embedding"])
-_COMPOSITE: Final = frozenset(["linear", "matmul", "reshape"])
+_COMPOSITE: Final = frozenset(
+    ["cross_entropy_loss", "linear", "log_softmax", "matmul", "nll_loss", "nll_loss_nd", "reshape"]
+)
 """Ops that torch makes of others: where a profiler recorded these inside, they alone say what is done. A look-up does
 itself: rows selected inside it no longer tell a table from tokens."""
 

@@ -125,9 +125,14 @@ class ShareWalk:
         ops = self.subject.trace.ops
         number = int(ops.signature[op])
         call = self.subject.call(int(ops.name[op]), number)
-        if len(call.inputs) != len(held) or len(call.outputs) != len(self.subject.outputs[op]):
-            return _Step(self._plain(number), (0,) * len(self.subject.outputs[op]))
-        states = [self.known[row] for row in held]
+        states, made = [self.known[row] for row in held], len(self.subject.outputs[op])
+        has_features = {state.share for state in states} <= {Share.WHOLE, Share.FEATURES}
+        if len(call.inputs) == len(held) and made and not call.outputs and has_features:
+            # A profiler does not say what a tuple of results holds: attention inside attention, say.
+            places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
+            return _Step(self._row_of(local_signature(call, places, ())), ())
+        if len(call.inputs) != len(held) or len(call.outputs) != made:
+            return _Step(self._plain(number), (0,) * made)
         try:
             if views:
                 return self._view(call, states)

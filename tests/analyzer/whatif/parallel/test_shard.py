@@ -147,9 +147,9 @@ class Decoder(nn.Module):
         return found
 
 
-def record(inner: Callable[[], nn.Module] = Gated, dtype: torch.dtype = torch.bfloat16) -> Trace:
-    """Return one training iteration's shapes."""
-    with torch.device("meta"):
+def record(inner: Callable[[], nn.Module] = Gated, dtype: torch.dtype = torch.bfloat16, device: str = "meta") -> Trace:
+    """Return one training iteration's shapes; on a CPU as a profiler records them, ops inside ops."""
+    with torch.device(device):
         model, tokens = Decoder(inner).to(dtype), torch.zeros(BATCH, TOKENS, dtype=torch.long)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
 
@@ -158,7 +158,7 @@ def record(inner: Callable[[], nn.Module] = Gated, dtype: torch.dtype = torch.bf
         optimizer.step()
         optimizer.zero_grad()
 
-    return trace_iteration(step, warmup=1, device="meta", mode="training", batch_size=BATCH)
+    return trace_iteration(step, warmup=1, device=device, mode="training", batch_size=BATCH)
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +236,23 @@ def test_what_is_derived_is_a_trace(routed: Trace, plan: ParallelPlan) -> None:
     before = np.bincount(routed.operands.op, minlength=len(routed.ops.name))
     assert counts[found.source_op >= 0].tolist() == before.tolist()
     assert (found.trace.tensors.element_count[: len(routed.tensors.storage)] <= routed.tensors.element_count).all()
+
+
+def test_a_profilers_forward_pass_is_shared_as_one_of_shapes(dense: Trace) -> None:
+    profiled, shapes = (shard_tensors(item, ParallelPlan(tp=4)).trace for item in (record(device="cpu"), dense))
+    products = [forward_products(item) for item in (profiled, shapes)]
+    assert products[0] == products[1]
+    assert sum(products[0].values()) == 7 * LAYERS + 1
+
+
+def forward_products(trace: Trace) -> Counter[tuple[tuple[int, ...], ...]]:
+    """Count the products of the forward pass by their shapes."""
+    rows = [
+        row
+        for row, (name, phase) in enumerate(zip(trace.ops.name.tolist(), trace.ops.phase.tolist(), strict=True))
+        if trace.strings[name] == "aten::mm" and phase == Phase.FORWARD
+    ]
+    return Counter(tuple(spec.shape for spec in trace.signatures[trace.ops.signature[row]].tensors()) for row in rows)
 
 
 @torch.no_grad()
