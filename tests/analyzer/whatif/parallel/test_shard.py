@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +254,21 @@ def forward_products(trace: Trace) -> Counter[tuple[tuple[int, ...], ...]]:
         if trace.strings[name] == "aten::mm" and phase == Phase.FORWARD
     ]
     return Counter(tuple(spec.shape for spec in trace.signatures[trace.ops.signature[row]].tensors()) for row in rows)
+
+
+def test_gradients_of_attention_are_shared_where_their_shapes_are_not_told(dense: Trace) -> None:
+    mute = {
+        int(number)
+        for name, number in zip(dense.ops.name.tolist(), dense.ops.signature.tolist(), strict=True)
+        if "attention" in dense.strings[name] and "backward" in dense.strings[name]
+    }
+    signatures = tuple(
+        replace(item, results=()) if number in mute else item for number, item in enumerate(dense.signatures)
+    )
+    plan = ParallelPlan(tp=4)
+    told, untold = (shard_tensors(item, plan).trace for item in (dense, replace(dense, signatures=signatures)))
+    assert mute
+    assert called(untold, "aten::mm") == called(told, "aten::mm")
 
 
 @torch.no_grad()
