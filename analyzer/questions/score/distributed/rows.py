@@ -56,7 +56,8 @@ SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 MLPERF_GPT3: Final = "gpt3-175b"
 MLPERF_PIECES: Final = 12
 """Pieces per stage where a configuration of NVIDIA's names none (`INTERLEAVED_PIPELINE` in its `conf/custom.yaml`)."""
-LATENT_FAMILIES: Final = ("deepseek-v3", "kimi-k2")
+DEEPSEEK: Final = "deepseek-v3"
+LATENT_FAMILIES: Final = (DEEPSEEK, "kimi-k2")
 LATENT_SIZES: Final[Mapping[str, Any]] = {"query_rank": 1536, "key_rank": 576, "rotary_dim": 64, "shared_experts": 1}
 """DeepSeek-V3's and Kimi K2's reports (arXiv 2412.19437, section 4.2; 2507.20534, table 2)."""
 PAX: Final = "PaxML"
@@ -285,7 +286,7 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
         has_bias=row.model.startswith((MPT, GPT_OSS)),
         has_expert_bias=row.model.startswith(GPT_OSS),
         has_head_norms=row.model.startswith(QWEN3),
-        predicts_ahead=is_latent and row.source == MEGATRON_BRIDGE,
+        predicts_ahead=row.model.startswith(DEEPSEEK) and row.source == MEGATRON_BRIDGE,
         is_tied=row.model.startswith(MPT),
     )
 

@@ -93,6 +93,14 @@ def test_queries_keys_and_values_are_drawn_again_where_recipes_recompute_them() 
     assert again == SMALL.layers * 2 * 256 * 8 * (96 * (64 + 32) + 48 * (64 + 32) + 48 * 64)
 
 
+@pytest.mark.parametrize(
+    ("model", "source", "expected"),
+    [("deepseek-v3", "megatron-bridge", True), ("kimi-k2", "megatron-bridge", False), ("deepseek-v3", "dgxc", False)],
+)
+def test_published_flops_say_which_model_predicts_ahead(model: str, source: str, expected: bool) -> None:
+    assert sizes_of(make_row(model=model, source=source)).predicts_ahead is expected
+
+
 @pytest.mark.parametrize(("count", "expected"), [(1, (61,)), (8, (8,) * 7 + (5,)), (16, (4,) * 15 + (1,))])
 def test_the_stage_that_predicts_ahead_holds_fewer_layers(count: int, expected: tuple[int, ...]) -> None:
     sizes = replace(SMALL, layers=61)
