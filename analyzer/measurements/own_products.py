@@ -8,6 +8,7 @@ import numpy as np
 
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES, problems_from, rate_codes
+from ..models.matmul.feed import FLUSHED_COPIES
 from ..models.matmul.problems import FORMATS, MatmulProblems, OperandLayout
 from ..models.matmul_simt.problems import MatmulSimtProblems
 from .own_ops import own_rows, own_share, read_own
@@ -26,8 +27,6 @@ OUT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0}
 """Of a result's element, by the formats that are read for matrix units."""
 TRAINED_SHARE: Final = 0.25
 """Shapes below train: as in the models' recipes."""
-COLD_COPIES: Final = 1e3
-"""L2 is overwritten between calls."""
 LEAST_ROWS: Final = 2.0
 """A product with a vector runs other kernels, which no row of the public tables has: these are not trained on."""
 
@@ -48,7 +47,7 @@ def load_own_products(data: Path, catalog: Catalog | None = None) -> list[Sample
         out_bytes=[OUT_BYTES[name] for name in names],
         rate=rate_codes([item.rate for item in formats]),
         kind=[item.kind for item in formats],
-        copies=np.where(table["operands"].astype(str) == "dram", COLD_COPIES, 1.0),
+        copies=np.where(table["operands"].astype(str) == "dram", FLUSHED_COPIES, 1.0),
         distinct=1.0,
         layout=[LAYOUTS[op] for op in table["op"].tolist()],
     )

@@ -6,6 +6,7 @@ Copies into shared memory without registers move 4, 8 or 16 bytes; Hopper's copy
 take operands of 4 bytes along k alone: others are turned round on their way.
 """
 
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -24,9 +25,8 @@ FULL_SIDES_RATIO: Final = 64.0
 REGISTER_FLOPS_PER_CLOCK: Final = 2048.0
 """That ordinary loads of 2-byte operands feed before Hopper, beside the arithmetic: half the rate on A100, four fifths
 on GeForce. An assumption: no product measured there is such, but timm's MLP mixers on RTX 3090 were looked at."""
-FLUSHED_COPIES: Final = 100.0
-"""From so many working sets on it was no program that used the cache in between, but a benchmark that wrote all of it
-over."""
+FLUSHED_COPIES: Final = inf
+"""Stand for a benchmark that wrote all of the cache over. What a program moves in between is finite, mostly read."""
 
 FEED_PARAMETERS: Final = priors("matmul, feed")
 """`unaligned_flops_per_clock`: what loads of 4 bytes feed on Hopper, beside the arithmetic: a third of its rate.
@@ -99,4 +99,4 @@ def step_ratio(p: MatmulProblems, is_async: Mask, values: Values) -> Floats:
 
 def driven_out(p: MatmulProblems, read_bytes: Floats, l2_bytes: Floats, values: Values) -> Floats:
     """Return the written lines that reads drive out of a cache that a benchmark wrote over."""
-    return np.where(p.copies >= FLUSHED_COPIES, values["flushed_share"] * np.minimum(read_bytes, l2_bytes), 0.0)
+    return np.where(p.copies == FLUSHED_COPIES, values["flushed_share"] * np.minimum(read_bytes, l2_bytes), 0.0)

@@ -1,9 +1,4 @@
-"""Writes what the busiest GPU runs in an iteration, as a recording of shapes with its collectives.
-
-The dense part stands op by op: bottom layers, what joins vectors, top layers, the loss; forward and backward. A layer
-is one product each: bias and activation, and of the backward pass their gradients, are in its epilogue, as in HugeCTR's
-fused layers. What stands between products reads and writes every tensor once.
-"""
+"""Writes what the busiest GPU runs in an iteration, as a recording of shapes with its collectives."""
 
 from __future__ import annotations
 
@@ -11,154 +6,13 @@ from typing import Final
 
 from ....formats.trace.privacy import hide_private
 from ....formats.trace.tables import Meta, Phase, Trace, Workload
-from ....records import dataclass, field
-from ...recorded.tape import FLOAT, Tape, Variable
+from ....records import dataclass
+from ...recorded.tape import FLOAT, Variable
 from ...work.embedding_dims import EmbeddingStep
-from ...work.table_parts import LOOK_UP, ONCE, UPDATE
+from ...work.table_parts import LOOK_UP, UPDATE
+from .dense import DenseWriter, run_bottom, run_joined
 from .placement import HeldTables, TablePart
-from .sizes import Interaction, RecommenderSizes, TableLayout, Training, padded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
-    """Hold dense layers as they ran forward."""
-
-    name: str
-    inputs: tuple[Variable, ...]
-    """Of each layer."""
-    weights: tuple[Variable, ...]
-    result: Variable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossLayer:
-    """Hold what a cross layer keeps for its backward pass: x + x0 ⊙ (V U x)."""
-
-    x: Variable
-    low: Variable
-    high: Variable
-    down: Variable
-    up: Variable
-
-
-@dataclass(slots=True, kw_only=True)
-class DenseWriter:
-    """Write the dense part to a tape; one owner, one use."""
-
-    sizes: RecommenderSizes
-    training: Training
-    tape: Tape = field(default_factory=Tape)
-    weights: list[Variable] = field(default_factory=list)
-    gradients: list[Variable] = field(default_factory=list)
-
-    def activation(self, *shape: int) -> Variable:
-        """Return a new tensor of the layers' dtype."""
-        return self.tape.tensor(self.training.dtype, *shape)
-
-    def weight(self, *shape: int) -> Variable:
-        """Return a new parameter."""
-        self.weights.append(self.activation(*shape))
-        return self.weights[-1]
-
-    def turned(self, x: Variable) -> Variable:
-        """Return a matrix's transpose, which products read as it lies."""
-        return self.tape.tensor(x.spec.dtype, x.shape[1], x.shape[0], strides=(1, x.shape[1]), view_of=x)
-
-    def product(self, a: Variable, b: Variable, *, onto: Variable | None = None) -> Variable:
-        """Write a product, added to a matrix where one is given; a bias would cost nothing beside it."""
-        found = self.tape.tensor(a.spec.dtype, a.shape[0], b.shape[1], view_of=onto)
-        if onto is None:
-            self.tape.op("aten::mm", (a, b), found)
-        else:
-            self.tape.op("aten::addmm", (onto, a, b), found)
-        return found
-
-    def once(self, inputs: tuple[Variable, ...], *results: Variable, flops: int = 1) -> None:
-        """Write a kernel that reads and writes each tensor once."""
-        self.tape.op(ONCE, (inputs, flops * results[0].spec.element_count), *results)
-
-    def weight_gradient(self, x: Variable, grad: Variable) -> None:
-        """Write xᵀ g."""
-        self.gradients.append(self.product(self.turned(x), grad))
-
-    def stack(self, x: Variable, outputs: tuple[int, ...], name: str) -> Stack:
-        """Write dense layers."""
-        inputs, weights = [], []
-        for at, size in enumerate(outputs):
-            inputs.append(x)
-            weights.append(self.weight(x.shape[1], size))
-            with self.tape.module(f"{name}.{at}"):
-                x = self.product(x, weights[-1])
-        return Stack(name=name, inputs=tuple(inputs), weights=tuple(weights), result=x)
-
-    def stack_back(self, stack: Stack, grad: Variable, *, onward: bool) -> Variable:
-        """Write their gradients; `onward`: of what goes in as well, which is returned."""
-        for at in range(len(stack.weights) - 1, -1, -1):
-            with self.tape.module(f"{stack.name}.{at}"):
-                self.weight_gradient(stack.inputs[at], grad)
-                if at or onward:
-                    grad = self.product(grad, self.turned(stack.weights[at]))
-        return grad
-
-
-def run_bottom(writer: DenseWriter) -> Stack:
-    """Write the layers of the dense features."""
-    x = writer.activation(writer.training.batch, padded(writer.sizes.dense_features))
-    return writer.stack(x, writer.sizes.bottom, "bottom")
-
-
-def run_joined(writer: DenseWriter, vectors: tuple[Variable, ...], bottom: Variable) -> tuple[Variable, Variable]:
-    """Write what comes after the vectors, forward and backward: return the gradients of vectors and bottom layers."""
-    batch, sizes = writer.training.batch, writer.sizes
-    with writer.tape.module("interaction"):
-        joined = writer.activation(batch, sizes.joined)
-        writer.once((*vectors, bottom), joined)
-        crossed, layers = _cross(writer, joined) if sizes.interaction is Interaction.CROSS else (joined, ())
-    top = writer.stack(crossed, sizes.top, "top")
-    with writer.tape.module("loss"):
-        labels, grad = writer.activation(batch, 1), writer.activation(batch, 1)
-        writer.once((top.result, labels), grad, flops=8)
-    writer.tape.enter(Phase.BACKWARD)
-    grad = writer.stack_back(top, grad, onward=True)
-    back = writer.activation(batch * len(sizes.table_rows), sizes.width), writer.activation(batch, sizes.width)
-    with writer.tape.module("interaction"):
-        grad = _cross_back(writer, joined, layers, grad) if layers else grad
-        read = (grad,) if layers else (grad, *vectors, bottom)
-        writer.once(read, *back)
-    return back
-
-
-def _cross(writer: DenseWriter, first: Variable) -> tuple[Variable, tuple[CrossLayer, ...]]:
-    x, found = first, []
-    for at in range(writer.sizes.cross_layers):
-        with writer.tape.module(f"cross.{at}"):
-            down = writer.weight(first.shape[1], writer.sizes.cross_rank)
-            up = writer.weight(writer.sizes.cross_rank, first.shape[1])
-            low = writer.product(x, down)
-            high = writer.product(low, up)
-            found.append(CrossLayer(x=x, low=low, high=high, down=down, up=up))
-            after = writer.activation(*first.shape)
-            writer.once((first, high, x), after, flops=2)
-            x = after
-    return x, tuple(found)
-
-
-def _cross_back(writer: DenseWriter, first: Variable, layers: tuple[CrossLayer, ...], grad: Variable) -> Variable:
-    """Write the gradients of cross layers; those of x0 are gathered from all of them."""
-    gathered: tuple[Variable, ...] = ()
-    for at in range(len(layers) - 1, -1, -1):
-        with writer.tape.module(f"cross.{at}"):
-            layer, total, high = layers[at], writer.activation(*first.shape), writer.activation(*first.shape)
-            writer.once((grad, first, layer.high, *gathered), high, total, flops=3)
-            writer.weight_gradient(layer.low, high)
-            low = writer.product(high, writer.turned(layer.up))
-            writer.weight_gradient(layer.x, low)
-            grad = writer.product(low, writer.turned(layer.down), onto=grad)
-            gathered = (total,)
-    found = writer.activation(*first.shape)
-    writer.once((grad, *gathered), found)
-    return found
-
+from .sizes import RecommenderSizes, TableLayout, Training
 
 VECTORS: Final = "vectors"
 GRADIENTS: Final = "gradients"
@@ -166,6 +20,8 @@ GRADIENTS: Final = "gradients"
 ADAGRAD: Final = "adagrad"
 FLOAT_BYTES: Final = 4
 _INDEX: Final = "int32"
+_SECTOR_WORDS: Final = 8
+"""Of 4 bytes: the least that DRAM gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +91,8 @@ def _groups(writer: DenseWriter, placement: HeldTables) -> _Groups:
 
 def _iterate(writer: DenseWriter, placement: HeldTables, groups: _Groups) -> None:
     training, tape = writer.training, writer.tape
+    if training.layout is TableLayout.HYBRID and training.gpus > 1:
+        _find_rows(writer, placement)
     parts = _look_up(writer, placement.parts, "parts")
     sent = () if parts is None else (_exchange(writer, parts.vectors, placement, groups),)
     copies = _look_up(writer, placement.copies, "copies")
@@ -253,6 +111,21 @@ def _iterate(writer: DenseWriter, placement: HeldTables, groups: _Groups) -> Non
     if parts is not None:
         _update(writer, parts, returned)
     _step(writer, reduced, placement)
+
+
+def _find_rows(writer: DenseWriter, placement: HeldTables) -> None:
+    """Write how HugeCTR's hybrid embedding finds rows, of all GPUs' samples (`compute_indices` in its source).
+
+    Two passes over these note the copies that are touched and what is asked of the own parts, one over the own samples
+    where copies are. Each reads indices, and a sector for the place of a row that is not looked up often.
+    """
+    tape, training, rows = writer.tape, writer.training, (placement.copies, placement.parts, placement.copies)
+    every = int(training.global_batch * sum(writer.sizes.pooling))
+    seldom = 0 if placement.parts is None else placement.parts.lookups * training.gpus
+    for part, ranks in zip(rows, (1, 1, training.gpus), strict=True):
+        if part is not None:
+            places = tape.tensor(_INDEX, max(seldom * _SECTOR_WORDS // ranks, 1))
+            writer.once((tape.tensor(_INDEX, every // ranks), places), tape.tensor(_INDEX, part.lookups))
 
 
 def _look_up(writer: DenseWriter, part: TablePart | None, name: str) -> _Rows | None:
@@ -361,12 +234,20 @@ def _gather_copies(
 def _reduce(
     writer: DenseWriter, gathered: tuple[Variable, ...], placement: HeldTables, groups: _Groups
 ) -> Variable | None:
-    """Write the sum of the layers' and the copies' gradients over all GPUs, in one buffer."""
+    """Write the sum of the layers' and the copies' gradients over all GPUs, in one buffer.
+
+    HugeCTR's hybrid embedding within a machine sums the copies' by kernels of its own (`update_model_direct`).
+    """
     if writer.training.gpus == 1:
         return None
     count = sum(item.spec.element_count for item in writer.gradients)
-    count += placement.touched_copies * writer.sizes.width
-    given, after = writer.activation(count), (writer.gradients[-1], *gathered)
+    copied = placement.touched_copies * writer.sizes.width
+    after = (writer.gradients[-1], *gathered)
+    if writer.training.layout is TableLayout.HYBRID and writer.training.nodes == 1 and gathered:
+        own = _sent(writer, "all_reduce", writer.activation(copied), copied, groups.gradients, after=gathered)
+        copied, after = 0, (writer.gradients[-1], own)
+    count += copied
+    given = writer.activation(count)
     if groups.gradients >= 0:
         return _sent(writer, "all_reduce", given, count, groups.gradients, after=after)
     added = _sent(writer, "all_reduce", given, count, groups.near_gradients, after=after)

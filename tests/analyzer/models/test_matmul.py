@@ -144,6 +144,14 @@ def test_batches_that_share_a_weight_read_it_once() -> None:
     assert shared_ns < own_ns
 
 
+def test_weights_of_a_large_model_are_cold_but_not_behind_written_lines() -> None:
+    weight = column(products((1, 8, 3584, 8192)))
+    far, flushed = (replace(weight, copies=np.full((1, 1), copies)) for copies in (3e3, np.inf))
+    near_ns, far_ns, flushed_ns = (run(item, fleet_of("H100 SXM")).time_ns[0, 0] for item in (weight, far, flushed))
+    assert far_ns == pytest.approx(near_ns, rel=1e-3)
+    assert flushed_ns > 1.1 * far_ns
+
+
 def test_half_rate_cards_run_above_the_stated_clock() -> None:
     problems, fleet = column(products((1, 65536, 4096, 4096))), fleet_of("RTX 3090", "RTX 3090@1695MHz", "RTX A6000")
     free, locked, professional = run(problems, fleet).time_ns[0]

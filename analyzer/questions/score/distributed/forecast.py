@@ -132,7 +132,7 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     """Return the replayed pieces of a plan. Raises InputError for plans that cannot be."""
     check_plan(plan)
     count = plan.pp * plan.vp
-    layers = count_layers(trunk[0].layers, count)
+    layers = piece_layers(trunk[0], count)
     kinds = [min(piece, 1) if piece < count - 1 else min(count, MOST_PIECES) - 1 for piece in range(count)]
     wanted = sorted(set(zip(kinds, layers, strict=True)))
     few: tuple[int, ...] = _few(trunk, plan)
@@ -154,6 +154,17 @@ def replay_layers(trunk: Trunk, plan: ParallelPlan, place: PlanGpus, known: Know
     piece_of = tuple(wanted.index(item) for item in zip(kinds, layers, strict=True))
     sent_bytes = max(rank.sent_bytes for found in ranks.values() for rank in found)
     return Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=sent_bytes)
+
+
+def piece_layers(sizes: TransformerSizes, count: int) -> tuple[int, ...]:
+    """Return how many layers each piece holds; one that predicts ahead as well what the full ones before it leave.
+
+    So do Megatron-Bridge's layouts (`set_deepseek_v3_pipeline_model_parallel_layout`): of 61 layers 5 or 1.
+    """
+    if not sizes.predicts_ahead or count == 1:
+        return count_layers(sizes.layers, count)
+    last = max(sizes.layers - ceil(sizes.layers / count) * (count - 1), 1)
+    return (*count_layers(sizes.layers - last, count - 1), last)
 
 
 def _few(trunk: Trunk, plan: ParallelPlan) -> tuple[int, int]:

@@ -112,9 +112,19 @@ def is_narrow(x: Variable) -> bool:
 
 
 def linear(
-    writer: Writer, x: Variable, out: int, name: str, *, weight: Variable | None = None, is_wide: bool = False
+    writer: Writer,
+    x: Variable,
+    out: int,
+    name: str,
+    *,
+    weight: Variable | None = None,
+    is_wide: bool = False,
+    recomputes: bool = False,
 ) -> Variable:
-    """Write y = x Wᵀ of x [..., in] and W [out, in], and an adapter's share; `is_wide` stays in 16 bits."""
+    """Write y = x Wᵀ of x [..., in] and W [out, in], and an adapter's share; `is_wide` stays in 16 bits.
+
+    `recomputes`: the backward pass multiplies once more.
+    """
     tape, kernels, inner = writer.tape, writer.kernels, x.shape[-1]
     rows, narrows = prod(x.shape[:-1]), kernels.products.is_narrow and not is_wide
     with tape.module(name):
@@ -128,6 +138,12 @@ def linear(
         result = writer.view(y, *x.shape[:-1], out, name="aten::_unsafe_view")
         if bias is not None:
             _differentiate_bias(writer, row, bias, result)
+        if recomputes:
+
+            @tape.undoes(result, row)
+            def multiply_again(_: Variable) -> None:
+                writer.product(flat, turned, kernels.dtype)
+
         _differentiate(writer, row, (x, weight, turned, flat, result), narrows=narrows)
         if kernels.lora_rank and not is_wide and name in kernels.lora_products:
             return _adapted(writer, x, result, out)

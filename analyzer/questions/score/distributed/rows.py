@@ -56,7 +56,8 @@ SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 MLPERF_GPT3: Final = "gpt3-175b"
 MLPERF_PIECES: Final = 12
 """Pieces per stage where a configuration of NVIDIA's names none (`INTERLEAVED_PIPELINE` in its `conf/custom.yaml`)."""
-LATENT_FAMILIES: Final = ("deepseek-v3", "kimi-k2")
+DEEPSEEK: Final = "deepseek-v3"
+LATENT_FAMILIES: Final = (DEEPSEEK, "kimi-k2")
 LATENT_SIZES: Final[Mapping[str, Any]] = {"query_rank": 1536, "key_rank": 576, "rotary_dim": 64, "shared_experts": 1}
 """DeepSeek-V3's and Kimi K2's reports (arXiv 2412.19437, section 4.2; 2507.20534, table 2)."""
 PAX: Final = "PaxML"
@@ -260,7 +261,8 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
     """Return the transformer that a row trained; what the table does not say by its family's paper.
 
     MPT's numbers of parameters in llm-foundry's tables say that products have biases and positions are learned:
-    1,315,950,592 of `mpt-1b` for 2,048 tokens, 33,554,432 more for 16,384 more.
+    1,315,950,592 of `mpt-1b` for 2,048 tokens, 33,554,432 more for 16,384 more. Megatron-Bridge's TFLOP/s of
+    DeepSeek-V3 say that it predicts ahead: per token 9.6 GFLOP more than 61 layers and a head, those of one more each.
     """
     is_old = row.model.startswith(GELU_FAMILIES)
     activation = (
@@ -284,6 +286,7 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
         has_bias=row.model.startswith((MPT, GPT_OSS)),
         has_expert_bias=row.model.startswith(GPT_OSS),
         has_head_norms=row.model.startswith(QWEN3),
+        predicts_ahead=row.model.startswith(DEEPSEEK) and row.source == MEGATRON_BRIDGE,
         is_tied=row.model.startswith(MPT),
     )
 
@@ -298,7 +301,8 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     kernels are that stand for it (figure 5). Their loss is flash-attn's, their optimizer `decoupled_adamw`; gradients
     are reduced in float32 (`DEFAULT` in the tables' column of mixed precision), on the A100 40GB in bfloat16 (`PURE`).
     Megatron-Bridge's recipes add them up in bfloat16 (`grad_reduce_in_fp32`) and route by fused kernels
-    (`moe_router_fusion`, `moe_permute_fusion`). torchtitan, AutoModel and their like run models of plain modules: three
+    (`moe_router_fusion`, `moe_permute_fusion`); of latent attention nearly all recompute the products that widen it
+    (`mla_up_proj`). torchtitan, AutoModel and their like run models of plain modules: three
     products for queries, keys and values, without a compiler single operations and the loss in float32; their FSDP
     reduces in float32, and adapters stand beside every product. Before Blackwell fp8 operands lie along what a product
     adds up.
@@ -323,6 +327,7 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
         is_optimizer_fused=not is_foundry,
         gradient_dtype="float32" if is_wide else "bfloat16",
         accumulates=is_megatron and not row.framework.startswith(XLA) and not is_lora,
+        recomputes_latent=row.source == MEGATRON_BRIDGE,
         lora_products=PLAIN_LORA_PRODUCTS if is_plain else LORA_PRODUCTS[benchmark],
         lora_rank=LORA_RANK[benchmark] if is_lora else 0,
     )

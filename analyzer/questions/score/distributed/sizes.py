@@ -101,6 +101,9 @@ class TransformerSizes:
     is_causal: bool = True
     learned_positions: int = 0
     """Rows of a table of learned positions."""
+    predicts_ahead: bool = False
+    """Whether one more layer, after the others, predicts the token after next, by the head once more (multi-token
+    prediction; DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
     is_tied: bool = False
     """Whether the last product has the embedding's weights."""
 
@@ -141,6 +144,8 @@ class Kernels:
     accumulates: bool = False
     """Whether a product adds a weight's gradient to that of earlier micro batches, in `gradient_dtype` (Megatron's
     fused accumulation into float32)."""
+    recomputes_latent: bool = False
+    """Whether backward multiplies queries, keys and values from their few features again (Megatron's `mla_up_proj`)."""
     lora_rank: int = 0
     """Of adapters beside products of a layer; with them the weights themselves are not trained. 0: none."""
     lora_products: tuple[str, ...] = ("qkv_proj", "o_proj")

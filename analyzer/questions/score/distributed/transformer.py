@@ -47,11 +47,13 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
             for index in range(sizes.layers):
                 with tape.module(f"layers.{index}"):
                     x = _layer(writer, x)
-            x = _norm(writer, x, "norm")
-        logits = linear(
-            writer, x, sizes.vocab, "lm_head", weight=table if sizes.is_tied else None, is_wide=True
-        )  # fmt: skip
-        loss(writer, logits)
+            last, x = x, _norm(writer, x, "norm")
+        head = table if sizes.is_tied else writer.parameter(sizes.vocab, sizes.hidden)
+        loss(writer, linear(writer, x, sizes.vocab, "lm_head", weight=head, is_wide=True))
+        if sizes.predicts_ahead:
+            with tape.module("mtp"):
+                x = _norm(writer, _layer(writer, _joined(writer, last)), "final_layernorm")
+            loss(writer, linear(writer, x, sizes.vocab, "lm_head", weight=head, is_wide=True))
     tape.backward()
     _optimize(writer)
     meta = Meta(
@@ -62,6 +64,21 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
         workload=Workload(name=sizes.name, mode="training", batch_size=batch, samples_per_iteration=batch),
     )
     return tape.finish(meta)
+
+
+def _joined(writer: Writer, x: Variable) -> Variable:
+    """Write x beside the next token's embedding, each after a norm, and their product [2 hidden, hidden]."""
+    hidden = writer.sizes.hidden
+    beside, inner = writer.activation(*x.shape), _norm(writer, x, "hnorm")
+    whole = writer.write("aten::cat", ((_norm(writer, beside, "enorm"), inner), 2), *x.shape[:2], 2 * hidden)
+
+    @writer.tape.undoes(whole)
+    def undo(outer: Variable) -> None:
+        piece = writer.tape.tensor(outer.spec.dtype, *x.shape, strides=outer.spec.strides, view_of=outer)
+        writer.tape.op("aten::slice", (outer, 2, hidden, 2 * hidden, 1), piece)
+        writer.tape.add_gradient(inner, piece)
+
+    return linear(writer, whole, hidden, "eh_proj")
 
 
 def _scale(writer: Writer, x: Variable, factor: Operand = 1.0) -> Variable:
@@ -165,14 +182,17 @@ def _latent(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
 
     Keys' rotary part, which heads share, is drawn for each head.
     """
-    sizes = writer.sizes
+    sizes, plain = writer.sizes, writer.sizes.heads * writer.sizes.head_dim
+    deep = plain + sizes.heads * sizes.rotary_dim
+
+    def drawn(inner: Variable, out: int, name: str) -> Variable:
+        wide = linear(writer, inner, out, name, recomputes=writer.kernels.recomputes_latent)
+        return _heads(writer, wide, sizes.heads)
+
     inner = norm(writer, linear(writer, x, sizes.query_rank, "q_a_proj"), "q_a_layernorm")
-    deep = sizes.heads * (sizes.head_dim + sizes.rotary_dim)
-    query = _heads(writer, linear(writer, inner, deep, "q_b_proj"), sizes.heads)
+    query = drawn(inner, deep, "q_b_proj")
     inner = norm(writer, linear(writer, x, sizes.key_rank, "kv_a_proj"), "kv_a_layernorm")
-    key = _heads(writer, linear(writer, inner, deep, "k_b_proj"), sizes.heads)
-    value = _heads(writer, linear(writer, inner, sizes.heads * sizes.head_dim, "v_b_proj"), sizes.heads)
-    return query, key, value
+    return query, drawn(inner, deep, "k_b_proj"), drawn(inner, plain, "v_b_proj")
 
 
 def _heads(writer: Writer, x: Variable, heads: int) -> Variable:

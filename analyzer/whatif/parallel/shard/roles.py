@@ -49,6 +49,11 @@ WEIGHT_AT: Final = {
 }
 """Where products take the weight, among their tensors."""
 TABLES: Final = frozenset(["embedding"])
+_COMPOSITE: Final = frozenset(
+    ["cross_entropy_loss", "linear", "log_softmax", "matmul", "nll_loss", "nll_loss_nd", "reshape"]
+)
+"""Ops that torch makes of others: where a profiler recorded these inside, they alone say what is done. A look-up does
+itself: rows selected inside it no longer tell a table from tokens."""
 
 
 @dataclass(slots=True)
@@ -92,6 +97,12 @@ def read_subject(trace: Trace) -> ReadTrace:
         )
     names = tuple(short_name(item) for item in trace.strings)
     inputs, outputs = operands_of(trace)
+    for row in np.flatnonzero(trace.ops.parent >= 0).tolist():
+        outer = int(trace.ops.parent[row])
+        name = names[int(trace.ops.name[outer])]
+        if name in _COMPOSITE or name in TABLES:
+            skipped = outer if name in _COMPOSITE else row
+            inputs[skipped] = outputs[skipped] = ()
     return ReadTrace(
         trace=trace,
         names=names,

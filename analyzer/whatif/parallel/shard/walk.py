@@ -17,7 +17,7 @@ from .exchange import Exchanges
 from .layers import name_dims
 from .letters import VIEWS
 from .outcome import Outcome, Rules
-from .placement import WHOLE, Cut, Share, State, local_spec, part_of, place_of, strides_of
+from .placement import WHOLE, Cut, Share, State, local_spec, part_of, place_of, state_at, strides_of
 from .roles import ReadTrace
 
 _FREE: Final = frozenset(
@@ -125,9 +125,15 @@ class ShareWalk:
         ops = self.subject.trace.ops
         number = int(ops.signature[op])
         call = self.subject.call(int(ops.name[op]), number)
-        if len(call.inputs) != len(held) or len(call.outputs) != len(self.subject.outputs[op]):
-            return _Step(self._plain(number), (0,) * len(self.subject.outputs[op]))
-        states = [self.known[row] for row in held]
+        states, made = [self.known[row] for row in held], len(self.subject.outputs[op])
+        has_features = {state.share for state in states} <= {Share.WHOLE, Share.FEATURES}
+        if len(call.inputs) == len(held) and made and not call.outputs and has_features:
+            # A profiler does not say what a tuple of results holds: attention inside attention, say.
+            places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
+            results = self._gradients(op, call, places) if int(ops.phase[op]) == Phase.BACKWARD else ()
+            return _Step(self._row_of(local_signature(call, places, ())), results)
+        if len(call.inputs) != len(held) or len(call.outputs) != made:
+            return _Step(self._plain(number), (0,) * made)
         try:
             if views:
                 return self._view(call, states)
@@ -136,6 +142,16 @@ class ShareWalk:
             return self._changed(call, states, outcome)
         except InputError as error:
             raise InputError(f"{error} ({self._where(op)})") from None
+
+    def _gradients(self, op: int, call: ShapedCall, places: Sequence[Cut | None]) -> tuple[int, ...]:
+        """Return the states of results whose shapes are not told: each as the last input with as many elements."""
+        of_count = {
+            spec.element_count: state_at(_dense(spec), place)
+            for spec, place in zip(call.inputs, places, strict=True)
+            if place is not None
+        }
+        counts = self.subject.trace.tensors.element_count[list(self.subject.outputs[op])].tolist()
+        return tuple(self.state_row(of_count.get(count, WHOLE)) for count in counts)
 
     def _where(self, op: int) -> str:
         trace = self.subject.trace
@@ -252,6 +268,14 @@ class ShareWalk:
                     flatten_tensors(after.results) or after.tensors(),
                 )
         return replace(table, in_element_count=read, out_element_count=made)
+
+
+def _dense(spec: TensorSpec) -> TensorSpec:
+    """Return a tensor without gaps whose dims lie in the same order, as torch allocates a gradient."""
+    steps, found, step = strides_of(spec), [0] * len(spec.shape), 1
+    for dim in sorted(range(len(steps)), key=lambda dim: (steps[dim], spec.shape[dim])):
+        found[dim], step = step, step * spec.shape[dim]
+    return replace(spec, strides=tuple(found))
 
 
 def _scaled(count: int, before: tuple[TensorSpec, ...], after: tuple[TensorSpec, ...]) -> int:

@@ -85,6 +85,23 @@ def test_lookups_and_products_add_up_over_all_ranks() -> None:
     assert flops == pytest.approx(2 * USUAL.batch * multiplied)
 
 
+def test_the_hybrid_embedding_finds_rows_of_all_samples_and_sums_copies_apart() -> None:
+    trace, placement = write(USUAL)
+    every = USUAL.global_batch * sum(SIZES.pooling)
+    passes = [trace.signatures[row].tensors()[0].shape[0] for row in trace.ops.signature[:3].tolist()]
+    assert passes == [every, every, every // USUAL.gpus]
+    table = trace.collectives
+    sums = [
+        count
+        for name, count in zip(table.name.tolist(), table.in_element_count.tolist(), strict=True)
+        if trace.strings[name] == "all_reduce"
+    ]
+    assert len(sums) == 2
+    assert sums[0] == placement.touched_copies * SIZES.width
+    many, _ = write(replace(USUAL, gpus=16))
+    assert [many.strings[name] for name in many.collectives.name.tolist()].count("all_reduce") == 1
+
+
 def test_hot_rows_are_copied_and_the_others_parted() -> None:
     even = place_tables(SIZES, replace(USUAL, indices=UNIFORM))
     skewed = place_tables(SIZES, replace(USUAL, indices=Indices(exponent=1.2)))

@@ -11,7 +11,7 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.questions.scale.parts import PlanPart
 from wavecast.analyzer.questions.score.decisions import FASTER_PLAN, plan_decisions
-from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row
+from wavecast.analyzer.questions.score.distributed.forecast import RowForecast, forecast_row, piece_layers
 from wavecast.analyzer.questions.score.distributed.machines import described_node, read_network
 from wavecast.analyzer.questions.score.distributed.rows import (
     IterationRow,
@@ -82,6 +82,32 @@ def test_products_are_three_times_two_per_weight_and_token(is_fused: bool, produ
     assert flops_of(SMALL, kernels, 256) == 6 * weights * 256
 
 
+def test_a_model_that_predicts_ahead_has_one_layer_more_and_its_head_twice() -> None:
+    ahead = flops_of(replace(SMALL, predicts_ahead=True), Kernels(), 256)
+    assert ahead == flops_of(replace(SMALL, layers=3), Kernels(), 256) + 6 * 256 * 512 * (2 * 512 + 1024)
+
+
+def test_queries_keys_and_values_are_drawn_again_where_recipes_recompute_them() -> None:
+    latent = replace(SMALL, query_rank=96, key_rank=48, rotary_dim=32)
+    again = flops_of(latent, Kernels(recomputes_latent=True), 256) - flops_of(latent, Kernels(), 256)
+    assert again == SMALL.layers * 2 * 256 * 8 * (96 * (64 + 32) + 48 * (64 + 32) + 48 * 64)
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "expected"),
+    [("deepseek-v3", "megatron-bridge", True), ("kimi-k2", "megatron-bridge", False), ("deepseek-v3", "dgxc", False)],
+)
+def test_published_flops_say_which_model_predicts_ahead(model: str, source: str, expected: bool) -> None:
+    assert sizes_of(make_row(model=model, source=source)).predicts_ahead is expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, (61,)), (8, (8,) * 7 + (5,)), (16, (4,) * 15 + (1,))])
+def test_the_stage_that_predicts_ahead_holds_fewer_layers(count: int, expected: tuple[int, ...]) -> None:
+    sizes = replace(SMALL, layers=61)
+    assert piece_layers(replace(sizes, predicts_ahead=True), count) == expected
+    assert max(piece_layers(sizes, count)) - min(piece_layers(sizes, count)) <= 1
+
+
 def test_adapters_leave_the_weights_gradients_out() -> None:
     whole, adapted = flops_of(SMALL, Kernels(), 256), flops_of(SMALL, Kernels(lora_rank=8), 256)
     assert 0.6 * whole < adapted < 0.75 * whole
@@ -95,6 +121,7 @@ def test_adapters_leave_the_weights_gradients_out() -> None:
         {"activation": Activation.SQUARED_RELU},
         {"experts": 4, "top_k": 2, "moe_ffn": 256},
         {"is_tied": True},
+        {"predicts_ahead": True},
         {"has_bias": True},
     ],
 )

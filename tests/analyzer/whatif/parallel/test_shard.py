@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,28 @@ class Attention(nn.Module):
         )
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
         found: Tensor = self.out(seen.transpose(1, 2).reshape(BATCH, TOKENS, -1))
+        return found
+
+
+class Cached(Attention):
+    """The same of one token, after those of a static cache; keys repeated and products spelled out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(2, BATCH, KEY_HEADS, TOKENS, WIDTH // HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the token sees."""
+        query, *new = (
+            part(x).view(BATCH, 1, -1, WIDTH // HEADS).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        repeats, kept = HEADS // KEY_HEADS, (BATCH, HEADS, TOKENS, WIDTH // HEADS)
+        key, value = (
+            held.index_copy_(2, torch.tensor([TOKENS - 1]), row)[:, :, None].expand(-1, -1, repeats, -1, -1)
+            for held, row in zip(self.cache, new, strict=True)
+        )
+        seen = (query @ key.reshape(kept).transpose(2, 3)).softmax(-1) @ value.reshape(kept)
+        found: Tensor = self.out(seen.transpose(1, 2).reshape(BATCH, 1, -1))
         return found
 
 
@@ -125,9 +148,9 @@ class Decoder(nn.Module):
         return found
 
 
-def record(inner: Callable[[], nn.Module] = Gated, dtype: torch.dtype = torch.bfloat16) -> Trace:
-    """Return one training iteration's shapes."""
-    with torch.device("meta"):
+def record(inner: Callable[[], nn.Module] = Gated, dtype: torch.dtype = torch.bfloat16, device: str = "meta") -> Trace:
+    """Return one training iteration's shapes; on a CPU as a profiler records them, ops inside ops."""
+    with torch.device(device):
         model, tokens = Decoder(inner).to(dtype), torch.zeros(BATCH, TOKENS, dtype=torch.long)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
 
@@ -136,7 +159,7 @@ def record(inner: Callable[[], nn.Module] = Gated, dtype: torch.dtype = torch.bf
         optimizer.step()
         optimizer.zero_grad()
 
-    return trace_iteration(step, warmup=1, device="meta", mode="training", batch_size=BATCH)
+    return trace_iteration(step, warmup=1, device=device, mode="training", batch_size=BATCH)
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +237,57 @@ def test_what_is_derived_is_a_trace(routed: Trace, plan: ParallelPlan) -> None:
     before = np.bincount(routed.operands.op, minlength=len(routed.ops.name))
     assert counts[found.source_op >= 0].tolist() == before.tolist()
     assert (found.trace.tensors.element_count[: len(routed.tensors.storage)] <= routed.tensors.element_count).all()
+
+
+def test_a_profilers_forward_pass_is_shared_as_one_of_shapes(dense: Trace) -> None:
+    profiled, shapes = (shard_tensors(item, ParallelPlan(tp=4)).trace for item in (record(device="cpu"), dense))
+    products = [forward_products(item) for item in (profiled, shapes)]
+    assert products[0] == products[1]
+    assert sum(products[0].values()) == 7 * LAYERS + 1
+
+
+def forward_products(trace: Trace) -> Counter[tuple[tuple[int, ...], ...]]:
+    """Count the products of the forward pass by their shapes."""
+    rows = [
+        row
+        for row, (name, phase) in enumerate(zip(trace.ops.name.tolist(), trace.ops.phase.tolist(), strict=True))
+        if trace.strings[name] == "aten::mm" and phase == Phase.FORWARD
+    ]
+    return Counter(tuple(spec.shape for spec in trace.signatures[trace.ops.signature[row]].tensors()) for row in rows)
+
+
+def test_gradients_of_attention_are_shared_where_their_shapes_are_not_told(dense: Trace) -> None:
+    mute = {
+        int(number)
+        for name, number in zip(dense.ops.name.tolist(), dense.ops.signature.tolist(), strict=True)
+        if "attention" in dense.strings[name] and "backward" in dense.strings[name]
+    }
+    signatures = tuple(
+        replace(item, results=()) if number in mute else item for number, item in enumerate(dense.signatures)
+    )
+    plan = ParallelPlan(tp=4)
+    told, untold = (shard_tensors(item, plan).trace for item in (dense, replace(dense, signatures=signatures)))
+    assert mute
+    assert called(untold, "aten::mm") == called(told, "aten::mm")
+
+
+@torch.no_grad()
+def test_a_decoding_step_is_shared_as_a_profiler_records_it() -> None:
+    model, degree = Decoder(), 4
+    for block in model.layers:
+        block.attention = Cached()  # type: ignore[union-attr]
+    tokens = torch.zeros(BATCH, 1, dtype=torch.long)
+    recorded = trace_iteration(lambda: model(tokens), device="cpu", mode="inference", batch_size=BATCH)
+    assert {"aten::linear", "aten::matmul", "aten::reshape"} <= {recorded.strings[row] for row in recorded.ops.name}
+    trace = shard_tensors(recorded, ParallelPlan(tp=degree)).trace
+    for whole, part in zip(called(recorded, "aten::mm"), called(trace, "aten::mm"), strict=True):
+        assert np.prod(part[1]) * degree == np.prod(whole[1])
+    assert {shapes[0] for shapes in called(trace, "aten::bmm")} == {
+        (BATCH * HEADS // degree, 1, WIDTH // HEADS),
+        (BATCH * HEADS // degree, 1, TOKENS),
+    }
+    assert called(trace, "aten::index_copy_")[0][0] == (BATCH, KEY_HEADS // degree, TOKENS, WIDTH // HEADS)
+    assert exchanges(trace) == {("all_reduce", BATCH * WIDTH, BATCH * WIDTH): 2 * LAYERS + 1}
 
 
 def test_the_optimizer_holds_parts_of_parameters(dense: Trace) -> None:
