@@ -125,13 +125,13 @@ def _with_shared(
     return wide
 
 
-_COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
+COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
 WIDE_REGISTERS: Final = 56.0
 """Of threads that take four columns each (torch 2.11: 54 of sums, 54 to 61 of extremes, handed out by eights)."""
 _BY_ELEMENT: Final = (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.STREAM)
 _ROW_WISE: Final = (RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_PIECES)
-SHARED_KERNELS: Final = (*_COLUMN_WISE, *_ROW_WISE)
-_SHARED_RULES: Final = ((_COLUMN_WISE, column_blocks), (_ROW_WISE, row_blocks))
+SHARED_KERNELS: Final = (*COLUMN_WISE, *_ROW_WISE)
+_SHARED_RULES: Final = ((COLUMN_WISE, column_blocks), (_ROW_WISE, row_blocks))
 _BY_ROW: Final = (*_ROW_WISE, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS)
 """Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
 
