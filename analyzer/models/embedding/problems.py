@@ -10,6 +10,7 @@ from ....records import dataclass, replace
 from ....specs.gpu import Rate
 from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ...work.indices import USUAL, Indices, Spread
+from ...work.row_kernels import RowKernel
 from ...work.work import Family, RowDims, Work
 from ..frame.problems import dims_of
 from .hits import touched_rows
@@ -86,6 +87,11 @@ def with_indices(work: Work, indices: Spread | None) -> Work:
         return replace(work, dims=replace(dims, indices=indices.of(dims.rows)))
     if not isinstance(dims, RowDims) or work.family is not Family.EMBEDDING or not dims.table_rows or not dims.rows:
         return work
+    if dims.kernel is RowKernel.TABLE_GRADIENT:
+        lookups = round(work.flops / max(dims.columns, 1))
+        counts, share = spread_of(indices.of(dims.table_rows), float(dims.table_rows))
+        rows = max(round(float(touched_rows(counts, share, np.array(float(lookups))))), 1)
+        return replace(work, dims=replace(dims, rows=rows, run=max(round(lookups * float(share.max())), 1)))
     row_bytes = work.written_bytes / dims.rows
     read = work.read_bytes - min(dims.rows, dims.table_rows) * row_bytes
     return replace(

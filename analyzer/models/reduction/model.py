@@ -23,7 +23,7 @@ from ..frame import gpu_physics
 from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .launch import COLUMN_WISE, SHARED_KERNELS, RowWalk, streamed_threads, walk_of
+from .launch import COLUMN_WISE, SHARED_KERNELS, TOP_KERNELS, RowWalk, streamed_threads, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
@@ -77,6 +77,7 @@ _MERGES_SUMS: Final = np.isin(
 )
 """Threads of a block that merge what each found of its row: of means and variances with a division each time."""
 _IS_SHARED: Final = np.isin(list(RowKernel), SHARED_KERNELS)
+_IS_TOP: Final = np.isin(list(RowKernel), TOP_KERNELS)
 _IS_COLUMN_WISE: Final = np.isin(list(RowKernel), COLUMN_WISE)
 _IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
 COLUMN_MERGES: Final = 0.35
@@ -130,6 +131,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     hot = np.where(is_sorted, np.float32(1.0), np.float32(min(shared["hot_step_ratio"], 1.0)))
     chain = single(step * walk.steps)
     last = np.where(_IS_SHARED[kernel], shared["partial_step_cycles"], step)
+    last = np.where(is_sorted, shared["turn_cycles"], np.where(_IS_TOP[kernel], shared["sorted_cycles"], last))
     # The chain of a row norm's parameter gradients is that of a kernel of its own, which streams what it adds up.
     is_apart = kernel == RowKernel.ROW_BACKWARD
     ending = single(np.where(is_apart, 0.0, last * walk.last_steps))
@@ -150,6 +152,8 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     issue_ms = single(_instructions(problems, walk, shared)) * (
         cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     )
+    # A block that sorts a row has an SM of its own while there are some.
+    issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, np.maximum(sms / single(problems.rows), 1.0), 1.0)
     started = single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
     busy_ms = (latency + ending) * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
