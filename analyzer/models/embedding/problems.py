@@ -72,7 +72,8 @@ def spreads_of(codes: Codes, rows: Floats) -> tuple[Floats, Floats]:
 def with_indices(work: Work, indices: Spread | None) -> Work:
     """Return a lookup's work with how its indices are spread; others, and without a distribution, as they are.
 
-    A plain lookup is one of the vector model's gathers until somebody says how its indices are spread.
+    A plain lookup is one of the vector model's gathers until somebody says how its indices are spread; a dense gradient
+    keeps its kernel, of as many rows as are looked up.
 
     >>> from wavecast.analyzer.work.indices import UNIFORM
     >>> dims = RowDims(rows=64, columns=128, table_rows=1000)
@@ -142,8 +143,9 @@ def table_rows(work: Work) -> tuple[float, float]:
     dims = work.dims
     if isinstance(dims, EmbeddingDims):
         return float(dims.rows), float(dims.tables)
-    is_plain = isinstance(dims, RowDims) and work.family is Family.EMBEDDING
-    return (float(dims.table_rows), 1.0) if is_plain and isinstance(dims, RowDims) else (0.0, 0.0)
+    if isinstance(dims, RowDims) and work.family is Family.EMBEDDING and dims.kernel is not RowKernel.TABLE_GRADIENT:
+        return float(dims.table_rows), 1.0
+    return 0.0, 0.0
 
 
 def group(problems: EmbeddingProblems) -> Codes:
