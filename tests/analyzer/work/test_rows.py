@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from wavecast.analyzer.work import work_of
 from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
+from wavecast.analyzer.work.pooling import HALVES_APART, LAST_NEAREST
 from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import RowDims
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
@@ -268,3 +269,24 @@ def test_divisions_and_roots_of_lists_take_more_instructions(name: str, roots: i
     work = work_of(f"aten::{name}", Signature(((tensor(10), tensor(20)), 0.9)))
     assert work is not None
     assert (work.access.operations if work.access else 0.0) == roots * ROOT_OPERATIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "halves"),
+    [("upsample_nearest2d_backward", LAST_NEAREST, 1.0), ("upsample_bilinear2d_backward", 1.0, HALVES_APART)],
+)
+def test_gradients_of_resampling_depend_on_layout_and_on_how_halves_are_added(
+    name: str, last: float, halves: float
+) -> None:
+    shape, strides = (2, 8, 64, 64), {False: (8 * 64 * 64, 64 * 64, 64, 1), True: (8 * 64 * 64, 1, 64 * 8, 8)}
+    rows = {}
+    for dtype in ("float32", "bfloat16"):
+        for is_last, steps in strides.items():
+            grad = TensorSpec(dtype, shape, steps)
+            work = work_of(f"aten::{name}", Signature((grad, (64, 64), (2, 8, 32, 32), 2.0, 2.0)))
+            assert work is not None
+            assert isinstance(work.dims, RowDims)
+            rows[dtype, is_last] = work.dims.rows / (2 * 8 * 64 * 64)
+    assert rows["float32", False] == 1.0
+    assert rows["float32", True] == rows["bfloat16", True] == pytest.approx(last, rel=1e-4)
+    assert rows["bfloat16", False] == pytest.approx(halves, rel=1e-4)
