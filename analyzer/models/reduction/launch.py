@@ -51,7 +51,7 @@ LOOKUPS_PER_THREAD, STARTS_OF_RUN = 10.0, 4.0
 and loads in turn that tell it which these are."""
 FEW_SUMS, INDEX_TURNS = 528.0, 1.0 / 7.0
 """Blocks up to which parts are added by atomics (four for each SM of an H100); then one thread only numbers them, in
-27 cycles each where it adds them in 190."""
+27 cycles each where it adds them in 190 (read off recorded networks on H100)."""
 GRADIENT_ROWS: Final = 32.0
 LONGEST_GRADIENT: Final = 65536.0
 """Rows that a block takes at a time for the gradients of weight and bias, and rows from which on blocks share them
@@ -130,7 +130,8 @@ def _with_shared(
 
 TOP_KERNELS: Final = (RowKernel.TOP_ROWS, RowKernel.TOP_PARTS)
 SORTED_BYTES: Final = 768.0
-"""Of keys, whose sort by one block takes as long as its start: 128 halves take 3.5 us, 1,024 floats 16 (H100)."""
+"""Of keys, whose sort by one block takes as long as its start: 128 halves take 3.5 us, 1,024 floats 16 (H100, the latter in a
+network)."""
 COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
 WIDE_REGISTERS: Final = 56.0
 """Of threads that take four columns each (torch 2.11: 54 of sums, 54 to 61 of extremes, handed out by eights)."""
