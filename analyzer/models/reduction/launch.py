@@ -130,8 +130,8 @@ def _with_shared(
 
 TOP_KERNELS: Final = (RowKernel.TOP_ROWS, RowKernel.TOP_PARTS)
 SORTED_BYTES: Final = 768.0
-"""Of keys, whose sort by one block takes as long as its start: 128 halves take 3.5 us, 1,024 floats 16 (H100, the latter in a
-network)."""
+"""Of keys, whose sort by one block takes as long as its start: 128 halves take 3.5 us, 1,024 floats 16 (H100, these
+in a recorded network)."""
 COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
 WIDE_REGISTERS: Final = 56.0
 """Of threads that take four columns each (torch 2.11: 54 of sums, 54 to 61 of extremes, handed out by eights)."""

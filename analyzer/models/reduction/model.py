@@ -35,9 +35,9 @@ DIRTY_L2: Final = 0.5
 longer than after themselves, however large. Kernels that write much leave as much behind as they found."""
 MOST_PRESSURE: Final = 1e6
 CODE_US: Final = 2.0
-"""What a sum of columns takes longer where other kernels ran since, as its long code must be fetched again. Sweeps, which
-repeat one call, cannot show it. The form was found with our recorded networks in sight; A100's recorded training has the
-same sums 0.8 us longer than right after each other, V100's some of equal grids 1.5 to 5."""
+"""What a sum of columns takes longer where other kernels ran since, as its long code must be fetched again. Sweeps,
+which repeat one call, cannot show it. The form was found with our recorded networks in sight; A100's recorded training
+has the same sums 0.8 us longer than right after each other, V100's some of equal grids 1.5 to 5, others none."""
 
 
 OWN_SPREAD: Final = 0.8
