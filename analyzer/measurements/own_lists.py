@@ -1,8 +1,8 @@
 """Own measurements of optimizer steps as problems of the vector model: kernel by kernel, by what each is named."""
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,26 +12,35 @@ import orjson
 from ...specs.gpu import Catalog
 from ..models.frame.problems import problems_from
 from ..models.vector.problems import VectorKernel, VectorProblems
-from ..work.optimizer import CHUNK
+from ..work.optimizer import CHUNK, ROOT_OPERATIONS
 from .own_ops import BYTES, COLUMNS, TABLE, own_rows, own_share, read_own
 from .samples import Samples, gpus_of
 
-KERNELS: Final[Mapping[tuple[str, int], tuple[int, int, int]]] = {
-    ("UnaryOp", 2): (1, 1, 8),
-    ("BinaryOpScalar", 1): (1, 1, 1),
-    ("BinaryOpScalar", 2): (1, 1, 1),
-    ("BinaryOpListAlpha", 2): (2, 1, 2),
-    ("TernaryOpScalar", 2): (2, 1, 3),
-    ("FusedAd", 4): (4, 3, 15),
-    ("FusedSgd", 2): (2, 1, 4),
-    ("FusedSgd", 3): (3, 2, 7),
+KERNELS: Final[Mapping[tuple[str, int], tuple[int, int, int, int]]] = {
+    ("UnaryOp", 2): (1, 1, 1, 1),
+    ("BinaryOpScalar", 1): (1, 1, 1, 0),
+    ("BinaryOpScalar", 2): (1, 1, 1, 0),
+    ("BinaryOpListAlpha", 2): (2, 1, 2, 0),
+    ("TernaryOpScalar", 2): (2, 1, 3, 0),
+    ("ScalarListBina", 1): (1, 1, 1, 1),
+    ("ScalarListPoin", 3): (3, 1, 3, 1),
+    ("LpNorm", 1): (1, 0, 2, 0),
+    ("FusedAd", 4): (4, 3, 15, 2),
+    ("FusedSgd", 2): (2, 1, 4, 0),
+    ("FusedSgd", 3): (3, 2, 7, 0),
 }
-"""Lists read and written and FLOPs per element, by the functor and the lists that a kernel is given."""
-ALIKE: Final = frozenset({"bert_base", "gpt2_medium", "llama_1b", "llama_3b", "many_small"})
-"""Sets whose tensors fill their chunks alike, so that a block's elements are known."""
-FEWEST_BLOCKS: Final = 64
-"""Fewer blocks are a set's last, of which tensors are not known."""
-_FORM: Final = re.compile(r"Metadata<(?:float, )?(\d)>.*::(\w+)")
+"""Lists read and written, FLOPs, and divisions and roots per element, by the functor, as far as its name is recorded,
+and the lists that a kernel is given. Of the steps only Adam's divide by a list of scalars."""
+SETS: Final[Mapping[str, tuple[float, int]]] = {
+    "bert_base": (0.95, CHUNK),
+    "gpt2_medium": (0.97, CHUNK),
+    "llama_1b": (1.0, CHUNK),
+    "llama_3b": (1.0, CHUNK),
+    "many_small": (1.0, 4096),
+    "mlp": (0.5, CHUNK),
+}
+"""Sets whose tensors fill their chunks alike: the share of blocks that hold more than a bias, and what they hold."""
+_FORM: Final = re.compile(r"(ScalarList)?Metadata<(?:float, )?(\d)>.*?::([A-Z]\w+)")
 
 
 def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> list[Samples[VectorProblems]]:
@@ -42,9 +51,10 @@ def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> li
         found += [(*item, row, share) for item in _kernels(row)]
     if not found:
         return []
-    lists, written, flops, blocks, held, time_us, rows, share = zip(*found, strict=True)
+    lists, written, flops, roots, blocks, held, time_us, rows, share = zip(*found, strict=True)
     width = np.array([BYTES[row["dtype"]] for row in rows])
     elements = np.multiply(blocks, held)
+    every = width * np.array([row["dims"]["elements"] for row in rows])
     gpus, gpu = gpus_of(np.array([row["gpu"] for row in rows], dtype=object), catalog)
     problems = problems_from(
         VectorProblems,
@@ -56,6 +66,8 @@ def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> li
         rows=blocks,
         columns=held,
         flops=elements * np.array(flops),
+        index_operations=ROOT_OPERATIONS * np.array(roots),
+        moved_since_bytes=np.add(lists, written) * (every - elements * width),
         launches=1.0,
         host_ratio=1.0,
         in_turn=1.0,
@@ -75,20 +87,19 @@ def load_lists(data: Path, trained: float, catalog: Catalog | None = None) -> li
     ]
 
 
-def _kernels(row: Mapping[str, Any]) -> list[tuple[int, int, int, float, float, float]]:
-    """Return lists read and written, FLOPs, blocks, elements of a block and the median time of each kind of kernel."""
-    if row["dims"]["set"] not in ALIKE:
+def _kernels(row: Mapping[str, Any]) -> list[tuple[int, int, int, int, float, float, float]]:
+    """Return what `KERNELS` tells, full blocks, elements of each and the median time of each kind of kernel."""
+    if row["dims"]["set"] not in SETS:
         return []
-    each = row["dims"]["elements"] / row["dims"]["tensors"]
-    grids = [grid[0] for grid in orjson.loads(row["grids"])]
-    named = zip(row["kernels"], row["kernel_us"], grids, strict=True)
-    found = []
-    for name, group in groupby(named, key=lambda item: item[0]):
+    full, held = SETS[row["dims"]["set"]]
+    by_kind: dict[tuple[tuple[str, int], int], list[float]] = defaultdict(list)
+    for name, time, grid in zip(row["kernels"], row["kernel_us"], orjson.loads(row["grids"]), strict=True):
         form = _FORM.search(name)
-        key = next((key for key in KERNELS if form and form[2].startswith(key[0]) and key[1] == int(form[1])), None)
-        kernels = [item for item in group if item[2] >= FEWEST_BLOCKS]
-        for blocks, alike in groupby(sorted(kernels, key=lambda item: item[2]), key=lambda item: item[2]):
-            if key is not None:
-                times = [time for _, time, _ in alike]
-                found.append((*KERNELS[key], float(blocks), float(min(each, CHUNK)), float(np.median(times))))
-    return found
+        named = (f"{form[1] or ''}{form[3]}", int(form[2])) if form else ("", 0)
+        key = next((key for key in KERNELS if named[0].startswith(key[0]) and named[1] == key[1]), None)
+        # A fused step also counts steps, tensors of one element each.
+        if key is not None and ("fused" in row["op"]) is key[0].startswith("Fused"):
+            by_kind[key, grid[0]].append(time)
+    return [
+        (*KERNELS[key], full * blocks, float(held), float(np.median(times))) for (key, blocks), times in by_kind.items()
+    ]

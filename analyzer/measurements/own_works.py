@@ -9,8 +9,10 @@ import numpy as np
 
 from ...records import dataclass, replace
 from ...specs.gpu import Catalog, Rate
+from ..models.embedding.problems import with_indices
 from ..models.frame.problems import Problems
 from ..models.registry import OP_MODELS, model_of, problems_of
+from ..work.indices import Indices
 from ..work.registry import work_of
 from ..work.work import Work
 from .own_calls import calls_of
@@ -19,10 +21,6 @@ from .samples import Samples, gpus_of
 
 FAMILIES: Final = ("vector", "norm")
 """Of the table, whose rows are calls that formulas know."""
-
-
-SKEWED: Final = frozenset({"embedding_dense"})
-"""Ops that take longer the more often a row is looked up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +109,8 @@ def read_works(data: Path, trained: float) -> tuple[OwnRow, ...]:
                 since = (first, *(0.0 for _ in known[1:]))
                 moved = zip(known, since, strict=True)
                 kept = tuple(replace(work, moved_since_bytes=float(between)) for work, between in moved)
-                # What a formula takes for evenly spread, others do not teach.
-                is_skewed = row["op"] in SKEWED and row["dims"].get("alpha", 0) > 0
-                found.append(OwnRow(row=row, share=max(share, trained) if is_skewed else share, works=kept))
+                if row["op"] == "embedding_dense":
+                    spread = Indices(exponent=float(row["dims"]["alpha"]))
+                    kept = tuple(with_indices(work, spread) for work in kept)
+                found.append(OwnRow(row=row, share=share, works=kept))
     return tuple(found)

@@ -252,6 +252,8 @@ def _with_reuse(
 ) -> list[Work | None]:
     """Return the works with what was moved since their operands were touched, the lower median over calls of a group.
 
+    It is at least a byte: another kernel ran, if only the one that made them.
+
     `calls`: the op of each kernel (or op) in the order they run, -1 for none; `group`: its work.
     """
     known = np.flatnonzero(calls >= 0)
@@ -264,7 +266,7 @@ def _with_reuse(
     since = moved_since(trace, calls[chosen], moved[of], is_once[of], late[of])
     medians = median_by_group(since, of, len(works)).tolist()
     return [
-        work if work is None or isnan(bytes_) else replace(work, moved_since_bytes=bytes_)
+        work if work is None or isnan(bytes_) else replace(work, moved_since_bytes=max(bytes_, 1.0))
         for work, bytes_ in zip(works, medians, strict=True)
     ]
 

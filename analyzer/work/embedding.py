@@ -6,6 +6,7 @@ from math import expm1, prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
+from .access import contiguous_copy
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
 from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .row_kernels import RowKernel
@@ -36,7 +37,10 @@ def embedding(signature: Signature) -> Work:
 
 
 def embedding_dense_backward(signature: Signature) -> Work:
-    """Add each gradient row into a dense table gradient, all of which is written; few rows without a sort of keys."""
+    """Add each gradient row into a dense table gradient, all of which is written; few rows without a sort of keys.
+
+    Lookups are taken for evenly spread; `run` is how many the row with most of them has.
+    """
     grad, indices, rows = tensor_at(signature, 0), tensor_at(signature, 1), size_at(signature, 2)
     written, count = bytes_of(rows * _last(grad), grad.dtype), indices.element_count
     work = _work(grad.element_count, total_bytes((grad, indices)), written, grad.dtype)
@@ -46,13 +50,17 @@ def embedding_dense_backward(signature: Signature) -> Work:
         rows = count + again
         dims = RowDims(rows=rows, columns=_last(grad), kernel=RowKernel.TABLE_FEW, streamed_bytes=written, launches=2)
     else:
+        # Of lookups that do not lie one after another a contiguous copy is made first.
+        copied = contiguous_copy(grad)
         dims = RowDims(
-            rows=min(rows, count),
+            rows=max(round(rows * -expm1(-count / max(rows, 1))), 1),
             columns=_last(grad),
             kernel=RowKernel.TABLE_GRADIENT,
             walked_bytes=2.0 * grad.size_bytes,
-            streamed_bytes=written,
-            launches=31,
+            streamed_bytes=written + (copied.before_bytes if copied else 0.0),
+            launches=31 + (copied is not None),
+            table_rows=rows,
+            run=max(round(count / max(rows, 1)), 1),
         )
     return replace(work, dims=dims)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from math import log2, prod
+from math import inf, log2, prod
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
@@ -157,20 +157,27 @@ def sort(signature: Signature, *, has_values: bool = True) -> Work:
 
 
 def select_ranked(signature: Signature, *, takes_all: bool) -> Work:
-    """The k largest along a dim, or only the k-th smallest: every element is compared at least once."""
+    """The k largest along a dim, or only the k-th smallest: every element is compared at least once.
+
+    Several are then sorted by a block per row; `run` is what it holds, in bytes of the key.
+    """
     x = tensor_at(signature, 0)
     columns, width = _sorted_size(signature, x, 2), _key_bytes(x)
     rows = x.element_count // max(columns, 1)
-    count = rows * (size_at(signature, 1) if takes_all else 1)
+    each = size_at(signature, 1) if takes_all else 1
+    count, held = rows * each, next((size for size in HELD_COLUMNS if each <= size), HELD_COLUMNS[-1])
+    run, more = (held * width, 1) if each > 1 else (1, 0)
     work = _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
-    if columns < MANY_COLUMNS:
-        return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.TOP_ROWS))
+    if columns < next(least for most, least in SHARED_COLUMNS if rows <= most):
+        dims = RowDims(rows=rows, columns=columns, kernel=RowKernel.TOP_ROWS, run=run, launches=1 + more)
+        return replace(work, dims=dims)
     dims = RowDims(
         rows=rows,
         columns=columns * (width + 1),
         kernel=RowKernel.TOP_PARTS,
         walked_bytes=(width + 1) * tensor_bytes(x),
-        launches=9 + 3 * width,
+        run=run,
+        launches=9 + 3 * width + more,
     )
     return replace(work, dims=dims)
 
@@ -179,8 +186,9 @@ GATHERED_BYTES: Final = 16
 """What rows must be whole multiples of for gather to copy them whole, where its index is one column, expanded."""
 HELD_COLUMNS: Final = (128, 1024, 4096)
 """What a block of torch's sort holds of a row, which is filled up to it (`sortKeyValueInplace` in Sort.cu)."""
-MANY_COLUMNS: Final = 1024
-"""From which on several blocks share a row of topk (`should_use_sort` and `mbtopk` in TensorTopK.cu)."""
+SHARED_COLUMNS: Final = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800), (inf, 400))
+"""Columns from which on several blocks share a row of topk, by the most rows (`should_use_multiblock` in
+TensorTopK.cu)."""
 
 
 def _key_bytes(x: TensorSpec) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...formats.trace.signature import Signature, TensorSpec
+from .access import Access
 from .arguments import argument_at, optional_tensor_list_at, result_tensors, tensor_at, tensor_list_at, tensors_at
 from .traffic import bytes_of, total_bytes
 from .work import Family, RowDims, Work, build_work
@@ -19,7 +20,8 @@ _SGD_FLOPS, _SGD_MOMENTUM_FLOPS = 4, 3
 # Weight decay 2, squared sum 2, root and ε 2, quotient and update 3.
 _ADAGRAD_FLOPS: Final = 9
 
-
+ROOT_OPERATIONS: Final = 9.0
+"""Instructions of a division or a square root beyond the one that is counted: an approximation and its refinement."""
 CHUNK: Final = 65536
 MOST_BLOCKS: Final = 320
 MOST_TENSORS: Final = (110, 64, 48, 36, 30)
@@ -27,10 +29,13 @@ MOST_TENSORS: Final = (110, 64, 48, 36, 30)
 `depth_to_max_blocks` and `depth_to_max_tensors` of PyTorch's MultiTensorApply.cuh."""
 
 
-def foreach(signature: Signature, *, positions: tuple[int, ...], flops: int, reads_first: bool = True) -> Work:
+def foreach(
+    signature: Signature, *, positions: tuple[int, ...], flops: int, roots: int = 0, reads_first: bool = True
+) -> Work:
     """An elementwise op on lists: the lists and tensors at these positions are read, as many results written.
 
-    `addcmul` reads two: every optimizer of torch squares there, both factors are one list.
+    `addcmul` reads two: every optimizer of torch squares there, both factors are one list. `roots` are divisions and
+    square roots among the FLOPs.
     """
     first = tensor_list_at(signature, positions[0])
     others = _lists(signature, positions[1:])
@@ -38,7 +43,7 @@ def foreach(signature: Signature, *, positions: tuple[int, ...], flops: int, rea
     read = (*first, *others) if reads_first else others
     work = _work(flops * _element_count(outputs), read, total_bytes(outputs), first[0].dtype)
     lists = 1 + len(others) // max(len(first), 1) + bool(result_tensors(signature))
-    return _launched(work, first, lists)
+    return _with_roots(_launched(work, first, lists), roots)
 
 
 def foreach_sum(signature: Signature) -> Work:
@@ -77,7 +82,7 @@ def fused_adam(signature: Signature) -> Work:
     """One Adam step: parameters, gradients, two moments, maximal second moments (AMSGrad), step counts."""
     extra = optional_tensor_list_at(signature, 4)
     flops = _ADAM_FLOPS + (_AMSGRAD_FLOPS if extra else 0)
-    return _fused_step(signature, states=(2, 3, 4), flops=flops, step_counts=5, grad_scale=13)
+    return _with_roots(_fused_step(signature, states=(2, 3, 4), flops=flops, step_counts=5, grad_scale=13), 2)
 
 
 def fused_sgd(signature: Signature) -> Work:
@@ -89,7 +94,7 @@ def fused_sgd(signature: Signature) -> Work:
 
 def fused_adagrad(signature: Signature) -> Work:
     """One Adagrad step: parameters, gradients, squared sums, step counts."""
-    return _fused_step(signature, states=(2,), flops=_ADAGRAD_FLOPS, step_counts=3, grad_scale=9)
+    return _with_roots(_fused_step(signature, states=(2,), flops=_ADAGRAD_FLOPS, step_counts=3, grad_scale=9), 2)
 
 
 def _fused_step(
@@ -127,6 +132,10 @@ def _launched(work: Work, tensors: tuple[TensorSpec, ...], lists: int, more: int
     elements, columns = _element_count(tensors), min(max(tensor.element_count for tensor in tensors), CHUNK)
     rows = max(round(elements / max(columns, 1)), 1)
     return replace(work, dims=RowDims(rows=rows, columns=max(columns, 1), launches=count))
+
+
+def _with_roots(work: Work, roots: int) -> Work:
+    return replace(work, access=Access(operations=ROOT_OPERATIONS * roots)) if roots else work
 
 
 def _lists(signature: Signature, positions: tuple[int, ...]) -> tuple[TensorSpec, ...]:

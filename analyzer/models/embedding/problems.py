@@ -10,6 +10,7 @@ from ....records import dataclass, replace
 from ....specs.gpu import Rate
 from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ...work.indices import USUAL, Indices, Spread
+from ...work.row_kernels import RowKernel
 from ...work.work import Family, RowDims, Work
 from ..frame.problems import dims_of
 from .hits import touched_rows
@@ -71,7 +72,8 @@ def spreads_of(codes: Codes, rows: Floats) -> tuple[Floats, Floats]:
 def with_indices(work: Work, indices: Spread | None) -> Work:
     """Return a lookup's work with how its indices are spread; others, and without a distribution, as they are.
 
-    A plain lookup is one of the vector model's gathers until somebody says how its indices are spread.
+    A plain lookup is one of the vector model's gathers until somebody says how its indices are spread; a dense gradient
+    keeps its kernel, of as many rows as are looked up.
 
     >>> from wavecast.analyzer.work.indices import UNIFORM
     >>> dims = RowDims(rows=64, columns=128, table_rows=1000)
@@ -86,6 +88,11 @@ def with_indices(work: Work, indices: Spread | None) -> Work:
         return replace(work, dims=replace(dims, indices=indices.of(dims.rows)))
     if not isinstance(dims, RowDims) or work.family is not Family.EMBEDDING or not dims.table_rows or not dims.rows:
         return work
+    if dims.kernel is RowKernel.TABLE_GRADIENT:
+        lookups = round(work.flops / max(dims.columns, 1))
+        counts, share = spread_of(indices.of(dims.table_rows), float(dims.table_rows))
+        rows = max(round(float(touched_rows(counts, share, np.array(float(lookups))))), 1)
+        return replace(work, dims=replace(dims, rows=rows, run=max(round(lookups * float(share.max())), 1)))
     row_bytes = work.written_bytes / dims.rows
     read = work.read_bytes - min(dims.rows, dims.table_rows) * row_bytes
     return replace(
@@ -136,8 +143,9 @@ def table_rows(work: Work) -> tuple[float, float]:
     dims = work.dims
     if isinstance(dims, EmbeddingDims):
         return float(dims.rows), float(dims.tables)
-    is_plain = isinstance(dims, RowDims) and work.family is Family.EMBEDDING
-    return (float(dims.table_rows), 1.0) if is_plain and isinstance(dims, RowDims) else (0.0, 0.0)
+    if isinstance(dims, RowDims) and work.family is Family.EMBEDDING and dims.kernel is not RowKernel.TABLE_GRADIENT:
+        return float(dims.table_rows), 1.0
+    return 0.0, 0.0
 
 
 def group(problems: EmbeddingProblems) -> Codes:

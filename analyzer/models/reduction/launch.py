@@ -49,6 +49,9 @@ SCANNED: Final = 3840.0
 LOOKUPS_PER_THREAD, STARTS_OF_RUN = 10.0, 4.0
 """Of a table's gradient: lookups of one row that a thread adds up (`NROWS_PER_THREAD` in EmbeddingBackwardKernel.cu),
 and loads in turn that tell it which these are."""
+FEW_SUMS, INDEX_TURNS = 528.0, 1.0 / 7.0
+"""Blocks up to which parts are added by atomics (four for each SM of an H100); then one thread only numbers them, in
+27 cycles each where it adds them in 190 (read off recorded networks on H100)."""
 GRADIENT_ROWS: Final = 32.0
 LONGEST_GRADIENT: Final = 65536.0
 """Rows that a block takes at a time for the gradients of weight and bias, and rows from which on blocks share them
@@ -125,13 +128,17 @@ def _with_shared(
     return wide
 
 
-_COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
+TOP_KERNELS: Final = (RowKernel.TOP_ROWS, RowKernel.TOP_PARTS)
+SORTED_BYTES: Final = 768.0
+"""Of keys, whose sort by one block takes as long as its start: 128 halves take 3.5 us, 1,024 floats 16 (H100, these
+in a recorded network)."""
+COLUMN_WISE: Final = (RowKernel.REDUCE_COLUMNS, RowKernel.SELECT_COLUMNS)
 WIDE_REGISTERS: Final = 56.0
 """Of threads that take four columns each (torch 2.11: 54 of sums, 54 to 61 of extremes, handed out by eights)."""
 _BY_ELEMENT: Final = (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL, RowKernel.STREAM)
 _ROW_WISE: Final = (RowKernel.REDUCE, RowKernel.SELECT_ROWS, RowKernel.MOMENT_ROWS, RowKernel.REDUCE_PIECES)
-SHARED_KERNELS: Final = (*_COLUMN_WISE, *_ROW_WISE)
-_SHARED_RULES: Final = ((_COLUMN_WISE, column_blocks), (_ROW_WISE, row_blocks))
+SHARED_KERNELS: Final = (*COLUMN_WISE, *_ROW_WISE)
+_SHARED_RULES: Final = ((COLUMN_WISE, column_blocks), (_ROW_WISE, row_blocks))
 _BY_ROW: Final = (*_ROW_WISE, RowKernel.SORT_ROWS, RowKernel.TOP_PARTS)
 """Kernels whose work beside elements is a row's: a block that ends with it, a key of a sort."""
 
@@ -192,10 +199,18 @@ def _column_tiles(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
 
 
 def _last_steps(problems: ReductionProblems) -> Floats:
-    """Return what the last block of a column's tiles waits for: their counter, then their sums."""
+    """Return what the last block waits for: of a column's tiles their counter, then their sums; of a table's gradient
+    the parts of the row that is looked up most, which one thread adds up; of the largest of a row their sort."""
     _, tall, tiles = _column_tiles(problems)
     is_tiled = np.isin(problems.kernel, _TILED) & (tiles > 1.0)
     found = np.where(is_tiled, COUNTER_STEPS + np.ceil(tiles / tall), 0.0)
+    is_table = problems.kernel == RowKernel.TABLE_GRADIENT
+    sums, parts = problems.rows * np.ceil(problems.columns / MOST_THREADS), problems.flops / LOOKUPS_PER_THREAD
+    is_atomic = (sums < FEW_SUMS) & (parts / np.maximum(problems.columns, 1.0) > 4.0 * sums)
+    turns = problems.run / LOOKUPS_PER_THREAD * np.where(is_atomic, INDEX_TURNS, 1.0)
+    found = np.where(is_table, turns, found)
+    is_sorted = np.isin(problems.kernel, TOP_KERNELS) & (problems.run > 1.0)
+    found = np.where(is_sorted, 1.0 + problems.run / SORTED_BYTES, found)
     walked = np.where(problems.rows < LONGEST_GRADIENT, problems.rows, problems.rows / 32.0)
     has_parameters = (problems.kernel == RowKernel.ROW_BACKWARD) & (problems.launches > 1.0)
     return np.where(has_parameters, walked / GRADIENT_ROWS, found)
@@ -275,7 +290,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.SOFTMAX_GRADIENT,), _by_row(MOST_THREADS)),
     ((RowKernel.GATHER_ROWS,), _by_row(WARP, taken=np.inf)),
     ((RowKernel.ROOT_NORM,), _by_row(ROW_THREADS)),
-    ((RowKernel.TOP_ROWS,), _by_row(MOST_THREADS, taken=np.inf)),
+    ((RowKernel.TOP_ROWS,), _by_row(MOST_THREADS, taken=1.0)),
     ((RowKernel.TABLE_FEW,), _few_lookups),
     ((RowKernel.TABLE_GRADIENT,), _table_gradient),
     ((RowKernel.SCAN,), _scan),

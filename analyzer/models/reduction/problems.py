@@ -39,7 +39,8 @@ class ReductionProblems:
     """What the op must move."""
     launches: Floats
     moved_since_bytes: Floats
-    """As in `VectorProblems`: between the operands' last touch and this op; infinite: they come from DRAM."""
+    """As in `VectorProblems`: between the operands' last touch and this op; infinite: they come from DRAM. 0 and
+    infinite stand for sweeps, which repeat a call; at least 1 where other kernels ran."""
     host_floor_ns: Floats
     """What events around an empty launch read; 0: kernel time."""
 
@@ -97,7 +98,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ReductionProble
         streaming=np.array([-1 if item.streaming is None else item.streaming for item in dims], dtype=np.int64),
         least_bytes=moved,
         launches=column([item.launches for item in dims]),
-        moved_since_bytes=column([work.moved_since_bytes or 0.0 for work in works]),
+        moved_since_bytes=column([1.0 if work.moved_since_bytes is None else work.moved_since_bytes for work in works]),
         host_floor_ns=np.zeros(len(works)),
     )
 

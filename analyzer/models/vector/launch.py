@@ -28,6 +28,8 @@ VECTOR_BYTES: Final = 16.0
 NORM_WARPS: Final = 4.0
 UNROLLED_STEPS: Final = 4.0
 """The compiler unrolls layer norm's loop by this; lanes that end early make their warp run the remainder loop too."""
+LEAST_WRITTEN: Final = 16.0
+"""Bytes read for one written, beyond which a kernel over lists is a reduction."""
 REDUCED_PER_BLOCK: Final = 2048.0
 """Elements of a reduction that a block takes at least: several short rows, or one."""
 
@@ -97,6 +99,9 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
     first, each = np.where(is_in_turn, 0.0, first), np.where(is_in_turn, shared["turn_cycles"] * problems.in_turn, each)
+    # Where little is stored, loads do not wait for stores: two of them are under way.
+    is_read = (kind == VectorKernel.LIST) & (problems.written_bytes < problems.read_bytes / LEAST_WRITTEN)
+    each = np.where(is_read, each / 2, each)
     each_row = np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
     ragged_row = shared["ragged_row_instructions"] * problems.rows
     threads, latency, passed = narrow.threads, first + each * narrow.steps, narrow.passed

@@ -94,13 +94,15 @@ def _class_time(problems: VectorProblems, fleet: Fleet, values: Values) -> Float
     issue_us = single(launch.instructions) + single(launch.flops) * single(_flop_instructions(fleet, values))
     issue_us = issue_us * single(cycle_us / fleet.sm_count / issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(single(launch.blocks) / (resident * single(fleet.sm_count)), 1.0)
-    hot = min(shared["hot_latency_ratio"], 1.0)
+    is_list = problems.kind == VectorKernel.LIST
+    hot = np.minimum(np.where(is_list, shared["list_hot_ratio"], shared["hot_latency_ratio"]), 1.0)
     wait = single(launch.latency_cycles) * (hot + (1.0 - hot) * cold)
     wave_us = (single(launch.start_cycles) + waves * wait) * single(cycle_us)
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
-    # Lists take one wave of few, long blocks: what loads wait for is hidden behind each other by half.
-    in_list = np.hypot(np.maximum(dram_us, l2_us), issue_us + wave_us)
-    busy_us = np.where(problems.kind == VectorKernel.LIST, in_list, busy_us)
+    # Lists take few, long blocks: the SM that has most of them ends last.
+    per_sm = np.maximum(single(launch.blocks), 1.0) / single(fleet.sm_count)
+    in_list = np.hypot(np.maximum(dram_us, l2_us), np.hypot(issue_us * np.ceil(per_sm) / per_sm, wave_us))
+    busy_us = np.where(is_list, in_list, busy_us)
     before = single(problems.before_bytes)
     if before.any():
         busy_us = busy_us + _joined(before * cold * dram, (before + single(problems.before_sector_bytes)) * cached)

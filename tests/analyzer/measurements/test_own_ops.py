@@ -14,6 +14,7 @@ from wavecast.analyzer.measurements.readers import check_directory
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.questions.score.own_networks import score_own
 from wavecast.analyzer.questions.score.weights import choose_weights
+from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
 from wavecast.analyzer.work.registry import work_of
 from wavecast.errors import InputError
 
@@ -144,17 +145,37 @@ def test_kernels_of_optimizer_steps_teach_the_loop_over_lists(tmp_path: Path) ->
     from pyarrow import Table, parquet
 
     (tmp_path / "own").mkdir()
-    step = {"set": "bert_base", "tensors": 145, "elements": 108495360}
+    step = {"set": "llama_1b", "tensors": 97, "elements": 870907904}
     more = {"family": "optimizer", "direction": "step", "kernels": [SCALED, SCALED, SCALED, FUSED, "a_copy"]}
     grids = orjson.dumps([[blocks, 1, 1] for blocks in (320, 320, 150, 320, 9)]).decode()
+    more |= {"grids": grids, "kernel_us": [33.0, 35.0, 21.0, 127.0, 2.0]}
     rows = [
-        row("adamw_fused", step, **more, grids=grids, kernel_us=[33.0, 35.0, 21.0, 127.0, 2.0]),
-        row("adamw_fused", {**step, "set": "mlp"}, **more, grids=grids, kernel_us=[33.0, 35.0, 21.0, 127.0, 2.0]),
+        row("adamw_foreach", step, **more),
+        row("adamw_fused", step, **more),
+        row("adamw_foreach", {"set": "mlp", "tensors": 12, "elements": 394752}, **more),
+        row("adamw_foreach", {**step, "set": "resnet50"}, **more),
     ]
     parquet.write_table(Table.from_pylist(rows), tmp_path / "own" / "ops.parquet")
     (samples,) = load_lists(tmp_path, TRAINED)
-    assert samples.measured_ns.tolist() == [21_000.0, 34_000.0, 127_000.0]
+    assert samples.measured_ns.tolist() == [34_000.0, 21_000.0, 127_000.0, 34_000.0, 21_000.0]
     chunk = 65536 * 2.0
-    assert samples.problems.read_bytes.tolist() == [150 * chunk, 320 * chunk, 4 * 320 * chunk]
-    assert samples.problems.written_bytes.tolist() == [150 * chunk, 320 * chunk, 3 * 320 * chunk]
+    blocks = [320, 150, 4 * 320, 160, 75]  # what a fused step does besides is to count steps; half of mlp's are biases
+    assert samples.problems.read_bytes.tolist() == [count * chunk for count in blocks]
+    assert samples.problems.written_bytes[:3].tolist() == [320 * chunk, 150 * chunk, 3 * 320 * chunk]
+    assert samples.problems.index_operations.tolist() == [0.0, 0.0, 2 * ROOT_OPERATIONS, 0.0, 0.0]
+    assert samples.problems.moved_since_bytes[0] == 4.0 * (step["elements"] - 320 * 65536)
     assert load_lists(tmp_path / "nothing", TRAINED) == []
+
+
+def test_a_gradients_row_holds_how_its_lookups_are_spread(tmp_path: Path) -> None:
+    from pyarrow import Table, parquet
+
+    (tmp_path / "own").mkdir()
+    dims = {"rows": 10000, "dim": 16, "count": 65536}
+    more = {"direction": "backward", "kernels": ["a"], "family": "vector"}
+    rows = [row("embedding_dense", {**dims, "alpha": alpha}, **more) for alpha in (0.0, 1.4)]
+    parquet.write_table(Table.from_pylist(rows), tmp_path / "own" / "ops.parquet")
+    even, skewed = (item.works[0].dims for item in read_works(tmp_path, TRAINED))
+    assert even.run == 7
+    assert skewed.run > 20000
+    assert skewed.rows < even.rows

@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from wavecast.analyzer.models.embedding.hits import characteristic_time, cold_misses, steady_misses
-from wavecast.analyzer.models.embedding.problems import problems_of, with_indices
+from wavecast.analyzer.models.embedding.problems import problems_of, table_rows, with_indices
 from wavecast.analyzer.models.embedding.spread import BIN_COUNT, spread_of
 from wavecast.analyzer.models.frame.problems import as_columns
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.work.embedding_dims import EmbeddingDims, EmbeddingStep
 from wavecast.analyzer.work.indices import UNIFORM, USUAL, Indices
+from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import Family, RowDims, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
@@ -153,6 +154,17 @@ def test_a_plain_lookup_is_a_gather_until_its_spread_is_said() -> None:
     )
     other = replace(plain, dims=replace(dims, table_rows=0))
     assert with_indices(other, UNIFORM) is other
+
+
+def test_a_dense_gradient_keeps_its_kernel_and_knows_the_row_that_is_looked_up_most() -> None:
+    dims = RowDims(rows=7227, columns=64, table_rows=32000, kernel=RowKernel.TABLE_GRADIENT, run=1)
+    sizes = {"flops": 8192 * 64, "read_bytes": 2e6, "written_bytes": 8e6, "dtype": "float32"}
+    gradient = Work(family=Family.EMBEDDING, dims=dims, **sizes)
+    even, skewed = (with_indices(gradient, spread).dims for spread in (UNIFORM, Indices(exponent=1.4)))
+    assert even == dims
+    assert skewed.kernel is RowKernel.TABLE_GRADIENT
+    assert (skewed.rows < 3000, skewed.run > 2000) == (True, True)
+    assert table_rows(gradient) == (0.0, 0.0)
 
 
 @pytest.mark.data

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.parameters import prior_values
-from wavecast.analyzer.models.reduction.model import MODEL, simulate
+from wavecast.analyzer.models.reduction.model import CODE_US, MODEL, simulate
 from wavecast.analyzer.models.reduction.problems import GROUP_NAMES, ReductionProblems, group, problems_of
 from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import Family, RowDims, Work
@@ -74,6 +74,44 @@ def test_blocks_share_the_channels_that_lie_last() -> None:
 def test_few_tiles_of_a_column_are_one_blocks_and_many_are_added_up_after_them() -> None:
     few, many = (problem(RowKernel.COLUMN_MOMENTS, 32, columns, run=1) for columns in (1024, 4096))
     assert time_on(few) > time_on(many)
+
+
+def test_sums_of_columns_fetch_their_code_where_other_kernels_ran() -> None:
+    again, between, swept = (
+        replace(problem(kernel, 768, 2048, moved_bytes=6e6), moved_since_bytes=np.array([since]))
+        for kernel, since in (
+            (RowKernel.REDUCE_COLUMNS, 0.0),
+            (RowKernel.REDUCE_COLUMNS, 1.0),
+            (RowKernel.REDUCE_COLUMNS, np.inf),
+        )
+    )
+    assert time_on(between) - time_on(again) == pytest.approx(1e3 * CODE_US, rel=0.01)
+    assert time_on(swept) > time_on(again)
+    assert time_on(problem(RowKernel.REDUCE_COLUMNS, 768, 2048, moved_bytes=6e6)) == time_on(between)  # not known
+    rows = problem(RowKernel.REDUCE, 768, 2048, moved_bytes=6e6)
+    assert time_on(rows) == pytest.approx(time_on(replace(rows, moved_since_bytes=np.zeros(1))), rel=1e-3)
+
+
+def test_one_thread_adds_up_the_row_that_is_looked_up_most_and_atomics_add_to_few() -> None:
+    """Own rows: 329,000 of a million lookups in one of 10,000 rows took 3.4 ms longer than evenly spread ones."""
+    even, skewed = (
+        problem(RowKernel.TABLE_GRADIENT, 10_000, 64, run=run, window=6400, moved_bytes=1e6) for run in (100, 329_000)
+    )
+    assert 2e6 < time_on(skewed) - time_on(even) < 4e6
+    few = problem(RowKernel.TABLE_GRADIENT, 2, 64, run=329_000, window=32_000_000, moved_bytes=1e6)
+    assert time_on(few) < 0.3 * time_on(skewed)
+
+
+def test_a_row_that_is_sorted_alone_takes_its_blocks_own_time() -> None:
+    one, many = (problem(RowKernel.SORT_ROWS, rows, 16384) for rows in (1, 132))
+    assert time_on(one) > 0.8 * time_on(many)
+    assert time_on(one, sm_count=2.0) == pytest.approx(time_on(one), rel=0.01)
+
+
+def test_the_largest_are_sorted_and_one_block_walks_over_a_row() -> None:
+    one, many = (problem(RowKernel.TOP_ROWS, 2, 600, run=run) for run in (1, 4096))
+    assert time_on(many) > time_on(one) + 5e3
+    assert time_on(problem(RowKernel.TOP_ROWS, 2, 10_000, run=1)) > 3.0 * time_on(one)
 
 
 def test_larger_windows_take_longer() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import work_of
+from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
+from wavecast.analyzer.work.pooling import HALVES_APART, LAST_NEAREST
 from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import RowDims
 from wavecast.formats.trace.signature import UNKNOWN, Argument, Signature, TensorSpec
@@ -163,6 +165,8 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::sort", (tensor(4, 20000), -1, False), RowKernel.SORT_SEGMENTS),
         ("aten::topk", (tensor(4, 200), 5), RowKernel.TOP_ROWS),
         ("aten::topk", (tensor(4, 20000), 5), RowKernel.TOP_PARTS),
+        ("aten::topk", (tensor(4, 19999), 5), RowKernel.TOP_ROWS),
+        ("aten::topk", (tensor(5000, 400), 5), RowKernel.TOP_PARTS),
         ("aten::index_add_", (tensor(9, 8), 0, tensor(40, dtype="int64"), tensor(40, 8)), RowKernel.INDEX_ADD),
         ("aten::index_select", (tensor(9, 8), 0, tensor(40, dtype="int64")), RowKernel.GATHER_ROWS),
         ("aten::index_select", (tensor(9, 7), 0, tensor(40, dtype="int64")), RowKernel.SCATTER),
@@ -234,3 +238,55 @@ def test_rows_that_are_no_whole_vectors_are_looked_up_by_element() -> None:
         assert isinstance(found.dims, RowDims)
         kernels.append(found.dims.kernel)
     assert kernels == [None, RowKernel.GATHER_ROWS]
+
+
+@pytest.mark.parametrize(("count", "run", "launches"), [(1, 1, 1), (5, 128 * 4, 2), (1000, 1024 * 4, 2)])
+def test_several_of_the_largest_are_sorted_by_another_kernel(count: int, run: int, launches: int) -> None:
+    work = work_of("aten::topk", Signature((tensor(2, 2000), count)))
+    assert work is not None
+    assert isinstance(work.dims, RowDims)
+    assert (work.dims.run, work.dims.launches) == (run, launches)
+
+
+def test_a_tables_gradient_copies_what_does_not_lie_in_order_first() -> None:
+    turned = TensorSpec("float32", (64, 100, 32), (32, 64 * 32, 1))
+    plain, copied = (
+        work_of("aten::embedding_dense_backward", Signature((grad, tensor(6400, dtype="int64"), 9000, -1, False)))
+        for grad in (tensor(64, 100, 32), turned)
+    )
+    assert plain is not None
+    assert copied is not None
+    assert isinstance(plain.dims, RowDims)
+    assert isinstance(copied.dims, RowDims)
+    assert (copied.dims.launches, plain.dims.rows, plain.dims.run) == (plain.dims.launches + 1, 4580, 1)
+    assert copied.dims.streamed_bytes - plain.dims.streamed_bytes == 2 * turned.size_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "roots"), [("_foreach_mul_", 0), ("_foreach_div_", 1), ("_foreach_sqrt", 1), ("_foreach_rsqrt", 2)]
+)
+def test_divisions_and_roots_of_lists_take_more_instructions(name: str, roots: int) -> None:
+    work = work_of(f"aten::{name}", Signature(((tensor(10), tensor(20)), 0.9)))
+    assert work is not None
+    assert (work.access.operations if work.access else 0.0) == roots * ROOT_OPERATIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "halves"),
+    [("upsample_nearest2d_backward", LAST_NEAREST, 1.0), ("upsample_bilinear2d_backward", 1.0, HALVES_APART)],
+)
+def test_gradients_of_resampling_depend_on_layout_and_on_how_halves_are_added(
+    name: str, last: float, halves: float
+) -> None:
+    shape, strides = (2, 8, 64, 64), {False: (8 * 64 * 64, 64 * 64, 64, 1), True: (8 * 64 * 64, 1, 64 * 8, 8)}
+    rows = {}
+    for dtype in ("float32", "bfloat16"):
+        for is_last, steps in strides.items():
+            grad = TensorSpec(dtype, shape, steps)
+            work = work_of(f"aten::{name}", Signature((grad, (64, 64), (2, 8, 32, 32), 2.0, 2.0)))
+            assert work is not None
+            assert isinstance(work.dims, RowDims)
+            rows[dtype, is_last] = work.dims.rows / (2 * 8 * 64 * 64)
+    assert rows["float32", False] == 1.0
+    assert rows["float32", True] == rows["bfloat16", True] == pytest.approx(last, rel=1e-4)
+    assert rows["bfloat16", False] == pytest.approx(halves, rel=1e-4)
