@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from wavecast.analyzer.measurements.own_convolution import load_own as load_own_
 from wavecast.analyzer.measurements.own_ops import COLUMNS, TABLE, read_own
 from wavecast.analyzer.measurements.own_products import LAYOUTS, OUT_BYTES, load_own_products
 from wavecast.analyzer.measurements.readers import load_tables
-from wavecast.analyzer.measurements.samples import read_table
+from wavecast.analyzer.measurements.samples import MeasurementTable, Samples, read_table
 from wavecast.analyzer.models.convolution.clustered import TILES
 from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.matmul.menus import launch_of
@@ -76,9 +76,8 @@ def main(data: Path) -> None:
             )
     for name, right in named_tiles(data, choose_weights()):
         tile, near, split = 100 * right.mean(axis=0)
-        click.echo(
-            f"  {name:52} {len(right):6,} rows  tile {tile:4.0f} %  its area {near:4.0f} %  split {split:4.0f} %"
-        )
+        known = "" if np.isnan(split) else f"  split {split:4.0f} %"
+        click.echo(f"  {name:52} {len(right):6,} rows  tile {tile:4.0f} %  its area {near:4.0f} %{known}")
     for name, count, share in memory_shares(data):
         click.echo(f"  {name:52} {count:6,} kernels  {100 * share:4.0f} % of the time follows the memory")
 
@@ -88,9 +87,10 @@ def named_tiles(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray]
     columns = (*COLUMNS, "kernel_us")
     products = read_own(data, "matmul", lambda row: row["op"] in LAYOUTS and row["dtype"] in OUT_BYTES, columns)
     layers = read_own(data, "conv", lambda row: row["dtype"] in RATES and row["direction"] in DIRECTIONS, columns)
+    readers: tuple[tuple[Callable[[Path], Sequence[Samples[Any]]], MeasurementTable], ...]
     readers = ((load_own_products, products), (load_own_convolutions, layers))
     for samples, table in ((samples, table) for load, table in readers for samples in load(data)):
-        found = defaultdict(list)
+        found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         for column, gpu in enumerate(samples.gpus):
             rows = np.flatnonzero((samples.gpu == column) & (samples.share >= trained_share(samples.model)))
             fleet, library = build_fleet([gpu] * len(rows)), weights.library_for(gpu)
