@@ -328,13 +328,17 @@ def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
 
 
 def _first_layers(setting: _Setting, time_ns: Floats) -> Floats:
-    """Return first layers in NCHW, which vector units take as they lie where that is faster; volumes always."""
+    """Return first layers in NCHW, which vector units take as they lie where that is faster; volumes always.
+
+    Data gradients in TF32 alone: in 16 bits matrix units made all that was measured.
+    """
     problems, product, fleet = setting.problems, setting.product, setting.fleet
     flops = 2.0 * problems.batch * problems.output_pixels * problems.taps * problems.c_in * problems.c_out
     rate = setting.values["async_few_ratio"] * fleet.flops_per_s[Rate.FP32]
     vector_ns = flops / rate * 1e9 + 1e3 * setting.values["async_product_launch_us"]
     is_volume = (problems.spatial == VOLUME) & (problems.element_bytes == HALF_BYTES) & ~product.is_data
-    is_taken = setting.is_first & (problems.is_channels_last == 0) & ~product.is_weights & (vector_ns < time_ns)
+    is_able = ~product.is_weights & (~product.is_data | (problems.element_bytes > HALF_BYTES))
+    is_taken = setting.is_first & (problems.is_channels_last == 0) & is_able & (vector_ns < time_ns)
     return np.where(is_taken | (setting.is_first & is_volume), vector_ns, time_ns)
 
 

@@ -114,6 +114,12 @@ def test_a_first_layer_in_nchw_may_run_on_vector_units_as_it_lies() -> None:
     assert time_us(patches) < time_us(packed)
 
 
+def test_data_gradients_of_a_first_layer_stay_on_matrix_units_in_16_bits() -> None:
+    last = replace(planar(convolution(size=64, kernel=4)), c_in=3, c_out=64, output_size=(32, 32), stride=(2, 2))
+    last = replace(last, batch=256, direction=Direction.INPUT_GRADIENT)
+    assert time_us(last) > 1.2 * time_us(last, Rate.MATRIX_TF32)
+
+
 def test_groups_of_fp32_take_turns() -> None:
     many, few = (time_us(convolution(size=7, groups=groups), Rate.MATRIX_FP32) for groups in (64, 2))
     assert many > few  # though it multiplies 1 / 32 of it
