@@ -4,29 +4,42 @@
 
 Rows of more than 5 us of `own/ops.parquet`: by the shipped weights, on shapes that they did not train on, and by
 weights that never saw an H100 or H200. Then the recordings of whole networks (`own/traces`), by both. Errors are means
-of |ln(predicted / measured)|; `in` is the share inside the 90 % interval. Last, what of the time of kernels without a
+of |ln(predicted / measured)|; `in` is the share inside the 90 % interval. Then of products and convolutions left out
+whose longest kernel names its tile: how often that is the predicted one, has its area up to a factor of 2, and how
+often a split of k is predicted where there is one and not elsewhere. Last, what of the time of kernels without a
 formula follows the memory between an H100 and an H200 (`ratios.UNREAD_SHARE`, `UPDATE_SHARE`, `STREAM_SHARE`).
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
-from wavecast.analyzer.measurements.own_ops import TABLE
+from wavecast.analyzer.measurements.own_convolution import DIRECTIONS, RATES
+from wavecast.analyzer.measurements.own_convolution import load_own as load_own_convolutions
+from wavecast.analyzer.measurements.own_ops import COLUMNS, TABLE, read_own
+from wavecast.analyzer.measurements.own_products import LAYOUTS, OUT_BYTES, load_own_products
 from wavecast.analyzer.measurements.readers import load_tables
-from wavecast.analyzer.measurements.samples import read_table
+from wavecast.analyzer.measurements.samples import MeasurementTable, Samples, read_table
+from wavecast.analyzer.models.convolution.clustered import TILES
+from wavecast.analyzer.models.frame.problems import take_problems
+from wavecast.analyzer.models.matmul.menus import launch_of
 from wavecast.analyzer.questions.score.own_networks import score_own
 from wavecast.analyzer.questions.score.page.own import summary
 from wavecast.analyzer.questions.score.rows import predict_samples
 from wavecast.analyzer.questions.score.weights import Weights, Withheld, choose_weights, trained_share
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, build_fleet
 from wavecast.specs.match import find_gpu
 
 LEAST_NS = 5e3
+TILE = re.compile(r"(?:nvjet_\w+?_|tilesize|gemm_|wgrad_\w*?_|fprop_\w*?_|dgrad_\w*?_)(\d+)x(\d+)[x_]")
+"""Rows and columns in the names of cuBLAS's, cuDNN's and CUTLASS's kernels."""
 PAIR = "H100 SXM5 80GB", "H200 SXM 141GB"
 LAUNCH_US = 1.36
 UNREAD = {
@@ -61,8 +74,46 @@ def main(data: Path) -> None:
                 f"{100 * (row.predicted_ns / row.measured_ns - 1):+6.1f} %  op {100 * row.error:6.1f} %  "
                 f"bias {100 * row.bias:+6.1f}  in {100 * row.coverage_90:4.0f}"
             )
+    for name, right in named_tiles(data, choose_weights()):
+        tile, near, split = 100 * right.mean(axis=0)
+        known = "" if np.isnan(split) else f"  split {split:4.0f} %"
+        click.echo(f"  {name:52} {len(right):6,} rows  tile {tile:4.0f} %  its area {near:4.0f} %{known}")
     for name, count, share in memory_shares(data):
         click.echo(f"  {name:52} {count:6,} kernels  {100 * share:4.0f} % of the time follows the memory")
+
+
+def named_tiles(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield per family what of the rows [n, 3] is predicted as their kernels are named: tile, its area, split."""
+    columns = (*COLUMNS, "kernel_us")
+    products = read_own(data, "matmul", lambda row: row["op"] in LAYOUTS and row["dtype"] in OUT_BYTES, columns)
+    layers = read_own(data, "conv", lambda row: row["dtype"] in RATES and row["direction"] in DIRECTIONS, columns)
+    readers: tuple[tuple[Callable[[Path], Sequence[Samples[Any]]], MeasurementTable], ...]
+    readers = ((load_own_products, products), (load_own_convolutions, layers))
+    for samples, table in ((samples, table) for load, table in readers for samples in load(data)):
+        found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        for column, gpu in enumerate(samples.gpus):
+            rows = np.flatnonzero((samples.gpu == column) & (samples.share >= trained_share(samples.model)))
+            fleet, library = build_fleet([gpu] * len(rows)), weights.library_for(gpu)
+            problems, fitted = take_problems(samples.problems, rows), library.fitted[samples.model]
+            made = fitted.model.simulate(problems, fleet, library.values(samples.model, fleet), None)
+            for row, tile, parts in zip(rows, *_tiles_of(samples.model, problems, made.choice, fleet), strict=True):
+                kernels, times = table["kernels"][row], table["kernel_us"][row]
+                named = TILE.search(kernels[int(np.argmax(times))])
+                if named:
+                    sides = sorted(float(side) for side in named.groups())
+                    is_split = any("split" in kernel for kernel in kernels)
+                    near = 0.5 <= np.prod(sides) / np.prod(tile) <= 2.0
+                    split = np.nan if np.isnan(parts) else float((parts > 1.0) == is_split)
+                    found[samples.family[row]].append((sides == sorted(tile), near, split))
+        yield from ((name, np.array(right, dtype=float)) for name, right in sorted(found.items()))
+
+
+def _tiles_of(model: str, p: Any, choice: Any, fleet: Fleet) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sides [n, 2] and the parts of k [n] of launches; of a convolution's parts the model says nothing."""
+    if model == "convolution":
+        return np.array(TILES)[choice], np.full(len(choice), np.nan)
+    launch = launch_of(choice, p.batch, p.m, p.n, p.k, fleet.sm_count)
+    return np.stack([launch.height, launch.width], axis=-1), launch.split
 
 
 def memory_shares(data: Path) -> Iterator[tuple[str, int, float]]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
-from ....records import dataclass
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Direction
@@ -36,7 +36,21 @@ LEAST_SPLIT_K: Final = 256.0
 PARTIAL_BYTES: Final = 8.0
 BUSY_BLOCKS: Final = 2.0
 """Per multiprocessor of PyTorch's depthwise weight gradients, which run one block for each weight."""
+TILE_SIDE, FEW_TILES = 64.0, 0.5
+"""Results a side of a tile; tiles per multiprocessor below which a weight gradient has few results."""
+WINOGRAD_POINTS: Final = 36.0
+"""Products of a tile of 4 x 4 pixels."""
 LANES, WARP = 128.0, 32.0
+LOOP_CHANGES: Final = 4.0
+"""Kernels for one group in NHWC, whose slices are changed to NCHW and back, over those in NCHW."""
+MOST_REACH: Final = 16.0
+"""Of a dilated kernel that Hopper's own kernels take: own rows of 4 to 12 pixels run in them, those of 24 and 36 in
+Ampere's, whose fp16 data gradients are left to vector units."""
+FFT_SIDE, FFT_POINTS = 30.0, 544.0
+"""Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, and complex numbers that hold it."""
+LANE_STEP: Final = 8.0
+"""Sums of one trip of vector units' main loop."""
+PADDED_CHANNELS: Final = 8.0
 DIRECT_TAPS: Final = 49.0
 """Of filters whose weight gradients of four bytes cuDNN leaves to a direct kernel in NHWC."""
 HALF_BYTES, VOLUME = 2.0, 3.0
@@ -55,6 +69,8 @@ class _Setting:
     is_single: Mask
     """On vector units."""
     is_first: Mask
+    is_few: Mask
+    """Weight gradients of so few results that vector units' kernels part their sums, in either layout."""
     flops_per_cycle: Floats
     """Per multiprocessor, with every ratio but that of single pixels."""
     dram_ns: Floats
@@ -76,11 +92,19 @@ def clustered_time(
         winograd_ns = _winograd(setting, layout_ns)
         is_taken = setting.is_single & setting.product.is_weights & (problems.tiles > 0)
         time_ns = np.where(is_taken, np.minimum(time_ns, winograd_ns), time_ns)
+        is_taken = setting.is_single & setting.product.is_data & (problems.tiles > 0)
+        time_ns = np.where(is_taken, np.minimum(time_ns, _fourier(setting) + layout_ns), time_ns)
+    if setting.is_first.any():
+        time_ns = _first_layers(setting, time_ns)
     is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)
     if is_depthwise.any():
         time_ns = np.where(is_depthwise, _depthwise(setting), time_ns)
     if (problems.groups > 1).any():
         time_ns = time_ns + np.where(is_depthwise, 0.0, _apart(setting))
+        flops = 2.0 * setting.product.m * setting.product.n * setting.product.k * problems.groups
+        cycles = flops * values["async_grouped_cycles"] / (LANES * fleet.sm_count)
+        is_direct = setting.is_single & ~is_depthwise & ~setting.product.is_weights & (problems.groups > 1)
+        time_ns = np.where(is_direct, np.minimum(time_ns, cycles / fleet.clock_hz * 1e9), time_ns)
     cold_us = np.where(problems.timing == ConvolutionTiming.COLD, values["async_cold_us"], 0.0)
     copied = 2.0 * problems.element_bytes * problems.copied_elements
     copy_ns = copied / (values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
@@ -90,26 +114,33 @@ def clustered_time(
 
 def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> _Setting:
     bytes_of = problems.element_bytes
-    is_single = (bytes_of >= 4.0) & (problems.rate != RATES.index(Rate.MATRIX_TF32))
     is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
-    product = product_of(problems, values["async_stride_waste"])
-    is_first = (problems.c_in <= FEW_CHANNELS) & (problems.groups <= 1) & ~is_single
-    peak = np.where(is_single, fleet.flops_per_s[Rate.FP32] * 4.0 / bytes_of, peak_flops_per_s(problems.rate, fleet))
+    is_single = (bytes_of >= 4.0) & ~is_tf32
+    is_grouped = problems.groups > 1
+    is_first = (problems.c_in <= FEW_CHANNELS) & ~is_grouped & ~is_single
+    waste = np.where(is_single, 0.0, values["async_stride_waste"])
+    product = _product(_packed(problems, is_single, is_first), waste)
+    is_far = problems.dilated_reach > MOST_REACH
+    is_scalar = is_far & product.is_data & (problems.rate == RATES.index(Rate.MATRIX_FP16))
+    is_single = is_single | is_scalar
+    vector_peak = fleet.flops_per_s[Rate.FP32] * 4.0 / np.maximum(bytes_of, 4.0)
+    peak = np.where(is_single, vector_peak, peak_flops_per_s(problems.rate, fleet))
     clock = np.where(is_single, fleet.clock_hz, fleet.matrix_clock_hz)
-    tf32 = np.where(product.is_weights, values["async_tf32_weights_ratio"], values["async_tf32_ratio"])
+    tf32 = _by_direction(product, values["async_tf32_data_ratio"], values["async_tf32_weights_ratio"])
+    tf32 = tf32 * np.where(product.is_weights, 1.0, values["async_tf32_ratio"])
     matrix = _by_direction(product, values["async_data_ratio"], values["async_weights_ratio"])
-    matrix = values["async_efficiency"] * np.where(is_tf32, tf32 * np.where(product.is_weights, 1.0, matrix), matrix)
-    matrix = matrix * np.where(problems.is_dilated > 0, values["async_dilated_ratio"], 1.0)
+    matrix = values["async_efficiency"] * np.where(is_tf32, tf32, matrix)
+    matrix = matrix * np.where(is_far & ~(is_tf32 & product.is_weights), values["async_far_ratio"], 1.0)
     matrix = matrix * np.where(problems.spatial == VOLUME, values["async_volume_ratio"], 1.0)
     matrix = matrix * np.where(is_first, values["async_first_ratio"], 1.0)
-    matrix = matrix * np.where(problems.groups > 1, values["async_group_ratio"], 1.0)
-    is_weak = (problems.groups > 1) & is_tf32 & product.is_weights
-    matrix = matrix * np.where(is_weak, values["async_tf32_group_ratio"], 1.0)
+    matrix = matrix * np.where(is_grouped, values["async_group_ratio"], 1.0)
+    matrix = matrix * np.where(is_grouped & is_tf32, values["async_tf32_group_ratio"], 1.0)
     vector = _by_direction(product, values["async_vector_data_ratio"], values["async_vector_weights_ratio"])
     vector = vector * values["async_vector_efficiency"]
-    vector = vector * np.where(problems.groups > 1, values["async_vector_group_ratio"], 1.0)
-    is_planar = product.is_weights & (problems.is_channels_last == 0) & (problems.tiles == 0)
-    vector = vector * np.where(is_planar, values["async_planar_ratio"], 1.0)
+    vector = vector * np.where(is_grouped, values["async_vector_group_ratio"], 1.0)
+    results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE) * product.groups
+    is_few = product.is_weights & (problems.tiles == 0) & (results < FEW_TILES * fleet.sm_count)
+    vector = vector * np.where(is_few, values["async_few_results_ratio"], 1.0)
     efficiency = np.where(is_single, vector, matrix)
     full = (product.moved_bytes / (values["async_hot_ratio"] * fleet.l2_cache_bytes)) ** DRAM_HIT_STEEPNESS
     missed = np.where(problems.timing == ConvolutionTiming.COLD, 1.0, full / (1.0 + full))
@@ -121,9 +152,33 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
         product=product,
         is_single=np.asarray(is_single),
         is_first=np.asarray(is_first),
+        is_few=np.asarray(is_few),
         flops_per_cycle=peak * efficiency / (fleet.sm_count * clock),
         dram_ns=product.moved_bytes * missed / rate * 1e9,
     )
+
+
+def _packed(problems: ConvolutionProblems, is_single: Mask, is_first: Mask) -> ConvolutionProblems:
+    """Return groups of few channels side by side in one chunk, as one dense product over all of the chunk's channels.
+
+    Own rows of 4, 8, 16 and 32 channels a group take alike: 64 products a channel in 16 bits, 32 in TF32. Weight
+    gradients of a first layer's few channels fill these up to one load.
+    """
+    is_filled = is_first & (problems.direction == Direction.WEIGHT_GRADIENT)
+    c_in = np.where(is_filled, filled(problems.c_in, LOAD_BYTES / problems.element_bytes), problems.c_in)
+    problems = replace(problems, c_in=c_in)
+    widest = np.maximum(problems.c_in, problems.c_out)
+    times = CHUNK_BYTES / problems.element_bytes / widest
+    is_packed = ~is_single & (problems.groups > 1) & (widest > 1) & (np.log2(widest) % 1.0 == 0)
+    times = np.where(is_packed, np.clip(times, 1.0, problems.groups), 1.0)
+    return replace(problems, groups=problems.groups / times, c_in=problems.c_in * times, c_out=problems.c_out * times)
+
+
+def _product(problems: ConvolutionProblems, waste: Floats) -> Product:
+    """Return the products; the data gradient of strided single pixels is one over y's pixels, the others being 0."""
+    product = product_of(problems, waste)
+    is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
+    return replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
 
 
 def _by_direction(product: Product, data: Floats, weights: Floats) -> Floats:
@@ -134,9 +189,10 @@ def _summed(setting: _Setting) -> Floats:
     """Return the sums of one result: channels by chunks at every position, pixels of weight gradients."""
     problems, product = setting.problems, setting.product
     chunk = np.where(setting.is_first, FIRST_BYTES, CHUNK_BYTES) / problems.element_bytes
-    chunk = np.where(setting.is_single, 8.0, chunk)
     source = np.maximum(product.source_channels, 1.0)
     waste = (filled(source, chunk) / source) ** setting.values["async_chunk_waste"]
+    # Vector units' kernels sum channels and positions together.
+    waste = np.where(setting.is_single, filled(product.k, LANE_STEP) / product.k, waste)
     return np.asarray(np.where(product.is_weights, product.k, product.k * waste))
 
 
@@ -148,12 +204,13 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     write_ns = PARTIAL_BYTES * product.m * product.n * product.groups
     write_ns = write_ns / (values["async_reduction_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
     p = values["async_sharpness"]
+    chain_cycles = values["async_chain_cycles"] / np.where(setting.is_first, values["async_first_ratio"], 1.0)
+    # Vector units' kernels take one group after the other.
+    turns = np.where(setting.is_single, product.groups, 1.0)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups
-        trip = np.maximum(
-            2.0 * rows * columns * CHUNK_BYTES / bytes_of / setting.flops_per_cycle, values["async_chain_cycles"]
-        )
+        whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups / turns
+        trip = np.maximum(2.0 * rows * columns * CHUNK_BYTES / bytes_of / setting.flops_per_cycle, chain_cycles)
         cycles_per_k = trip * bytes_of / CHUNK_BYTES
         chain_ns = k * cycles_per_k / fleet.clock_hz * 1e9
         most = np.minimum(k / LEAST_SPLIT_K, np.sqrt(chain_ns / write_ns))
@@ -163,9 +220,9 @@ def _main(setting: _Setting, choice: Codes | None) -> tuple[Floats, Codes]:
         rounds = waves + values["async_rounding"] * (np.ceil(waves) - waves)
         epilogue = values["async_epilogue_cycles"] * rows * columns / 128.0
         math_ns = rounds * (k / parts * cycles_per_k + epilogue) + values["async_start_cycles"]
-        math_ns = math_ns / fleet.clock_hz * 1e9
+        math_ns = turns * math_ns / fleet.clock_hz * 1e9
         fed = values["async_feed_bytes"] * fleet.l2_ratio * fleet.sm_count * fleet.clock_hz
-        feed_ns = whole * k * (rows + columns) * bytes_of / fed * 1e9
+        feed_ns = turns * whole * k * (rows + columns) * bytes_of / fed * 1e9
         longest = np.maximum(np.maximum(math_ns, feed_ns), setting.dram_ns)
         parted = (math_ns / longest) ** p + (feed_ns / longest) ** p + (setting.dram_ns / longest) ** p
         added = np.where(parts > 1.0, parts * write_ns + 1e3 * values["async_split_us"], 0.0)
@@ -179,19 +236,22 @@ def _apart(setting: _Setting) -> Floats:
     problems, values = setting.problems, setting.values
     is_ragged = np.log2(problems.c_in) % 1.0 > 0
     is_forward = problems.direction == Direction.FORWARD
-    loop_us = problems.groups * values["async_loop_us"]
     x, y, _ = tensor_elements(problems)
     rate = values["async_ragged_ratio"] * setting.fleet.bandwidth_bytes_per_s
-    copied_ns = 2.0 * problems.element_bytes * (x + y) / rate * 1e9
-    ragged_ns = np.where(is_forward, 0.0, 1e3 * loop_us) + np.where(problems.is_channels_last > 0, copied_ns, 0.0)
-    apart_ns = np.where(setting.is_single, 1e3 * loop_us, np.where(is_ragged, ragged_ns, 0.0))
+    copied_ns = 2.0 * problems.element_bytes * (x + y) / rate * 1e9 + 1e3 * values["async_ragged_us"]
+    loop_ns = 1e3 * problems.groups * values["async_loop_us"]
+    ragged_ns = np.where(is_forward | (problems.element_bytes > HALF_BYTES), 0.0, LOOP_CHANGES * loop_ns)
+    ragged_ns = ragged_ns + np.where(problems.is_channels_last > 0, copied_ns, 0.0)
+    loop_ns = loop_ns * np.where(problems.is_channels_last > 0, LOOP_CHANGES, 1.0)
+    apart_ns = np.where(setting.is_single, loop_ns, np.where(is_ragged, ragged_ns, 0.0))
     return np.where(problems.groups > 1, apart_ns, 0.0)
 
 
 def _layouts(setting: _Setting) -> Floats:
     """Return the kernels that change x, y and the weights between NCHW and NHWC, or fill up a first layer's channels.
 
-    fp32 kernels take NCHW, but for weight gradients by other algorithms than Winograd's; the others NHWC. A block
+    fp32 kernels take NCHW, but for weight gradients by other algorithms than Winograd's, of which those of few results
+    take either; the others NHWC. A block
     changes 32 pixels by 32 channels of one image, filled or not.
     """
     problems, fleet, values = setting.problems, setting.fleet, setting.values
@@ -200,9 +260,9 @@ def _layouts(setting: _Setting) -> Floats:
     kept = problems.timing == ConvolutionTiming.TENSORRT
     is_planar = setting.is_single & (~setting.product.is_weights | (problems.tiles > 0))
     is_changed = np.where(is_planar, problems.is_channels_last > 0, problems.is_channels_last == 0) & ~kept
-    is_changed = is_changed & ~(setting.is_single & ~is_planar)
+    is_changed = is_changed & ~(setting.is_single & setting.is_few)
     tensors = (
-        (x, problems.batch, problems.input_pixels, channels_in, is_changed | setting.is_first),
+        (x, problems.batch, problems.input_pixels, channels_in, is_changed),
         (y, problems.batch, problems.output_pixels, channels_out, is_changed),
         (weights, channels_out, problems.taps, problems.c_in, is_changed & (problems.taps > 1)),
     )
@@ -214,7 +274,27 @@ def _layouts(setting: _Setting) -> Floats:
         dram_ns = 2.0 * problems.element_bytes * elements / rate * 1e9
         longest = np.cbrt(blocks_ns**3 + dram_ns**3)
         time_ns = time_ns + np.where(is_needed, longest + 1e3 * values["async_layout_us"], 0.0)
-    return time_ns
+    return np.asarray(time_ns + np.where(kept, 0.0, _readied(setting, (x, y, weights))))
+
+
+def _readied(setting: _Setting, tensors: tuple[Floats, Floats, Floats]) -> Floats:
+    """Return what readies operands that lie in NHWC for Ampere's kernels: bf16's few channels, and fp16's but in the
+    forward pass, are filled up to `PADDED_CHANNELS`; TF32 is rounded, and both operands written anew."""
+    problems, fleet, values, product = setting.problems, setting.fleet, setting.values, setting.product
+    x, y, weights = tensors
+    is_half, is_fp16 = problems.element_bytes == HALF_BYTES, problems.rate == RATES.index(Rate.MATRIX_FP16)
+    is_filled = setting.is_first & is_half & ~product.is_data & ~(is_fp16 & ~product.is_weights)
+    made = problems.batch * problems.input_pixels * PADDED_CHANNELS
+    filled_ns = made * values["async_padding_cycles"] / (LANES * fleet.sm_count * fleet.clock_hz) * 1e9
+    is_grouped = (problems.groups > 1) & (problems.c_in > 1) & product.is_weights
+    is_rounded = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & (
+        is_grouped | setting.is_first & ~product.is_data | (problems.dilated_reach > MOST_REACH)
+    )
+    read = x + y + weights - np.where(product.is_weights, weights, np.where(product.is_data, x, y))
+    rounded_ns = 2.0 * problems.element_bytes * read
+    rounded_ns = rounded_ns / (values["async_layout_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
+    ready_ns = np.where(is_filled, filled_ns, 0.0) + np.where(is_rounded, rounded_ns, 0.0)
+    return np.where(problems.is_channels_last > 0, ready_ns, 0.0)
 
 
 def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Floats:
@@ -222,6 +302,8 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     one by elements or pairs of them, or the changed layout, whichever takes less."""
     problems, values, product = setting.problems, setting.values, setting.product
     plain_ns = main_ns / values["async_product_ratio"] + 1e3 * values["async_product_launch_us"]
+    is_turned = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & product.is_data
+    plain_ns = plain_ns * np.where(is_turned, values["async_tf32_single_cost"], 1.0)
     row_bytes = problems.output_pixels * problems.element_bytes
     is_whole, is_odd = row_bytes % LOAD_BYTES == 0, problems.output_pixels % 2 > 0
     summed_ns = np.where(product.is_weights, plain_ns * values["async_sum_cost"], plain_ns)
@@ -233,13 +315,48 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
 
 def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
     """Return fp32's weight gradients of 3x3 by Winograd's algorithm in separate steps."""
-    product, values = setting.product, setting.values
-    flops = 2.0 * product.m * product.n * product.k * product.groups / values["async_winograd_saving"]
-    rate = setting.flops_per_cycle * setting.fleet.sm_count * setting.fleet.clock_hz
+    problems, fleet, values = setting.problems, setting.fleet, setting.values
+    flops = 2.0 * WINOGRAD_POINTS * problems.tiles * problems.c_in * problems.c_out
+    blocks = WINOGRAD_POINTS * np.ceil(problems.c_in / TILE_SIDE) * np.ceil(problems.c_out / TILE_SIDE)
+    waves = blocks / fleet.sm_count
+    rate = values["async_winograd_efficiency"] * waves / np.ceil(waves) * fleet.flops_per_s[Rate.FP32]
     return np.asarray(
         np.sqrt((flops / rate * 1e9) ** 2 + (values["async_winograd_passes"] * setting.dram_ns) ** 2)
         + 1e3 * values["async_winograd_us"]
         + layout_ns
+    )
+
+
+def _first_layers(setting: _Setting, time_ns: Floats) -> Floats:
+    """Return first layers in NCHW, which vector units take as they lie where that is faster; volumes always.
+
+    Data gradients in TF32 alone: in 16 bits matrix units made all that was measured.
+    """
+    problems, product, fleet = setting.problems, setting.product, setting.fleet
+    flops = 2.0 * problems.batch * problems.output_pixels * problems.taps * problems.c_in * problems.c_out
+    rate = setting.values["async_few_ratio"] * fleet.flops_per_s[Rate.FP32]
+    vector_ns = flops / rate * 1e9 + 1e3 * setting.values["async_product_launch_us"]
+    is_volume = (problems.spatial == VOLUME) & (problems.element_bytes == HALF_BYTES) & ~product.is_data
+    is_able = ~product.is_weights & (~product.is_data | (problems.element_bytes > HALF_BYTES))
+    is_taken = setting.is_first & (problems.is_channels_last == 0) & is_able & (vector_ns < time_ns)
+    return np.where(is_taken | (setting.is_first & is_volume), vector_ns, time_ns)
+
+
+def _fourier(setting: _Setting) -> Floats:
+    """Return fp32's data gradients of 3x3 by Fourier tiles: transforms, and a complex product for each of their points.
+
+    Of images as wide as high. A complex multiply-add is 8 FLOP, a complex number 8 bytes (Mathieu, Henaff, LeCun,
+    "Fast training of convolutional networks through FFTs", 2014).
+    """
+    problems, fleet, values = setting.problems, setting.fleet, setting.values
+    tiles = problems.batch * np.ceil(np.sqrt(problems.input_pixels) / FFT_SIDE) ** 2
+    flops = 8.0 * FFT_POINTS * tiles * problems.c_in * problems.c_out
+    points = FFT_POINTS * (tiles * (problems.c_in + problems.c_out) + problems.c_in * problems.c_out)
+    moved = 8.0 * points + setting.product.moved_bytes
+    rate = values["async_fft_efficiency"] * fleet.flops_per_s[Rate.FP32]
+    return np.asarray(
+        (flops / rate + moved / (values["async_fft_ratio"] * fleet.bandwidth_bytes_per_s)) * 1e9
+        + 1e3 * values["async_winograd_us"]
     )
 
 
@@ -260,11 +377,16 @@ def _depthwise(setting: _Setting) -> Floats:
         return np.asarray(first + np.where(is_forward, values[f"{kind}_tap_cycles"], tap) * problems.taps)
 
     # A warp of PyTorch's weight gradients walks over an image of one channel for one weight.
-    walked = (np.ceil(pixels / WARP) + 1.0) * WARP / pixels
+    walked = (np.ceil(pixels / WARP) + values["async_walk_trips"]) * WARP / pixels
     made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
     busy = np.minimum(problems.groups * problems.taps / (BUSY_BLOCKS * fleet.sm_count), 1.0)
     busy = np.where(product.is_weights & ~is_library, busy, 1.0)
-    per_element = np.where(is_library, cycles("async_library"), cycles("async_own"))
+    wide = _by_direction(product, np.ones(()), values["async_wide_weights_cost"])
+    wide = np.where(~product.is_data & ~product.is_weights, values["async_wide_cost"], wide)
+    wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)
+    # Of each value that a strided filter makes it reads more of x.
+    wide = wide * np.where((problems.stride > 1) & ~product.is_data, values["async_library_stride_cost"], 1.0)
+    per_element = np.where(is_library, cycles("async_library") * wide, cycles("async_own"))
     is_direct = is_library & product.is_weights & (problems.element_bytes >= 4.0) & (problems.taps >= DIRECT_TAPS)
     per_element = np.where(is_direct, values["async_direct_tap_cycles"] * problems.taps, per_element)
     compute_ns = made * per_element / (LANES * fleet.sm_count * fleet.clock_hz * busy) * 1e9

@@ -89,7 +89,7 @@ def correction_sizes(problems: ConvolutionProblems, library: Codes) -> Floats:
     columns.append(np.log2(problems.batch * problems.output_pixels))
     columns += [problems.direction == code for code in list(Direction)[:3]]
     is_last = np.where(is_of_amd, problems.is_channels_last > 0, problems.element_bytes == HALF_BYTES)
-    columns += [problems.spatial == VOLUME, problems.is_dilated, is_last, problems.tiles > 0]
+    columns += [problems.spatial == VOLUME, problems.dilated_reach > 0, is_last, problems.tiles > 0]
     columns += [problems.element_bytes == HALF_BYTES, problems.rate == RATES.index(Rate.MATRIX_BF16)]
     columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
@@ -149,7 +149,7 @@ def _pass_time(
 def group(problems: ConvolutionProblems) -> Codes:
     """Return the kind of problem whose errors are alike."""
     is_backward = problems.direction != Direction.FORWARD
-    is_special = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.is_dilated > 0)
+    is_special = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.dilated_reach > 0)
     return np.where(is_special, 2, np.where(is_backward, 1, 0)).astype(np.int64)
 
 

@@ -361,7 +361,7 @@ def runs_narrow_groups(problems: ConvolutionProblems) -> Mask:
     quarter of what the implicit product would; 3, 6, 10, 12, 24 and 112 channels, and 32 and 128, more than that.
     """
     is_half = (problems.element_bytes == HALF_BYTES) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_plain = (problems.spatial == 2.0) & (problems.is_dilated == 0) & (problems.direction == Direction.FORWARD)
+    is_plain = (problems.spatial == 2.0) & (problems.dilated_reach == 0) & (problems.direction == Direction.FORWARD)
     is_narrow = (problems.c_in == problems.c_out) & np.isin(problems.c_in, NARROW_WIDTHS)
     return np.asarray((problems.groups > 1) & is_half & is_plain & is_narrow)
 
@@ -374,7 +374,7 @@ def runs_library_depthwise(problems: ConvolutionProblems) -> Mask:
     """
     channels, width = problems.groups, np.sqrt(problems.input_pixels)
     is_depthwise = (problems.groups > 1) & (problems.c_in == 1) & (problems.timing != ConvolutionTiming.TENSORRT)
-    is_square = np.isin(problems.taps, (1.0, 9.0, 25.0)) & (problems.is_dilated == 0) & (problems.spatial == 2.0)
+    is_square = np.isin(problems.taps, (1.0, 9.0, 25.0)) & (problems.dilated_reach == 0) & (problems.spatial == 2.0)
     is_wide = (channels >= 32) & (width >= 7)
     is_strided = (
         (problems.stride == 4) & (problems.taps > 1) & ((channels >= 512) | ((channels >= 256) & (width >= 28)))

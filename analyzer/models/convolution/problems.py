@@ -59,7 +59,8 @@ class ConvolutionProblems:
     """Positions of the kernel."""
     stride: Floats
     """Product over the dimensions."""
-    is_dilated: Floats
+    dilated_reach: Floats
+    """Pixels between the outermost positions of a dilated kernel; 0 of one that is not dilated."""
     spatial: Floats
     """Dimensions of the op: 1, 2 or 3, also where a depth is 1."""
     is_channels_last: Floats
@@ -134,7 +135,7 @@ def kernel_kind(problems: ConvolutionProblems) -> Codes:
 
 SIZE_NAMES: Final = (
     *("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride"),
-    *("is_dilated", "spatial", "is_channels_last", "copied_elements", "added_tensors"),
+    *("dilated_reach", "spatial", "is_channels_last", "copied_elements", "added_tensors"),
 )
 MIRRORED: Final = {Direction.FORWARD: Direction.INPUT_GRADIENT, Direction.INPUT_GRADIENT: Direction.FORWARD}
 
@@ -164,9 +165,14 @@ def _sizes(dims: ConvolutionDims) -> tuple[float, ...]:
     return (
         *(max(dims.batch, 1), groups, max(dims.c_in / groups, 1), max(dims.c_out / groups, 1)),
         *(max(prod(dims.input_size), 1), max(prod(dims.output_size), 1), prod(dims.kernel_size), prod(dims.stride)),
-        *(max(dims.dilation, default=1) > 1, len(dims.kernel_size)),
+        *(_dilated_reach(dims), len(dims.kernel_size)),
         *(dims.is_channels_last, dims.copied_elements, dims.added_tensors),
     )
+
+
+def _dilated_reach(dims: ConvolutionDims) -> float:
+    reaches = [step * (side - 1) for step, side in zip(dims.dilation, dims.kernel_size, strict=False) if step > 1]
+    return max(reaches, default=0)
 
 
 def _tiles(dims: ConvolutionDims) -> tuple[float, float, float]:

@@ -10,13 +10,15 @@ waits: the launches of a product and of the gates' arithmetic, which depend on e
 in part at once (`sequential_share`). chain: a block's way along k, which is the hidden size forward and gates * hidden
 size for the data gradient, where blocks share it out (`gradient_exponent`). read: the state's weights, each step
 again, from DRAM or L2. math: rounds of 64-wide tiles. gates: their operands' traffic. A weight gradient multiplies all
-steps at once, and clears, reads and writes the weights beside (`weight_passes`).
+steps at once, in as few blocks as the weights have tiles (`LEAST_BUSY`), and clears, reads and writes the weights
+beside (`weight_passes`).
 
 Of kernels' own times the launches leave a product's and the gates' shortest times, `step_us`, of all layers and
 directions one by one, since their kernels are added up; and what a layer has beside its steps (`layer_us`). Measured so
-were cuDNN 9's kernels of Hopper: the data gradient's product has as few blocks as the state is wide, each as long as
-all gates are deep (`gradient_depth_exponent`); FP32 and TF32 reach less of their units than half precision does, and
-half precision little where the state's rows do not start at whole 16 bytes.
+were cuDNN 9's kernels of Hopper. A product with a vector shares k among threads: no chain. The data gradient's product
+is as deep as all gates, and few blocks share that out (`MOST_PARTS`). A tile of vector units alone on its SM goes along
+k in `lane_chain_cycles` (118 and 126 by the grids and times of own rows). Half precision reaches little of its units
+where the state's rows do not start at whole 16 bytes. bf16 weights are copied before each forward pass.
 
 Before Volta the measurements are cuDNN 6's, whose products come in three kinds: up to 16 sequences in kernels that read
 the weights once per eight, up to 32 (in half precision any number) in kernels that crawl along k, and others.
@@ -39,7 +41,7 @@ from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
-from .problems import GROUPS, RecurrentProblems, group, kernel_kind, product_flops, state_weights
+from .problems import GROUPS, RecurrentProblems, group, input_weights, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (
     *priors("recurrent"),
@@ -51,7 +53,11 @@ PARAMETERS: Final = (
 `narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while
 reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a
 grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2."""
-TILE: Final = 64.0
+TILE, LARGE_TILE = 64.0, 128.0
+LEAST_PARTS, MOST_PARTS = 3.0, 4.0
+"""Into which cuBLAS shares out a product's k, by the grids of most own rows."""
+LEAST_BUSY: Final = 0.09
+"""Of SMs in a weight gradient: no own row has fewer blocks than 12 on 132 SMs."""
 ALIGNED_BYTES: Final = 16.0
 HALF_BYTES: Final = 2.0
 TILE_ROWS: Final = 16.0
@@ -61,6 +67,8 @@ VECTOR_ROWS: Final = 4.0
 NARROW_STEP: Final = 8.0
 NARROW_ROWS: Final = 16.0
 SLOW_ROWS: Final = 32.0
+COPY_PASSES, COPIES = 3.0, 4.0
+"""Over weights that are copied (filled, read, written), and copies of one layer in one direction."""
 GATE_STREAMS: Final = 4.0
 """Tensors of all gates that a step's arithmetic moves: two products' results, what the backward needs, the output."""
 EARLY_STEPS: Final = 100.0
@@ -98,15 +106,20 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     host_us = v["wait_us"] * fleet.launch_ratio + np.where(kind.is_vector, 0.0, v["tile_us"] + early_us)
     kernels_us = v["step_us"] * fleet.launch_ratio * np.where(is_backward, v["gradient_step_ratio"], 1.0)
     wait_us = np.where(is_kernel_timed, kernels_us, host_us)
-    depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
-    whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
-    shorter = v["kernel_chain_ratio"] * np.where(kind.is_matrix, v["matrix_chain_ratio"], 1.0)
-    own_chain = v["chain_cycles"] * np.where(is_kernel_timed, shorter, 1.0)
-    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * own_chain) * cycles
     across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
+    is_square = is_kernel_timed & (p.element_bytes > HALF_BYTES) & (is_backward | kind.is_matrix)
+    across = np.where(is_square, TILE, across)
     rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
-    # The data gradient's products are as deep as all gates, but as narrow as the state: few blocks, of long ways.
-    alone = np.where(is_kernel_timed & is_backward, p.gates ** v["gradient_depth_exponent"], 1.0)
+    # The data gradient's products are as deep as all gates, but as narrow as the state: few blocks, which share out k.
+    parts = np.floor(fleet.sm_count / (np.ceil(p.hidden_size / TILE) * np.ceil(p.batch / across)))
+    parts = np.where(parts < LEAST_PARTS, 1.0, np.minimum(parts, MOST_PARTS))
+    alone = np.where(is_kernel_timed & is_backward, p.gates / parts, 1.0)
+    shared = np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
+    depth = p.hidden_size * np.where(is_kernel_timed, alone, shared)
+    whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
+    own = np.where(kind.is_matrix, v["matrix_chain_cycles"], v["lane_chain_cycles"] * across / TILE)
+    own = np.where(is_kernel_timed, np.where(kind.is_vector, 0.0, own), v["chain_cycles"])
+    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * own) * cycles
     exact = v["exact_rounds_share"]
     rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
     rounds = np.maximum(rounds, alone)
@@ -115,7 +128,7 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     efficiency = np.where(kind.is_matrix, matrix, vector)
     efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
     slower = np.where(kind.is_unaligned, v["unaligned_ratio"], 1.0)
-    wide = np.where(kind.is_matrix & (p.element_bytes > HALF_BYTES), v["tf32_slowness"], 1.0)
+    wide = _wideness(p, v, kind)
     efficiency = efficiency / (slower * wide)
     tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
     rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
@@ -132,6 +145,7 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
     step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
     layer_us = np.where(is_backward, v["gradient_layer_us"], v["layer_us"])
+    layer_us = layer_us + np.where(_is_copied(p), COPIES * v["copy_us"], 0.0)
     call_us = np.where(is_kernel_timed, together * layer_us * fleet.launch_ratio, v["call_us"])
     time_ns = 1e9 * (_large_s(p, fleet, v, kind, peak) + p.walks * p.steps * step_s) + 1e3 * call_us
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
@@ -160,19 +174,44 @@ def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: F
     """Return the time of the products of all steps at once."""
     dram, together = dram_bytes_per_s(fleet, v), p.layers * p.directions
     flops = product_flops(p)[0]
+    # A weight gradient is as small as the weights: few blocks, each of which sums over all steps and sequences.
+    columns = np.where(kind.is_matrix, LARGE_TILE, TILE)
+    blocks = np.ceil(p.gates * p.hidden_size / LARGE_TILE) * np.ceil(p.hidden_size / columns)
+    busy = np.clip(blocks / fleet.sm_count, LEAST_BUSY, 1.0) / _wideness(p, v, kind)
+    own = 2.0 * p.steps * p.batch * p.directions * p.weight_gradients * (p.layers * state_weights(p) + input_weights(p))
+    flops = flops + np.where(p.is_host_timed > 0, 0.0, own * (1.0 / busy - 1.0))
     efficiency = np.where(kind.is_matrix, v["matrix_large_efficiency"], v["large_efficiency"])
-    streams = p.steps * p.batch * together * p.hidden_size * (p.gates + 2.0) * p.element_bytes
+    efficiency = efficiency * np.where(p.is_host_timed > 0, 1.0, v["kernel_large_ratio"])
+    inputs = p.directions * input_weights(p) * p.element_bytes
+    streams = p.steps * p.batch * together * p.hidden_size * (p.gates + 2.0) * p.element_bytes + p.walks * inputs
     product = np.maximum(flops / (peak * efficiency), np.where(flops > 0, streams / dram, 0.0))
-    weights = together * state_weights(p) * p.element_bytes
-    return np.asarray(product + p.weight_gradients * v["weight_passes"] * weights / dram)
+    weights = together * state_weights(p) * p.element_bytes + inputs
+    passes = p.weight_gradients * v["weight_passes"] + np.where(_is_copied(p), COPY_PASSES, 0.0)
+    return np.asarray(product + passes * weights / dram)
+
+
+def _wideness(p: RecurrentProblems, v: Values, kind: _Kind) -> Floats:
+    """Return the slowness of gradients in TF32, which Hopper's matrix units take only with k innermost."""
+    is_wide = kind.is_matrix & (p.element_bytes > HALF_BYTES) & (p.is_backward > 0)
+    return np.where(is_wide, v["tf32_slowness"], 1.0)
+
+
+def _is_copied(p: RecurrentProblems) -> Mask:
+    """Say where PyTorch fills a buffer and copies all weights to it before a forward pass.
+
+    It keeps weights together in the formats of `torch.backends.cudnn.is_acceptable`, of which bf16 is none.
+    """
+    is_bf16 = p.rate == RATES.index(Rate.MATRIX_BF16)
+    return np.asarray(is_bf16 & (p.is_backward == 0) & (p.walks > 0) & (p.is_host_timed == 0))
 
 
 def _read_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind) -> Floats:
     size = state_weights(p) * p.element_bytes
+    l2 = l2_bytes_per_s(fleet, v) * np.where(p.is_host_timed > 0, 1.0, v["kernel_read_ratio"])
     held = v["resident_ratio"] * fleet.l2_cache_bytes / size
     missed = 1.0 / (1.0 + held * held * held)
     ratio = v["read_ratio"] * np.where(kind.is_narrow, v["narrow_ratio"] / np.ceil(p.batch / NARROW_STEP), 1.0)
-    return size * (missed / (dram_bytes_per_s(fleet, v) * ratio) + 1.0 / l2_bytes_per_s(fleet, v))
+    return size * (missed / (dram_bytes_per_s(fleet, v) * ratio) + 1.0 / l2)
 
 
 def _norm(*parts: Floats) -> Floats:

@@ -73,6 +73,58 @@ def test_winograd_serves_weight_gradients_of_fp32_alone() -> None:
     assert weights > 1.5 * forward
 
 
+def test_data_gradients_of_fp32_go_through_fourier_tiles() -> None:
+    large = convolution(size=60, channels=512)
+    gradient = replace(large, direction=Direction.INPUT_GRADIENT)
+    assert time_us(gradient, Rate.MATRIX_FP32) < 0.6 * time_us(large, Rate.MATRIX_FP32)
+    # A tile makes 30 x 30 pixels: one more a side takes 9 tiles and not 4.
+    wider = replace(gradient, input_size=(61, 61), output_size=(61, 61))
+    assert time_us(wider, Rate.MATRIX_FP32) > 1.7 * time_us(gradient, Rate.MATRIX_FP32)
+
+
+@pytest.mark.parametrize(("rate", "packed"), [(Rate.MATRIX_BF16, 64), (Rate.MATRIX_TF32, 32)])
+def test_groups_of_few_channels_share_a_chunk(rate: Rate, packed: int) -> None:
+    few, many = (convolution(size=56, channels=256, groups=256 // width) for width in (4, packed // 2))
+    wide = convolution(size=56, channels=256, groups=128 // packed)
+    assert time_us(few, rate) == pytest.approx(time_us(many, rate), rel=0.02)
+    assert time_us(wide, rate) > 1.2 * time_us(many, rate)
+
+
+@pytest.mark.parametrize("rate", [Rate.MATRIX_BF16, Rate.MATRIX_TF32])
+def test_far_positions_leave_hoppers_kernels(rate: Rate) -> None:
+    near, far = (replace(convolution(channels=512), dilation=(step, step)) for step in (6, 12))
+    assert time_us(far, rate) > 1.4 * time_us(near, rate)
+    assert time_us(near, rate) == pytest.approx(time_us(convolution(channels=512), rate))
+
+
+def test_far_data_gradients_of_fp16_run_on_vector_units() -> None:
+    far = replace(convolution(channels=512), dilation=(12, 12), direction=Direction.INPUT_GRADIENT)
+    assert time_us(far, Rate.MATRIX_FP16) > 10.0 * time_us(far)
+
+
+def test_strided_single_pixels_have_gradients_of_the_pixels_they_met() -> None:
+    strided = replace(convolution(kernel=1, channels=1024), output_size=(14, 14), stride=(2, 2))
+    gradient = replace(strided, direction=Direction.INPUT_GRADIENT)
+    assert time_us(gradient, Rate.MATRIX_FP32) < 1.5 * time_us(strided, Rate.MATRIX_FP32)
+
+
+def test_a_first_layer_in_nchw_may_run_on_vector_units_as_it_lies() -> None:
+    patches = replace(planar(convolution(size=224, kernel=4)), c_in=3, c_out=96, output_size=(56, 56), stride=(4, 4))
+    packed = replace(patches, c_in=8)
+    assert time_us(patches) < time_us(packed)
+
+
+def test_data_gradients_of_a_first_layer_stay_on_matrix_units_in_16_bits() -> None:
+    last = replace(planar(convolution(size=64, kernel=4)), c_in=3, c_out=64, output_size=(32, 32), stride=(2, 2))
+    last = replace(last, batch=256, direction=Direction.INPUT_GRADIENT)
+    assert time_us(last) > 1.2 * time_us(last, Rate.MATRIX_TF32)
+
+
+def test_groups_of_fp32_take_turns() -> None:
+    many, few = (time_us(convolution(size=7, groups=groups), Rate.MATRIX_FP32) for groups in (64, 2))
+    assert many > few  # though it multiplies 1 / 32 of it
+
+
 def test_groups_of_no_power_of_two_are_copied_apart() -> None:
     assert time_us(convolution(channels=336, groups=7)) > 2.0 * time_us(convolution(channels=512, groups=8))
 

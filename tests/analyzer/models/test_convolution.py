@@ -410,7 +410,10 @@ def test_matrix_units_help_where_there_are_any() -> None:
 
 
 def test_gradients_cost_more_than_the_forward() -> None:
-    forward, both = times(convolution()), times(convolution(direction=Direction.BOTH_GRADIENTS))
+    # Strided: of others Hopper's fp32 gradients have algorithms that multiply less.
+    forward, both = (
+        times(convolution(stride=2, direction=way)) for way in (Direction.FORWARD, Direction.BOTH_GRADIENTS)
+    )
     assert (both > 1.5 * forward).all()
 
 

@@ -66,6 +66,28 @@ def on(name: str, dims: RecurrentDims, rate: Rate = Rate.MATRIX_FP16) -> float:
     return float(times(dims, rate)[[gpu.name for gpu in FLEET.gpus].index(name)])
 
 
+H100 = "H100 SXM5 80GB"
+
+
+def test_a_product_with_a_vector_shares_its_depth_among_threads() -> None:
+    lone = replace(LSTM, layers=1, batch=1, input_size=128, hidden_size=512)
+    few = replace(lone, batch=16)
+    assert on(H100, lone, Rate.MATRIX_FP32) < 0.8 * on(H100, few, Rate.MATRIX_FP32)
+
+
+def test_bf16_weights_are_copied_before_a_short_pass() -> None:
+    short = replace(LSTM, steps=1, hidden_size=2048)
+    assert on(H100, short, Rate.MATRIX_BF16) > on(H100, short) + 8e3
+
+
+def test_small_weight_gradients_leave_multiprocessors_idle() -> None:
+    small = replace(LSTM, layers=1, batch=256, steps=512, hidden_size=256, direction=Direction.BOTH_GRADIENTS)
+    data = replace(small, direction=Direction.INPUT_GRADIENT)
+    weights = on(H100, small, Rate.MATRIX_TF32) - on(H100, data, Rate.MATRIX_TF32)
+    flops = 2 * 512 * 256 * 4 * 256 * (256 + 256)
+    assert weights > 5 * flops / 495e12 * 1e9
+
+
 PERSISTENT = RecurrentDims(gates=4, layers=1, directions=1, steps=100, batch=64, input_size=512, hidden_size=1024)
 
 
