@@ -11,7 +11,7 @@ from ...specs.gpu import Catalog
 from ..models.frame.problems import problems_from, rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
 from .own_products import load_own_products
-from .samples import Samples, TableColumn, pick, read_table, samples_of, shape_share
+from .samples import Samples, TableColumn, keep_known, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 MORE_TABLE: Final = "ops/matmul_more.parquet"
@@ -157,10 +157,10 @@ def load_tuned_samples(
 
 def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | None = None) -> Samples[MatmulProblems]:
     """Return the rows of these formats that are not suspect."""
-    table = read_table(data / TABLE, COLUMNS)
-    is_known = np.isin(table["dtype"].astype(str), formats)
-    table = pick(table, is_known & ~table["suspect"].astype(bool))
-    return samples_of(
+    table, notes = keep_known(read_table(data / TABLE, COLUMNS), {"dtype": FORMATS})
+    is_wanted = np.isin(table["dtype"].astype(str), formats)
+    table = pick(table, is_wanted & ~table["suspect"].astype(bool))
+    samples = samples_of(
         table,
         model,
         problems_of_rows(table),
@@ -168,6 +168,7 @@ def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | 
         family="matmul",
         share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
     )
+    return replace(samples, notes=notes if model == "matmul" else ())
 
 
 def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] = FORMATS) -> MatmulProblems:
