@@ -105,10 +105,9 @@ def describe_noise(trace: Trace) -> Iterator[str]:
 
 
 def _describe_types(trace: Trace, window: Window) -> Iterator[str]:
-    used = Counter(trace.ops.signature[window.op_rows].tolist())
-    found = Counter[str]()
-    for signature, calls in ((trace.signatures[number], calls) for number, calls in used.items() if number >= 0):
-        tensors = (*signature.tensors(), *flatten_tensors(signature.results))
+    numbers, found = trace.ops.signature[window.op_rows], Counter[str]()
+    for number, calls in Counter(numbers[numbers != MISSING].tolist()).items():
+        tensors = (*trace.signatures[number].tensors(), *flatten_tensors(trace.signatures[number].results))
         found.update(dict.fromkeys({item.dtype for item in tensors} - DTYPE_BYTES.keys(), calls))
     for dtype, calls in sorted(found.items()):
         what = f"{calls:,} ops have tensors of dtype {clean_text(dtype)[:40]!r}, which is not known"
@@ -122,6 +121,7 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     []
     """
     quality = trace.quality
+    yield from describe_noise(trace)
     yield from _describe_iterations(trace, window)
     yield from _describe_types(trace, window)
     if quality.durations_cut:
@@ -135,7 +135,7 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
             "file of each"
         )
     if quality.events_dropped:
-        yield f"{quality.events_dropped:,} events without usable times were left out: times may be too short"
+        yield f"{quality.events_dropped:,} events without usable times, or there twice, are dropped: times may be short"
     if trace.meta.capture == HOST_CAPTURE:
         yield (
             f"the file is of {_device(trace)} and holds {_count_ops(trace, window.op_rows)} of its host"

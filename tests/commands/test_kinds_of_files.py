@@ -214,7 +214,7 @@ def test_kernels_that_nothing_moves_are_named_with_their_share(analyze: Callable
     events = [*MEASURED, launch(30, 2), reduce]
     linked = answer(analyze("--to", "H100 SXM5 80GB", events=events, devices=[A100]))
     assert "keep their measured time there" not in linked
-    text = answer(analyze("--to", "L4", events=events, devices=[A100]))
+    text = answer(analyze(events=events, devices=[A100], devices=[A100]))
     assert "of the GPU time on L4: ncclKernel_AllReduce_RING_LL_Sum_float\n" in text
 
 
@@ -244,3 +244,15 @@ def test_a_long_stretch_without_anything_says_where_the_host_was(analyze: Callab
     text = answer(analyze(events=[*MEASURED, launch(100, 2), kernel(985, 50, 2), around, copy], devices=[A100]))
     assert "without anything recorded" in text
     assert "the longest stretch lasts 0.895 ms, while the host is in cudaMemcpyAsync of aten::copy_" in text
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_kernels_faster_than_their_gpu_can_be_are_pointed_out(analyze: Callable[..., Result], unit: float) -> None:
+    text = answer(analyze(events=[product(10, **SHAPES), launch(15, 1), kernel(40, 50 * unit, 1)], devices=[A100]))
+    assert ("times are in another unit" in text) == (unit < 1)
+
+
+def test_ops_of_an_unknown_dtype_are_counted(analyze: Callable[..., Result]) -> None:
+    shapes = SHAPES | {"Input type": ["c10::Posit16"] * 2}
+    text = answer(analyze(events=[product(10, **shapes), launch(15, 1), kernel(40, 50, 1)], devices=[A100]))
+    assert "1 ops have tensors of dtype 'unknown', which is not known" in text
