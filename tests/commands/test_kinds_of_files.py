@@ -214,7 +214,7 @@ def test_kernels_that_nothing_moves_are_named_with_their_share(analyze: Callable
     events = [*MEASURED, launch(30, 2), reduce]
     linked = answer(analyze("--to", "H100 SXM5 80GB", events=events, devices=[A100]))
     assert "keep their measured time there" not in linked
-    text = answer(analyze(events=events, devices=[A100], devices=[A100]))
+    text = answer(analyze("--to", "L4", events=events, devices=[A100]))
     assert "of the GPU time on L4: ncclKernel_AllReduce_RING_LL_Sum_float\n" in text
 
 
