@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -13,8 +12,6 @@ from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING, Column, build_table, renumber, row_count, take_rows
 from ...formats.trace.cut import list_kinds
 from ...formats.trace.iterations import STEPS_OF_PROFILER, host_steps
-from ...formats.trace.printable import clean_text
-from ...formats.trace.signature import DTYPE_BYTES, flatten_tensors
 from ...formats.trace.tables import CallTable, IterationTable, KernelTable, Quality, SyncTable, Trace
 from ...records import dataclass, field, replace
 from ...specs.gpu import Catalog, Gpu
@@ -22,6 +19,7 @@ from .choice import ALL, IterationChoice, choose_iteration
 from .devices import explain_identity, source_gpu
 from .graphs import GraphUse, refuse_capture
 from .no_iteration import Standstill, catch_up, find_pauses, from_zero, leave_out_standstills, one_device
+from .unknown import describe_types, describe_unlaunched
 from .window import Window, check_usable, event_span, lengths_log_width, select_window, timed_iterations
 
 HOST_CAPTURE: Final = "host"
@@ -83,7 +81,7 @@ def explain_nothing(trace: Trace, window: Window) -> str:
     rows = window.op_rows
     unshaped = int((trace.ops.signature[rows] == MISSING).sum())
     missing = f" (no shapes are recorded of {unshaped:,})" if unshaped else ""
-    missing += "".join(f"; {what}" for what in _describe_types(trace, window))
+    missing += "".join(f"; {what}" for what in describe_types(trace, window))
     subject = f"the recording of {_device(trace)}" if trace.meta.capture == HOST_CAPTURE else "the iteration"
     held = f"{subject} holds {_count_ops(trace, rows)}{_missing_kernels(trace)}"
     return f"nothing to predict: {held}, and no op tells any GPU time{missing}: {_advice(trace)}"
@@ -104,16 +102,6 @@ def describe_noise(trace: Trace) -> Iterator[str]:
         )
 
 
-def _describe_types(trace: Trace, window: Window) -> Iterator[str]:
-    numbers, found = trace.ops.signature[window.op_rows], Counter[str]()
-    for number, calls in Counter(numbers[numbers != MISSING].tolist()).items():
-        tensors = (*trace.signatures[number].tensors(), *flatten_tensors(trace.signatures[number].results))
-        found.update(dict.fromkeys({item.dtype for item in tensors} - DTYPE_BYTES.keys(), calls))
-    for dtype, calls in sorted(found.items()):
-        what = f"{calls:,} ops have tensors of dtype {clean_text(dtype)[:40]!r}, which is not known"
-        yield f"{what}: its elements count 4 bytes, and the ops have no formula"
-
-
 def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     """Yield a sentence for each part of the recording that is missing: events, kernels, or ops.
 
@@ -123,7 +111,8 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     quality = trace.quality
     yield from describe_noise(trace)
     yield from _describe_iterations(trace, window)
-    yield from _describe_types(trace, window)
+    yield from describe_types(trace, window)
+    yield from describe_unlaunched(trace, window)
     if quality.durations_cut:
         yield (
             f"{_count(quality.durations_cut, 'activity', 'activities')} recorded as running on over later ones of the "

@@ -256,3 +256,11 @@ def test_ops_of_an_unknown_dtype_are_counted(analyze: Callable[..., Result]) -> 
     shapes = SHAPES | {"Input type": ["c10::Posit16"] * 2}
     text = answer(analyze(events=[product(10, **shapes), launch(15, 1), kernel(40, 50, 1)], devices=[A100]))
     assert "1 ops have tensors of dtype 'unknown', which is not known" in text
+
+
+@pytest.mark.parametrize("gap", [5, 50])
+def test_kernels_without_launches_that_the_gpu_waits_for_are_pointed_out(
+    analyze: Callable[..., Result], gap: int
+) -> None:
+    text = answer(analyze(events=[kernel(at * (50 + gap), 50, 0) for at in range(4)], devices=[A100]))
+    assert ("before 3 kernels whose launches are not recorded" in text) == (gap > 20)
