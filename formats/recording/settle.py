@@ -40,6 +40,8 @@ _OUTER_SHARE: Final = 0.05
 minute, is a time that was never set (0), or is off."""
 
 _MIXER: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MOST_NESTED: Final = 4
+"""Calls of one correlation: one of the runtime, and those of the driver in it."""
 _EARLY_NS: Final = 1_000_000
 """The clocks of host and GPU agree within microseconds: in 30 public files no activity begins before its launch."""
 _MOST_EARLY: Final = 0.5
@@ -104,6 +106,7 @@ def finish(builder: RecordingBuilder) -> Recording:
     syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
     ops = _without_repeats(ops, ops.external_id)
     calls, kernels = (_without_repeats(rows, rows.correlation) for rows in (calls, kernels))
+    calls, kernels = _without_shared(calls, kernels)
     kernels = _without_unset(kernels, calls)
     kernels, cut_count = _cut_overruns(kernels)
     tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != MARK_LOADING))]
@@ -149,6 +152,16 @@ def _without_repeats(rows: TimedT, number: Rows) -> TimedT:
     repeats[first] = False
     repeats &= number > 0
     return replace(rows, duration_ns=np.where(repeats, _LONGEST_NS, rows.duration_ns))
+
+
+def _without_shared(calls: CallRows, kernels: KernelRows) -> tuple[CallRows, KernelRows]:
+    """Return both with the correlations taken for unknown that so many calls share that they were never set."""
+    numbers, count = np.unique(calls.correlation, return_counts=True)
+    shared = numbers[count > _MOST_NESTED]
+    if not len(shared):
+        return calls, kernels
+    own, theirs = (np.where(np.isin(rows.correlation, shared), 0, rows.correlation) for rows in (calls, kernels))
+    return replace(calls, correlation=own), replace(kernels, correlation=theirs)
 
 
 def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
