@@ -264,3 +264,8 @@ def test_kernels_without_launches_that_the_gpu_waits_for_are_pointed_out(
 ) -> None:
     text = answer(analyze(events=[kernel(at * (50 + gap), 50, 0) for at in range(4)], devices=[A100]))
     assert ("before 3 kernels whose launches are not recorded" in text) == (gap > 20)
+
+
+def test_an_iteration_of_no_time_is_refused(analyze: Callable[..., Result]) -> None:
+    seconds = [event | {"ts": event["ts"] * 1e-6, "dur": event["dur"] * 1e-6} for event in MEASURED]
+    assert "nothing of the iteration takes time on any GPU" in refusal(analyze(events=seconds, devices=[A100]))
