@@ -57,6 +57,8 @@ TUNED_FORMATS: Final[Mapping[str, Format]] = {
     "mxfp4": replace(FORMATS["nvfp4"], left_bytes=0.53125, right_bytes=0.53125),
 }
 """As aiter writes them; mxfp4 has one byte of scale per 32 elements."""
+SIMT_DTYPE: Final = "fp32"
+"""Of rows that another model reads (`matmul_simt`)."""
 TUNED_QUANTIZED: Final = tuple(name for name, item in TUNED_FORMATS.items() if item.kind != MatmulKernel.PLAIN)
 
 
@@ -157,7 +159,7 @@ def load_tuned_samples(
 
 def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | None = None) -> Samples[MatmulProblems]:
     """Return the rows of these formats that are not suspect."""
-    table, notes = keep_known(read_table(data / TABLE, COLUMNS), {"dtype": FORMATS})
+    table, notes = keep_known(read_table(data / TABLE, COLUMNS), {"dtype": (*FORMATS, SIMT_DTYPE)})
     is_wanted = np.isin(table["dtype"].astype(str), formats)
     table = pick(table, is_wanted & ~table["suspect"].astype(bool))
     samples = samples_of(

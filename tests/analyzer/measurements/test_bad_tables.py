@@ -160,3 +160,10 @@ def test_rows_of_what_nothing_knows_are_left_out_and_counted(tmp_path: Path, tab
     assert [note for samples in found for note in samples.notes] == [
         f"2 rows of ops/{table}.parquet left out: {column} 'odd' is not known"
     ]
+
+
+def test_rows_that_another_model_reads_are_not_called_unknown(tmp_path: Path) -> None:
+    row = ROWS["matmul"] | {"gpu": "L4", "dtype": "fp32", "latency_us": 50.0, "suspect": False}
+    (tmp_path / "ops").mkdir()
+    parquet.write_table(pyarrow.table({name: [value] for name, value in row.items()}), tmp_path / "ops/matmul.parquet")
+    assert [samples.notes for samples in load_tables(tmp_path)] == [()]
