@@ -30,11 +30,12 @@ KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "on": ((Sequence,), "the name of a GPU"),
     "output": _PATH,
     "description": _PATH,
+    "model": ((str, Path), "a model's name or a path"),
     "cloud": ((str,), "the name of a cloud"),
     "captures": ((Sequence,), "a path or a list of paths"),
 }
 """By keyword: its types beside the record of its own name, and how they are called."""
-_NEEDED: Final = ("output", "description")
+_NEEDED: Final = ("output", "description", "model")
 
 
 def checks_kinds(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
