@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,8 @@ _KEYWORDS: Final = {
     "for": "goal",
 }
 """Parameters whose keyword is another word than their option."""
+_LONG: Final = re.compile(r"""\S{400,}|(?<!\w)(['"])[^'"]{400,}\1""")
+_SHOWN: Final = 60
 _FOR_COMMAND_LINE: Final = ContextVar("for_command_line", default=False)
 
 
@@ -63,6 +66,15 @@ def spelling_options(on: bool = True) -> Iterator[None]:
         _FOR_COMMAND_LINE.reset(before)
 
 
+def shorten(text: str) -> str:
+    """Return a message with the values cut short that are longer than any path.
+
+    >>> len(shorten(f"no file {'x' * 5000}"))
+    129
+    """
+    return _LONG.sub(lambda found: f"{found[0][:_SHOWN]}…{found[0][-_SHOWN:]}", text)
+
+
 class WavecastError(Exception):
     """Report a failure that the user can act on, in one line.
 
@@ -71,6 +83,9 @@ class WavecastError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        return shorten(super().__str__())
 
 
 class InputError(WavecastError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ...errors import InputError, WavecastError, spelling_options
+from ...errors import InputError, WavecastError, shorten, spelling_options
 from ...progress import progress_on_stderr
 from ..page.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES
 from .declared import FunctionT, GroupedOption, HelpPart, grouped_option, options_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 FAILED_EXIT_CODE: Final = 1
-_LONGEST_WORD, _SHOWN, _LONGEST_MESSAGE = 400, 60, 8000
+_LONGEST_WORD, _LONGEST_MESSAGE = 400, 8000
 """Characters of an error's line: no path is as long, and nobody reads more of one."""
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -218,6 +218,5 @@ def _one_line(message: str) -> str:
     """Return the message on one line, without anything a terminal could act upon, and what was typed cut short."""
     from ...formats.trace.printable import clean_text
 
-    words = [word if len(word) < _LONGEST_WORD else f"{word[:_SHOWN]}…{word[-_SHOWN:]}" for word in message.split()]
-    whole = clean_text(" ".join(words))
+    whole = clean_text(shorten(" ".join(message.split())))
     return whole if len(whole) < _LONGEST_MESSAGE else f"{whole[:_LONGEST_MESSAGE]} …"

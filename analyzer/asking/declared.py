@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overlo
 import click
 
 from ...errors import InputError
-from .keywords import check_choice, check_count, checks_kinds
+from .keywords import check_choice, check_count, check_path, checks_kinds
 
 AskedT = TypeVar("AskedT")
 AskedT_co = TypeVar("AskedT_co", covariant=True)
@@ -193,6 +193,8 @@ def _check_values(asked: object) -> None:
         for one in value if is_several else (value,):
             if isinstance(kind, click.Choice):
                 check_choice(item.name, one, kind.choices)
+            elif isinstance(kind, click.Path):
+                check_path(item.name, one)
             elif isinstance(kind, click.IntRange):
                 count = check_count(item.name, one, least=int(kind.min or 0))
                 if count is not None and kind.max is not None and count > kind.max:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from errno import ENAMETOOLONG
 from functools import wraps
 from inspect import signature
 from math import isfinite
@@ -27,8 +28,14 @@ KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "execution_trace": _PATH,
     "gpu_file": _PATH,
     "on": ((Sequence,), "the name of a GPU"),
+    "output": _PATH,
+    "description": _PATH,
+    "model": ((str, Path), "a model's name or a path"),
+    "cloud": ((str,), "the name of a cloud"),
+    "captures": ((Sequence,), "a path or a list of paths"),
 }
 """By keyword: its types beside the record of its own name, and how they are called."""
+_NEEDED: Final = ("output", "description", "model")
 
 
 def checks_kinds(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
@@ -39,15 +46,29 @@ def checks_kinds(function: Callable[ParametersT, ReturnT]) -> Callable[Parameter
     def call(*arguments: ParametersT.args, **keywords: ParametersT.kwargs) -> ReturnT:
         for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
             _check_kind(name, value)
-        return function(*arguments, **keywords)
+        try:
+            return function(*arguments, **keywords)
+        except OSError as error:
+            if error.errno != ENAMETOOLONG:
+                raise
+            raise InputError(f"{error.filename}: no file has so long a name") from None
 
     return call
 
 
 def _check_kind(name: str, value: Any) -> None:
-    """Raise InputError for a value of another type than a keyword of that name takes."""
+    """Raise InputError for a value of another type than a keyword of that name takes, and for what no value can be."""
+    if isinstance(value, str | Path) and "\0" in str(value):
+        raise InputError(f"{name}={str(value)!r}: expected a text without null characters")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{name}: expected a number of at most 64 bits")
     types, expected = KINDS.get(name, ((), ""))
-    if value is None or not types or isinstance(value, types) or type(value).__name__ == name.capitalize():
+    if (
+        (value is None and name not in _NEEDED)
+        or not types
+        or isinstance(value, types)
+        or type(value).__name__ == name.capitalize()
+    ):
         return
     raise InputError(f"{name}={value!r}: expected {expected}")
 
@@ -67,6 +88,12 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int | None:
     if isinstance(value, bool) or number < least:
         raise InputError(f"{name}={value!r}: expected a whole number, {least} or more")
     return number
+
+
+def check_path(name: str, value: Any) -> None:
+    """Raise InputError for a value that is neither a path nor None."""
+    if value is not None and not isinstance(value, str | Path):
+        raise InputError(f"{name}={value!r}: expected a path")
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:

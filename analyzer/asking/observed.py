@@ -82,7 +82,7 @@ def split_observed(options: Iterable[str]) -> dict[str, str]:
     """Return the times by GPU of options like `L40S=212ms`. Raises InputError for one without `=`, or a GPU twice."""
     found: dict[str, str] = {}
     for text in options:
-        name, equals, time = text.rpartition("=")
+        name, equals, time = str(text).rpartition("=")
         if not equals or not name.strip():
             raise InputError(
                 f"{parameter('observed')} {text!r}: expected a GPU and its time, e.g. {parameter('observed')} "

@@ -136,8 +136,6 @@ def read_trace(
         read = load_joined(Path(trace), Path(execution_trace), recover=recover)
     if not joins:
         return read
-    if not isinstance(captures, Sequence):
-        raise InputError(f"captures={captures!r}: expected a path or a list of paths")
     from ..recorded.graphs import graph_kernels
 
     if not captures and not graph_kernels(read).any():

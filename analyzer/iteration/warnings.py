@@ -12,11 +12,12 @@ from ...errors import InputError, parameter
 from ...formats.trace.column import MISSING
 from ...formats.trace.tables import Trace
 from ...specs.gpu import Gpu
+from ..prediction.limits import describe_impossible
 from ..prediction.prediction import METHODS, Method
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.graphs import named_graph_kernels, unexplained_graph_kernels
 from ..recorded.no_iteration import Reason, Standstill, describe_left_out
-from ..recorded.recording import describe_gaps, describe_loss, describe_noise
+from ..recorded.recording import describe_gaps, describe_loss
 from ..recorded.waiting import waiting_by_row
 from ..recorded.window import Window, timed_iterations
 from ..replay.causes import CAUSES, IdleCause
@@ -56,7 +57,6 @@ def warn(result: Analysis) -> Iterator[str]:
     yield from warn_recorded(result, float(unexplained_ns.sum()))
     yield from _describe_cut(result.recorded.trace, result.window)
     yield from describe_gaps(result.recorded.trace, result.window)
-    yield from describe_noise(result.recorded.trace)
     yield from _warn_capture(result)
     if result.origin is not None:
         yield from _warn_measured(result, result.origin, unexplained_ns)
@@ -118,6 +118,7 @@ def _warn_measured(result: Analysis, origin: Gpu, unexplained_ns: Floats) -> Ite
         yield f"{collective_ns / busy_ns:.0%} of the GPU time is communication{_explain_waiting(result)}"
     is_unexplained = ~workload.has_work & ~is_collective & (workload.kind == 0)
     yield from _warn_unexplained(result, is_unexplained, workload.busy_ns - unexplained_ns)
+    yield from describe_impossible(workload, origin)
     yield from _warn_unmoved(result)
     yield from _warn_opaque(result, origin)
     stretch = result.slowdown.stretch_ratio

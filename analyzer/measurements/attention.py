@@ -5,14 +5,17 @@ from typing import Final
 
 import numpy as np
 
+from ...records import replace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.frame.problems import problems_from
 from .attention_backward import TABLE as FORWARD
 from .attention_backward import load_forward
+from .own_attention import FORMATS as OWN_FORMATS
 from .own_attention import load_own_attention
-from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
+from .own_ops import BYTES
+from .samples import MeasurementTable, Samples, TableColumn, keep_known, pick, read_table, samples_of, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/attention.parquet"
@@ -28,6 +31,8 @@ KERNEL_NAMES: Final = {
     AttentionKernel.PAGED: "vllm",
     AttentionKernel.TENSORRT_LLM: "trtllm",
 }
+FORMATS: Final = OWN_FORMATS | {"fp8": ArithmeticFormat.FP8}
+CACHE_BYTES: Final = BYTES | {"fp8": 1.0}
 OWN_SOURCE: Final = "wavecast/"
 """Rows of `wavecast measure`: PyTorch's ops, called alone."""
 
@@ -36,8 +41,7 @@ def load_prefill(data: Path, catalog: Catalog | None = None) -> list[Samples[Att
     """Return the trusted rows of causal prefill and encoders, cuDNN's forward passes where their table is, and our own
     of torch's calls.
     """
-    table = _table(data)
-    found = [_samples(pick(table, table["phase"] != DECODE), "attention_prefill", catalog)]
+    found = [_load(data, "attention_prefill", catalog)]
     if (data / FORWARD).exists():
         found.append(load_forward(data, catalog))
     return [*found, *load_own_attention(data, "attention_prefill", catalog)]
@@ -45,14 +49,16 @@ def load_prefill(data: Path, catalog: Catalog | None = None) -> list[Samples[Att
 
 def load_decode(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
     """Return the trusted rows of one query per sequence."""
-    table = _table(data)
-    return [_samples(pick(table, table["phase"] == DECODE), "attention_decode", catalog)]
+    return [_load(data, "attention_decode", catalog)]
 
 
-def _table(data: Path) -> MeasurementTable:
+def _load(data: Path, model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
     table = read_table(data / TABLE, COLUMNS)
     check_known(table.path, "phase", table["phase"], PHASE_NAMES)
-    return pick(table, ~table["suspect"].astype(bool))
+    is_wanted = (table["phase"] == DECODE) == (model == "attention_decode")
+    table = pick(table, is_wanted & ~table["suspect"].astype(bool))
+    table, notes = keep_known(table, {"dtype": FORMATS, "kv_dtype": CACHE_BYTES})
+    return replace(_samples(table, model, catalog), notes=notes)
 
 
 def _samples(table: MeasurementTable, model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
@@ -88,8 +94,8 @@ def _problems(table: dict[str, TableColumn]) -> AttentionProblems:
         is_causal=table["phase"] == "context",
         kernel=kernel,
         dispatch=np.where(kernel == AttentionKernel.FLASH2, Dispatch.FLASH_FIRST, Dispatch.FIXED),
-        arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16),
-        kv_bytes=np.where(table["kv_dtype"] == "fp8", 1.0, 2.0),
+        arithmetic=[FORMATS[name] for name in table["dtype"]],
+        kv_bytes=[CACHE_BYTES[name] for name in table["kv_dtype"]],
         copies=1.0,
     )
 

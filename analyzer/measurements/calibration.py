@@ -33,8 +33,8 @@ class CalibratedLibrary:
     library: Library
     corrections: tuple[Correction, ...]
     rates: tuple[RateCorrection, ...] = ()
-    is_of_cpu: bool = False
-    """Whether a CPU's times were measured under the GPU's name, to try it out."""
+    warnings: tuple[str, ...] = ()
+    """Which rows were left out, and whether a CPU's times were measured under the GPU's name."""
 
 
 def calibrate_library(
@@ -53,20 +53,24 @@ def calibrate_library(
     directory, table = _locate(path)
     wanted = {gpu.name for gpu in gpus}
     evidence: dict[str, list[tuple[str, GpuMeasurements]]] = {}
-    seen = set[str]()
+    seen, warnings = set[str](), list[str]()
     for samples in load_tables(directory, catalog):
         if not samples.table.startswith(f"{OPS}/") or table not in (None, samples.table):
             continue
+        warnings += samples.notes
         for at, gpu in enumerate(samples.gpus):
             seen.add(gpu.name)
             if (wanted and gpu.name not in wanted) or samples.model not in library.fitted:
                 continue
             evidence.setdefault(gpu.name, []).append((samples.model, _gather(library, samples, at)))
-    _check(path, seen, wanted)
+    _check(path, seen, wanted, warnings)
     result = CalibratedLibrary(library=library, corrections=())
     for name, found in evidence.items():
         result = _calibrate(result, name, found)
-    return replace(result, is_of_cpu=directory.is_file() and read_ops(directory).device != "cuda")
+    if directory.is_file() and read_ops(directory).device != "cuda":
+        what = parameter("calibration")
+        warnings.append(f"{what} holds times of a CPU under a GPU's name: they say nothing of that GPU")
+    return replace(result, warnings=tuple(warnings))
 
 
 def _locate(path: Path) -> tuple[Path, str | None]:
@@ -82,9 +86,10 @@ def _locate(path: Path) -> tuple[Path, str | None]:
     return path.resolve().parent.parent, f"{OPS}/{path.name}"
 
 
-def _check(path: Path, seen: Collection[str], wanted: Collection[str]) -> None:
+def _check(path: Path, seen: Collection[str], wanted: Collection[str], left_out: Collection[str]) -> None:
     if not seen:
-        raise InputError(f"{path}: no measurements of ops, expected {OPS}/*.parquet, or a file of 'wavecast measure'")
+        found = "; ".join(left_out) or "no measurements of ops"
+        raise InputError(f"{path}: {found}, expected {OPS}/*.parquet, or a file of 'wavecast measure'")
     if wanted and not set(wanted) & set(seen):
         raise InputError(
             f"{path}: measures {', '.join(sorted(seen))}, none of which is predicted: ask for one of them with "

@@ -41,7 +41,11 @@ KINDS: Final = {
     "moe_dispatch": CollectiveKind.DISPATCH,
     "moe_combine": CollectiveKind.COMBINE,
 }
-ELEMENT_BYTES: Final = {"int8": 1.0, "fp8": 1.0, "fp16": 2.0, "bf16": 2.0, "fp32": 4.0, "double": 8.0}
+ELEMENT_BYTES: Final = {
+    **{"int8": 1.0, "fp8": 1.0, "fp16": 2.0, "bf16": 2.0, "fp32": 4.0, "double": 8.0},
+    **dict.fromkeys(("", "None"), 2.0),
+}
+"""Rows that name no type are of 16-bit networks."""
 PROFILED_BYTES: Final = 1e6
 PROFILED_SHARE: Final = 0.15
 """Part of a profiler's rows that is kept: they lie a hundred times as dense as others."""
@@ -63,13 +67,11 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Col
     found = []
     for name in TABLES:
         if (data / name).exists():
-            table, strange = keep_known(
-                read_table(data / name, may_lack=("dtype", "impl", *MORE_COLUMNS)), "collective", KINDS
-            )
-            table, unlisted = keep_known(_clean(table), "gpu", catalog=catalog)
+            table = _clean(read_table(data / name, may_lack=("dtype", "impl", *MORE_COLUMNS)))
+            table, notes = keep_known(table, {"collective": KINDS, "gpu": None, "dtype": ELEMENT_BYTES}, catalog)
             samples = _samples(table, catalog)
             kept = take_samples(samples, np.flatnonzero(_is_usual(table) & ~_shares_host(samples)))
-            found.append(replace(kept, notes=(*strange, *unlisted)))
+            found.append(replace(kept, notes=notes))
     return found
 
 
@@ -161,7 +163,7 @@ def _dims(row: _Row) -> CollectiveDims:
         ranks=ranks,
         run=min(row.per_node, ranks),
         stride=USUAL_NODE if ranks > row.per_node else 1,
-        element_bytes=ELEMENT_BYTES.get(row.dtype, 2.0),
+        element_bytes=ELEMENT_BYTES[row.dtype],
         implementation=whose,
     )
 

@@ -1,5 +1,6 @@
 """Layers of experts, measured whole: `ops/moe.parquet`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,17 @@ from ..models.experts.problems import FORMAT_BYTES, ExpertsProblems, least_work,
 from ..models.experts.routing import rank_load
 from ..models.frame.problems import rate_codes
 from ..work.work import ExpertsFormat
-from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, samples_of, shape_share
+from .samples import (
+    MeasurementTable,
+    Samples,
+    TableColumn,
+    gpus_of,
+    keep_known,
+    pick,
+    read_table,
+    samples_of,
+    shape_share,
+)
 
 TABLE: Final = "ops/moe.parquet"
 SIZES: Final = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
@@ -55,12 +66,20 @@ MOVED: Final = ("sglang_fused_moe_triton", "sglang_marlin_moe")
 UNTUNED, UNTUNED_GPU = "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts", "H100 SXM5 80GB"
 BALANCED: Final = "balanced"
 POWER_LAW: Final = "power_law_"
+_LAWS: Final = re.compile(rf"{BALANCED}|{POWER_LAW}[0-9]+([.][0-9]+)?")
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[ExpertsProblems]]:
     """Return rows of every format, at most so many per GPU."""
     table = read_table(data / TABLE, COLUMNS)
-    table = pick(table, _is_sound(table))
+    table, notes = keep_known(
+        pick(table, _is_sound(table)),
+        {
+            "dtype": FORMATS,
+            "kernel": [name for name in set(table["kernel"].tolist()) if any(part in name for part, _ in KERNELS)],
+            "distribution": [name for name in set(table["distribution"].tolist()) if _LAWS.fullmatch(name)],
+        },
+    )
     sizes = [table[name] for name in SIZES]
     share = shape_share(*sizes)
     keep = _first_per_gpu(table["gpu"].astype(str), shape_share(*sizes, np.full(len(share), THINNING)))
@@ -69,7 +88,9 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Exp
     problems = problems_of_rows(table, has_generated(build_fleet(gpus))[gpu])
     return [
         replace(
-            samples_of(table, "experts", problems, catalog, family="experts", share=share), work=least_work(problems)
+            samples_of(table, "experts", problems, catalog, family="experts", share=share),
+            work=least_work(problems),
+            notes=notes,
         )
     ]
 

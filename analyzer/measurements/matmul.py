@@ -11,7 +11,7 @@ from ...specs.gpu import Catalog
 from ..models.frame.problems import problems_from, rate_codes, take_problems
 from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
 from .own_products import load_own_products
-from .samples import Samples, TableColumn, pick, read_table, samples_of, shape_share
+from .samples import Samples, TableColumn, keep_known, pick, read_table, samples_of, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 MORE_TABLE: Final = "ops/matmul_more.parquet"
@@ -57,6 +57,8 @@ TUNED_FORMATS: Final[Mapping[str, Format]] = {
     "mxfp4": replace(FORMATS["nvfp4"], left_bytes=0.53125, right_bytes=0.53125),
 }
 """As aiter writes them; mxfp4 has one byte of scale per 32 elements."""
+SIMT_DTYPE: Final = "fp32"
+"""Of rows that another model reads (`matmul_simt`)."""
 TUNED_QUANTIZED: Final = tuple(name for name, item in TUNED_FORMATS.items() if item.kind != MatmulKernel.PLAIN)
 
 
@@ -157,10 +159,10 @@ def load_tuned_samples(
 
 def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | None = None) -> Samples[MatmulProblems]:
     """Return the rows of these formats that are not suspect."""
-    table = read_table(data / TABLE, COLUMNS)
-    is_known = np.isin(table["dtype"].astype(str), formats)
-    table = pick(table, is_known & ~table["suspect"].astype(bool))
-    return samples_of(
+    table, notes = keep_known(read_table(data / TABLE, COLUMNS), {"dtype": (*FORMATS, SIMT_DTYPE)})
+    is_wanted = np.isin(table["dtype"].astype(str), formats)
+    table = pick(table, is_wanted & ~table["suspect"].astype(bool))
+    samples = samples_of(
         table,
         model,
         problems_of_rows(table),
@@ -168,6 +170,7 @@ def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | 
         family="matmul",
         share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
     )
+    return replace(samples, notes=notes if model == "matmul" else ())
 
 
 def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] = FORMATS) -> MatmulProblems:

@@ -10,6 +10,7 @@ from ...arrays import Floats
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import RATES, problems_from
 from ..models.matmul_simt.problems import MatmulSimtProblems
+from .matmul import SIMT_DTYPE
 from .own_products import load_own_fp32
 from .samples import MeasurementTable, Samples, pick, read_table, samples_of, shape_share
 
@@ -29,7 +30,7 @@ that saw its operands transposed, so that k is not contiguous. A family of their
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulSimtProblems]]:
     """Return all fp32 rows that are not suspect, and our own of torch's calls."""
     table = read_table(data / TABLE, COLUMNS)
-    table = pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
+    table = pick(table, (table["dtype"].astype(str) == SIMT_DTYPE) & ~table["suspect"].astype(bool))
     return [_samples(table, catalog), *load_own_fp32(data, catalog)]
 
 

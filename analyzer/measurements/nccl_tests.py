@@ -30,7 +30,12 @@ _KINDS: Final = {
     "reduce": CollectiveKind.REDUCE,
     "sendrecv": CollectiveKind.SEND_RECEIVE,
 }
-_ELEMENT_BYTES: Final = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int8": 1, "uint8": 1, "int32": 4}
+_ELEMENT_BYTES: Final = {
+    **dict.fromkeys(("int8", "uint8", "f8e4m3", "f8e5m2"), 1.0),
+    **dict.fromkeys(("half", "bfloat16"), 2.0),
+    **dict.fromkeys(("int32", "uint32", "float"), 4.0),
+    **dict.fromkeys(("int64", "uint64", "double"), 8.0),
+}
 _COLUMNS_OF_A_HALF: Final = 4
 """Time, two bandwidths, errors."""
 _FEWEST_POINTS: Final = 2
@@ -76,6 +81,8 @@ def read_nccl_tests(path: Path) -> CollectiveTimes:
             f"{path.name}: expected lines of nccl-tests (size, count, type, …, time) of two sizes or more, found "
             f"{len(times)}; give it what e.g. `all_reduce_perf -b 1K -e 1G -f 4 -g 8` prints"
         )
+    if rows[0][2] not in _ELEMENT_BYTES:
+        raise InputError(f"{path.name}: type {rows[0][2][:40]!r} is none of {', '.join(_ELEMENT_BYTES)}")
     found = _kind_of(text, path.name, rows)
     devices = [match.groups() for line in text.splitlines() if (match := _RANK.match(line))]
     ranks = len({rank for rank, _, _ in devices}) or _ranks_from_bandwidth(found, rows)
@@ -90,7 +97,7 @@ def read_nccl_tests(path: Path) -> CollectiveTimes:
         ranks=ranks,
         hosts=max(1, len({host for _, host, _ in devices})),
         device=names.most_common(1)[0][0] if names else None,
-        element_bytes=float(_ELEMENT_BYTES.get(rows[0][2], 4)),
+        element_bytes=_ELEMENT_BYTES[rows[0][2]],
         message_bytes=sizes,
         time_ns=np.array([times[int(size)] * 1e3 for size in sizes]),
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...arrays import none_for_nan
 from ...errors import InputError
+from ...formats.trace.signature import DTYPE_BYTES
 from ...records import dataclass, replace
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.problems import Problems
@@ -70,6 +71,9 @@ def _node(row: TableRow, path: Path) -> FxNode:
     ops = _literal(text, where)
     if not isinstance(ops, list | tuple) or not all(isinstance(item, list | tuple) and len(item) != 1 for item in ops):
         raise InputError(f"{where}: {text[:60]!r} is no list of ops with shapes")
+    dtype = str(row["dtype"] or "").removeprefix("torch.")
+    if dtype and dtype not in DTYPE_BYTES:
+        raise InputError(f"{where}: {dtype[:60]!r} is no dtype of torch")
     return FxNode(
         name=str(row["name"]),
         kind=str(row["op"]),
@@ -77,7 +81,7 @@ def _node(row: TableRow, path: Path) -> FxNode:
         op_name=str(row["op_name"]),
         inputs=_shapes(_literal(row["input_shapes"], where), row["input_shapes"], where),
         output=_shapes([_literal(row["output_shape"], where)], row["output_shape"], where)[0],
-        dtype=None if row["dtype"] is None else str(row["dtype"]).removeprefix("torch."),
+        dtype=dtype or None,
         accumulated=tuple(map(prod, _shapes([item[1] for item in ops if item], text, where))),
     )
 

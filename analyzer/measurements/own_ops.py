@@ -17,7 +17,7 @@ from .samples import MeasurementTable, pick, read_table, shape_share
 
 TABLE: Final = "own/ops.parquet"
 COLUMNS: Final = ("gpu", "family", "op", "dims", "dtype", "layout", "direction", "operands", "latency_us", "kernels")
-BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
+BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
 """Of an element, by the dtypes that tables name."""
 SCARCE_SHARE: Final = 0.7
 """Of its shapes train: a kernel has a few dozen of them, not thousands."""

@@ -45,7 +45,7 @@ TRACES: Final = "traces"
 
 
 def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[Any]]:
-    """Yield the samples of every table with rows; `catalog` None: the built-in one.
+    """Yield the samples of every table with rows, or notes of rows left out; `catalog` None: the built-in one.
 
     `data` is a directory, or a file of `wavecast measure`.
 
@@ -55,7 +55,7 @@ def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[
     readers = [(_tables_of(model), find_reader(model)) for model in MEASURED]
     for tables, load in (*readers, ((NODES,), load_nodes)):
         if any(has_rows(data / name) for name in tables):
-            yield from (samples for samples in load(data, catalog) if len(samples.measured_ns))
+            yield from (samples for samples in load(data, catalog) if len(samples.measured_ns) or samples.notes)
 
 
 def check_directory(data: Path) -> None:

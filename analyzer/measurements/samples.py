@@ -190,22 +190,23 @@ def gpus_of(names: TableColumn, catalog: Catalog | None = None) -> tuple[tuple[G
 
 
 def keep_known(
-    table: MeasurementTable, name: str, known: Collection[str] | None = None, catalog: Catalog | None = None
+    table: MeasurementTable, known: Mapping[str, Collection[str] | None], catalog: Catalog | None = None
 ) -> tuple[MeasurementTable, tuple[str, ...]]:
-    """Return the rows whose text in a column is known, and a note for each text that is not.
+    """Return the rows whose texts in these columns are known, and a note for each text that is not.
 
-    `known` None: names of GPUs, which the catalogue knows (None: the built-in one).
+    `known`: by column; None: names of GPUs, which the catalogue knows (None: the built-in one).
     """
-    texts = table[name].astype(str)
-    strange = {text for text in set(texts.tolist()) if not _is_known(text, known, catalog)}
-    if not strange:
-        return table, ()
-    file = f"{table.path.parent.name}/{table.path.name}"
-    notes = tuple(
-        f"{int((texts == text).sum()):,} rows of {file} left out: {name} {clean_text(text)[:40]!r} is not known"
-        for text in sorted(strange)
-    )
-    return pick(table, ~np.isin(texts, sorted(strange))), notes
+    notes: list[str] = []
+    for name, listed in known.items():
+        texts = table[name].astype(str)
+        strange = sorted(text for text in set(texts.tolist()) if not _is_known(text, listed, catalog))
+        file = f"{table.path.parent.name}/{table.path.name}"
+        notes += (
+            f"{int((texts == text).sum()):,} rows of {file} left out: {name} {clean_text(text)[:40]!r} is not known"
+            for text in strange
+        )
+        table = pick(table, ~np.isin(texts, strange)) if strange else table
+    return table, tuple(notes)
 
 
 def _is_known(text: str, known: Collection[str] | None, catalog: Catalog | None) -> bool:

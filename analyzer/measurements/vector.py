@@ -20,7 +20,7 @@ from ..models.vector.problems import VectorKernel, VectorProblems
 from .own_lists import load_lists
 from .own_ops import BYTES
 from .own_works import load_own
-from .samples import MeasurementTable, Samples, TableColumn, pick, read_table, samples_of, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, keep_known, pick, read_table, samples_of, shape_share
 from .table_columns import shown_path
 
 TABLE: Final = "ops/vector.parquet"
@@ -75,6 +75,7 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
     table = read_table(data / name)
     _check_bytes(table)
     table = pick(table, ~table["suspect"].astype(bool)) if "suspect" in table else table
+    table, notes = keep_known(table, {"dtype": BYTES, "op": KINDS})
     op, dtype = table["op"].astype(str), table["dtype"].astype(str)
     codes = np.unique(op, return_inverse=True)[1]
     family = _family(op, table["source"].astype(str))
@@ -86,6 +87,7 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
     _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
     share = np.where(share < TRAINED_SHARE, share * count[index] / count.max(initial=1), share)
     samples = samples_of(table, "vector", _problems(table, op, dtype), catalog, family=family, share=share)
+    samples = replace(samples, notes=notes)
     if not is_event.any():
         return samples
     floors = _host_floors(samples.problems, op, samples.gpu, samples.measured_ns)
@@ -122,7 +124,7 @@ def _check_bytes(table: MeasurementTable) -> None:
 
 def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn) -> VectorProblems:
     rows, columns = table["rows"].astype(np.float64), table["cols"].astype(np.float64)
-    width = _lookup(BYTES, dtype, 4.0)
+    width = _lookup(BYTES, dtype)
     gathered = op == GATHER
     read = np.where(gathered, rows * (columns * width + 8.0), table["bytes_read"].astype(np.float64))
     written = np.where(gathered, rows * columns * width, table["bytes_written"].astype(np.float64))
@@ -132,7 +134,7 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
     again = op == "fp8_quantize_dynamic"
     elements = rows * columns
     is_event = table["timing"].astype(str) == "event_min5"
-    kind = _lookup(KINDS, op, 0)
+    kind = _lookup(KINDS, op)
     kind[(op == "gelu") & (table["source"].astype(str) == "vidur")] = VectorKernel.TOKEN_GELU
     return problems_from(
         VectorProblems,
@@ -151,9 +153,10 @@ def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn
     )
 
 
-def _lookup(values: Mapping[str, Any], names: TableColumn, default: float) -> Floats:
+def _lookup(values: Mapping[str, Any], names: TableColumn, default: float | None = None) -> Floats:
     distinct, index = np.unique(names, return_inverse=True)
-    return np.array([float(values.get(name, default)) for name in distinct.tolist()])[index]
+    found = [values[name] if default is None else values.get(name, default) for name in distinct.tolist()]
+    return np.array(found, dtype=np.float64)[index]
 
 
 def _family(op: TableColumn, source: TableColumn) -> TableColumn:

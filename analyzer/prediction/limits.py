@@ -11,17 +11,19 @@ gains more than any rest, no time is shorter than the bound with the best of the
 is longer than that with the worst.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, Mask
-from ...specs.fleet import Fleet
-from ...specs.gpu import chip_of
+from ...specs.fleet import Fleet, build_fleet
+from ...specs.gpu import Gpu, chip_of
 from ..work import Family
-from .bounds import kernel_overhead_ns
+from .bounds import bound_ops, kernel_overhead_ns
 from .ratio_widths import memory_rates
 from .ratios import Move, boundedness
+from .workload import GpuWorkload
 
 READ_ONCE: Final = frozenset(
     {
@@ -48,6 +50,28 @@ ONE_CHIP_HALF_WIDTH: Final = 0.1
 """Natural log: how far a kernel's times on two GPUs of one chip differ beside what a memory can explain, in 90 % of the
 cases: libraries choose others of their kernels, boards differ. Products and convolutions of own/ops and of recordings
 that an H100 and an H200 share: 0.10 and 0.12."""
+
+
+IMPOSSIBLE_RATIO: Final = 10.0
+"""Under its bound by this a time is no matter of an op's formula, of fewer bits, or of zeros."""
+IMPOSSIBLE_SHARE: Final = 0.5
+"""Of the GPU time."""
+
+
+def describe_impossible(workload: GpuWorkload, origin: Gpu) -> Iterator[str]:
+    """Yield a sentence where most measured time is of kernels far faster than their GPU can be: times in another unit.
+
+    >>> list(describe_impossible(workload, h100))
+    []
+    """
+    lower_ns = bound_ops(workload.work, build_fleet([origin])).lower_ns[:, 0] * workload.op_share
+    is_impossible = workload.has_work & (IMPOSSIBLE_RATIO * workload.duration_ns < lower_ns)
+    share = float(workload.busy_ns[is_impossible].sum()) / max(float(workload.busy_ns.sum()), 1.0)
+    if share > IMPOSSIBLE_SHARE:
+        yield (
+            f"{share:.0%} of the GPU time is in kernels more than {IMPOSSIBLE_RATIO:g} times as fast as "
+            f"{origin.name} can be by their shapes: times are in another unit than the format's, or shapes are wrong"
+        )
 
 
 def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) -> None:

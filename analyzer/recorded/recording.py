@@ -19,6 +19,7 @@ from .choice import ALL, IterationChoice, choose_iteration
 from .devices import explain_identity, source_gpu
 from .graphs import GraphUse, refuse_capture
 from .no_iteration import Standstill, catch_up, find_pauses, from_zero, leave_out_standstills, one_device
+from .unknown import describe_types, describe_unlaunched
 from .window import Window, check_usable, event_span, lengths_log_width, select_window, timed_iterations
 
 HOST_CAPTURE: Final = "host"
@@ -80,6 +81,7 @@ def explain_nothing(trace: Trace, window: Window) -> str:
     rows = window.op_rows
     unshaped = int((trace.ops.signature[rows] == MISSING).sum())
     missing = f" (no shapes are recorded of {unshaped:,})" if unshaped else ""
+    missing += "".join(f"; {what}" for what in describe_types(trace, window))
     subject = f"the recording of {_device(trace)}" if trace.meta.capture == HOST_CAPTURE else "the iteration"
     held = f"{subject} holds {_count_ops(trace, rows)}{_missing_kernels(trace)}"
     return f"nothing to predict: {held}, and no op tells any GPU time{missing}: {_advice(trace)}"
@@ -107,7 +109,10 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     []
     """
     quality = trace.quality
+    yield from describe_noise(trace)
     yield from _describe_iterations(trace, window)
+    yield from describe_types(trace, window)
+    yield from describe_unlaunched(trace, window)
     if quality.durations_cut:
         yield (
             f"{_count(quality.durations_cut, 'activity', 'activities')} recorded as running on over later ones of the "
@@ -119,7 +124,7 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
             "file of each"
         )
     if quality.events_dropped:
-        yield f"{quality.events_dropped:,} events without usable times were left out: times may be too short"
+        yield f"{quality.events_dropped:,} events without usable times, or there twice, are dropped: times may be short"
     if trace.meta.capture == HOST_CAPTURE:
         yield (
             f"the file is of {_device(trace)} and holds {_count_ops(trace, window.op_rows)} of its host"

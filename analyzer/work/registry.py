@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...formats.trace.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ...formats.trace.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import LackingArgumentError
 from .work import Family, Work
 
@@ -110,7 +110,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def work_of(name: str, signature: Signature | None) -> Work | None:
-    """Return the work of one call; None where no formula exists or the signature lacks what it needs.
+    """Return the work of one call; None where no formula exists, or none knows a tensor's dtype or what is lacking.
 
     >>> from wavecast.formats.trace.signature import TensorSpec
     >>> half = TensorSpec("float16", (1000, 1000))
@@ -124,6 +124,8 @@ def work_of(name: str, signature: Signature | None) -> Work | None:
     if is_in_place and not call.results and call.arguments:
         first = call.arguments[0]
         call = Signature(call.arguments, (first,)) if isinstance(first, TensorSpec | tuple) else call
+    if any(tensor.dtype not in DTYPE_BYTES for tensor in (*call.tensors(), *flatten_tensors(call.results))):
+        return None
     found = _FORMULAS[resolved][1]
     formula = read_call(found, __package__) if isinstance(found, str) else found
     try:

@@ -73,6 +73,8 @@ def load_part(path: str | Path, options: ReadOptions) -> Trace:
     from ..trace.cut import cut_part, find_part
     from ..trace.renumber import renumber
 
+    _check_path(path)
+    _check_window(options.window_ns)
     if is_reference(path):
         trace, part, is_chosen = load_reference(path), None, False
     else:
@@ -85,6 +87,18 @@ def load_part(path: str | Path, options: ReadOptions) -> Trace:
         return renumber(trace if part is None else cut_part(trace, part))
     except TraceError as error:
         raise TraceError(f"{_name(path)}: {error}") from error
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str | os.PathLike) or "\0" in os.fsdecode(path):
+        raise InputError(f"{path!r}: expected a path")
+
+
+def _check_window(window_ns: object) -> None:
+    """Raise InputError for what is no begin and end, each whole nanoseconds or None."""
+    ends = window_ns if isinstance(window_ns, tuple | list) else ()
+    if window_ns is not None and (len(ends) != 2 or not {type(end) for end in ends} <= {int, type(None)}):
+        raise InputError(f"window_ns={window_ns!r}: expected a begin and an end in ns, or None for an open end")
 
 
 def is_read_in_parts(path: str | Path) -> bool:
@@ -109,7 +123,11 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     True
     """
     from ..trace.codec import encode
+    from ..trace.tables import Trace
 
+    if not isinstance(trace, Trace):
+        raise InputError(f"trace: expected a Trace, got {type(trace).__name__}")
+    _check_path(path)
     data = encode(trace)
     write_atomic(path, pack_gzip(data) if str(path).endswith(".gz") else data)
 

@@ -56,6 +56,8 @@ def _describe_others(database: Database) -> str:
 
 
 def _read_nsys(database: Database) -> Callable[[], Trace]:
+    if KERNELS in database.tables and "StringIds" not in database.tables:
+        raise TraceError("the export lacks the table StringIds, which names kernels and calls: export it again")
     builder = RecordingBuilder()
     activities, calls = read_activities(database), read_calls(database)
     process, other_count = _choose_process(activities, calls, database)

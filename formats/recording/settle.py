@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows, at_rows
-from ...records import dataclass, replace
+from ...errors import TraceError
+from ...records import dataclass, fields, replace
 from ..trace.column import MISSING
 from .builder import GroupReport, Names, RecordingBuilder
 from .rows import (
@@ -38,6 +39,9 @@ _OUTER_SHARE: Final = 0.05
 """All but the first and last twentieth of the events span a recording; what lies a hundred times as far away, and a
 minute, is a time that was never set (0), or is off."""
 
+_MIXER: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MOST_NESTED: Final = 4
+"""Calls of one correlation: one of the runtime, and those of the driver in it."""
 _EARLY_NS: Final = 1_000_000
 """The clocks of host and GPU agree within microseconds: in 30 public files no activity begins before its launch."""
 _MOST_EARLY: Final = 0.5
@@ -100,6 +104,9 @@ def finish(builder: RecordingBuilder) -> Recording:
     """Return what was collected; events far from the others in time are dropped."""
     ops, calls, kernels = builder.rows(OpRows), builder.rows(CallRows), builder.rows(KernelRows)
     syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
+    ops = _without_repeats(ops, ops.external_id)
+    calls, kernels = (_without_repeats(rows, rows.correlation) for rows in (calls, kernels))
+    calls, kernels = _without_shared(calls, kernels)
     kernels = _without_unset(kernels, calls)
     kernels, cut_count = _cut_overruns(kernels)
     tables = [ops, calls, kernels, syncs, memory, take_rows(marks, np.flatnonzero(marks.name != MARK_LOADING))]
@@ -131,10 +138,36 @@ def finish(builder: RecordingBuilder) -> Recording:
     )
 
 
+def _without_repeats(rows: TimedT, number: Rows) -> TimedT:
+    """Return the rows with those put out of reach that stand there twice, alike in all and numbered by the profiler."""
+    mixed = np.zeros(row_count(rows), dtype=np.uint64)
+    for item in fields(rows):
+        for column in np.atleast_2d(getattr(rows, item.name).T):
+            mixed = (mixed ^ column.astype(np.int64).view(np.uint64)) * _MIXER
+            mixed ^= mixed >> np.uint64(29)
+    _, first = np.unique(mixed, return_index=True)
+    if len(first) == len(mixed):
+        return rows
+    repeats = np.ones(len(mixed), dtype=bool)
+    repeats[first] = False
+    repeats &= number > 0
+    return replace(rows, duration_ns=np.where(repeats, _LONGEST_NS, rows.duration_ns))
+
+
+def _without_shared(calls: CallRows, kernels: KernelRows) -> tuple[CallRows, KernelRows]:
+    """Return both with the correlations taken for unknown that so many calls share that they were never set."""
+    numbers, count = np.unique(calls.correlation, return_counts=True)
+    shared = numbers[count > _MOST_NESTED]
+    if not len(shared):
+        return calls, kernels
+    own, theirs = (np.where(np.isin(rows.correlation, shared), 0, rows.correlation) for rows in (calls, kernels))
+    return replace(calls, correlation=own), replace(kernels, correlation=theirs)
+
+
 def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
     """Return the activities with those put out of reach that begin before their launch: the others' clocks agree.
 
-    Where most do, the GPU's clock is off, and nothing tells which activities are wrong.
+    Raises TraceError where most do: the clocks of host and GPU differ, and nothing tells by how much.
     """
     called = np.flatnonzero(calls.correlation > 0)
     order = called[np.lexsort((calls.start_ns[called], calls.correlation[called]))]
@@ -143,7 +176,14 @@ def _without_unset(kernels: KernelRows, calls: CallRows) -> KernelRows:
     is_known = at_rows(known, at) == kernels.correlation
     launch = at_rows(calls.start_ns[order[first]], at, 0)
     early = is_known & (kernels.start_ns < launch - _EARLY_NS)
-    early &= early.sum() < _MOST_EARLY * max(1, is_known.sum())
+    most = _MOST_EARLY * is_known.sum()
+    if early.sum() > most:
+        by_s = float(np.median((launch - kernels.start_ns)[early])) / 1e9
+        raise TraceError(
+            f"{early.sum():,} of {is_known.sum():,} kernels begin before their launch, by {by_s:.3g} s: the clocks of "
+            "host and GPU differ; export both on one clock, or keep the kernels alone"
+        )
+    early &= early.sum() < most
     return replace(kernels, duration_ns=np.where(early, _LONGEST_NS, kernels.duration_ns)) if early.any() else kernels
 
 

@@ -66,6 +66,8 @@ class _Reader:
                 "`rocprofv3 -o %pid%`, one file per process"
             )
         self._suffix = suffixes[0]
+        if "rocpd_string" + self._suffix not in database.tables:
+            raise TraceError("the database lacks the table rocpd_string, which names what ran: record again")
         self._times: dict[int, int] | None = None
 
     def column(self, table: str, name: str) -> Rows:

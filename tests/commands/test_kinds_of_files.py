@@ -244,3 +244,28 @@ def test_a_long_stretch_without_anything_says_where_the_host_was(analyze: Callab
     text = answer(analyze(events=[*MEASURED, launch(100, 2), kernel(985, 50, 2), around, copy], devices=[A100]))
     assert "without anything recorded" in text
     assert "the longest stretch lasts 0.895 ms, while the host is in cudaMemcpyAsync of aten::copy_" in text
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_kernels_faster_than_their_gpu_can_be_are_pointed_out(analyze: Callable[..., Result], unit: float) -> None:
+    text = answer(analyze(events=[product(10, **SHAPES), launch(15, 1), kernel(40, 50 * unit, 1)], devices=[A100]))
+    assert ("times are in another unit" in text) == (unit < 1)
+
+
+def test_ops_of_an_unknown_dtype_are_counted(analyze: Callable[..., Result]) -> None:
+    shapes = SHAPES | {"Input type": ["c10::Posit16"] * 2}
+    text = answer(analyze(events=[product(10, **shapes), launch(15, 1), kernel(40, 50, 1)], devices=[A100]))
+    assert "1 ops have tensors of dtype 'unknown', which is not known" in text
+
+
+@pytest.mark.parametrize("gap", [5, 50])
+def test_kernels_without_launches_that_the_gpu_waits_for_are_pointed_out(
+    analyze: Callable[..., Result], gap: int
+) -> None:
+    text = answer(analyze(events=[kernel(at * (50 + gap), 50, 0) for at in range(4)], devices=[A100]))
+    assert ("before 3 kernels whose launches are not recorded" in text) == (gap > 20)
+
+
+def test_an_iteration_of_no_time_is_refused(analyze: Callable[..., Result]) -> None:
+    seconds = [event | {"ts": event["ts"] * 1e-6, "dur": event["dur"] * 1e-6} for event in MEASURED]
+    assert "nothing of the iteration takes time on any GPU" in refusal(analyze(events=seconds, devices=[A100]))

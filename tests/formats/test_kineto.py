@@ -804,3 +804,23 @@ def test_tensors_of_a_list_have_dtypes_of_their_own_where_told() -> None:
         (TensorSpec("float32", (2,)), TensorSpec("float32", (3,))),
         TensorSpec("float32", (5,)),
     )
+
+
+def test_what_stands_there_twice_counts_once() -> None:
+    once = [{**op("aten::mm", 1, 9), "args": {"External id": 1}}, call(2, 2, 5), kernel(20, 5, 5)]
+    apart = [kernel(30, 5, 5), {**op("aten::mm", 1, 9), "args": {"External id": 2}}]
+    trace = load(*once, *once, *apart)
+    assert (len(trace.ops.name), len(trace.calls.name), len(trace.kernels.name)) == (2, 1, 2)
+    assert trace.quality.events_dropped == 3
+
+
+def test_a_gpu_whose_clock_is_behind_is_refused() -> None:
+    launches = [item for at in range(4) for item in (call(2e9 + at, 1, at + 1), kernel(1e9 + at, 1, at + 1))]
+    with pytest.raises(TraceError, match=r"4 of 4 kernels begin before their launch, by 1e\+03 s: the clocks"):
+        load(*launches)
+
+
+@pytest.mark.parametrize("number", [7, 2**31 - 1])
+def test_a_correlation_that_many_launches_share_was_never_set(number: int) -> None:
+    pairs = [(call(10 * at, 2, number), kernel(10 * at + 5, 4, number)) for at in range(1, 7)]
+    assert load(*(item for pair in pairs for item in pair)).kernels.call.tolist() == [-1] * 6

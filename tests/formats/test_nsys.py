@@ -417,3 +417,12 @@ def test_a_bare_trace_is_of_the_host(export: Export) -> None:
     trace = export.load()
     assert trace.meta == replace(trace.meta, capture="host", accelerator="cuda", source_format="nsys")
     assert trace.quality.launches_without_kernel == 1
+
+
+def test_an_export_without_its_texts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "no_texts.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute(f"CREATE TABLE {KERNELS} (start INT, end INT, deviceId INT, streamId INT, shortName INT)")
+        database.execute(f"INSERT INTO {KERNELS} VALUES (20, 30, 0, 7, 1)")
+    database.close()
+    assert "lacks the table StringIds" in refusal(path)

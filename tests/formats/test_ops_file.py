@@ -77,7 +77,7 @@ def test_training_takes_it_as_a_table_and_names_it(file: Path) -> None:
 
 def test_a_file_of_which_nothing_can_be_scored_is_refused(tmp_path: Path) -> None:
     save_ops(tmp_path / "l40s.json", measured(matmul={**PRODUCTS, "dtype": ["float99"] * COUNT}))
-    with pytest.raises(InputError, match=r"l40s\.json: nothing to score: none of its rows"):
+    with pytest.raises(InputError, match=r"l40s\.json: nothing to score: .*left out: dtype 'float99'"):
         score_directory(tmp_path / "l40s.json", choose_weights())
 
 

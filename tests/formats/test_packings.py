@@ -51,6 +51,17 @@ def test_every_packing_is_read_and_lies_on_disk_unpacked(pack: Pack, small_trace
     assert not place.exists()
 
 
+def test_skippable_frames_of_zstd_say_nothing(small_trace: Trace, tmp_path: Path) -> None:
+    text, path = encode(small_trace), tmp_path / "t.json.zst"
+    first, second = pack_zstd(text[:99]), pack_zstd(text[99:])
+    empty, long = (b"\x5a\x2a\x4d\x18" + len(held).to_bytes(4, "little") + held for held in (b"", bytes(1 << 17)))
+    path.write_bytes(long + empty + first + empty + long + second + long)
+    assert load_trace(path) == small_trace
+    path.write_bytes(first + second + long[:-1])
+    with pytest.raises(TraceError, match="truncated zstd"):
+        load_trace(path)
+
+
 @pytest.mark.parametrize("name", STREAMS)
 def test_damage_and_bombs_are_refused(name: str, tmp_path: Path) -> None:
     text, pack, path = b'{"format": "wavecast.trace"}' * 40_000, STREAMS[name], tmp_path / "t"

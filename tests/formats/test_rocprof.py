@@ -402,3 +402,22 @@ def test_kernels_tell_the_dtypes_of_ranges_with_sizes(folder: Path) -> None:
     row = int(trace.ops.signature[[trace.strings[name] for name in trace.ops.name].index("aten::mm")])
     assert [tensor.dtype for tensor in trace.signatures[row].tensors()] == ["float32", "float32"]
     assert (trace.quality.ops_with_inferred_dtypes, trace.quality.ops_without_dtypes) == (1, 0)
+
+
+def test_columns_in_another_order_tell_the_same(folder: Path) -> None:
+    for name, rows in TABLES.items():
+        write_csv(folder / f"717_{name}.csv", [dict(reversed(row.items())) for row in rows])
+    for name in TABLES:
+        check(load_trace(folder / f"717_{name}.csv"))
+
+
+def test_a_database_without_its_texts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "717_results.db"
+    write_rocpd(path, is_split=False)
+    database = sqlite3.connect(path)
+    (name,) = database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_string%'").fetchone()
+    database.execute(f"DROP TABLE {name}")
+    database.commit()
+    database.close()
+    with pytest.raises(TraceError, match="lacks the table rocpd_string"):
+        load_trace(path)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ....errors import parameter
+from ....errors import InputError
 from ....records import dataclass, replace
 from ...asking.answer import Drawn, Report, as_names, trace_name
 from ...asking.choice import GPU_NAMES, Goals, GpuSelection, complete_gpu_equals
@@ -172,15 +172,15 @@ def analyze(trace: str | Path | Trace, asked: AnalyzeOptions) -> IterationReport
         cluster=asked.cluster(gpus.catalog, targets),
         prices=asked.book(gpus.catalog),
     )
+    if not result.forecast.iteration_ns.any():
+        raise InputError("nothing of the iteration takes time on any GPU: its times are 0, or in another unit than µs")
     check_observed(seen, result)
     report = _report(result, gpus, asked, seen)
     named = (*targets, *([asked.source] if asked.source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:
-        report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates)
-        if sharpened.is_of_cpu:
-            said = f"{parameter('calibration')} holds times of a CPU under a GPU's name: they say nothing of that GPU"
-            report = replace(report, warnings=(*report.warnings, said))
+        said = (*report.warnings, *sharpened.warnings)
+        report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates, warnings=said)
     return IterationReport(name=trace_name(trace), report=report, analysis=result, has_op_details=asked.ops)
 
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from io import StringIO
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,8 @@ from ....specs.documents import read_toml
 from .parts import is_parts_folder
 
 ARCHIVE: Final = "archive://"
+MOST_RUNS: Final = 1e15
+"""In a day, ten for each nanosecond."""
 _MOST_RECOGNISED_BYTES: Final = 8 << 20
 """How far into a file of a folder or pattern it is looked for what makes it a trace."""
 
@@ -211,7 +212,8 @@ def read_weights(path: Path) -> dict[str, float]:
     for where, name, value in entries:
         number = _number(value)
         if number is None:
-            raise InputError(f"{path.name}: {where}: expected {RUNS} as a number of at least 0, found {value!r}")
+            expected = f"{RUNS} as a number from 0 to {MOST_RUNS:.0e}"
+            raise InputError(f"{path.name}: {where}: expected {expected}, found {str(value)[:60]!r}")
         if name in found:
             raise InputError(f"{path.name}: {where}: {name} stands there twice")
         found[name] = number
@@ -243,7 +245,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if isfinite(number) and number >= 0 else None
+    return number if 0 <= number <= MOST_RUNS else None
 
 
 def _toml(path: Path) -> list[tuple[str, str, Any]]:

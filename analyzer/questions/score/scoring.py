@@ -107,10 +107,12 @@ def _forecasts(data: Path, weights: Weights) -> tuple[list[PredictedSamples], li
     done = 0
     tables = list(load_tables(data))
     if weights.left_out is Withheld.SHAPES:
-        tables = [kept for samples in tables if len((kept := _untrained_shapes(samples)).measured_ns)]
+        tables = [_untrained_shapes(samples) for samples in tables]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
         notes += samples.notes
+        if not len(samples.measured_ns):
+            continue
         if all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus):
             made.append(predict_samples(samples, weights))
         else:

@@ -108,7 +108,7 @@ def validate(first: str | Path | Trace, second: str | Path | Trace, asked: Valid
     catalog = read_catalog(asked.gpu_file)
     measured, predicted = find_one(catalog, asked.source), find_one(catalog, asked.to)
     before, after = (read_trace(trace, joins=False, recover=asked.recover) for trace in (first, second))
-    recorded = {str(path): read_trace(path, joins=False) for path in asked.captures}
+    recorded = {str(path): read_trace(path, joins=False) for path in asked.captures or ()}
     before, after = join_either((before, after), recorded)
     report = validate_traces(
         before,

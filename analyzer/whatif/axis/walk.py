@@ -46,7 +46,7 @@ class Guess:
     def _judge(self, name: str, layout: SignatureLayout, backward: bool) -> tuple[Carry, ...]:
         weights = WEIGHTS.get(name, ())
         first = _PRODUCTS.get(name)
-        if backward and name == "mm" and len(layout.inputs) == 2:
+        if backward and name == "mm" and [len(spec.shape) for spec in layout.inputs] == [2, 2]:
             return self._backward_product(layout.inputs[0], layout.inputs[1])
         if backward and name == "t":
             weights = ()

@@ -184,6 +184,22 @@ def test_a_process_that_works_for_a_command_names_options(tmp_path: Path) -> Non
         (lambda: wavecast.graph(H100, iteration=5), "iteration 5"),
         (lambda: wavecast.score("nowhere", leave_out="x"), "leave_out='x': expected one of chips, shapes"),
         (lambda: wavecast.score("nowhere", leave_out="chips", exclude_gpu="L4"), "it goes without exclude_gpu"),
+        (lambda: wavecast.load_trace(3), "3: expected a path"),  # type: ignore[arg-type]
+        (lambda: wavecast.load_trace("a\0b"), r"'a\\x00b': expected a path"),
+        (lambda: wavecast.overview(H100, window_ns=(1,)), "expected a begin and an end"),  # type: ignore[arg-type]
+        (lambda: wavecast.save_trace(3, "x"), "trace: expected a Trace, got int"),  # type: ignore[arg-type]
+        (lambda: wavecast.recommender(None, to="h100"), "description=None: expected a path"),  # type: ignore[arg-type]
+        (lambda: wavecast.serve(3, to="h100"), "model=3: expected a model's name or a path"),  # type: ignore[arg-type]
+        (lambda: wavecast.batch("x", output=None), "output=None: expected a path"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, cluster_file=3), "cluster_file=3: expected a path"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, cloud=3), "cloud=3: expected the name of a cloud"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, captures=3), "captures=3: expected a path"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, captures=[3]), "3: expected a path"),  # type: ignore[list-item]
+        (lambda: wavecast.analyze(SHAPES, observed=[3]), "observed 3: expected a GPU and"),  # type: ignore[list-item]
+        (lambda: wavecast.analyze(SHAPES, carbon=10**400), "carbon: expected a number of at most 64 bits"),
+        (lambda: wavecast.analyze(SHAPES, prices="\0"), "prices='.x00': expected a text without null characters"),
+        (lambda: wavecast.analyze(SHAPES, calibration="x" * 5000), "xx…xx.*: no file has so long a name"),
+        (lambda: wavecast.analyze(SHAPES, precision="y z" * 5000), "precision='y zy z.*….*y z': expected one of bf16"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_line(ask: Callable[[], Any], expected: str) -> None:
@@ -191,6 +207,7 @@ def test_what_cannot_be_asked_is_said_in_a_line(ask: Callable[[], Any], expected
         ask()
     assert "\n" not in str(caught.value)
     assert "--" not in str(caught.value)
+    assert len(str(caught.value)) < 600
 
 
 def test_amounts() -> None:

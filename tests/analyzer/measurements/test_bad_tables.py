@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
 from wavecast.analyzer.measurements.networks import NODE_COLUMNS, read_nodes
+from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.measurements.table_columns import check_known
 from wavecast.analyzer.measurements.vector import GATHER, load_samples
@@ -92,12 +94,21 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[[1, 'x']]", "[1]", "[[-1]]", "[[4611686018427387904]]", "nonsense(", "[" * 500])
 def test_shapes_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
-    row: dict[str, list[object]] = {name: ["a"] for name in NODE_COLUMNS}
-    row |= {"seqlen": [1], "batch": [1], "idx": [0], "measured_fw_ms": [1.0], "suspect": [False]}
-    row |= {name: [1.0] for name in NODE_COLUMNS if name.startswith("pred_")}
-    row |= {"input_shapes": [text], "output_shape": ["(1,)"], "acc_ops": ["[]"]}
     with pytest.raises(InputError, match=r"node 'a': .* is no list of shapes"):
-        read_nodes(write(tmp_path, **row))
+        read_nodes(write_node(tmp_path, input_shapes=text))
+
+
+def test_an_unknown_type_of_a_network_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="node 'a': 'x' is no dtype of torch"):
+        read_nodes(write_node(tmp_path, dtype="torch.x"))
+
+
+def write_node(folder: Path, **changes: object) -> Path:
+    row: dict[str, object] = dict.fromkeys(NODE_COLUMNS, "a")
+    row |= {"seqlen": 1, "batch": 1, "idx": 0, "measured_fw_ms": 1.0, "suspect": False, "dtype": "torch.float32"}
+    row |= {name: 1.0 for name in NODE_COLUMNS if name.startswith("pred_")}
+    row |= {"input_shapes": "[]", "output_shape": "(1,)", "acc_ops": "[]"} | changes
+    return write(folder, **{name: [value] for name, value in row.items()})
 
 
 def test_only_gathers_go_without_the_bytes_they_move(tmp_path: Path) -> None:
@@ -112,3 +123,47 @@ def test_only_gathers_go_without_the_bytes_they_move(tmp_path: Path) -> None:
                 load_samples(tmp_path)
         else:
             assert np.isfinite(load_samples(tmp_path)[0].problems.read_bytes).all()
+
+
+ROWS: Final[dict[str, dict[str, object]]] = {
+    "attention": {
+        **dict.fromkeys(("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv"), 8),
+        **{"phase": "context", "window": 0, "kv_dtype": "bf16", "source": "x"},
+    },
+    "vector": {
+        **dict.fromkeys(("rows", "cols", "bytes_read", "bytes_written"), 64),
+        **{"op": "add", "timing": "graph", "source": "x"},
+    },
+    "matmul": dict.fromkeys(("batch", "m", "n", "k"), 64) | {"op": "mm", "timing": "graph", "kernel": "x"},
+    "moe": {
+        **dict.fromkeys(("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), 8),
+        **{"kernel": "triton", "distribution": "balanced", "source": "x"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        *(("attention", "dtype"), ("attention", "kv_dtype"), ("vector", "dtype"), ("vector", "op")),
+        *(("matmul", "dtype"), ("moe", "dtype"), ("moe", "kernel"), ("moe", "distribution")),
+    ],
+)
+def test_rows_of_what_nothing_knows_are_left_out_and_counted(tmp_path: Path, table: str, column: str) -> None:
+    known = "bf16" if table != "vector" else "fp32"
+    row = ROWS[table] | {"gpu": "L4", "dtype": known, "latency_us": 50.0, "suspect": False}
+    columns = {name: [value, value, value] for name, value in row.items()} | {column: [row[column], "odd", "odd"]}
+    (tmp_path / "ops").mkdir()
+    parquet.write_table(pyarrow.table(columns), tmp_path / "ops" / f"{table}.parquet")
+    found = list(load_tables(tmp_path))
+    assert sum(len(samples.measured_ns) for samples in found) == 1
+    assert [note for samples in found for note in samples.notes] == [
+        f"2 rows of ops/{table}.parquet left out: {column} 'odd' is not known"
+    ]
+
+
+def test_rows_that_another_model_reads_are_not_called_unknown(tmp_path: Path) -> None:
+    row = ROWS["matmul"] | {"gpu": "L4", "dtype": "fp32", "latency_us": 50.0, "suspect": False}
+    (tmp_path / "ops").mkdir()
+    parquet.write_table(pyarrow.table({name: [value] for name, value in row.items()}), tmp_path / "ops/matmul.parquet")
+    assert [samples.notes for samples in load_tables(tmp_path)] == [()]

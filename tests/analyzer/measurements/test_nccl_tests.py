@@ -83,3 +83,10 @@ def test_what_is_no_such_output_is_refused(tmp_path: Path, text: str, said: str)
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_nccl_tests(tmp_path / "none.txt")
+
+
+def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "all_reduce.log"
+    path.write_text(ranks(8, 8) + ROWS.replace("float", "posit"))
+    with pytest.raises(InputError, match=r"all_reduce\.log: type 'posit' is none of int8, uint8"):
+        read_nccl_tests(path)

@@ -194,3 +194,17 @@ def test_real_traces_keep_their_rows(data_dir: Path) -> None:
     validate(changed)
     assert np.array_equal(changed.ops.name, trace.ops.name)
     assert np.array_equal(changed.kernels.duration_ns, trace.kernels.duration_ns)
+
+
+def test_products_of_tensors_that_are_no_matrices_are_rescaled_by_no_guess(recorded: Trace) -> None:
+    def flat(item: object) -> object:
+        return TensorSpec(item.dtype, item.shape[:1]) if isinstance(item, TensorSpec) else item
+
+    plain = without_ids(recorded)
+    is_product = np.array([name == "aten::mm" for name in plain.strings])[plain.ops.name]
+    products = set(plain.ops.signature[is_product].tolist())
+    signatures = [
+        Signature(tuple(map(flat, item.arguments)), item.results) if number in products else item  # type: ignore[arg-type]
+        for number, item in enumerate(plain.signatures)
+    ]
+    validate(with_batch(replace(plain, signatures=tuple(signatures)), 16).trace)

@@ -118,3 +118,10 @@ def test_importing_the_formulas_loads_nothing_heavy() -> None:
     code = f"import sys, wavecast.analyzer.work; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_call_of_an_unknown_dtype_has_no_work(place: int) -> None:
+    known, unknown = TensorSpec("float32", (8, 8)), TensorSpec("float99", (8, 8))
+    assert work_of("aten::relu", Signature((known,), (known,))) is not None
+    assert work_of("aten::relu", Signature(*(((unknown,), (known,)), ((known,), (unknown,)))[place])) is None

@@ -1,0 +1,54 @@
+"""What a recording tells nothing of: dtypes, and what kernels without a launch wait for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ...formats.trace.column import MISSING
+from ...formats.trace.printable import clean_text
+from ...formats.trace.signature import DTYPE_BYTES, flatten_tensors
+from ...formats.trace.tables import Trace
+from .window import Window
+
+_PAUSE_NS: Final = 20_000
+"""Between two kernels: longer than latencies, so that the graph keeps it (`graph/streams.py`)."""
+_UNTOLD_SHARE: Final = 0.05
+"""Of the time from the first kernel to the last."""
+
+
+def describe_types(trace: Trace, window: Window) -> Iterator[str]:
+    """Yield a sentence for each dtype of the window's tensors that is none of torch's.
+
+    >>> list(describe_types(trace, window))
+    []
+    """
+    numbers, found = trace.ops.signature[window.op_rows], Counter[str]()
+    for number, calls in Counter(numbers[numbers != MISSING].tolist()).items():
+        tensors = (*trace.signatures[number].tensors(), *flatten_tensors(trace.signatures[number].results))
+        found.update(dict.fromkeys({item.dtype for item in tensors} - DTYPE_BYTES.keys(), calls))
+    for dtype, calls in sorted(found.items()):
+        what = f"{calls:,} ops have tensors of dtype {clean_text(dtype)[:40]!r}, which is not known"
+        yield f"{what}: its elements count 4 bytes, and the ops have no formula"
+
+
+def describe_unlaunched(trace: Trace, window: Window) -> Iterator[str]:
+    """Yield a sentence where the GPU waits for kernels whose launches were not recorded: nothing tells what for.
+
+    >>> list(describe_unlaunched(trace, window))
+    []
+    """
+    rows = window.kernel_rows[np.argsort(trace.kernels.start_ns[window.kernel_rows], kind="stable")]
+    start = trace.kernels.start_ns[rows]
+    done = np.maximum.accumulate(start + trace.kernels.duration_ns[rows])
+    idle_ns = np.append(0, start[1:] - done[:-1])[: len(rows)]
+    waits = (trace.kernels.call[rows] == MISSING) & (idle_ns > _PAUSE_NS)
+    waited_ns = float(idle_ns[waits].sum())
+    if len(rows) and waited_ns > _UNTOLD_SHARE * float(done[-1] - start[0]):
+        yield (
+            f"the GPU waits {waited_ns / 1e6:.3g} ms before {int(waits.sum()):,} kernels whose launches are not "
+            "recorded: on every GPU they begin when they did here, though faster kernels may let them begin earlier"
+        )
