@@ -238,7 +238,7 @@ def read_engine(text: str) -> Engine:
         step_ns=row["a_ms"] * MS,
         sequence_ns=row["b_ms"] * MS,
         first_ns=row["f0_ms"] * MS,
-        first_per_token_ns=row["f1_ms"] * MS / 1e3,
+        first_per_token_ns=_document()["text_ms"] * MS / 1e3,
         first_steps=row["w_steps"],
         spread=row["spread"] if version else max(UNSTATED_SPREAD, row["spread"]),
         source=row["source"],

@@ -229,6 +229,7 @@ def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said:
 def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
     assert read_engine("vllm==0.12").sequence_ns > read_engine("vllm==0.14").sequence_ns
     assert read_engine("vllm==0.12").spread < read_engine("vllm").spread
+    assert read_engine("vllm").first_per_token_ns == read_engine("trtllm").first_per_token_ns
 
 
 @pytest.mark.parametrize(
