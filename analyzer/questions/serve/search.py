@@ -15,6 +15,7 @@ from ....specs.prices.book import PriceBook
 from ...models.library import Library
 from .engines import Engine, EngineStack, engine_on, stack_of
 from .forecast import FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, forecast_load
+from .kept import KeptTimes
 from .load import WAVES, closed_load, computed, open_load
 from .ops import ServePlan
 from .report import ServeQuestion, ServeRow, Target
@@ -54,10 +55,13 @@ def answer(
                 groups.setdefault((stack, plan), []).append(target)
     candidates: dict[tuple[str, int | None, int], list[_Candidate]] = {}
     known: dict[tuple[object, ...], Schedule] = {}
+    kept: KeptTimes = {}
     for (stack, plan), members in groups.items():
         gpus = [target.gpu for target in members]
         nodes = cluster.nodes_of(gpus)
-        tables = step_tables(question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes)
+        tables = step_tables(
+            question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes, kept=kept
+        )
         for column, target in enumerate(members):
             capacity = _capacity(question, target.gpu, stack.precision, plan)
             price = prices.price_of(target.gpu)

@@ -26,6 +26,7 @@ from ...iteration.energy import power_half_width
 from ...models.frame.energy import board_power
 from ...models.library import Library
 from .engines import EngineStack
+from .kept import KeptTimes
 from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
 from .sizes import ModelSizes
 
@@ -121,8 +122,11 @@ def step_tables(
     *,
     cache_bytes: float = 2.0,
     nodes: Sequence[Node] | None = None,
+    kept: KeptTimes | None = None,
 ) -> StepTables:
     """Return the tables of a model on GPUs that run it in one way; `cache_bytes`: per cached element.
+
+    `kept` holds what other plans of the same GPUs have in common with this one.
 
     >>> from .engines import stack_of
     >>> from .sizes import read_model
@@ -131,7 +135,7 @@ def step_tables(
     >>> 5e6 < clock.step_ns(1, 1000) < 9e6
     True
     """
-    book = OpBook(sizes=sizes, plan=plan, stack=stack, cache_bytes=cache_bytes)
+    book = OpBook(sizes=sizes, plan=plan, stack=stack, cache_bytes=cache_bytes, kept={} if kept is None else kept)
     tok, dec, _ = _PARTED
     add_token_ops(book, places(0, tok), np.array(TOKENS, dtype=np.float64))
     sequences, contexts = (part.ravel() for part in np.meshgrid(SEQUENCES, CONTEXTS, indexing="ij"))

@@ -14,14 +14,16 @@ import wavecast
 from wavecast.analyzer.models.experts.problems import ANY_KERNEL
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
+from wavecast.analyzer.questions.serve.kept import KeptTimes
 from wavecast.analyzer.questions.serve.load import closed_load, computed, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
-from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, step_tables
+from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, StepTables, step_tables
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.experts_kernels import ExpertsKernel
+from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 
 H100 = find_gpu(load_catalog(), "H100 SXM5 80GB")
@@ -453,3 +455,25 @@ def test_a_share_is_a_number(asked: dict[str, float]) -> None:
 def test_a_request_that_no_cache_holds_is_named_as_that() -> None:
     with pytest.raises(InputError, match="fewer than a request has"):
         wavecast.serve("llama-3-8b", to="H100 SXM", prompt_tokens=9_000_000)
+
+
+def test_a_plan_takes_what_others_have_in_common_with_it_and_is_the_same() -> None:
+    sizes, kept = read_model("mixtral-8x7b"), KeptTimes()
+    a100 = find_gpu(load_catalog(), "A100 SXM4 80GB")
+
+    def tables(plan: ServePlan, *gpus: Gpu, kept: KeptTimes | None = None) -> StepTables:
+        return step_tables(sizes, plan, stack_of(H100, "bf16", "vllm"), gpus, load_library(), kept=kept)
+
+    tables(ServePlan(tp=2), H100, kept=kept)
+    count = sum(map(len, kept.values()))
+    found = tables(ServePlan(tp=2, ep=2), a100, H100, kept=kept)
+    np.testing.assert_allclose(found.time_ns, tables(ServePlan(tp=2, ep=2), a100, H100).time_ns, rtol=1e-12)
+    assert sum(map(len, kept.values())) < 3 * count
+
+
+@pytest.mark.parametrize("limits", [{"tpot": "11ms"}, {"ttft": "170ms"}])
+def test_one_gpu_fewer_than_the_fewest_misses_the_limit(limits: dict[str, str]) -> None:
+    row = wavecast.serve("llama-3-8b", to=["H100-SXM"], rate=20.0, tp=1, **limits).to_records()[0]
+    below = wavecast.serve("llama-3-8b", to=[f"{row['gpus'] - 1}xH100-SXM"], rate=20.0, tp=1, pp=1, **limits)
+    assert row["holds_limits"]
+    assert not below.to_records()[0]["holds_limits"]
