@@ -65,6 +65,8 @@ class EngineStack:
     products: str
     experts: ExpertsFormat
     attention: AttentionKernel
+    decode_attention: AttentionKernel
+    """On AMD engines' own, which share out keys as composable kernels do: vLLM's paged attention."""
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
     fallback: str = ""
@@ -95,12 +97,14 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         experts = ExpertsFormat.W4A8
     if products == "bf16" and Rate.MATRIX_BF16 not in rates:
         products, lacks = "fp16", "bf16"
+    attention = _attention(gpu, engine, is_blackwell=is_blackwell)
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
         products=products,
         experts=experts,
-        attention=_attention(gpu, engine, is_blackwell=is_blackwell),
+        attention=attention,
+        decode_attention=AttentionKernel.CK if gpu.vendor == "AMD" else attention,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
         fallback=fallback if lacks else "",
     )

@@ -346,7 +346,7 @@ def add_attention(book: OpBook, at: Any, sequences: Floats, queries: Floats, key
             window=one * window,
             is_causal=zeros + (0 if is_decode else 1),
             has_dropout=zeros,
-            kernel=zeros + int(book.stack.attention),
+            kernel=zeros + int(book.stack.decode_attention if is_decode else book.stack.attention),
             dispatch=zeros + int(Dispatch.FIXED),
             arithmetic=zeros + int(ArithmeticFormat.FP16 if book.stack.products == "fp16" else ArithmeticFormat.BF16),
             kv_bytes=one * book.cache_bytes,

@@ -218,6 +218,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
         ({"precision": ""}, "expected bf16"),
+        ({"step_tokens": 10}, "as many as sequences at least"),
         ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
         ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
         ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
@@ -274,6 +275,11 @@ def test_a_line_that_is_no_request_is_named(wrong: str, tmp_path: Path) -> None:
     path.write_text(f'{{"arrival_s": 0, "prompt": 10, "output": 5}}\n{wrong}\n')
     with pytest.raises(InputError, match=r"log\.jsonl: request 2: expected"):
         read_requests(path)
+
+
+def test_an_empty_name_is_no_model() -> None:
+    with pytest.raises(InputError, match="empty name"):
+        read_model("")
 
 
 def test_a_model_is_not_called_after_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,3 +483,11 @@ def test_one_gpu_fewer_than_the_fewest_misses_the_limit(limits: dict[str, str]) 
     below = wavecast.serve("llama-3-8b", to=[f"{row['gpus'] - 1}xH100-SXM"], rate=20.0, tp=1, pp=1, **limits)
     assert row["holds_limits"]
     assert not below.to_records()[0]["holds_limits"]
+
+
+def test_a_long_context_is_decoded_by_many_units_on_amd() -> None:
+    mi250 = find_gpu(load_catalog(), "Instinct MI250X (1 GCD)")
+    stack = stack_of(mi250, "fp16", "vllm")
+    clock = step_tables(read_model("llama-3-8b"), ServePlan(), stack, [mi250], load_library()).clock(0)
+    read_ns = 2 * 32 * 1024 * 2 * 4096 / mi250.memory_bandwidth_bytes_per_s * 1e9
+    assert clock.attention_ns(1, 8192) - clock.attention_ns(1, 4096) < 20 * read_ns
