@@ -235,8 +235,8 @@ class StepClock:
             low, share = _between(_LOG_PROMPTS, log(count))
             self._prompts[count] = (self.pre[low] + share * (self.pre[low + 1] - self.pre[low])).tolist()
         low, share = _between(_LOG_CHUNKS, log(max(tokens, 1.0)))
-        at = log(1.0 + cached / CACHED_SCALE)
-        short, long = (_at(_LOG_CACHED, curve, at) for curve in self._prompts[count][low : low + 2])
+        at, part = _between(_LOG_CACHED, log(1.0 + cached / CACHED_SCALE))
+        short, long = (curve[at] + part * (curve[at + 1] - curve[at]) for curve in self._prompts[count][low : low + 2])
         return exp(short + share * (long - short))
 
     def step_ns(
@@ -276,7 +276,7 @@ class StepClock:
 
 def _between(axis: list[float], value: float) -> tuple[int, float]:
     """Return the place before a value, and how far it is from there to the next; beyond the ends the line goes on."""
-    low = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
+    low = bisect_right(axis, value, 1, len(axis) - 1) - 1
     return low, (value - axis[low]) / (axis[low + 1] - axis[low])
 
 
