@@ -59,10 +59,14 @@ class StepTables:
     """What a GPU switches beside what idles, [places, m]."""
     draws: tuple[PowerDraw, ...]
     """Boards at no work, [m]."""
+    clocks: dict[tuple[int, int], StepClock] = field(default_factory=dict)
+    """By GPU and drafted tokens, with what they looked up: loads ask for the same steps."""
 
     def clock(self, column: int, drafted: int = 0) -> StepClock:
         """Return what tells the time of steps on one of the GPUs, in which so many tokens are drafted."""
-        return self._clock(self.time_ns[:, :, column].sum(axis=0), drafted)
+        if (column, drafted) not in self.clocks:
+            self.clocks[column, drafted] = self._clock(self.time_ns[:, :, column].sum(axis=0), drafted)
+        return self.clocks[column, drafted]
 
     def joule_clock(self, column: int, drafted: int = 0) -> StepClock:
         """Return what tells the nJ that one of the GPUs switches in a step."""
