@@ -58,7 +58,8 @@ SEED: Final = 20261128
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
 VERSIONS_OF_2024: Final = "0.5"
 BESIDE_THE_GPU_SINCE: Final = "2026-01-20"
-"""vLLM 0.14's release: rows of before that say no version ran one that schedules between steps."""
+"""vLLM 0.14's release, from which it does by default (vllm-project/vllm pull 27614): rows of before that say no version
+ran one that schedules between steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -478,7 +478,7 @@ def test_a_plan_takes_what_others_have_in_common_with_it_and_is_the_same() -> No
 
 
 @pytest.mark.parametrize("limits", [{"tpot": "11ms"}, {"ttft": "170ms"}])
-def test_one_gpu_fewer_than_the_fewest_misses_the_limit(limits: dict[str, str]) -> None:
+def test_one_gpu_fewer_than_the_fewest_misses_the_limit(limits: dict[str, Any]) -> None:
     row = wavecast.serve("llama-3-8b", to=["H100-SXM"], rate=20.0, tp=1, **limits).to_records()[0]
     below = wavecast.serve("llama-3-8b", to=[f"{row['gpus'] - 1}xH100-SXM"], rate=20.0, tp=1, pp=1, **limits)
     assert row["holds_limits"]
