@@ -57,6 +57,9 @@ MOST_RUN_WHOLE: Final = 400
 SEED: Final = 20261128
 NAMES: Final[Mapping[str, str]] = {"tensorrt-llm": "trtllm"}
 VERSIONS_OF_2024: Final = "0.5"
+BESIDE_THE_GPU_SINCE: Final = "2026-01-20"
+"""vLLM 0.14's release, from which it does by default (vllm-project/vllm pull 27614): rows of before that say no version
+ran one that schedules between steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +231,8 @@ def _precision_of(row: Mapping[str, str]) -> str:
 def _engine_of(row: Mapping[str, str], name: str, gpu: Gpu, sizes: ModelSizes, precision: str) -> Engine:
     version = {"2024": VERSIONS_OF_2024, "nightly": ""}.get(row["version"], row["version"])
     version = "" if not version[:1].isdigit() else version
+    if name == "vllm" and not row["version"] and "" < row.get("date", "") < BESIDE_THE_GPU_SINCE:
+        version = "0.13"
     engine = read_engine(f"{name}=={version}" if version else name)
     engine = engine_on(engine, gpu, sizes, precision)
     return replace(engine, max_sequences=max(engine.max_sequences, int(row["concurrency"])))

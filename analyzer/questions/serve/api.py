@@ -170,6 +170,11 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
         if share is not None and not 0.0 <= share <= 1.0:
             raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
+    if asked.step_tokens is not None and asked.step_tokens < asked.max_sequences:
+        most = parameter("max_sequences", asked.max_sequences)
+        raise InputError(
+            f"{parameter('step_tokens', asked.step_tokens)}: expected as many as sequences at least: {most}"
+        )
     drafted, acceptance = _speculation(asked.speculate)
     engine = replace(
         read_engine(asked.engine),

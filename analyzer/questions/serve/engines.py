@@ -65,6 +65,8 @@ class EngineStack:
     products: str
     experts: ExpertsFormat
     attention: AttentionKernel
+    decode_attention: AttentionKernel
+    """On AMD engines' own, which share out keys as composable kernels do: vLLM's paged attention."""
     experts_kernel: int = ANY_KERNEL
     """`ExpertsKernel`; else what engines would take."""
     fallback: str = ""
@@ -95,12 +97,14 @@ def stack_of(gpu: Gpu, precision: str, engine: str) -> EngineStack:
         experts = ExpertsFormat.W4A8
     if products == "bf16" and Rate.MATRIX_BF16 not in rates:
         products, lacks = "fp16", "bf16"
+    attention = _attention(gpu, engine, is_blackwell=is_blackwell)
     fallback = "bf16 runs as fp16" if lacks == "bf16" else f"no units for {lacks}: weights are widened to 16 bits"
     return EngineStack(
         precision=precision,
         products=products,
         experts=experts,
-        attention=_attention(gpu, engine, is_blackwell=is_blackwell),
+        attention=attention,
+        decode_attention=AttentionKernel.CK if gpu.vendor == "AMD" else attention,
         experts_kernel=TENSORRT_LLM_KERNELS.get(experts, ANY_KERNEL) if engine == TENSORRT_LLM else ANY_KERNEL,
         fallback=fallback if lacks else "",
     )
@@ -238,7 +242,7 @@ def read_engine(text: str) -> Engine:
         step_ns=row["a_ms"] * MS,
         sequence_ns=row["b_ms"] * MS,
         first_ns=row["f0_ms"] * MS,
-        first_per_token_ns=row["f1_ms"] * MS / 1e3,
+        first_per_token_ns=_document()["text_ms"] * MS / 1e3,
         first_steps=row["w_steps"],
         spread=row["spread"] if version else max(UNSTATED_SPREAD, row["spread"]),
         source=row["source"],

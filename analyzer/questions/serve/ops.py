@@ -27,7 +27,7 @@ from ...models.collective.problems import CollectiveProblems
 from ...models.experts.problems import ExpertsProblems, load_columns
 from ...models.experts.routing import UNKNOWN, rank_load
 from ...models.frame.energy import BoardPower
-from ...models.frame.problems import RATES, Problems, as_columns, join_problems
+from ...models.frame.problems import RATES, Problems, join_problems
 from ...models.latent_attention.problems import LatentAttentionProblems
 from ...models.library import Library
 from ...models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems
@@ -38,6 +38,7 @@ from ...prediction.energy import op_joules
 from ...work.communication import CollectiveKind, Implementation
 from ...work.work import ExpertsFormat, LatentKernel
 from .engines import EngineStack, experts_bytes
+from .kept import KeptTimes, predict_kept
 from .sizes import ModelSizes
 
 COLD_COPIES: Final = 6.0
@@ -102,6 +103,7 @@ class OpBook:
     plan: ServePlan
     stack: EngineStack
     cache_bytes: float
+    kept: KeptTimes
     rows: dict[str, list[tuple[Problems, Any, StepPart, float]]] = field(default_factory=dict)
 
     def add(self, model: str, problems: Problems, at: Any, part: StepPart, times: float = 1.0) -> None:
@@ -118,15 +120,15 @@ class OpBook:
         width, joules = np.zeros_like(total), np.zeros_like(total[0])
         for model, entries in self.rows.items():
             joined = join_problems([problems for problems, *_ in entries])
-            found = library.predict(model, as_columns(joined), fleet)
+            predicted_ns, half_width = predict_kept(library, model, joined, fleet, self.kept)
             times = np.concatenate([np.full(len(at), times) for _, at, _, times in entries])[:, None]
-            time = times * found.time_ns
+            time = times * predicted_ns
             part = np.concatenate([np.full(len(at), PARTS.index(name)) for _, at, name, _ in entries])
             place = np.concatenate([at for _, at, *_ in entries])
             np.add.at(total, (part, place), time)
-            np.add.at(width, (part, place), time * found.half_width)
+            np.add.at(width, (part, place), time * half_width)
             work = least_work(OP_MODELS[model], joined)
-            time_ns = 0.0 * found.time_ns if model == "collective" else found.time_ns
+            time_ns = 0.0 * predicted_ns if model == "collective" else predicted_ns
             np.add.at(joules, place, times * op_joules(work, time_ns, fleet, power))
         return total, width, joules
 
@@ -344,7 +346,7 @@ def add_attention(book: OpBook, at: Any, sequences: Floats, queries: Floats, key
             window=one * window,
             is_causal=zeros + (0 if is_decode else 1),
             has_dropout=zeros,
-            kernel=zeros + int(book.stack.attention),
+            kernel=zeros + int(book.stack.decode_attention if is_decode else book.stack.attention),
             dispatch=zeros + int(Dispatch.FIXED),
             arithmetic=zeros + int(ArithmeticFormat.FP16 if book.stack.products == "fp16" else ArithmeticFormat.BF16),
             kv_bytes=one * book.cache_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import ceil, exp
+from math import ceil, exp, inf, isinf, log
 from typing import Final
 
 from ....errors import InputError
@@ -15,6 +15,7 @@ from ....specs.prices.book import PriceBook
 from ...models.library import Library
 from .engines import Engine, EngineStack, engine_on, stack_of
 from .forecast import FIRST, PER_TOKEN, Capacity, LoadFigures, capacity_of, forecast_load
+from .kept import KeptTimes
 from .load import WAVES, closed_load, computed, open_load
 from .ops import ServePlan
 from .report import ServeQuestion, ServeRow, Target
@@ -54,10 +55,13 @@ def answer(
                 groups.setdefault((stack, plan), []).append(target)
     candidates: dict[tuple[str, int | None, int], list[_Candidate]] = {}
     known: dict[tuple[object, ...], Schedule] = {}
+    kept: KeptTimes = {}
     for (stack, plan), members in groups.items():
         gpus = [target.gpu for target in members]
         nodes = cluster.nodes_of(gpus)
-        tables = step_tables(question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes)
+        tables = step_tables(
+            question.sizes, plan, stack, gpus, library, cache_bytes=question.cache_bytes, nodes=nodes, kept=kept
+        )
         for column, target in enumerate(members):
             capacity = _capacity(question, target.gpu, stack.precision, plan)
             price = prices.price_of(target.gpu)
@@ -102,7 +106,7 @@ def _best(question: ServeQuestion, plans: Sequence[_Candidate], left_out: dict[s
         if best is not None and bound >= best[0] and not question.loads:
             break
         try:
-            row = _try(question, candidate)
+            row = _try(question, candidate, bound, None if best is None else best[0])
         except InputError as error:
             left_out.setdefault(candidate.target.gpu.name, str(error))
             continue
@@ -248,8 +252,11 @@ def _instances(question: ServeQuestion, candidate: _Candidate, largest: LoadFigu
     return max(ceil(question.rate_per_s / largest.requests_per_s), 1)
 
 
-def _try(question: ServeQuestion, candidate: _Candidate) -> ServeRow:
-    """Return what a plan does under the load that is asked for."""
+def _try(question: ServeQuestion, candidate: _Candidate, bound: _Rank, best: _Rank | None) -> ServeRow:
+    """Return what a plan does under the load that is asked for; what cannot beat the best is not searched to its end.
+
+    `bound` is the plan's rank without limits.
+    """
     plan, instances, users = candidate.tables.plan, candidate.instances, candidate.users
     if question.requests is not None:
         figures = candidate.serve(question.requests.part(instances * plan.batches))
@@ -262,42 +269,47 @@ def _try(question: ServeQuestion, candidate: _Candidate) -> ServeRow:
         busy = users / (places * instances * plan.batches)
         figures = _shared_out(figures, busy, plan.gpus * candidate.tables.draws[candidate.column].idle_w)
     elif question.rate_per_s:
-        figures, instances = _fewest(question, candidate)
+        figures, instances = _fewest(question, candidate, _share(bound, best))
     else:
-        figures = _largest(question, candidate)
-    return candidate.row(question, figures, instances, holds=_holds(question, figures))
+        figures = _largest(question, candidate, _share(bound, best))
+    return candidate.row(question, figures, instances, holds=_excess(question, figures) <= 1.0)
 
 
-def _fewest(question: ServeQuestion, candidate: _Candidate) -> tuple[LoadFigures, int]:
+def _share(bound: _Rank, best: _Rank | None) -> float:
+    """Return by how much a plan may cost more than without limits and still be no worse than the best."""
+    return inf if best is None or best[0] or best[1] or bound[1] else best[2] / bound[2]
+
+
+def _fewest(question: ServeQuestion, candidate: _Candidate, share: float) -> tuple[LoadFigures, int]:
     """Return the figures of an instance, and how many of them hold a rate within the limits: the fewest, or as asked.
 
-    From what serves the rate at all up in steps of a half, then by bisection. Where no number holds them, what serves
-    the rate; where those that were asked for are too few, the most that they serve.
+    Between what serves the rate at all and `share` times as many, by the secant of logarithms (Illinois). Where no
+    number holds them, what serves the rate; where those that were asked for are too few, the most that they serve.
     """
     most = candidate.most(question)
 
-    def at(number: int) -> LoadFigures:
+    def at(number: int) -> tuple[LoadFigures, float]:
         each = question.rate_per_s / number
         found = _with_rate(candidate.at_rate(question, each), min(each, most.requests_per_s))
-        return found if _sustains(candidate, each) else replace(found, limit=OVERLOADED)
+        found = found if _sustains(candidate, each) else replace(found, limit=OVERLOADED)
+        return found, log(_excess(question, found))
 
     few = _instances(question, candidate, most)
-    found = at(few)
-    if candidate.target.count is not None or _holds(question, found):
+    found, over = at(few)
+    many = ceil(min(few / LEAST_SHARE, few * share * (1.0 + 1e-9)))
+    if over <= 0.0 or candidate.target.count is not None or many <= few:
         return found, few
-    many = ceil(few / LEAST_SHARE)
-    best = at(many)
-    if not _holds(question, best):
+    best, under = at(many)
+    if under > 0.0:
         return found, few
-    tried = ceil(1.5 * few)
     while many - few > 1:
-        found = at(tried)
-        if _holds(question, found):
-            many, best = tried, found
-            tried = (few + many) // 2
+        part = 0.5 if isinf(over) else over / (over - under)
+        tried = min(max(ceil(few * (many / few) ** part), few + 1), many - 1)
+        figures, excess = at(tried)
+        if excess <= 0.0:
+            many, best, under, over = tried, figures, excess, over / 2.0
         else:
-            few = tried
-            tried = min(ceil(1.5 * few), (few + many) // 2)
+            few, over, under = tried, excess, under / 2.0
     return best, many
 
 
@@ -306,7 +318,7 @@ def _sustains(candidate: _Candidate, rate: float) -> bool:
     return candidate.full is None or rate <= candidate.full.requests_per_s * (1.0 + 1e-9)
 
 
-def _largest(question: ServeQuestion, candidate: _Candidate) -> LoadFigures:
+def _largest(question: ServeQuestion, candidate: _Candidate, share: float) -> LoadFigures:
     """Return the figures at the largest rate that an instance serves within the limits.
 
     By bisection of the rate's logarithm, below what it serves with as many requests at once as it takes.
@@ -314,13 +326,15 @@ def _largest(question: ServeQuestion, candidate: _Candidate) -> LoadFigures:
     high = candidate.most(question).requests_per_s
     low = high * LEAST_SHARE
     found = candidate.at_rate(question, high)
-    if _holds(question, found):
+    if _excess(question, found) <= 1.0:
         return _with_rate(found, high)
     found = candidate.at_rate(question, low)
-    for _ in range(BISECTIONS if _holds(question, found) else 0):
+    # Lengths of the two loads differ by draws: 0.9 times the rate that it takes is surely too little.
+    is_worse = low < (needed := 0.9 * high / share) and _excess(question, candidate.at_rate(question, needed)) > 1.0
+    for _ in range(BISECTIONS if _excess(question, found) <= 1.0 and not is_worse else 0):
         middle = (low * high) ** 0.5
         tried = candidate.at_rate(question, middle)
-        if _holds(question, tried):
+        if _excess(question, tried) <= 1.0:
             low, found = middle, tried
         else:
             high = middle
@@ -352,9 +366,11 @@ def _with_rate(found: LoadFigures, rate: float) -> LoadFigures:
     )
 
 
-def _holds(question: ServeQuestion, figures: LoadFigures) -> bool:
+def _excess(question: ServeQuestion, figures: LoadFigures) -> float:
+    """Return how many times the limits the worst of the latencies is, at the upper end of its interval."""
     upper = {name: figures.latencies[name].within(question.measure)[2] for name in (FIRST, PER_TOKEN)}
-    return figures.limit != OVERLOADED and all(upper[name] <= limit for name, limit in question.limits.items())
+    over = [upper[name] / limit for name, limit in question.limits.items()]
+    return inf if figures.limit == OVERLOADED else max(over, default=1.0)
 
 
 def rank_of(question: ServeQuestion, row: ServeRow) -> _Rank:

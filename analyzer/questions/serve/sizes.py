@@ -141,6 +141,8 @@ def read_model(model: str | Path) -> ModelSizes:
     (80, 70.6)
     """
     path = Path(model)
+    if not str(model).strip():
+        raise InputError("expected a model's name, its config.json or the folder of it; found an empty name")
     if path.is_dir() and not (path / CONFIG).is_file():
         raise InputError(f"{model}: the folder holds no {CONFIG}")
     path = path / CONFIG if path.is_dir() else path

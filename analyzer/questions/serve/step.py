@@ -26,6 +26,7 @@ from ...iteration.energy import power_half_width
 from ...models.frame.energy import board_power
 from ...models.library import Library
 from .engines import EngineStack
+from .kept import KeptTimes
 from .ops import OpBook, ServePlan, add_attention, add_head, add_token_ops, places
 from .sizes import ModelSizes
 
@@ -58,10 +59,14 @@ class StepTables:
     """What a GPU switches beside what idles, [places, m]."""
     draws: tuple[PowerDraw, ...]
     """Boards at no work, [m]."""
+    clocks: dict[tuple[int, int], StepClock] = field(default_factory=dict)
+    """By GPU and drafted tokens, with what they looked up: loads ask for the same steps."""
 
     def clock(self, column: int, drafted: int = 0) -> StepClock:
         """Return what tells the time of steps on one of the GPUs, in which so many tokens are drafted."""
-        return self._clock(self.time_ns[:, :, column].sum(axis=0), drafted)
+        if (column, drafted) not in self.clocks:
+            self.clocks[column, drafted] = self._clock(self.time_ns[:, :, column].sum(axis=0), drafted)
+        return self.clocks[column, drafted]
 
     def joule_clock(self, column: int, drafted: int = 0) -> StepClock:
         """Return what tells the nJ that one of the GPUs switches in a step."""
@@ -121,8 +126,11 @@ def step_tables(
     *,
     cache_bytes: float = 2.0,
     nodes: Sequence[Node] | None = None,
+    kept: KeptTimes | None = None,
 ) -> StepTables:
     """Return the tables of a model on GPUs that run it in one way; `cache_bytes`: per cached element.
+
+    `kept` holds what other plans of the same GPUs have in common with this one.
 
     >>> from .engines import stack_of
     >>> from .sizes import read_model
@@ -131,7 +139,7 @@ def step_tables(
     >>> 5e6 < clock.step_ns(1, 1000) < 9e6
     True
     """
-    book = OpBook(sizes=sizes, plan=plan, stack=stack, cache_bytes=cache_bytes)
+    book = OpBook(sizes=sizes, plan=plan, stack=stack, cache_bytes=cache_bytes, kept={} if kept is None else kept)
     tok, dec, _ = _PARTED
     add_token_ops(book, places(0, tok), np.array(TOKENS, dtype=np.float64))
     sequences, contexts = (part.ravel() for part in np.meshgrid(SEQUENCES, CONTEXTS, indexing="ij"))
@@ -231,8 +239,8 @@ class StepClock:
             low, share = _between(_LOG_PROMPTS, log(count))
             self._prompts[count] = (self.pre[low] + share * (self.pre[low + 1] - self.pre[low])).tolist()
         low, share = _between(_LOG_CHUNKS, log(max(tokens, 1.0)))
-        at = log(1.0 + cached / CACHED_SCALE)
-        short, long = (_at(_LOG_CACHED, curve, at) for curve in self._prompts[count][low : low + 2])
+        at, part = _between(_LOG_CACHED, log(1.0 + cached / CACHED_SCALE))
+        short, long = (curve[at] + part * (curve[at + 1] - curve[at]) for curve in self._prompts[count][low : low + 2])
         return exp(short + share * (long - short))
 
     def step_ns(
@@ -272,7 +280,7 @@ class StepClock:
 
 def _between(axis: list[float], value: float) -> tuple[int, float]:
     """Return the place before a value, and how far it is from there to the next; beyond the ends the line goes on."""
-    low = min(max(bisect_right(axis, value) - 1, 0), len(axis) - 2)
+    low = bisect_right(axis, value, 1, len(axis) - 1) - 1
     return low, (value - axis[low]) / (axis[low + 1] - axis[low])
 
 

@@ -89,3 +89,13 @@ def test_a_log_of_requests_is_replayed_with_its_cache(data: Path) -> None:
     found = {row.measure: row.bias for row in rows if row.group == "request log"}
     assert found.keys() == {"tpot", "ttft", "e2e"}
     assert abs(found["tpot"]) < 0.2
+
+
+def test_a_row_without_a_version_ran_what_its_date_had(data: Path) -> None:
+    row = ROW.format(users=64, ttft=100, tpot=9, flags="").replace("vllm,0.19", "vllm,")
+    bias = []
+    for date in ("2025-10-29", "2026-03-01"):
+        (data / "serving" / "points.csv").write_text(f"{COLUMNS},date\n{row},{date}")
+        found, _ = score_serving(data, choose_weights())
+        bias += [item.bias for item in found if item.group == "here" and item.measure == "tpot"]
+    assert bias[0] > bias[1]

@@ -14,14 +14,16 @@ import wavecast
 from wavecast.analyzer.models.experts.problems import ANY_KERNEL
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.questions.serve.engines import engine_on, read_engine, stack_of
+from wavecast.analyzer.questions.serve.kept import KeptTimes
 from wavecast.analyzer.questions.serve.load import closed_load, computed, open_load, read_requests
 from wavecast.analyzer.questions.serve.ops import ServePlan
 from wavecast.analyzer.questions.serve.schedule import RequestLoad, Schedule, Served, serve_load
 from wavecast.analyzer.questions.serve.sizes import read_model, shipped_names, sizes_of
-from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, step_tables
+from wavecast.analyzer.questions.serve.step import StepClock, StepColumns, StepTables, step_tables
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.experts_kernels import ExpertsKernel
+from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 
 H100 = find_gpu(load_catalog(), "H100 SXM5 80GB")
@@ -216,6 +218,7 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
         ({"precision": ""}, "expected bf16"),
+        ({"step_tokens": 10}, "as many as sequences at least"),
         ({"separate_prefill": True, "concurrency": 4}, "expected a rate"),
         ({"requests": "log.csv", "prompt_tokens": 64}, "goes without prompt_tokens, output_tokens, seed"),
         ({"requests": "log.csv", "seed": 3}, "goes without prompt_tokens"),
@@ -229,6 +232,7 @@ def test_what_cannot_be_served_is_said_in_a_line(asked: dict[str, object], said:
 def test_the_engine_of_a_version_is_the_newest_row_up_to_it() -> None:
     assert read_engine("vllm==0.12").sequence_ns > read_engine("vllm==0.14").sequence_ns
     assert read_engine("vllm==0.12").spread < read_engine("vllm").spread
+    assert read_engine("vllm").first_per_token_ns == read_engine("trtllm").first_per_token_ns
 
 
 @pytest.mark.parametrize(
@@ -271,6 +275,11 @@ def test_a_line_that_is_no_request_is_named(wrong: str, tmp_path: Path) -> None:
     path.write_text(f'{{"arrival_s": 0, "prompt": 10, "output": 5}}\n{wrong}\n')
     with pytest.raises(InputError, match=r"log\.jsonl: request 2: expected"):
         read_requests(path)
+
+
+def test_an_empty_name_is_no_model() -> None:
+    with pytest.raises(InputError, match="empty name"):
+        read_model("")
 
 
 def test_a_model_is_not_called_after_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,3 +461,33 @@ def test_a_share_is_a_number(asked: dict[str, float]) -> None:
 def test_a_request_that_no_cache_holds_is_named_as_that() -> None:
     with pytest.raises(InputError, match="fewer than a request has"):
         wavecast.serve("llama-3-8b", to="H100 SXM", prompt_tokens=9_000_000)
+
+
+def test_a_plan_takes_what_others_have_in_common_with_it_and_is_the_same() -> None:
+    sizes, kept = read_model("mixtral-8x7b"), KeptTimes()
+    a100 = find_gpu(load_catalog(), "A100 SXM4 80GB")
+
+    def tables(plan: ServePlan, *gpus: Gpu, kept: KeptTimes | None = None) -> StepTables:
+        return step_tables(sizes, plan, stack_of(H100, "bf16", "vllm"), gpus, load_library(), kept=kept)
+
+    tables(ServePlan(tp=2), H100, kept=kept)
+    count = sum(map(len, kept.values()))
+    found = tables(ServePlan(tp=2, ep=2), a100, H100, kept=kept)
+    np.testing.assert_allclose(found.time_ns, tables(ServePlan(tp=2, ep=2), a100, H100).time_ns, rtol=1e-12)
+    assert sum(map(len, kept.values())) < 3 * count
+
+
+@pytest.mark.parametrize("limits", [{"tpot": "11ms"}, {"ttft": "170ms"}])
+def test_one_gpu_fewer_than_the_fewest_misses_the_limit(limits: dict[str, Any]) -> None:
+    row = wavecast.serve("llama-3-8b", to=["H100-SXM"], rate=20.0, tp=1, **limits).to_records()[0]
+    below = wavecast.serve("llama-3-8b", to=[f"{row['gpus'] - 1}xH100-SXM"], rate=20.0, tp=1, pp=1, **limits)
+    assert row["holds_limits"]
+    assert not below.to_records()[0]["holds_limits"]
+
+
+def test_a_long_context_is_decoded_by_many_units_on_amd() -> None:
+    mi250 = find_gpu(load_catalog(), "Instinct MI250X (1 GCD)")
+    stack = stack_of(mi250, "fp16", "vllm")
+    clock = step_tables(read_model("llama-3-8b"), ServePlan(), stack, [mi250], load_library()).clock(0)
+    read_ns = 2 * 32 * 1024 * 2 * 4096 / mi250.memory_bandwidth_bytes_per_s * 1e9
+    assert clock.attention_ns(1, 8192) - clock.attention_ns(1, 4096) < 20 * read_ns
