@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,9 @@ def named_tiles(data: Path, weights: Weights) -> Iterator[tuple[str, np.ndarray]
     columns = (*COLUMNS, "kernel_us")
     products = read_own(data, "matmul", lambda row: row["op"] in LAYOUTS and row["dtype"] in OUT_BYTES, columns)
     layers = read_own(data, "conv", lambda row: row["dtype"] in RATES and row["direction"] in DIRECTIONS, columns)
-    readers: tuple[tuple[Callable[[Path], Sequence[Samples[Any]]], MeasurementTable], ...]
-    readers = ((load_own_products, products), (load_own_convolutions, layers))
-    for samples, table in ((samples, table) for load, table in readers for samples in load(data)):
+    pairs: list[tuple[Samples[Any], MeasurementTable]] = [(found, products) for found in load_own_products(data)]
+    pairs += [(found, layers) for found in load_own_convolutions(data)]
+    for samples, table in pairs:
         found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         for column, gpu in enumerate(samples.gpus):
             rows = np.flatnonzero((samples.gpu == column) & (samples.share >= trained_share(samples.model)))

@@ -105,7 +105,7 @@ def finish(builder: RecordingBuilder) -> Recording:
     ops, calls, kernels = builder.rows(OpRows), builder.rows(CallRows), builder.rows(KernelRows)
     syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
     ops = _without_repeats(ops, ops.external_id)
-    calls, kernels = (_without_repeats(rows, rows.correlation) for rows in (calls, kernels))
+    calls, kernels = _without_repeats(calls, calls.correlation), _without_repeats(kernels, kernels.correlation)
     calls, kernels = _without_shared(calls, kernels)
     kernels = _without_unset(kernels, calls)
     kernels, cut_count = _cut_overruns(kernels)

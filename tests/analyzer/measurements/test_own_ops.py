@@ -16,6 +16,7 @@ from wavecast.analyzer.questions.score.own_networks import score_own
 from wavecast.analyzer.questions.score.weights import choose_weights
 from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
 from wavecast.analyzer.work.registry import work_of
+from wavecast.analyzer.work.work import RowDims
 from wavecast.errors import InputError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -145,8 +146,13 @@ def test_kernels_of_optimizer_steps_teach_the_loop_over_lists(tmp_path: Path) ->
     from pyarrow import Table, parquet
 
     (tmp_path / "own").mkdir()
-    step = {"set": "llama_1b", "tensors": 97, "elements": 870907904}
-    more = {"family": "optimizer", "direction": "step", "kernels": [SCALED, SCALED, SCALED, FUSED, "a_copy"]}
+    elements = 870907904
+    step = {"set": "llama_1b", "tensors": 97, "elements": elements}
+    more: dict[str, Any] = {
+        "family": "optimizer",
+        "direction": "step",
+        "kernels": [SCALED, SCALED, SCALED, FUSED, "a_copy"],
+    }
     grids = orjson.dumps([[blocks, 1, 1] for blocks in (320, 320, 150, 320, 9)]).decode()
     more |= {"grids": grids, "kernel_us": [33.0, 35.0, 21.0, 127.0, 2.0]}
     rows = [
@@ -163,7 +169,7 @@ def test_kernels_of_optimizer_steps_teach_the_loop_over_lists(tmp_path: Path) ->
     assert samples.problems.read_bytes.tolist() == [count * chunk for count in blocks]
     assert samples.problems.written_bytes[:3].tolist() == [320 * chunk, 150 * chunk, 3 * 320 * chunk]
     assert samples.problems.index_operations.tolist() == [0.0, 0.0, 2 * ROOT_OPERATIONS, 0.0, 0.0]
-    assert samples.problems.moved_since_bytes[0] == 4.0 * (step["elements"] - 320 * 65536)
+    assert samples.problems.moved_since_bytes[0] == 4.0 * (elements - 320 * 65536)
     assert load_lists(tmp_path / "nothing", TRAINED) == []
 
 
@@ -176,6 +182,8 @@ def test_a_gradients_row_holds_how_its_lookups_are_spread(tmp_path: Path) -> Non
     rows = [row("embedding_dense", {**dims, "alpha": alpha}, **more) for alpha in (0.0, 1.4)]
     parquet.write_table(Table.from_pylist(rows), tmp_path / "own" / "ops.parquet")
     even, skewed = (item.works[0].dims for item in read_works(tmp_path, TRAINED))
+    assert isinstance(even, RowDims)
+    assert isinstance(skewed, RowDims)
     assert even.run == 7
     assert skewed.run > 20000
     assert skewed.rows < even.rows

@@ -158,10 +158,12 @@ def test_a_plain_lookup_is_a_gather_until_its_spread_is_said() -> None:
 
 def test_a_dense_gradient_keeps_its_kernel_and_knows_the_row_that_is_looked_up_most() -> None:
     dims = RowDims(rows=7227, columns=64, table_rows=32000, kernel=RowKernel.TABLE_GRADIENT, run=1)
-    sizes = {"flops": 8192 * 64, "read_bytes": 2e6, "written_bytes": 8e6, "dtype": "float32"}
-    gradient = Work(family=Family.EMBEDDING, dims=dims, **sizes)
+    gradient = Work(
+        family=Family.EMBEDDING, flops=8192 * 64, read_bytes=2e6, written_bytes=8e6, dtype="float32", dims=dims
+    )
     even, skewed = (with_indices(gradient, spread).dims for spread in (UNIFORM, Indices(exponent=1.4)))
     assert even == dims
+    assert isinstance(skewed, RowDims)
     assert skewed.kernel is RowKernel.TABLE_GRADIENT
     assert (skewed.rows < 3000, skewed.run > 2000) == (True, True)
     assert table_rows(gradient) == (0.0, 0.0)

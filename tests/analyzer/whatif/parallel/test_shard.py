@@ -77,7 +77,7 @@ class Cached(Attention):
         repeats, kept = HEADS // KEY_HEADS, (BATCH, HEADS, TOKENS, WIDTH // HEADS)
         key, value = (
             held.index_copy_(2, torch.tensor([TOKENS - 1]), row)[:, :, None].expand(-1, -1, repeats, -1, -1)
-            for held, row in zip(self.cache, new, strict=True)
+            for held, row in zip(self.get_buffer("cache"), new, strict=True)
         )
         seen = (query @ key.reshape(kept).transpose(2, 3)).softmax(-1) @ value.reshape(kept)
         found: Tensor = self.out(seen.transpose(1, 2).reshape(BATCH, 1, -1))
@@ -275,7 +275,7 @@ def test_gradients_of_attention_are_shared_where_their_shapes_are_not_told(dense
 def test_a_decoding_step_is_shared_as_a_profiler_records_it() -> None:
     model, degree = Decoder(), 4
     for block in model.layers:
-        block.attention = Cached()  # type: ignore[union-attr]
+        block.attention = Cached()
     tokens = torch.zeros(BATCH, 1, dtype=torch.long)
     recorded = trace_iteration(lambda: model(tokens), device="cpu", mode="inference", batch_size=BATCH)
     assert {"aten::linear", "aten::matmul", "aten::reshape"} <= {recorded.strings[row] for row in recorded.ops.name}
