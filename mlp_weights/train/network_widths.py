@@ -197,10 +197,6 @@ def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
     click.echo(f"{'all kinds':28} {'every':10} {values['gpu_half_width']:41.2f}")
 
 
-if __name__ == "__main__":
-    main()
-
-
 TABLE: Final = "models/throughput.parquet"
 SOURCE: Final = "ryujaehun"
 LEAST_OP_NS: Final = 100e3
@@ -288,3 +284,7 @@ def build_step(name: str, mode: str, precision: str, batch: int) -> Callable[[],
         torch.nn.functional.cross_entropy(module(images), labels).backward()
 
     return train
+
+
+if __name__ == "__main__":
+    main()
