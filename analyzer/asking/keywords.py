@@ -91,8 +91,8 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int | None:
 
 
 def check_path(name: str, value: Any) -> None:
-    """Raise InputError for a value that is neither a path nor None."""
-    if value is not None and not isinstance(value, str | Path):
+    """Raise InputError for a value that is neither a path nor None; of `KINDS`, some take more."""
+    if value is not None and not isinstance(value, str | Path) and name not in KINDS:
         raise InputError(f"{name}={value!r}: expected a path")
 
 
