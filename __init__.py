@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         WriteError,
     )
     from .formats import Trace, load_trace, save_trace
+    from .formats.version import __version__
     from .tracer.recording import record
-    from .version import __version__
 
 
 __all__ = [
@@ -108,7 +108,7 @@ _HOMES = {
     ),
     "formats": ("Trace", "load_trace", "save_trace"),
     "tracer.recording": ("record",),
-    "version": ("__version__",),
+    "formats.version": ("__version__",),
 }  # fmt: skip
 """Module → public names that it holds."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -15,11 +15,11 @@ from platform import python_version
 from typing import Final
 
 from ...formats.trace.printable import clean_text
+from ...formats.version import __version__
 from ...records import dataclass
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Catalog
 from ...specs.match import match_device
-from ...version import __version__
 from ..page.columns import text_column
 from ..page.page import Page, build_page, facts
 from ..page.quantity import format_bytes, format_count

@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 
 from ...records import dataclass, replace
-from ...version import __version__
 from ..trace.column import MISSING, row_count
 from ..trace.privacy import hide_private
 from ..trace.signature import Signature, TensorSpec
 from ..trace.tables import FORMAT_VERSION, Trace
+from ..version import __version__
 from .entry import Entry
 
 PRECISIONS: Final = {

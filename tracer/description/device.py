@@ -14,7 +14,7 @@ import torch
 from ...errors import InputError
 from ...formats.trace.privacy import hide_private
 from ...formats.trace.tables import Device, Meta, Phase, Precision, Trace, Workload
-from ...version import __version__
+from ...formats.version import __version__
 
 _HOST = -1
 """The host's number among devices."""

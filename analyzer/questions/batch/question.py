@@ -10,10 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from ....formats.version import __version__
 from ....records import dataclass, field
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, shipped_prices
-from ....version import __version__
 from ...asking.declared import declared
 from ...asking.what_ifs import WhatIfs
 
