@@ -154,7 +154,9 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
         cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     )
     # A block that sorts a row has an SM of its own while there are some.
-    issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, np.maximum(sms / single(problems.rows), 1.0), 1.0)
+    issue_ms = issue_ms * np.where(
+        kernel == RowKernel.SORT_ROWS, np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0), 1.0
+    )
     started = single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
     busy_ms = (latency + ending) * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
