@@ -251,8 +251,7 @@ def _layouts(setting: _Setting) -> Floats:
     """Return the kernels that change x, y and the weights between NCHW and NHWC, or fill up a first layer's channels.
 
     fp32 kernels take NCHW, but for weight gradients by other algorithms than Winograd's, of which those of few results
-    take either; the others NHWC. A block
-    changes 32 pixels by 32 channels of one image, filled or not.
+    take either; the others NHWC. A block changes 32 pixels by 32 channels of one image, filled or not.
     """
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     x, y, weights = tensor_elements(problems)
