@@ -140,7 +140,12 @@ def sort(signature: Signature, *, has_values: bool = True) -> Work:
     stable = argument_at(signature, 1)
     dim = 2 if isinstance(stable, bool) or (stable is None and len(signature.arguments) > 2) else 1
     written = bytes_of(x.element_count, INDEX_DTYPE) + has_values * x.size_bytes
-    columns, width = _sorted_size(signature, x, dim), _key_bytes(x)
+    return _sorted(x, _sorted_size(signature, x, dim), written)
+
+
+def _sorted(x: TensorSpec, columns: int, written: float) -> Work:
+    """Return the work of sorting runs of so many elements."""
+    width = _key_bytes(x)
     work = _sort_work(x.element_count * log2(max(columns, 2)), x, written)
     rows = x.element_count // max(columns, 1)
     held = next((size for size in HELD_COLUMNS if columns <= size), 0)
@@ -156,19 +161,19 @@ def sort(signature: Signature, *, has_values: bool = True) -> Work:
     return replace(work, dims=dims)
 
 
-def select_ranked(signature: Signature, *, takes_all: bool) -> Work:
+def select_ranked(signature: Signature, *, takes_all: bool, dim: int = 2) -> Work:
     """The k largest along a dim, or only the k-th smallest: every element is compared at least once.
 
     Several are then sorted by a block per row; `run` is what it holds, in bytes of the key.
     """
     x = tensor_at(signature, 0)
-    columns, width = _sorted_size(signature, x, 2), _key_bytes(x)
+    columns, width = _sorted_size(signature, x, dim), _key_bytes(x)
     rows = x.element_count // max(columns, 1)
     each = size_at(signature, 1) if takes_all else 1
     count, held = rows * each, next((size for size in HELD_COLUMNS if each <= size), HELD_COLUMNS[-1])
     run, more = (held * width, 1) if each > 1 else (1, 0)
     work = _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
-    if columns < next(least for most, least in SHARED_COLUMNS if rows <= most):
+    if not takes_all or columns < next(least for most, least in SHARED_COLUMNS if rows <= most):
         dims = RowDims(rows=rows, columns=columns, kernel=RowKernel.TOP_ROWS, run=run, launches=1 + more)
         return replace(work, dims=dims)
     dims = RowDims(
@@ -200,11 +205,27 @@ def _by_rows(work: Work, rows: int, columns: int) -> Work:
     return replace(work, dims=RowDims(rows=rows, columns=columns, kernel=RowKernel.GATHER_ROWS))
 
 
+def median(signature: Signature) -> Work:
+    """The middle element of each row along a dim, found as the k-th smallest; of all elements, by sorting them."""
+    if argument_at(signature, 1) is not None:
+        return select_ranked(signature, takes_all=False, dim=1)
+    x = tensor_at(signature, 0)
+    return _sorted(x, x.element_count, x.size_bytes)
+
+
 def unique(signature: Signature) -> Work:
     """Sort and keep the distinct elements; how many is known only from the recorded results."""
     x = tensor_at(signature, 0)
-    written = total_bytes(result_tensors(signature))
-    return _sort_work(x.element_count * log2(max(x.element_count, 2)), x, written)
+    return _sorted(x, x.element_count, total_bytes(result_tensors(signature)))
+
+
+def unpool(signature: Signature) -> Work:
+    """Put elements where their indices say, into zeros: input, indices."""
+    x, places = tensor_at(signature, 0), tensor_at(signature, 1)
+    written = total_bytes(result_tensors(signature)) or x.size_bytes
+    return by_element(
+        _work(0, total_bytes((x, places)), written, x.dtype), x.element_count, RowKernel.SCATTER, zeroed_bytes=written
+    )
 
 
 def _selected_count(signature: Signature, source: TensorSpec, index_: TensorSpec) -> int:

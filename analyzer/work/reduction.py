@@ -5,13 +5,14 @@ Where the reduced dims were not recorded, one result element counts as written: 
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from ...formats.trace.signature import Signature, TensorSpec
-from .arguments import LackingArgumentError, argument_at, dims_at, result_tensors, tensor_at
+from .arguments import LackingArgumentError, argument_at, dims_at, result_tensors, tensor_at, tensors_at
 from .elementwise import pointwise
 from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
-from .work import Family, RowDims, Work, build_work
+from .work import Family, MatmulDims, RowDims, Work, build_work
 
 
 def reduce(
@@ -82,6 +83,32 @@ def cdist(signature: Signature) -> Work:
         raise LackingArgumentError("rows of two-dimensional tensors")
     pairs = left.element_count // max(left.shape[-1], 1) * right.shape[-2]
     return _work(3 * pairs * left.shape[-1], total_bytes((left, right)), bytes_of(pairs, left.dtype), left.dtype)
+
+
+def euclidean_distances(signature: Signature) -> Work:
+    """Distances between the rows [p,d] and [q,d] by a product of rows to which squares and ones are added."""
+    left, right = tensor_at(signature, 0), tensor_at(signature, 1)
+    if len(left.shape) < 2 or len(right.shape) < 2:
+        raise LackingArgumentError("rows of two-dimensional tensors")
+    m, n, k = left.shape[-2], right.shape[-2], left.shape[-1] + 2
+    batch = prod(left.shape[:-2])
+    written, read = bytes_of(batch * m * n, left.dtype), total_bytes((left, right))
+    dims = MatmulDims(batch=batch, m=m, n=n, k=k, is_k_contiguous=True)
+    return build_work(Family.MATMUL, 2 * batch * m * n * k, read, written, left.dtype, is_matrix=True, dims=dims)
+
+
+def pairwise_distances(signature: Signature) -> Work:
+    """Distances between all rows of [n,d]: 3 FLOP per pair and dim."""
+    x = tensor_at(signature, 0, rank=2)
+    pairs = x.shape[0] * (x.shape[0] - 1) // 2
+    return _work(3 * pairs * x.shape[1], tensor_bytes(x), bytes_of(pairs, x.dtype), x.dtype)
+
+
+def segments(signature: Signature) -> Work:
+    """Combine runs of rows, whose lengths or ends may follow at positions 2 and 4."""
+    x = tensor_at(signature, 0)
+    written = total_bytes(result_tensors(signature))
+    return _work(x.element_count, total_bytes((x, *tensors_at(signature, 2, 4))), written, x.dtype)
 
 
 def _total_dtype(signature: Signature) -> str:

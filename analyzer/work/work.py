@@ -31,6 +31,7 @@ class Family(StrEnum):
     EMBEDDING = "embedding"
     INDEXING = "indexing"
     SORT = "sort"
+    TRANSFORM = "transform"
     LOSS = "loss"
     OPTIMIZER = "optimizer"
     RANDOM = "random"
@@ -162,8 +163,7 @@ class LatentKernel(IntEnum):
     LIBRARY = 0
     """The fastest that serving libraries have for the GPU: FlashMLA, flash attention 3, TensorRT-LLM, FlashInfer where
     matrix units are fed asynchronously; before, Triton."""
-    TRITON = 1
-    """vLLM's: every sequence in four parts, a block per sixteen heads."""
+    TRITON = 1  # vLLM's: every sequence in four parts, a block per sixteen heads
     SPLIT_TRITON = 2
     """SGLang's: as many parts as the GPU has multiprocessors for."""
     UNSPLIT = 3

@@ -34,6 +34,15 @@ CASES: list[tuple[str, Signature, float, float, float]] = [
     # 2·2·3·4 FLOP; 6 + 12 floats in, 8 out
     ("aten::mm", call(tensor(2, 3), tensor(3, 4)), 48, 72, 32),
     ("aten::mm", call(half(2, 3), half(3, 4)), 48, 36, 16),
+    # squares and ones widen the rows by 2
+    ("aten::_euclidean_dist", call(tensor(5, 2, 3), tensor(5, 4, 3)), 2 * 5 * 2 * 4 * 5, 360, 160),
+    ("aten::_pdist_forward", call(tensor(4, 3), 2.0), 3 * 6 * 3, 48, 24),
+    ("aten::polygamma", call(1, tensor(6)), 24, 24, 24),
+    (
+        "aten::segment_reduce",
+        call(tensor(6, 2), "sum", index(3), results=(tensor(3, 2),)),
+        12, 72, 24,
+    ),
     # the bias, expanded over the rows, is 4 elements
     ("aten::addmm", call(tensor(2, 4, strides=(0, 1)), tensor(2, 3), tensor(3, 4), 1, 1), 48, 88, 32),
     ("aten::addmm", call(tensor(2, 4), tensor(2, 3), tensor(3, 4), 0, 1), 48, 72, 32),

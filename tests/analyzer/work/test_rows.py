@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wavecast.analyzer.work import work_of
+from wavecast.analyzer.work import Family, Work, work_of
 from wavecast.analyzer.work.optimizer import ROOT_OPERATIONS
 from wavecast.analyzer.work.pooling import HALVES_APART, LAST_NEAREST
 from wavecast.analyzer.work.row_kernels import RowKernel
@@ -152,7 +152,12 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::nll_loss_backward", (tensor(), tensor(40, 9), tensor(40, dtype="int64"), None, 1), RowKernel.PICK),
         ("aten::nll_loss_backward", (tensor(40), tensor(40, 9), tensor(40, dtype="int64"), None, 0), RowKernel.STREAM),
         ("aten::nll_loss_forward", (tensor(40, 9), tensor(40, dtype="int64"), None, 1, -100), RowKernel.PICK),
-        ("aten::median", (tensor(4, 9), 1), None),
+        ("aten::mode", (tensor(4, 9), 1), None),
+        ("aten::median", (tensor(4, 9), 1), RowKernel.TOP_ROWS),
+        ("aten::median", (tensor(40, 900),), RowKernel.SORT_SEGMENTS),
+        ("aten::kthvalue", (tensor(4, 20000), 5), RowKernel.TOP_ROWS),
+        ("aten::_unique2", (tensor(200, dtype="int64"),), RowKernel.SORT_ROWS),
+        ("aten::max_unpool2d", (tensor(2, 3, 4, 4), tensor(2, 3, 4, 4, dtype="int64"), (8, 8)), RowKernel.SCATTER),
         ("aten::sum", (tensor(4, 9), (1,), False), RowKernel.REDUCE),
         ("aten::sum", (tensor(4, 9), (0,), False), RowKernel.REDUCE_COLUMNS),
         ("aten::sum", (FIRST, (0, 2, 3), False), RowKernel.REDUCE_PIECES),
@@ -290,3 +295,45 @@ def test_gradients_of_resampling_depend_on_layout_and_on_how_halves_are_added(
     assert rows["float32", False] == 1.0
     assert rows["float32", True] == rows["bfloat16", True] == pytest.approx(last, rel=1e-4)
     assert rows["bfloat16", False] == pytest.approx(halves, rel=1e-4)
+
+
+def known(name: str, signature: Signature) -> Work:
+    work = work_of(name, signature)
+    assert work is not None
+    return work
+
+
+@pytest.mark.parametrize(
+    ("arguments", "launches", "streamed_bytes"),
+    [
+        # one kernel reads 8 rows of 64 floats, writes 33 complex numbers each
+        ((tensor(8, 64), (1,), 0, True), 1, 8 * (64 * 4 + 33 * 8)),
+        # two dims; the scaling reads and writes the result once more
+        ((tensor(8, 64, dtype="complex64"), (0, 1), 1, True), 3, 3 * 8 * 64 * 16),
+        # 8,192 numbers stay on chip, twice as many do not
+        ((tensor(16384, dtype="complex64"), (0,), 0, True), 2, 2 * 16384 * 16),
+        # a prime of 251 is a convolution of 512: two transforms and three products
+        ((tensor(251, dtype="complex64"), (0,), 0, True), 5, 5 * 512 * 16),
+    ],
+)
+def test_a_transform_moves_each_dim_once(arguments: tuple[Argument, ...], launches: int, streamed_bytes: float) -> None:
+    work = known("aten::_fft_r2c" if launches == 1 else "aten::_fft_c2c", Signature(arguments))
+    assert isinstance(work.dims, RowDims)
+    assert (work.dims.launches, work.dims.streamed_bytes) == (launches, pytest.approx(streamed_bytes))
+    assert work.family is Family.TRANSFORM
+
+
+def test_an_inverse_to_real_numbers_copies_its_input_and_halves_the_arithmetic() -> None:
+    work = known("aten::_fft_c2r", Signature((tensor(8, 33, dtype="complex64"), (1,), 2, 64)))
+    assert isinstance(work.dims, RowDims)
+    assert (work.flops, work.written_bytes, work.dims.launches) == (5 * 8 * 64 * 6 / 2, 8 * 64 * 4, 3)
+
+
+@pytest.mark.parametrize("name", ["aten::_ctc_loss", "aten::_ctc_loss_backward"])
+def test_each_step_of_a_ctc_loss_waits_for_the_one_before(name: str) -> None:
+    x, targets, table = tensor(200, 16, 30), tensor(16, 30, dtype="int64"), tensor(16, 200, 61)
+    forward = Signature((x, targets, *[tensor(16, dtype="int64")] * 2), (tensor(16), table))
+    backward = Signature((tensor(16), x, targets, *[tensor(16)] * 3, table))
+    work = known(name, forward if name.endswith("loss") else backward)
+    assert isinstance(work.dims, RowDims)
+    assert work.dims.launches == 200
