@@ -85,6 +85,13 @@ def cdist(signature: Signature) -> Work:
     return _work(3 * pairs * left.shape[-1], total_bytes((left, right)), bytes_of(pairs, left.dtype), left.dtype)
 
 
+def cdist_backward(signature: Signature) -> Work:
+    """The gradient of the left rows: 5 FLOP per pair and dim, from the pairs' gradients and distances."""
+    grad, left, right, pairs = (tensor_at(signature, position) for position in (0, 1, 2, 4))
+    flops = 5 * pairs.element_count * left.shape[-1]
+    return _work(flops, total_bytes((grad, left, right, pairs)), left.size_bytes, left.dtype)
+
+
 def euclidean_distances(signature: Signature) -> Work:
     """Distances between the rows [p,d] and [q,d] by a product of rows to which squares and ones are added."""
     left, right = tensor_at(signature, 0), tensor_at(signature, 1)

@@ -36,6 +36,7 @@ CASES: list[tuple[str, Signature, float, float, float]] = [
     ("aten::mm", call(half(2, 3), half(3, 4)), 48, 36, 16),
     # squares and ones widen the rows by 2
     ("aten::_euclidean_dist", call(tensor(5, 2, 3), tensor(5, 4, 3)), 2 * 5 * 2 * 4 * 5, 360, 160),
+    ("aten::_cdist_backward", call(tensor(4, 6), tensor(4, 3), tensor(6, 3), 1.0, tensor(4, 6)), 360, 312, 48),
     ("aten::_pdist_forward", call(tensor(4, 3), 2.0), 3 * 6 * 3, 48, 24),
     ("aten::polygamma", call(1, tensor(6)), 24, 24, 24),
     (
