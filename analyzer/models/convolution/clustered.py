@@ -48,6 +48,13 @@ MOST_REACH: Final = 16.0
 Ampere's, whose fp16 data gradients are left to vector units."""
 FFT_SIDE, FFT_POINTS = 30.0, 544.0
 """Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, and complex numbers that hold it."""
+SCATTER_PIXELS, SCATTER_COLUMNS = 32.0, 64.0
+"""Of one image of y, and positions of channels of x, that a block of cuDNN's `dgrad_engine` multiplies and adds to x:
+its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch."""
+SCATTER_CHANNELS: Final = 256.0
+"""Of x, from which that kernel also takes strides of 1; of fewer, own rows ran others as often."""
+SCATTER_RESIDENT: Final = 3.3
+"""Such blocks that a multiprocessor runs in the time of one: a row of 48 took 3.3 times the rate of full grids."""
 LANE_STEP: Final = 8.0
 """Sums of one trip of vector units' main loop."""
 PADDED_CHANNELS: Final = 8.0
@@ -94,6 +101,14 @@ def clustered_time(
         time_ns = np.where(is_taken, np.minimum(time_ns, winograd_ns), time_ns)
         is_taken = setting.is_single & setting.product.is_data & (problems.tiles > 0)
         time_ns = np.where(is_taken, np.minimum(time_ns, _fourier(setting) + layout_ns), time_ns)
+    is_added = (problems.stride > 1) | (problems.c_in >= SCATTER_CHANNELS)
+    is_pixel = (problems.output_pixels <= 1) & (problems.taps > 1) & (problems.rate == RATES.index(Rate.MATRIX_TF32))
+    is_added = (is_added & setting.is_single & (problems.element_bytes > HALF_BYTES)) | is_pixel
+    is_added = is_added & setting.product.is_data & (problems.groups <= 1)
+    if is_added.any():
+        added_ns = _scattered(setting) + np.where(is_pixel, 0.0, layout_ns)
+        added_ns = np.where((problems.stride > 1) | is_pixel, added_ns, np.minimum(time_ns, added_ns))
+        time_ns = np.where(is_added, added_ns, time_ns)
     if setting.is_first.any():
         time_ns = _first_layers(setting, time_ns)
     is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)
@@ -118,8 +133,7 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_single = (bytes_of >= 4.0) & ~is_tf32
     is_grouped = problems.groups > 1
     is_first = (problems.c_in <= FEW_CHANNELS) & ~is_grouped & ~is_single
-    waste = np.where(is_single, 0.0, values["async_stride_waste"])
-    product = _product(_packed(problems, is_single, is_first), waste)
+    product = _product(_packed(problems, is_single, is_first), values["async_stride_waste"])
     is_far = problems.dilated_reach > MOST_REACH
     is_scalar = is_far & product.is_data & (problems.rate == RATES.index(Rate.MATRIX_FP16))
     is_single = is_single | is_scalar
@@ -131,7 +145,8 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     matrix = _by_direction(product, values["async_data_ratio"], values["async_weights_ratio"])
     matrix = values["async_efficiency"] * np.where(is_tf32, tf32, matrix)
     matrix = matrix * np.where(is_far & ~(is_tf32 & product.is_weights), values["async_far_ratio"], 1.0)
-    matrix = matrix * np.where(problems.spatial == VOLUME, values["async_volume_ratio"], 1.0)
+    volume = np.where(is_tf32, values["async_tf32_volume_ratio"], values["async_volume_ratio"])
+    matrix = matrix * np.where(problems.spatial == VOLUME, volume, 1.0)
     matrix = matrix * np.where(is_first, values["async_first_ratio"], 1.0)
     matrix = matrix * np.where(is_grouped, values["async_group_ratio"], 1.0)
     matrix = matrix * np.where(is_grouped & is_tf32, values["async_tf32_group_ratio"], 1.0)
@@ -356,6 +371,24 @@ def _fourier(setting: _Setting) -> Floats:
     return np.asarray(
         (flops / rate + moved / (values["async_fft_ratio"] * fleet.bandwidth_bytes_per_s)) * 1e9
         + 1e3 * values["async_winograd_us"]
+    )
+
+
+def _scattered(setting: _Setting) -> Floats:
+    """Return fp32's data gradients by `dgrad_engine`: x is filled with 0, then every product added where it belongs.
+
+    No position is wasted on strides, but pixels of small images are: a block takes 32 of one image.
+    """
+    problems, fleet, values = setting.problems, setting.fleet, setting.values
+    pixels, columns = problems.output_pixels, problems.c_in * problems.taps
+    blocks = problems.batch * np.ceil(pixels / SCATTER_PIXELS) * np.ceil(columns / SCATTER_COLUMNS)
+    waves = np.maximum(blocks / fleet.sm_count, SCATTER_RESIDENT)
+    cycles = waves * SCATTER_PIXELS * SCATTER_COLUMNS * problems.c_out / (LANES * values["async_scatter_efficiency"])
+    sums = problems.batch * pixels * columns * values["async_scatter_cycles"] / fleet.sm_count
+    filled_ns = problems.batch * problems.input_pixels * problems.c_in * problems.element_bytes
+    filled_ns = filled_ns / (values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
+    return np.asarray(
+        np.hypot(cycles, sums) / fleet.clock_hz * 1e9 + filled_ns + 1e3 * values["async_product_launch_us"]
     )
 
 
