@@ -89,11 +89,9 @@ def clustered_time(
     if is_plain.any():
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
     if problems.tiles.any():
-        winograd_ns = _winograd(setting, layout_ns)
-        is_taken = setting.is_single & setting.product.is_weights & (problems.tiles > 0)
-        time_ns = np.where(is_taken, np.minimum(time_ns, winograd_ns), time_ns)
-        is_taken = setting.is_single & setting.product.is_data & (problems.tiles > 0)
-        time_ns = np.where(is_taken, np.minimum(time_ns, _fourier(setting) + layout_ns), time_ns)
+        other_ns = np.where(setting.product.is_weights, _winograd(setting), _fourier(setting)) + layout_ns
+        is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
+        time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
     is_added = (problems.stride > 1) | (problems.c_in >= SCATTER_CHANNELS)
     # A generator's first layer, of one pixel of 100 channels in TF32: no own row tells which of these leads there.
     is_pixel = (problems.output_pixels <= 1) & (problems.taps > 1) & (problems.c_out % PADDED_CHANNELS > 0)
@@ -315,7 +313,7 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     )
 
 
-def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
+def _winograd(setting: _Setting) -> Floats:
     """Return fp32's weight gradients of 3x3 by Winograd's algorithm in separate steps."""
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     flops = 2.0 * WINOGRAD_POINTS * problems.tiles * problems.c_in * problems.c_out
@@ -325,7 +323,6 @@ def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
     return np.asarray(
         np.sqrt((flops / rate * 1e9) ** 2 + (values["async_winograd_passes"] * setting.dram_ns) ** 2)
         + 1e3 * values["async_winograd_us"]
-        + layout_ns
     )
 
 

@@ -234,8 +234,7 @@ def scattered_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) 
     waves = np.maximum(blocks / fleet.sm_count, SCATTER_RESIDENT)
     cycles = waves * SCATTER_PIXELS * SCATTER_COLUMNS * problems.c_out / (LANES * values["async_scatter_efficiency"])
     sums = problems.batch * pixels * columns * values["async_scatter_cycles"] / fleet.sm_count
-    filled_ns = problems.batch * problems.input_pixels * problems.c_in * problems.element_bytes
-    filled_ns = filled_ns / (values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s) * 1e9
-    return np.asarray(
-        np.hypot(cycles, sums) / fleet.clock_hz * 1e9 + filled_ns + 1e3 * values["async_product_launch_us"]
-    )
+    filled_bytes = problems.batch * problems.input_pixels * problems.c_in * problems.element_bytes
+    filled_s = filled_bytes / (values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s)
+    time_s = np.hypot(cycles, sums) / fleet.clock_hz + filled_s
+    return np.asarray(1e9 * time_s + 1e3 * values["async_product_launch_us"])
