@@ -92,16 +92,16 @@ def clustered_time(
         other_ns = np.where(setting.product.is_weights, _winograd(setting), _fourier(setting)) + layout_ns
         is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
         time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
-    is_added = (problems.stride > 1) | (problems.c_in >= SCATTER_CHANNELS)
-    # A generator's first layer, of one pixel of 100 channels in TF32: no own row tells which of these leads there.
+    # A generator's first layer, of one pixel of 100 channels: an own row in TF32, a recorded DCGAN in fp32, whose kernel
+    # is the wide one. Nothing tells whether the pixel leads there or the channels.
     is_pixel = (problems.output_pixels <= 1) & (problems.taps > 1) & (problems.c_out % PADDED_CHANNELS > 0)
-    is_pixel = is_pixel & (problems.rate == RATES.index(Rate.MATRIX_TF32))
-    is_added = (is_added & setting.is_single & (problems.element_bytes > HALF_BYTES)) | is_pixel
-    is_added = is_added & setting.product.is_data & (problems.groups <= 1)
+    is_alone = is_pixel | (problems.stride > 1)
+    is_added = is_pixel | setting.is_single & (is_alone | (problems.c_in >= SCATTER_CHANNELS))
+    is_added = is_added & setting.product.is_data & (problems.groups <= 1) & (problems.element_bytes > HALF_BYTES)
     if is_added.any():
-        added_ns = scattered_time(problems, fleet, values) + np.where(is_pixel, 0.0, layout_ns)
-        added_ns = np.where((problems.stride > 1) | is_pixel, added_ns, np.minimum(time_ns, added_ns))
-        time_ns = np.where(is_added, added_ns, time_ns)
+        added_ns = scattered_time(problems, fleet, values, is_pixel & setting.is_single)
+        added_ns = added_ns + np.where(setting.is_single, layout_ns, 0.0)
+        time_ns = np.where(is_added, np.where(is_alone, added_ns, np.minimum(time_ns, added_ns)), time_ns)
     if setting.is_first.any():
         time_ns = _first_layers(setting, time_ns)
     is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)

@@ -35,9 +35,9 @@ FUSED_FEED_RATIO: Final = 10.0
 patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
 LANES: Final = 128.0
 """Multiply-adds a cycle of a multiprocessor's vector units."""
-SCATTER_PIXELS, SCATTER_COLUMNS = 32.0, 64.0
-"""Of one image of y, and positions of channels of x, that a block of cuDNN's `dgrad_engine` multiplies and adds to x:
-its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch."""
+SCATTER_COLUMNS, SCATTER_PIXELS, WIDE_PIXELS = 64.0, 32.0, 64.0
+"""Positions of channels of x, and pixels of one image of y, that a block of cuDNN's `dgrad_engine` multiplies and adds
+to x: its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch. `dgrad2d_alg1_1` takes 64 x 64."""
 SCATTER_RESIDENT: Final = 3.3
 """Such blocks that a multiprocessor runs in the time of one: a row of 48 took 3.3 times the rate of full grids."""
 
@@ -224,15 +224,16 @@ def split_product(
     return whole * parts, product.k / parts, added_ns
 
 
-def scattered_time(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Floats:
+def scattered_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, is_wide: Mask) -> Floats:
     """Return the time of fp32's data gradients by cuDNN's `dgrad_engine`, ns: x is filled with 0, then added to.
 
-    No position is wasted on strides, but small images waste pixels: a block takes 32 of one image.
+    No position is wasted on strides, but small images waste pixels: a block takes 32 of one image, a wide one 64.
     """
     pixels, columns = problems.output_pixels, problems.c_in * problems.taps
-    blocks = problems.batch * np.ceil(pixels / SCATTER_PIXELS) * np.ceil(columns / SCATTER_COLUMNS)
+    side = np.where(is_wide, WIDE_PIXELS, SCATTER_PIXELS)
+    blocks = problems.batch * np.ceil(pixels / side) * np.ceil(columns / SCATTER_COLUMNS)
     waves = np.maximum(blocks / fleet.sm_count, SCATTER_RESIDENT)
-    cycles = waves * SCATTER_PIXELS * SCATTER_COLUMNS * problems.c_out / (LANES * values["async_scatter_efficiency"])
+    cycles = waves * side * SCATTER_COLUMNS * problems.c_out / (LANES * values["async_scatter_efficiency"])
     sums = problems.batch * pixels * columns * values["async_scatter_cycles"] / fleet.sm_count
     filled_bytes = problems.batch * problems.input_pixels * problems.c_in * problems.element_bytes
     filled_s = filled_bytes / (values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s)

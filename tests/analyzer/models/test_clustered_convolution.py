@@ -168,3 +168,10 @@ def test_volumes_in_tf32_have_a_rate_of_their_own() -> None:
     flat = replace(deep, input_size=(64, 64), output_size=(64, 64), kernel_size=(27, 1), stride=(1, 1))
     slower = [time_us(deep, rate) / time_us(flat, rate) for rate in (Rate.MATRIX_TF32, Rate.MATRIX_BF16)]
     assert slower[0] > 1.1 * slower[1] > 1.1
+
+
+def test_one_pixel_of_ragged_channels_takes_blocks_of_64_pixels_in_fp32() -> None:
+    sizes = {"input_size": (4, 4), "output_size": (1, 1), "kernel_size": (4, 4), "c_out": 100}
+    pixel = replace(planar(convolution(channels=512)), direction=Direction.INPUT_GRADIENT, batch=512, **sizes)
+    single, tf32 = (time_us(pixel, rate) for rate in (Rate.MATRIX_FP32, Rate.MATRIX_TF32))
+    assert single == pytest.approx(2 * tf32, rel=0.1)
