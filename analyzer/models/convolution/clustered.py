@@ -92,8 +92,8 @@ def clustered_time(
         other_ns = np.where(setting.product.is_weights, _winograd(setting), _fourier(setting)) + layout_ns
         is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
         time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
-    # A generator's first layer, of one pixel of 100 channels: an own row in TF32; in fp32 a recorded DCGAN, which ran the
-    # wide kernel. Nothing tells whether the pixel leads there or the channels.
+    # A generator's first layer, of one pixel of 100 channels: an own row in TF32; in fp32 a recorded DCGAN, which ran
+    # the wide kernel. Nothing tells whether the pixel leads there or the channels.
     is_pixel = (problems.output_pixels <= 1) & (problems.taps > 1) & (problems.c_out % PADDED_CHANNELS > 0)
     is_alone = is_pixel | (problems.stride > 1)
     is_added = is_pixel | setting.is_single & (is_alone | (problems.c_in >= SCATTER_CHANNELS))
