@@ -10,7 +10,7 @@ from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.problems import peak_flops_per_s
-from .problems import ConvolutionProblems
+from .problems import NEVER_NS, ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
 TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
@@ -18,7 +18,6 @@ WANTED_BLOCKS: Final = 2.0
 """Per compute unit, for which weight gradients are split."""
 WINOGRAD_SAVING: Final = 2.25
 """Multiplications of the direct algorithm over those of tiles of 2x2 pixels for 3x3 kernels."""
-NEVER_NS: Final = 1e30
 EXPLICIT_SIDE: Final = 64.0
 EXPLICIT_LEAST_K: Final = 256.0
 
@@ -69,10 +68,7 @@ def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
 
 def _implicit(product: Product, unit: Unit, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
-    ratio = np.where(
-        product.is_weights, values["amd_weights_ratio"], np.where(product.is_data, values["amd_data_ratio"], 1.0)
-    )
-    efficiency = np.asarray(values["amd_efficiency"] * ratio)
+    efficiency = np.asarray(values["amd_efficiency"] * product.by_direction(values, "amd"))
     add_rate = dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:

@@ -15,9 +15,9 @@ from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.parameters import Values, priors
 from ..frame.problems import RATES, peak_flops_per_s
-from .nvidia import runs_library_depthwise
+from .nvidia import HALF_BYTES, VOLUME, runs_library_depthwise
 from .problems import ConvolutionProblems, ConvolutionTiming, tensor_elements
-from .products import Product, best_tile, filled, product_of
+from .products import LANES, Product, best_tile, filled, product_of, scattered_time
 
 CLUSTERED_PARAMETERS: Final = priors("convolution, asynchronous")
 TILES: Final = (
@@ -40,7 +40,7 @@ TILE_SIDE, FEW_TILES = 64.0, 0.5
 """Results a side of a tile; tiles per multiprocessor below which a weight gradient has few results."""
 WINOGRAD_POINTS: Final = 36.0
 """Products of a tile of 4 x 4 pixels."""
-LANES, WARP = 128.0, 32.0
+WARP: Final = 32.0
 LOOP_CHANGES: Final = 4.0
 """Kernels for one group in NHWC, whose slices are changed to NCHW and back, over those in NCHW."""
 MOST_REACH: Final = 16.0
@@ -48,13 +48,13 @@ MOST_REACH: Final = 16.0
 Ampere's, whose fp16 data gradients are left to vector units."""
 FFT_SIDE, FFT_POINTS = 30.0, 544.0
 """Pixels a side that a Fourier tile of 32 x 32 makes with filters of 3 x 3, and complex numbers that hold it."""
+SCATTER_CHANNELS: Final = 256.0
+"""Of x, from which that kernel also takes strides of 1; of fewer, own rows ran others as often."""
 LANE_STEP: Final = 8.0
 """Sums of one trip of vector units' main loop."""
 PADDED_CHANNELS: Final = 8.0
 DIRECT_TAPS: Final = 49.0
 """Of filters whose weight gradients of four bytes cuDNN leaves to a direct kernel in NHWC."""
-HALF_BYTES, VOLUME = 2.0, 3.0
-NEVER_NS: Final = 1e30
 DRAM_HIT_STEEPNESS: Final = 3.0
 
 
@@ -89,11 +89,19 @@ def clustered_time(
     if is_plain.any():
         time_ns = np.where(is_plain & ~setting.is_single, _single_pixels(setting, main_ns, time_ns), time_ns)
     if problems.tiles.any():
-        winograd_ns = _winograd(setting, layout_ns)
-        is_taken = setting.is_single & setting.product.is_weights & (problems.tiles > 0)
-        time_ns = np.where(is_taken, np.minimum(time_ns, winograd_ns), time_ns)
-        is_taken = setting.is_single & setting.product.is_data & (problems.tiles > 0)
-        time_ns = np.where(is_taken, np.minimum(time_ns, _fourier(setting) + layout_ns), time_ns)
+        other_ns = np.where(setting.product.is_weights, _winograd(setting), _fourier(setting)) + layout_ns
+        is_taken = setting.is_single & (problems.direction != Direction.FORWARD) & (problems.tiles > 0)
+        time_ns = np.where(is_taken, np.minimum(time_ns, other_ns), time_ns)
+    # A generator's first layer, of one pixel of 100 channels: an own row in TF32; in fp32 a recorded DCGAN, which ran
+    # the wide kernel. Nothing tells whether the pixel leads there or the channels.
+    is_pixel = (problems.output_pixels <= 1) & (problems.taps > 1) & (problems.c_out % PADDED_CHANNELS > 0)
+    is_alone = is_pixel | (problems.stride > 1)
+    is_added = is_pixel | setting.is_single & (is_alone | (problems.c_in >= SCATTER_CHANNELS))
+    is_added = is_added & setting.product.is_data & (problems.groups <= 1) & (problems.element_bytes > HALF_BYTES)
+    if is_added.any():
+        added_ns = scattered_time(problems, fleet, values, is_pixel & setting.is_single)
+        added_ns = added_ns + np.where(setting.is_single, layout_ns, 0.0)
+        time_ns = np.where(is_added, np.where(is_alone, added_ns, np.minimum(time_ns, added_ns)), time_ns)
     if setting.is_first.any():
         time_ns = _first_layers(setting, time_ns)
     is_depthwise = (problems.groups > 1) & (problems.c_in <= 1)
@@ -119,23 +127,27 @@ def _setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> 
     is_grouped = problems.groups > 1
     is_first = (problems.c_in <= FEW_CHANNELS) & ~is_grouped & ~is_single
     waste = np.where(is_single, 0.0, values["async_stride_waste"])
-    product = _product(_packed(problems, is_single, is_first), waste)
+    product = product_of(_packed(problems, is_single, is_first), waste)
+    # The data gradient of strided single pixels is a product over y's pixels, the others being 0.
+    is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
+    product = replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
     is_far = problems.dilated_reach > MOST_REACH
     is_scalar = is_far & product.is_data & (problems.rate == RATES.index(Rate.MATRIX_FP16))
     is_single = is_single | is_scalar
     vector_peak = fleet.flops_per_s[Rate.FP32] * 4.0 / np.maximum(bytes_of, 4.0)
     peak = np.where(is_single, vector_peak, peak_flops_per_s(problems.rate, fleet))
     clock = np.where(is_single, fleet.clock_hz, fleet.matrix_clock_hz)
-    tf32 = _by_direction(product, values["async_tf32_data_ratio"], values["async_tf32_weights_ratio"])
+    tf32 = product.by_direction(values, "async_tf32")
     tf32 = tf32 * np.where(product.is_weights, 1.0, values["async_tf32_ratio"])
-    matrix = _by_direction(product, values["async_data_ratio"], values["async_weights_ratio"])
+    matrix = product.by_direction(values, "async")
     matrix = values["async_efficiency"] * np.where(is_tf32, tf32, matrix)
     matrix = matrix * np.where(is_far & ~(is_tf32 & product.is_weights), values["async_far_ratio"], 1.0)
-    matrix = matrix * np.where(problems.spatial == VOLUME, values["async_volume_ratio"], 1.0)
+    volume = np.where(is_tf32, values["async_tf32_volume_ratio"], values["async_volume_ratio"])
+    matrix = matrix * np.where(problems.spatial == VOLUME, volume, 1.0)
     matrix = matrix * np.where(is_first, values["async_first_ratio"], 1.0)
     matrix = matrix * np.where(is_grouped, values["async_group_ratio"], 1.0)
     matrix = matrix * np.where(is_grouped & is_tf32, values["async_tf32_group_ratio"], 1.0)
-    vector = _by_direction(product, values["async_vector_data_ratio"], values["async_vector_weights_ratio"])
+    vector = product.by_direction(values, "async_vector")
     vector = vector * values["async_vector_efficiency"]
     vector = vector * np.where(is_grouped, values["async_vector_group_ratio"], 1.0)
     results = np.ceil(product.m / TILE_SIDE) * np.ceil(product.n / TILE_SIDE) * product.groups
@@ -172,17 +184,6 @@ def _packed(problems: ConvolutionProblems, is_single: Mask, is_first: Mask) -> C
     is_packed = ~is_single & (problems.groups > 1) & (widest > 1) & (np.log2(widest) % 1.0 == 0)
     times = np.where(is_packed, np.clip(times, 1.0, problems.groups), 1.0)
     return replace(problems, groups=problems.groups / times, c_in=problems.c_in * times, c_out=problems.c_out * times)
-
-
-def _product(problems: ConvolutionProblems, waste: Floats) -> Product:
-    """Return the products; the data gradient of strided single pixels is one over y's pixels, the others being 0."""
-    product = product_of(problems, waste)
-    is_thin = product.is_data & (problems.taps <= 1) & (problems.stride > 1)
-    return replace(product, m=np.where(is_thin, problems.batch * problems.output_pixels, product.m))
-
-
-def _by_direction(product: Product, data: Floats, weights: Floats) -> Floats:
-    return np.where(product.is_weights, weights, np.where(product.is_data, data, 1.0))
 
 
 def _summed(setting: _Setting) -> Floats:
@@ -312,7 +313,7 @@ def _single_pixels(setting: _Setting, main_ns: Floats, changed_ns: Floats) -> Fl
     )
 
 
-def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
+def _winograd(setting: _Setting) -> Floats:
     """Return fp32's weight gradients of 3x3 by Winograd's algorithm in separate steps."""
     problems, fleet, values = setting.problems, setting.fleet, setting.values
     flops = 2.0 * WINOGRAD_POINTS * problems.tiles * problems.c_in * problems.c_out
@@ -322,7 +323,6 @@ def _winograd(setting: _Setting, layout_ns: Floats) -> Floats:
     return np.asarray(
         np.sqrt((flops / rate * 1e9) ** 2 + (values["async_winograd_passes"] * setting.dram_ns) ** 2)
         + 1e3 * values["async_winograd_us"]
-        + layout_ns
     )
 
 
@@ -366,22 +366,22 @@ def _depthwise(setting: _Setting) -> Floats:
     pixels = np.where(product.is_data, problems.input_pixels, problems.output_pixels)
     made = problems.batch * pixels * problems.groups * np.where(product.is_data, problems.c_in, problems.c_out)
 
+    is_forward = ~product.is_data & ~product.is_weights
+
     def cycles(kind: str) -> Floats:
         first, tap = (
-            _by_direction(product, values[f"{kind}_data{name}"], values[f"{kind}_weights{name}"])
-            for name in ("_cycles", "_tap_cycles")
+            np.where(is_forward, values[f"{kind}_{what}"], product.by_direction(values, kind, what))
+            for what in ("cycles", "tap_cycles")
         )
-        is_forward = ~product.is_data & ~product.is_weights
-        first = np.where(is_forward, values[f"{kind}_cycles"], first)
-        return np.asarray(first + np.where(is_forward, values[f"{kind}_tap_cycles"], tap) * problems.taps)
+        return np.asarray(first + tap * problems.taps)
 
     # A warp of PyTorch's weight gradients walks over an image of one channel for one weight.
     walked = (np.ceil(pixels / WARP) + values["async_walk_trips"]) * WARP / pixels
     made = made * np.where(product.is_weights & ~is_library, walked, 1.0)
     busy = np.minimum(problems.groups * problems.taps / (BUSY_BLOCKS * fleet.sm_count), 1.0)
     busy = np.where(product.is_weights & ~is_library, busy, 1.0)
-    wide = _by_direction(product, np.ones(()), values["async_wide_weights_cost"])
-    wide = np.where(~product.is_data & ~product.is_weights, values["async_wide_cost"], wide)
+    wide = np.where(product.is_weights, values["async_wide_weights_cost"], 1.0)
+    wide = np.where(is_forward, values["async_wide_cost"], wide)
     wide = np.where(problems.element_bytes >= 4.0, wide, 1.0)
     # Of each value that a strided filter makes it reads more of x.
     wide = wide * np.where((problems.stride > 1) & ~product.is_data, values["async_library_stride_cost"], 1.0)

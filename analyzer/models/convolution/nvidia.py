@@ -14,7 +14,7 @@ from ...work.work import Direction
 from ..frame.gpu_physics import boosted_flops_per_s, dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.problems import RATES, peak_flops_per_s
-from .problems import FUSED_CHANNELS, ConvolutionProblems, ConvolutionTiming, tensor_elements
+from .problems import FUSED_CHANNELS, NEVER_NS, ConvolutionProblems, ConvolutionTiming, tensor_elements
 from .products import Product, Tile, Unit, best_tile, filled, product_of, resident_blocks, split_product, tile_time
 
 IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
@@ -43,7 +43,6 @@ VOLUME_EFFICIENCY: Final = 0.5
 """Of kernels over volumes on matrix units, over that of those over images: V100's in fp16 and H100's and L40S's in TF32
 took 1.3 to 1.7 times as long as with one efficiency for both, and slowed all images where they trained (chosen with
 these in sight)."""
-NEVER_NS: Final = 1e30
 FOUR_CHANNELS: Final = 4.0
 CHANNEL_BYTES: Final = 16.0
 """What a thread loads at once; kernels on matrix units take channels, or pixels, by so many."""
@@ -159,16 +158,10 @@ def _matrix_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) ->
     )
 
 
-def _direction_factor(product: Product, values: Values, name: str) -> Floats:
-    """Return a kind of kernel's efficiency in each direction over that of the forward pass."""
-    data, weights = values[f"{name}_data_ratio"], values[f"{name}_weights_ratio"]
-    return np.where(product.is_weights, weights, np.where(product.is_data, data, 1.0))
-
-
 def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit matrix product on vector units in its best tile."""
     efficiency = setting.values["implicit_efficiency"] * setting.gain
-    efficiency = efficiency * _direction_factor(setting.vector_product, setting.values, "vector")
+    efficiency = efficiency * setting.vector_product.by_direction(setting.values, "vector")
     add_rate = dram_bytes_per_s(setting.fleet, setting.values) * setting.values["reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
@@ -199,7 +192,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     is_half = problems.element_bytes == HALF_BYTES
     product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"], is_half & has_tf32(fleet))
     unit = _matrix_unit(problems, fleet, values)
-    efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
+    efficiency = values["matrix_efficiency"] * product.by_direction(values, "matrix")
     efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
     efficiency = efficiency * np.where(problems.spatial == VOLUME, VOLUME_EFFICIENCY, 1.0)
 
@@ -322,7 +315,7 @@ def direct_time(setting: Setting) -> Floats:
     """
     problems, values, fleet, product = setting.problems, setting.values, setting.fleet, setting.vector_product
     outputs = product.m * product.n * product.groups
-    factor = _direction_factor(product, values, "direct")
+    factor = product.by_direction(values, "direct")
     instructions = outputs * (values["direct_output_cycles"] + values["direct_tap_cycles"] * product.k)
     instructions = np.where(product.is_weights, outputs * values["direct_tap_cycles"] * product.k, instructions)
     instructions = instructions * np.where(

@@ -18,6 +18,7 @@ from ...work.table import WorkTable
 from ...work.work import ConvolutionDims, Direction, Work
 from ..frame.problems import dims_of, element_bytes, rate_codes, rates_of
 
+NEVER_NS: Final = 1e30
 FUSED_BLOCKS: Final = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
 """Images x rows x columns of 2x2-pixel tiles that a block of cuDNN's fused Winograd kernels covers (`tile148`, ...)."""
 FUSED_CHANNELS: Final = 32.0

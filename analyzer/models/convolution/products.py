@@ -33,6 +33,13 @@ for four images of a ViT, 256 trips (its recorded name and grid)."""
 FUSED_FEED_RATIO: Final = 10.0
 """Bytes that a fused Winograd block loads per channel, over those of a 32x32 tile of a product: 180 pixels of
 patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
+LANES: Final = 128.0
+"""Multiply-adds a cycle of a multiprocessor's vector units."""
+SCATTER_COLUMNS, SCATTER_PIXELS, WIDE_PIXELS = 64.0, 32.0, 64.0
+"""Positions of channels of x, and pixels of one image of y, that a block of cuDNN's `dgrad_engine` multiplies and adds
+to x: its grids in own rows are ceil(c_in * taps / 64) x ceil(pixels / 32) x batch. `dgrad2d_alg1_1` takes 64 x 64."""
+SCATTER_RESIDENT: Final = 3.3
+"""Such blocks that a multiprocessor runs in the time of one: a row of 48 took 3.3 times the rate of full grids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +56,11 @@ class Product:
     is_weights: Mask
     moved_bytes: Floats
     """Both operands and the result once."""
+
+    def by_direction(self, values: Values, name: str, what: str = "ratio") -> Floats:
+        """Return a kind of kernel's value of each gradient; 1 of the forward pass, over which efficiencies are."""
+        data, weights = values[f"{name}_data_{what}"], values[f"{name}_weights_{what}"]
+        return np.where(self.is_weights, weights, np.where(self.is_data, data, 1.0))
 
 
 def product_of(
@@ -210,3 +222,20 @@ def split_product(
     parts = np.where(product.is_weights, parts, 1.0)
     added_ns = np.where(parts > 1.0, parts * write_s * 1e9, 0.0)
     return whole * parts, product.k / parts, added_ns
+
+
+def scattered_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, is_wide: Mask) -> Floats:
+    """Return the time of fp32's data gradients by cuDNN's `dgrad_engine`, ns: x is filled with 0, then added to.
+
+    No position is wasted on strides, but small images waste pixels: a block takes 32 of one image, a wide one 64.
+    """
+    pixels, columns = problems.output_pixels, problems.c_in * problems.taps
+    side = np.where(is_wide, WIDE_PIXELS, SCATTER_PIXELS)
+    blocks = problems.batch * np.ceil(pixels / side) * np.ceil(columns / SCATTER_COLUMNS)
+    waves = np.maximum(blocks / fleet.sm_count, SCATTER_RESIDENT)
+    cycles = waves * side * SCATTER_COLUMNS * problems.c_out / (LANES * values["async_scatter_efficiency"])
+    sums = problems.batch * pixels * columns * values["async_scatter_cycles"] / fleet.sm_count
+    filled_bytes = problems.batch * problems.input_pixels * problems.c_in * problems.element_bytes
+    filled_s = filled_bytes / (values["async_dram_ratio"] * fleet.bandwidth_bytes_per_s)
+    time_s = np.hypot(cycles, sums) / fleet.clock_hz + filled_s
+    return np.asarray(1e9 * time_s + 1e3 * values["async_product_launch_us"])

@@ -137,3 +137,41 @@ def test_other_data_in_l2_costs_more_where_operands_fit_there() -> None:
 
 def test_bf16_and_fp16_take_as_long() -> None:
     assert time_us(convolution()) == pytest.approx(time_us(convolution(), Rate.MATRIX_FP16))
+
+
+def strided(pixels: int, batch: int, channels: int = 256) -> ConvolutionDims:
+    """Return the data gradient of 4x4 filters whose results are `pixels` a side."""
+    size = {"input_size": (2 * pixels,) * 2, "output_size": (pixels,) * 2, "kernel_size": (4, 4), "stride": (2, 2)}
+    return replace(planar(convolution(channels=channels)), batch=batch, direction=Direction.INPUT_GRADIENT, **size)
+
+
+def test_strided_data_gradients_of_fp32_take_32_pixels_of_one_image_at_a_time() -> None:
+    # As many products, but blocks of 16 pixels of an image are half empty.
+    small, large = (time_us(dims, Rate.MATRIX_FP32) for dims in (strided(4, 256, 1024), strided(16, 16, 1024)))
+    assert small == pytest.approx(2 * large, rel=0.1)
+
+
+def test_strided_data_gradients_of_few_channels_wait_for_their_sums() -> None:
+    few, many = (time_us(strided(32, 32, channels), Rate.MATRIX_FP32) / channels**2 for channels in (64, 1024))
+    assert few > 2 * many
+
+
+def test_one_pixel_of_ragged_channels_leaves_matrix_units_in_tf32() -> None:
+    sizes = {"input_size": (4, 4), "output_size": (1, 1), "kernel_size": (4, 4)}
+    pixel = replace(planar(convolution(channels=512)), c_out=100, direction=Direction.INPUT_GRADIENT, **sizes)
+    assert time_us(pixel, Rate.MATRIX_TF32) > 2 * time_us(replace(pixel, c_out=104), Rate.MATRIX_TF32)
+
+
+def test_volumes_in_tf32_have_a_rate_of_their_own() -> None:
+    deep = convolution(size=16, channels=256)
+    deep = replace(deep, input_size=(16,) * 3, output_size=(16,) * 3, kernel_size=(3,) * 3, stride=(1,) * 3)
+    flat = replace(deep, input_size=(64, 64), output_size=(64, 64), kernel_size=(27, 1), stride=(1, 1))
+    slower = [time_us(deep, rate) / time_us(flat, rate) for rate in (Rate.MATRIX_TF32, Rate.MATRIX_BF16)]
+    assert slower[0] > 1.1 * slower[1] > 1.1
+
+
+def test_one_pixel_of_ragged_channels_takes_blocks_of_64_pixels_in_fp32() -> None:
+    sizes = {"input_size": (4, 4), "output_size": (1, 1), "kernel_size": (4, 4), "c_out": 100}
+    pixel = replace(planar(convolution(channels=512)), direction=Direction.INPUT_GRADIENT, batch=512, **sizes)
+    single, tf32 = (time_us(pixel, rate) for rate in (Rate.MATRIX_FP32, Rate.MATRIX_TF32))
+    assert single == pytest.approx(2 * tf32, rel=0.1)
