@@ -1,6 +1,7 @@
 """How fast the host of a recording was: told by what its CPU ops took, never by how long its iteration was."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from ...arrays import Floats, Rows
 from ...formats.trace.tables import Trace
 from ...records import dataclass
+from ..recorded.window import select_window, timed_iterations
 from .costs import HostCosts, known_host_half_width, load_host_costs, profiler_shares, spellings
 
 _LAUNCH: Final = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")
@@ -110,9 +112,17 @@ def winsorised(values: Floats) -> float:
 LEAST_OPS: Final = 20
 """Fewer known ops tell nothing of a host."""
 SAME_OPS_HALF_WIDTH: Final = 0.45
-"""Natural log: how far the ratio of two hosts may be off that ran the same ops. With another network recorded on the
-target as host, nine of ten of our moves between an H100 and an H200 machine lie within 0.44 of the plain loop
-(benchmarks/check/own_hosts.py). Two public pairs of one workload are replayed 2.7 % off at worst (replay_pairs.py)."""
+"""Natural log: how far the ratio of two hosts may be off that ran ops of the same names. With a recording made on the
+target as host, nine of ten of our moves between an H100 and an H200 machine lie within 0.40 of the plain loop where it
+is of the same network (benchmarks/check/own_hosts.py), within 0.37 where it is any other."""
+OTHER_NETWORK_EXPONENT: Final = 0.5
+"""Of the ratio that two networks tell: recordings made on one of our machines differ by 0.26 (natural log, a deviation)
+by this measure, so two of them by 0.37. 0.7 would be right for hosts as unlike as those of `host_list`, 0.35 was best
+for our two machines, which are alike."""
+_LEAST_ALIKE: Final = 0.9
+"""Of the calls of two recordings' ops: from here on they are of one network."""
+_WAITING: Final = 0.85
+"""Of an iteration that kernels take at most where the host decides how long it is."""
 _LEAST_SHARED: Final = 0.5
 """Of the time of either recording's ops: below, the two do not run the same ops."""
 
@@ -173,7 +183,8 @@ def speed_by_ops(trace: Trace, costs: HostCosts) -> float | None:
 def relative_host_speed(first: Trace, second: Trace) -> RecordedSpeed | None:
     """Return how fast the host of a second measured trace was relative to that of the first; None where nothing tells.
 
-    Where they run the same ops, these are compared with each other, else each with the table of costs.
+    Where they run the same ops, these are compared with each other, else each with the table of costs. Of what two
+    networks tell, part is carried (`OTHER_NETWORK_EXPONENT`).
 
     >>> relative_host_speed(trace, trace) is None  # shapes alone
     True
@@ -188,24 +199,31 @@ def relative_host_speed(first: Trace, second: Trace) -> RecordedSpeed | None:
         calls = {name: (before[name].call_count, before[name], after[name]) for name in shared}
         took_before = sum(n * (kind.own_ns + kind.launch_count * launch_before) for n, kind, _ in calls.values())
         took_after = sum(n * (kind.own_ns + kind.launch_count * launch_after) for n, _, kind in calls.values())
-        return RecordedSpeed(ratio=took_before / took_after, half_width=SAME_OPS_HALF_WIDTH, op_count=count)
+        counts = [Counter({name: kind.call_count for name, kind in kinds.items()}) for kinds in (before, after)]
+        is_same = (counts[0] & counts[1]).total() >= _LEAST_ALIKE * (counts[0] | counts[1]).total()
+        ratio = (took_before / took_after) ** (1.0 if is_same else OTHER_NETWORK_EXPONENT)
+        return RecordedSpeed(ratio=ratio, half_width=SAME_OPS_HALF_WIDTH, op_count=count)
     speeds = host_speed_of(first), host_speed_of(second)
     if speeds[0] is None or speeds[1] is None:
         return None
     return RecordedSpeed(
-        ratio=speeds[1].ratio / speeds[0].ratio,
+        ratio=(speeds[1].ratio / speeds[0].ratio) ** OTHER_NETWORK_EXPONENT,
         half_width=float(np.hypot(speeds[0].half_width, speeds[1].half_width)),
         op_count=min(speeds[0].op_count, speeds[1].op_count),
     )
 
 
 def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, KindOfOp], float]:
-    """Return the ops of some names that a trace holds, without the profiler, and what a launch usually takes, ns."""
+    """Return the ops of some names that a trace holds, without the profiler, and what a launch usually takes, ns.
+
+    The profiler's share is the usual one, or where iterations without it wait for their host as theirs says.
+    """
     kinds, waits = classify_calls(trace)
     rows = outermost_rows(trace, names)
     times = times_of_rows(trace, rows, kinds, waits)
     usual = trace.calls.duration_ns[kinds == "launch"]
-    share = profiler_shares("stacks" if trace.meta.has_stacks else "shapes" if trace.meta.has_shapes else "plain").own
+    shares = profiler_shares("stacks" if trace.meta.has_stacks else "shapes" if trace.meta.has_shapes else "plain")
+    slower = _profiled_ratio(trace) * 0.5 * (shares.lead + shares.own) or 1.0
     spelled = {name: spellings(trace.strings[name])[-1] for name in np.unique(trace.ops.name[rows]).tolist()}
     found = {}
     numbers = {name: at for at, name in enumerate(dict.fromkeys(spelled.values()))}
@@ -218,10 +236,20 @@ def kinds_of_ops(trace: Trace, names: Collection[str]) -> tuple[Mapping[str, Kin
         if len(chosen):
             found[name] = KindOfOp(
                 call_count=len(chosen),
-                own_ns=max(winsorised(times.own_ns[chosen]) * share, 1.0),
+                own_ns=max(winsorised(times.own_ns[chosen]) * shares.own / slower, 1.0),
                 launch_count=float(times.launch_count[chosen].mean()),
             )
-    return found, float(np.median(usual)) if len(usual) else 0.0
+    return found, float(np.median(usual)) / slower if len(usual) else 0.0
+
+
+def _profiled_ratio(trace: Trace) -> float:
+    """Return the length of an iteration over that without the profiler; 0 where kernels decide it, or nothing tells."""
+    window = select_window(trace)
+    if window.index is None or not window.duration_ns or not len(timed_iterations(trace)):
+        return 0.0
+    waits = trace.kernels.duration_ns[window.kernel_rows].sum() < _WAITING * window.duration_ns
+    length_ns = trace.iterations.end_ns[window.index] - trace.iterations.start_ns[window.index]
+    return float(length_ns / window.duration_ns) if waits else 0.0
 
 
 def _share(kinds: Mapping[str, KindOfOp], names: Collection[str]) -> float:
