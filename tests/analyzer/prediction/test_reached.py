@@ -45,11 +45,19 @@ def held(move: Move, factor: float) -> np.ndarray:
     return (time[:, 0] / move.workload.duration_ns)[move.workload.has_work]
 
 
+@pytest.mark.parametrize("family", [Family.ELEMENTWISE, Family.MATMUL])
 @pytest.mark.parametrize(("source", "target", "factor"), [(H100, H200, 0.7), (H200, H100, 1.43)])
-def test_a_kernel_far_from_its_memorys_rate_changes_little(source: str, target: str, factor: float) -> None:
-    change = np.log(held(move_of(source, target, Family.ELEMENTWISE), factor)) / np.log(factor)
+def test_a_kernel_far_from_its_memorys_rate_changes_little(
+    source: str, target: str, factor: float, family: Family
+) -> None:
+    change = np.log(held(move_of(source, target, family), factor)) / np.log(factor)
     assert len(change)
     assert np.all((change >= 0) & (change < 0.25))
+
+
+def test_a_product_may_have_read_half_as_much_again() -> None:
+    once, again = (1.0 - held(move_of(H100, H200, family), 0.5) for family in (Family.COPY, Family.MATMUL))
+    np.testing.assert_allclose(again, 1.5 * once)
 
 
 def test_what_promises_less_is_left() -> None:
