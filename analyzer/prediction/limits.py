@@ -6,9 +6,9 @@ of one chip that rest changes at most as multiprocessors and clock do, and at le
 
     bound = here + (t - here) * ((1 - gamma) * rest + gamma * bandwidth here / bandwidth there)
 
-with gamma as in wave scaling (`ratios.boundedness`) and `here` what a kernel takes beside its work. Where the memory
-gains more than any rest, no time is shorter than the bound with the best of these; where it loses more than any, none
-is longer than that with the worst.
+with gamma as in wave scaling (`ratios.boundedness`) and `here` what a kernel takes beside its work. Bandwidths are the
+caches' where these hold what a kernel moves faster than DRAM could. Where the memory gains as much as any rest or more,
+no time is shorter than the bound with the best of these; where it loses as much, none is longer than with the worst.
 """
 
 from collections.abc import Iterator
@@ -17,20 +17,19 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask
-from ...specs.fleet import Fleet, build_fleet
+from ...specs.fleet import build_fleet
 from ...specs.gpu import Gpu, chip_of
 from ..work import Family
 from .bounds import bound_ops, kernel_overhead_ns
-from .ratio_widths import memory_rates
-from .ratios import Move, boundedness
+from .ratios import Move, boundedness, memory_ratio
 from .workload import GpuWorkload
 
 _READ_ONCE: Final = "attention convolution copy elementwise embedding indexing loss optimizer pooling random sort"
 READINGS: Final = {Family.MATMUL: 1.5, **{Family(name): 1.0 for name in _READ_ONCE.split()}}
 """How often the memory moves a family's bytes at most. Others than these read operands again, so that they reach more
 bandwidth than their bytes tell (own/ops: layer norms and softmax move by 3 to 4 % worse within this bound). So do
-products: single ones of own/ops move to an H200 5.1 % off at 1.0, 4.8 at 1.5 and 4.9 without a bound, networks 1.9, 2.0
-and 3.1, by models that saw neither chip."""
+products: single ones of own/ops move to an H200 5.1 % off at 1.0, 4.8 at 1.5 and 4.9 without a bound, networks 1.7, 1.8
+and 2.9, by models that saw neither chip."""
 
 
 LEAST_NS: Final = 1e-3
@@ -74,31 +73,21 @@ def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) ->
         return
     gamma = np.minimum(readings[chosen, None] * boundedness(move, chosen), 1.0)
     here = np.ix_(chosen, np.flatnonzero(is_same))
-    memory = bandwidth_ratio(move.fleet, move.origin)[is_same]
-    best, worst = (limit[is_same] for limit in rest_ratios(move.fleet, move.origin))
+    memory = memory_ratio(move, chosen)[:, is_same]
+    clock = move.origin.clock_hz / move.fleet.clock_hz
+    rests = np.stack([np.ones_like(clock), clock, clock * move.origin.sm_count / move.fleet.sm_count])[:, is_same]
+    best, worst = rests.min(axis=0), rests.max(axis=0)
     measured_ns = move.workload.duration_ns[chosen][:, None]
     fixed = np.minimum(measured_ns, kernel_overhead_ns(move.origin))
     low, high = (
         fixed + (measured_ns - fixed) * ((1.0 - gamma) * rest + gamma * limit(memory, rest))
         for rest, limit in ((best, np.minimum), (worst, np.maximum))
     )
-    time = np.where(memory < best, np.maximum(time_ns[here], low), time_ns[here])
-    time = np.where(memory > worst, np.minimum(time, high), time)
+    time = np.where(memory <= best, np.maximum(time_ns[here], low), time_ns[here])
+    time = np.where(memory >= worst, np.minimum(time, high), time)
     # Kernels that no clock saw take no time.
     least, lowest, highest = (np.maximum(item, LEAST_NS) for item in (time, low, high))
     reach = np.maximum(np.abs(np.log(least / lowest)), np.abs(np.log(highest / least)))
     # A model that the recording corrects is off by as much again as it was corrected by.
     width = np.hypot(half_width[here], np.log(least / np.maximum(time_ns[here], LEAST_NS)))
     time_ns[here], half_width[here] = time, np.fmin(width, reach + ONE_CHIP_HALF_WIDTH)
-
-
-def bandwidth_ratio(fleet: Fleet, origin: Fleet) -> Floats:
-    """Return the source's bandwidth over that of each GPU, as kernels reach them, [m]."""
-    return np.asarray(memory_rates(origin).dram / memory_rates(fleet).dram)
-
-
-def rest_ratios(fleet: Fleet, origin: Fleet) -> tuple[Floats, Floats]:
-    """Return the least and the most by which what does not wait for the memory may change on each GPU, [m] each."""
-    clock = origin.clock_hz / fleet.clock_hz
-    limits = np.stack([np.ones_like(clock), clock, clock * origin.sm_count / fleet.sm_count])
-    return limits.min(axis=0), limits.max(axis=0)
