@@ -81,8 +81,8 @@ def find_storages(trace: Trace, window_ops: Rows) -> Storages:
     if is_recorded:
         lives = _recorded_lives(trace, window_ops, count, is_state)
     else:
-        fills = _fills_result(trace, window_ops)
-        lives = _inferred_lives(find_frames(trace, window_ops), uses, first_use, is_state, fills)
+        frames, fills = find_frames(trace, window_ops), _fills_result(trace, window_ops)
+        lives = _inferred_lives(frames, uses, first_use, is_state, fills)
     size = _sizes(trace, count) * (first_use >= 0)
     size[_is_weight_buffer(trace, window_ops, uses, first_use)] = 0
     _add_reserves(trace, window_ops, uses, size)
@@ -181,10 +181,9 @@ def _named(trace: Trace, window_ops: Rows, names: frozenset[str]) -> Mask:
 
 def _fills_result(trace: Trace, window_ops: Rows) -> Mask:
     """Say which ops write in place what the op of torch around them made, and no profiler lists: `copy_` in `clone`."""
-    is_torch = np.array([text.startswith("aten::") for text in trace.strings], dtype=bool)
-    in_place = is_torch & np.array([text.partition(".")[0].endswith("_") for text in trace.strings], dtype=bool)
-    name, parent = trace.ops.name, trace.ops.parent[window_ops]
-    return np.asarray(in_place[name[window_ops]] & (parent >= 0) & (is_torch & ~in_place)[name[parent]])
+    ends = np.array([text.partition(".")[0][-1:] if text.startswith("aten::") else "" for text in trace.strings])
+    inner, parent = ends[trace.ops.name[window_ops]], trace.ops.parent[window_ops]
+    return np.asarray((inner == "_") & (parent >= 0) & ~np.isin(ends[trace.ops.name[parent]], ("", "_")))
 
 
 def _is_left_gradient(uses: Uses, count: int) -> Mask:

@@ -30,16 +30,12 @@ READINGS: Final = {Family.MATMUL: 1.5, **{Family(name): 1.0 for name in _READ_ON
 bandwidth than their bytes tell (own/ops: layer norms and softmax move by 3 to 4 % worse within this bound). So do
 products: single ones of own/ops move to an H200 5.1 % off at 1.0, 4.8 at 1.5 and 4.9 without a bound, networks 1.7, 1.8
 and 2.9, by models that saw neither chip."""
-
-
 LEAST_NS: Final = 1e-3
 """Under every kernel's time, so that ratios of such are finite."""
 ONE_CHIP_HALF_WIDTH: Final = 0.1
 """Natural log: how far a kernel's times on two GPUs of one chip differ beside what a memory can explain, in 90 % of the
 cases: libraries choose others of their kernels, boards differ. Products and convolutions of own/ops and of recordings
 that an H100 and an H200 share: 0.10 and 0.12."""
-
-
 IMPOSSIBLE_RATIO: Final = 10.0
 """Under its bound by this a time is no matter of an op's formula, of fewer bits, or of zeros."""
 IMPOSSIBLE_SHARE: Final = 0.5
@@ -65,10 +61,8 @@ def describe_impossible(workload: GpuWorkload, origin: Gpu) -> Iterator[str]:
 def hold_reached(time_ns: Floats, half_width: Floats, move: Move, rows: Mask) -> None:
     """Hold times and half-widths [n, m] of some rows to what the bandwidth reached on the source leaves, in place."""
     is_same = np.array([chip_of(gpu) == chip_of(move.origin.gpus[0]) for gpu in move.fleet.gpus], dtype=bool)
-    family = move.workload.family
-    known = rows & (move.workload.work.moved_bytes * move.workload.has_work > 0)
-    readings = np.array([READINGS.get(item, 0.0) if item else 0.0 for item in family])
-    chosen = np.flatnonzero(known & (readings > 0))
+    readings = np.array([READINGS.get(item, 0.0) if item else 0.0 for item in move.workload.family])
+    chosen = np.flatnonzero(rows & (readings * move.workload.work.moved_bytes * move.workload.has_work > 0))
     if not is_same.any() or not len(chosen):
         return
     gamma = np.minimum(readings[chosen, None] * boundedness(move, chosen), 1.0)
