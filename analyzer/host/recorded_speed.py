@@ -116,8 +116,8 @@ SAME_OPS_HALF_WIDTH: Final = 0.45
 H100 and an H200 machine lie within 0.40 of the plain loop, and within 0.12 of the iterations of that recording
 (benchmarks/check/own_hosts.py)."""
 OTHER_NETWORK_EXPONENT: Final = 0.5
-"""Of the ratio that two networks tell: recordings made on one of our machines differ by 0.26 (natural log, a deviation)
-by this measure, so two of them by 0.37. 0.7 would be right for hosts as unlike as those of `host_list`, 0.35 was best
+"""Of the ratio that two networks tell: recordings made on one of our machines differ by 0.25 (natural log, a deviation)
+by this measure, so two of them by 0.35. 0.7 would be right for hosts as unlike as those of `host_list`, 0.35 was best
 for our two machines, which are alike."""
 _LEAST_ALIKE: Final = 0.9
 """Of the calls of two recordings' ops: from here on they run the same."""
