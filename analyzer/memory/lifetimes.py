@@ -81,7 +81,8 @@ def find_storages(trace: Trace, window_ops: Rows) -> Storages:
     if is_recorded:
         lives = _recorded_lives(trace, window_ops, count, is_state)
     else:
-        lives = _inferred_lives(find_frames(trace, window_ops), uses, first_use, is_state)
+        frames, fills = find_frames(trace, window_ops), _fills_result(trace, window_ops)
+        lives = _inferred_lives(frames, uses, first_use, is_state, fills)
     size = _sizes(trace, count) * (first_use >= 0)
     size[_is_weight_buffer(trace, window_ops, uses, first_use)] = 0
     _add_reserves(trace, window_ops, uses, size)
@@ -130,14 +131,16 @@ def _recorded_lives(trace: Trace, window_ops: Rows, count: int, is_state: Mask) 
     return _Lives(is_new=is_new, first=first, last=last, latest=last)
 
 
-def _inferred_lives(frames: Frames, uses: Uses, first_use: Rows, is_state: Mask) -> _Lives:
+def _inferred_lives(frames: Frames, uses: Uses, first_use: Rows, is_state: Mask, fills: Mask) -> _Lives:
     """Return how long what uses them keeps storages alive, and Python variables might.
 
-    A storage whose first use is not as a result existed before, and lives on: nothing tells when it is dropped.
-    Autograd's saved tensors need no rule: the backward op that reads one is a use.
+    A storage whose first use is not as a result existed before, and lives on: nothing tells when it is dropped. What
+    ops of `fills` write first is a result. Autograd's saved tensors need no rule: the backward op that reads one is a
+    use.
     """
     count, end = len(first_use), max(len(uses.phase) - 1, 0)
     is_new = (first_use >= 0) & _at(uses.is_output, first_use)
+    is_new[uses.storage[uses.is_output & fills[uses.op] & (uses.op == uses.op[first_use[uses.storage]])]] = True
     outlives = ~is_new | is_state | _is_left_gradient(uses, count)
     first = np.where(is_new & ~is_state, _at(uses.op, first_use), 0)
     last = np.zeros(count, dtype=np.int64)
@@ -174,6 +177,13 @@ def _named(trace: Trace, window_ops: Rows, names: frozenset[str]) -> Mask:
     """Say of each op of the window whether it bears one of the names."""
     wanted = np.array([text in names for text in trace.strings], dtype=bool)
     return np.asarray(wanted[trace.ops.name[window_ops]] if len(wanted) else np.zeros(0, dtype=bool))
+
+
+def _fills_result(trace: Trace, window_ops: Rows) -> Mask:
+    """Say which ops write in place what the op of torch around them made, and no profiler lists: `copy_` in `clone`."""
+    ends = np.array([text.partition(".")[0][-1:] if text.startswith("aten::") else "" for text in trace.strings])
+    inner, parent = ends[trace.ops.name[window_ops]], trace.ops.parent[window_ops]
+    return np.asarray((inner == "_") & (parent >= 0) & ~np.isin(ends[trace.ops.name[parent]], ("", "_")))
 
 
 def _is_left_gradient(uses: Uses, count: int) -> Mask:

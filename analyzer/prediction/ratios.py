@@ -179,7 +179,7 @@ def _wave_factor(move: Move, rows: Rows) -> Floats:
     """
     origin, fleet, table = move.origin, move.fleet, move.trace.kernels
     kernels = move.workload.kernel[rows]
-    gamma, bandwidth, clock = boundedness(move, rows), _memory_ratio(move, rows), origin.clock_hz / fleet.clock_hz
+    gamma, bandwidth, clock = boundedness(move, rows), memory_ratio(move, rows), origin.clock_hz / fleet.clock_hz
     grid, block = _product(table.grid[kernels])[:, None], _product(table.block[kernels]).astype(np.int64)
     registers, shared_memory_bytes = table.registers[kernels], table.shared_memory_bytes[kernels]
     first, group = group_rows([registers, shared_memory_bytes, block])
@@ -229,7 +229,7 @@ def boundedness(move: Move, rows: Rows) -> Floats:
     return np.where(moved > 0, reached, usual)[:, None]
 
 
-def _memory_ratio(move: Move, rows: Rows) -> Floats:
+def memory_ratio(move: Move, rows: Rows) -> Floats:
     """Return the ratio of the memories' rates [rows, m], or of the caches' where both hold all that a kernel moves.
 
     A kernel faster than DRAM had its bytes in the cache of the source.

@@ -15,7 +15,12 @@ from wavecast.__main__ import wavecast as program
 from wavecast.analyzer.asking.what_ifs import complete_hosts
 from wavecast.analyzer.host.costs import known_host_half_width, load_host_costs, unknown_host_half_width
 from wavecast.analyzer.host.named import HostBasis, find_host, host_list, load_anchor, usual_mix
-from wavecast.analyzer.host.recorded_speed import SAME_OPS_HALF_WIDTH, host_speed_of, relative_host_speed
+from wavecast.analyzer.host.recorded_speed import (
+    OTHER_NETWORK_EXPONENT,
+    SAME_OPS_HALF_WIDTH,
+    host_speed_of,
+    relative_host_speed,
+)
 from wavecast.analyzer.host.speed import (
     KINDS,
     MEASURED_HALF_WIDTH,
@@ -107,6 +112,37 @@ def test_two_recordings_of_the_same_ops_are_compared_with_each_other(pair: tuple
     itself = relative_host_speed(pair[0], slowed(pair[0], 3.0))
     assert itself is not None
     assert itself.ratio == pytest.approx(1 / 3.0, rel=0.02)
+
+
+def timed(trace: Trace, ratio: float) -> Trace:
+    """The same recording with an iteration beside it that took `ratio` of its length without the profiler."""
+    rows = take_rows(trace.iterations, np.array([0, 0]))
+    length = rows.end_ns[0] - rows.start_ns[0]
+    ends = rows.start_ns + (length * np.array([1.0, ratio])).astype(np.int64)
+    return replace(trace, iterations=replace(rows, end_ns=ends, profiled=np.array([1, 0], dtype=rows.profiled.dtype)))
+
+
+def test_what_the_profiler_added_to_a_recording_is_no_slower_host(pair: tuple[Trace, Trace]) -> None:
+    """One was slowed twice as much, yet without the profiler both took as long."""
+    told = relative_host_speed(timed(pair[0], 0.7), timed(slowed(pair[0], 2.0), 0.35))
+    assert told is not None
+    assert told.ratio == pytest.approx(1.0, rel=0.02)
+
+
+def test_iterations_that_wait_for_their_kernels_tell_nothing_of_the_profiler(pair: tuple[Trace, Trace]) -> None:
+    usual, bound = host_speed_of(pair[0]), host_speed_of(timed(pair[0], 0.05))
+    assert bound == usual
+    assert host_speed_of(timed(pair[0], 0.4)) != usual
+
+
+def test_of_what_another_network_tells_a_part_is_carried(pair: tuple[Trace, Trace]) -> None:
+    both = [replace(pair[0], ops=take_rows(pair[0].ops, np.arange(count))) for count in (400, 200)]
+    ratios = []
+    for ratio in (1.0, 3.0):
+        told = relative_host_speed(slowed(both[0], ratio), both[1])
+        assert told is not None
+        ratios.append(told.ratio)
+    assert ratios[1] / ratios[0] == pytest.approx(3.0**OTHER_NETWORK_EXPONENT, rel=0.02)
 
 
 def test_ops_place_the_pair_of_recordings_within_four_per_cent() -> None:

@@ -129,6 +129,19 @@ TRAINING = (
 )
 
 
+@pytest.mark.parametrize(
+    ("around", "parent", "peak_kib"),
+    [("clone", 1, 10), ("clone", -1, 13), ("add_", 1, 13)],
+    ids=["its result", "a buffer", "the argument of another in place"],
+)
+def test_what_an_op_first_writes_in_place_inside_another_is_its_result(around: str, parent: int, peak_kib: int) -> None:
+    """Profilers list no result of the `empty_like` in a `clone`: its `copy_` is the first to show it."""
+    ops = [Op("relu", "x", "a"), Op(around, "a"), Op("copy_", "ca", "c"), Op("relu", "c", "d"), Op("relu", "d", "e")]
+    trace = shape_trace(ops, kib={"a": 3, "c": 3, "d": 4, "e": 5})
+    trace = replace(trace, ops=replace(trace.ops, parent=np.array([-1, -1, parent, -1, -1], dtype=np.int32)))
+    assert use_of(trace).peak_bytes == peak_kib * KIB
+
+
 def test_the_phases_that_use_a_storage_say_what_it_is() -> None:
     sizes = {"w": 2, "g": 4, "s": 8, "t": 64, "x": 16, "a": 1}
     assert use_of(shape_trace(TRAINING, kib=sizes)).held == {

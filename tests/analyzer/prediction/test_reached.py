@@ -24,13 +24,13 @@ KERNELS = measured_workload(RECORDING, select_window(RECORDING))
 H100, H200 = "H100 SXM5 80GB", "H200"
 
 
-def move_of(source: str, target: str, family: Family, *, known: bool = True) -> Move:
-    """Kernels of one family between two GPUs, which moved their bytes ten times slower than an H100's memory can."""
+def move_of(source: str, target: str, family: Family, *, known: bool = True, slower: float = 10.0) -> Move:
+    """Kernels of one family between two GPUs, which moved their bytes that much slower than an H100's memory can."""
     moved = KERNELS.work.moved_bytes * KERNELS.op_share
     workload = replace(
         KERNELS,
         family=(family,) * len(KERNELS.op),
-        duration_ns=10.0 * moved / 3.35e3 + 1e5,
+        duration_ns=slower * moved / 3.35e3 + (1e5 if slower > 1 else 2e3),
         has_work=(moved > 0) & known,
     )
     origin, fleet = (build_fleet([find_gpu(CATALOG, name)]) for name in (source, target))
@@ -45,11 +45,26 @@ def held(move: Move, factor: float) -> np.ndarray:
     return (time[:, 0] / move.workload.duration_ns)[move.workload.has_work]
 
 
+@pytest.mark.parametrize("family", [Family.ELEMENTWISE, Family.MATMUL])
 @pytest.mark.parametrize(("source", "target", "factor"), [(H100, H200, 0.7), (H200, H100, 1.43)])
-def test_a_kernel_far_from_its_memorys_rate_changes_little(source: str, target: str, factor: float) -> None:
-    change = np.log(held(move_of(source, target, Family.ELEMENTWISE), factor)) / np.log(factor)
+def test_a_kernel_far_from_its_memorys_rate_changes_little(
+    source: str, target: str, factor: float, family: Family
+) -> None:
+    change = np.log(held(move_of(source, target, family), factor)) / np.log(factor)
     assert len(change)
     assert np.all((change >= 0) & (change < 0.25))
+
+
+def test_a_product_may_have_read_half_as_much_again() -> None:
+    once, again = (1.0 - held(move_of(H100, H200, family), 0.5) for family in (Family.COPY, Family.MATMUL))
+    np.testing.assert_allclose(again, 1.5 * once)
+
+
+def test_what_was_in_the_cache_does_not_follow_the_memory() -> None:
+    move = move_of(H100, H200, Family.ELEMENTWISE, slower=0.2)
+    is_cached = (move.workload.work.moved_bytes * move.workload.op_share > 5e6)[move.workload.has_work]
+    assert is_cached.any()
+    np.testing.assert_allclose(held(move, 0.7)[is_cached], 1.0)
 
 
 def test_what_promises_less_is_left() -> None:
