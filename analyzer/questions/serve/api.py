@@ -162,7 +162,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from ...models.library import load_library
     from .engines import read_engine
     from .load import read_requests
-    from .measured import calibrate_by_log, calibrate_by_trace
+    from .measured import calibrate
     from .report import ServeQuestion
     from .separate import report_serving
     from .sizes import read_model
@@ -178,15 +178,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         raise InputError(f"{parameter('precision', asked.precision)}: expected {', '.join(PRECISION_NAMES)}")
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
     held = {name: limit for name, limit in limits.items() if limit is not None}
-    is_open = asked.rate is not None or (bool(held) and not users and asked.requests is asked.calibrate is None)
-    for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
-        if share is not None and not 0.0 <= share <= 1.0:
-            raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
-    if asked.step_tokens is not None and asked.step_tokens < asked.max_sequences:
-        most = parameter("max_sequences", asked.max_sequences)
-        raise InputError(
-            f"{parameter('step_tokens', asked.step_tokens)}: expected as many as sequences at least: {most}"
-        )
+    log = asked.requests if asked.calibrate is None else asked.calibrate
+    is_open = asked.rate is not None or (bool(held) and not users and log is None)
     drafted, acceptance = _speculation(asked.speculate)
     engine = replace(
         read_engine(asked.engine),
@@ -198,7 +191,6 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         acceptance=acceptance,
     )
     named, targets = _targets(asked)
-    requests = asked.requests if asked.calibrate is None else asked.calibrate
     question = ServeQuestion(
         sizes=sizes,
         precisions=precisions,
@@ -206,9 +198,9 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         cache_bytes=1.0 if asked.kv == "fp8" else 2.0,
         prompt=asked.prompt_tokens,
         output=asked.output_tokens,
-        loads=() if is_open or requests is not None else users or (1,),
+        loads=() if is_open or log is not None else users or (1,),
         rate_per_s=asked.rate or 0.0,
-        requests=None if requests is None else read_requests(Path(requests)),
+        requests=None if log is None else read_requests(Path(log)),
         tp=asked.tp,
         pp=asked.pp,
         is_separate=asked.separate_prefill,
@@ -219,32 +211,31 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     library = load_library()
-    engine, said = question.engine, ""
-    if asked.trace is not None:
-        engine, said = calibrate_by_trace(question, Path(asked.trace), named.source, library, cluster, catalog)
-    if asked.calibrate is not None:
-        if len(targets) != 1:
-            raise InputError(f"{parameter('calibrate')}: expected the one GPU that was measured in {parameter('to')}")
-        question = replace(question, tp=asked.tp or targets[0].count or 1)
-        engine, said = calibrate_by_log(question, Path(asked.calibrate), targets[0].gpu, library, cluster)
-    question = replace(question, engine=engine, calibration=said)
+    question = calibrate(question, asked.trace, asked.calibrate, named, targets, library, cluster)
     return ServeAnswer(report=report_serving(question, targets, library, asked.book(catalog), cluster, catalog))
 
 
 def _check_load(asked: ServeOptions, users: tuple[int, ...]) -> None:
-    """Raise InputError for loads that exclude each other, or what none can be."""
-    replayed = asked.requests if asked.calibrate is None else asked.calibrate
-    if sum((bool(users), *(item is not None for item in (asked.rate, asked.requests, asked.calibrate)))) > 1:
-        *names, last = map(parameter, ("concurrency", "rate", "requests", "calibrate"))
-        raise InputError(f"{', '.join(names)} and {last} are loads: give one")
+    """Raise InputError for what excludes each other, or what no load and no engine can be."""
+    given = {"concurrency": users or None, "rate": asked.rate, "requests": asked.requests, "calibrate": asked.calibrate}
+    loads = [name for name, value in given.items() if value is not None]
+    if len(loads) > 1:
+        raise InputError(f"{' and '.join(map(parameter, loads))} are {len(loads)} loads: give one")
     if asked.rate is not None and not 0 < asked.rate < 1e6:
         raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0 and under a million")
     if asked.trace is not None and asked.calibrate is not None:
         raise InputError(f"{parameter('trace')} and {parameter('calibrate')} both say the engine's times: give one")
-    if replayed is not None and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
+    for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
+        if share is not None and not 0.0 <= share <= 1.0:
+            raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
+    if asked.step_tokens is not None and asked.step_tokens < asked.max_sequences:
+        most = parameter("max_sequences", asked.max_sequences)
+        raise InputError(
+            f"{parameter('step_tokens', asked.step_tokens)}: expected as many as sequences at least: {most}"
+        )
+    if loads in (["requests"], ["calibrate"]) and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
         unused = ", ".join(map(parameter, ("prompt_tokens", "output_tokens", "seed")))
-        given = parameter("requests" if asked.calibrate is None else "calibrate")
-        raise InputError(f"{given} says what is asked and when: it goes without {unused}")
+        raise InputError(f"{parameter(loads[0])} says what is asked and when: it goes without {unused}")
 
 
 def _counts(asked: int | Sequence[int] | None) -> tuple[int, ...]:

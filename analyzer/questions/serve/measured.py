@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,16 +15,15 @@ from ....formats.files.open import load_trace
 from ....formats.trace.column import MISSING
 from ....formats.trace.tables import Trace
 from ....records import replace
-from ....specs.catalog import Catalog
 from ....specs.cluster import Cluster
 from ....specs.gpu import Gpu
+from ...asking.question import Gpus
 from ...models.library import Library
-from ...recorded.devices import first_known_gpu
 from .engines import Engine, engine_on, stack_of
 from .forecast import capacity_of
 from .load import read_measured
 from .ops import ServePlan
-from .report import ServeQuestion
+from .report import ServeQuestion, Target
 from .schedule import Scheduler, step_times
 from .step import StepTables, step_tables
 
@@ -62,21 +62,43 @@ def read_step(annotation: str, context: float) -> tuple[float, ...] | None:
     return decoding, int(sums[1][2]) / decoding if sums[1] and decoding else context, chunks, fresh, square, before
 
 
-def calibrate_by_trace(
-    question: ServeQuestion, path: Path, source: Gpu | None, library: Library, cluster: Cluster, catalog: Catalog
+def calibrate(
+    question: ServeQuestion,
+    trace: str | Path | None,
+    log: str | Path | None,
+    named: Gpus,
+    targets: Sequence[Target],
+    library: Library,
+    cluster: Cluster,
+) -> ServeQuestion:
+    """Return the question with what a recording or a log says of the engine; as it is without either."""
+    if log is not None and len(targets) != 1:
+        raise InputError(f"{parameter('calibrate')}: expected the one GPU that was measured in {parameter('to')}")
+    if log is not None:
+        question = replace(question, tp=question.tp or targets[0].count or 1)
+        engine, said = _by_log(question, Path(log), targets[0].gpu, library, cluster)
+    elif trace is not None:
+        engine, said = _by_trace(question, Path(trace), named, library, cluster)
+    else:
+        return question
+    return replace(question, engine=engine, calibration=said)
+
+
+def _by_trace(
+    question: ServeQuestion, path: Path, named: Gpus, library: Library, cluster: Cluster
 ) -> tuple[Engine, str]:
     """Return the engine with what a recording says of it, and what that is in words.
 
     Raises InputError where the file has no step that says what ran, no GPU, or one that does not fit the model.
     """
     trace, name = load_trace(path), path.name
-    steps, busy_ns, idle_ns = recorded_steps(trace, question.context)
+    steps, busy_ns, idle_ns = _recorded_steps(trace, question.context)
     if not steps:
         raise InputError(
             f"{name}: expected kernels in steps of a server that say their sequences and tokens, annotated as "
             "execute_…context_1(…)_generation_8(…) by vLLM or step[DECODE bs=8] by SGLang"
         )
-    gpu = source or first_known_gpu(catalog, trace)
+    gpu = named.measured(trace)
     if gpu is None:
         raise InputError(f"{name}: does not say its GPU: add {parameter('from', 'GPU')}")
     if question.tp is None and (trace.meta.world_size or 1) > 1:
@@ -113,7 +135,7 @@ def calibrate_by_trace(
     return replace(changed, measured_on=gpu.name, source=f"read from {name}"), note
 
 
-def recorded_steps(trace: Trace, context: float) -> tuple[list[tuple[float, ...]], Floats, Floats]:
+def _recorded_steps(trace: Trace, context: float) -> tuple[list[tuple[float, ...]], Floats, Floats]:
     """Return the steps of a recording that say what ran, and the ns that the GPU was busy and idle in each.
 
     Idle is NaN where the step before was not recorded.
@@ -132,9 +154,7 @@ def recorded_steps(trace: Trace, context: float) -> tuple[list[tuple[float, ...]
     return steps, busy_ns, idle_ns
 
 
-def calibrate_by_log(
-    question: ServeQuestion, path: Path, gpu: Gpu, library: Library, cluster: Cluster
-) -> tuple[Engine, str]:
+def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, cluster: Cluster) -> tuple[Engine, str]:
     """Return the engine with a time per step and per sequence fitted to a log's requests, and how far off it is.
 
         last token - first token = kernels + a * steps + b * sum over these of sequences + chunks;  a, b >= 0

@@ -213,7 +213,8 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
     [
         ({"to": "MI300X", "engine": "trtllm"}, "NVIDIA"),
         ({"to": "Tesla T4"}, "does not fit"),
-        ({"rate": 1.0, "concurrency": 2}, "are loads: give one"),
+        ({"rate": 1.0, "concurrency": 2}, "2 loads: give one"),
+        ({"tpot": "50"}, "expected a time such as"),
         ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
