@@ -28,14 +28,16 @@ LAST_ARRIVAL_NS: Final = 1e19
 MOST_TOKENS: Final = 10_000_000
 """No model's context is as long."""
 ARRIVALS: Final[Mapping[str, float]] = {
-    **dict.fromkeys(("arrival_s", "queued_s", "arrival", "arrival_time", "request_start_time", "start_time"), SECOND),
+    **dict.fromkeys(("arrival_s", "queued_s", "arrival", "arrival_time"), SECOND),
     "timestamp": 1e6,
 }
 """Names of arrivals → ns of their unit; `timestamp` is in ms, as Mooncake's traces have it."""
-PROMPTS: Final = ("prompt_tokens", "input_tokens", "prompt", "input_length", "input_toks")
-OUTPUTS: Final = ("output_tokens", "completion_tokens", "output", "output_length", "output_toks")
+PROMPTS: Final = ("prompt", "input_tokens", "prompt_tokens", "input_length", "input_toks")
+OUTPUTS: Final = ("output", "output_tokens", "completion_tokens", "output_length", "output_toks")
 FIRSTS: Final = ("first_token_s", "first_token_ts", "first_token_time")
 LASTS: Final = ("last_token_s", "last_token_ts", "last_token_time")
+_RESULT: Final = ("arrival_s", "prompt", "output", "last_token_s", "first_token_s")
+"""What is kept of a benchmark's request; its last token's time counts from its first."""
 
 
 @lru_cache(maxsize=1024)
@@ -99,8 +101,8 @@ def _read(path: Path) -> tuple[RequestLoad, list[Any]]:
     """Return the requests, and what the file says of each, in order of arrival."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        is_json, lines = path.suffix.casefold() in (".jsonl", ".json"), text.splitlines()
-        rows = _json_rows(text, lines, path.name) if is_json else list(csv.DictReader(lines))
+        is_json = path.suffix.casefold() in (".jsonl", ".json")
+        rows = _json_rows(text, path.name) if is_json else list(csv.DictReader(text.splitlines()))
     except OSError as error:
         raise InputError(f"{path.name}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, csv.Error) as error:
@@ -126,35 +128,29 @@ def _read(path: Path) -> tuple[RequestLoad, list[Any]]:
     return RequestLoad(arrival_ns=arrival, prompts=prompts, outputs=outputs), [rows[place] for place in order.tolist()]
 
 
-def _json_rows(text: str, lines: list[str], name: str) -> list[Any]:
+def _json_rows(text: str, name: str) -> list[Any]:
     """Return what JSON says of each request: a line, or a row of a benchmark's result."""
     try:
         document = json.loads(text)
     except ValueError:
-        return [json.loads(line) for line in lines if line.strip()]
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
     if not isinstance(document, dict) or not {"input_lens", "benchmarks"} & set(document):
         return document if isinstance(document, list) else [document]
     try:
         if "benchmarks" in document:
             (benchmark,) = document["benchmarks"]
-            return [_with_times(row) for row in benchmark["requests"]["successful"]]
-        names = "start_times", "input_lens", "output_lens", "ttfts", "itls"
-        return [
-            {"arrival_s": start, "prompt": prompt, "output": output, "first_token_s": 0.0, "last_token_s": sum(gaps)}
-            for start, prompt, output, _, gaps in zip(*(document[name] for name in names), strict=True)
-            if output
-        ]
+            names = "request_start_time", "prompt_tokens", "output_tokens", "inter_token_latency_ms"
+            found = [[row[name] for name in names] for row in benchmark["requests"]["successful"]]
+            rows = [(*row, (gap_ms or 0.0) / 1e3 * (row[-1] - 1)) for *row, gap_ms in found]
+        else:
+            columns = [document[name] for name in ("start_times", "input_lens", "output_lens", "itls")]
+            rows = [
+                (*row, sum(gaps)) for *row, gaps in zip(*columns, strict=True) if row[-1]
+            ]  # Failed ones wrote none.
+        return [dict(zip(_RESULT, (*row, 0.0), strict=True)) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{name}: expected a result of vllm bench serve --save-detailed, or one benchmark of GuideLLM: {error!r}"
-        ) from None
-
-
-def _with_times(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a request of GuideLLM with the time of its last token after its first."""
-    gap_ms = row.get("inter_token_latency_ms")
-    last_s = None if gap_ms is None else gap_ms / 1e3 * (row["output_tokens"] - 1)
-    return {**row, "first_token_s": 0.0, "last_token_s": last_s}
+        expected = "a result of vllm bench serve --save-detailed, or one benchmark of GuideLLM"
+        raise InputError(f"{name}: expected {expected}: {error!r}") from None
 
 
 def _number(row: object, name: str) -> float:

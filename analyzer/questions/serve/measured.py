@@ -78,7 +78,8 @@ def calibrate(
         question = replace(question, tp=question.tp or targets[0].count or 1)
         engine, said = _by_log(question, Path(log), targets[0].gpu, library, cluster)
     elif trace is not None:
-        engine, said = _by_trace(question, Path(trace), named, library, cluster)
+        plain = replace(question.engine, prefill_ratio=1.0, decode_ratio=1.0)
+        engine, said = _by_trace(replace(question, engine=plain), Path(trace), named, library, cluster)
     else:
         return question
     return replace(question, engine=engine, calibration=said)
@@ -143,8 +144,8 @@ def _recorded_steps(trace: Trace, context: float) -> tuple[list[tuple[float, ...
     table, kernels, steps, times = trace.iterations, trace.kernels, [], []
     for row, (start, end, name) in enumerate(zip(table.start_ns, table.end_ns, table.annotation, strict=True)):
         step = None if name == MISSING else read_step(trace.strings[name], context)
-        inside = np.flatnonzero((kernels.start_ns >= start) & (kernels.start_ns < end))
-        if step is None or not len(inside):
+        inside = slice(*np.searchsorted(kernels.start_ns, (start, end)).tolist())
+        if step is None or inside.start == inside.stop:
             continue
         busy = float(share_busy_time(kernels.start_ns[inside], kernels.duration_ns[inside]).sum())
         follows = row > 0 and start == table.end_ns[row - 1]
