@@ -280,7 +280,9 @@ def _read_file(path: Path) -> Engine:
         low, high = (0.0, 1e4) if key.endswith("_ms") else (0.1, 10.0)
         if not low <= value <= high:
             raise InputError(f"{path.name}: {key}: expected a number from {low:g} to {high:g}, found {value:g}")
-    ours = {key.replace("_ms", "_ns"): value * (MS if key.endswith("_ms") else 1.0) for key, value in numbers.items()}
+    ours: dict[str, Any] = {
+        key.replace("_ms", "_ns"): value * (MS if key.endswith("_ms") else 1.0) for key, value in numbers.items()
+    }
     return replace(read_engine(texts["engine"]), **ours, measured_on=texts["measured_on"], source=f"from {path.name}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -104,36 +104,38 @@ def _by_trace(
         raise InputError(f"{name}: does not say its GPU: add {parameter('from', 'GPU')}")
     if question.tp is None and (trace.meta.world_size or 1) > 1:
         raise InputError(f"{name}: is one rank of {trace.meta.world_size}: say {parameter('tp')}")
-    tables, engine = _tables(question, gpu, library, cluster)
+    tables, engine, host_ratio = _tables(question, gpu, library, cluster)
     clock, columns = tables.clock(0), np.array(steps)
     predicted = [
         clock.step_ns(int(a), b, int(c), int(d), e, f) * engine.kernel_ratio(a + d) for a, b, c, d, e, f in steps
     ]
-    ratios, changed, words = busy_ns / predicted, question.engine, []
-    for field, what, chosen in (
-        ("prefill_ratio", "steps with prompts", columns[:, 2] > 0),
-        ("decode_ratio", "decode steps", columns[:, 2] == 0),
+    words: list[str] = []
+    found: dict[str, Any] = {"measured_on": gpu.name, "source": f"read from {name}"}
+    for field, what, is_prefill in (
+        ("prefill_ratio", "steps with prompts", True),
+        ("decode_ratio", "decode steps", False),
     ):
-        ratio = float(np.median(ratios[chosen])) if chosen.any() else 1.0
+        chosen = (columns[:, 2] > 0) == is_prefill
+        ratio = float(np.median((busy_ns / predicted)[chosen])) if chosen.any() else 1.0
         if not 1.0 / MOST_RATIO <= ratio <= MOST_RATIO:
             raise InputError(
                 f"{name}: kernels of its {what} take {ratio:.2g} times what {question.sizes.name} is predicted to on "
                 f"{gpu.name}: expected this model, precision and tp"
             )
-        changed = replace(changed, **{field: ratio})
+        found[field] = ratio
         words.append(f"{chosen.sum()} {what}{f' with kernels of {ratio:.2f} x' if chosen.any() else ''}")
     follows = ~np.isnan(idle_ns)
     host = "the host's time is not told, as no two steps follow each other"
     if follows.any():
         idle, sequences = float(np.median(idle_ns[follows])), float(np.median(columns[follows][:, (0, 2)].sum(axis=1)))
         each = min(engine.sequence_ns, idle / sequences)
-        changed = replace(changed, step_ns=idle - each * sequences, sequence_ns=each * _host_ratio(question, engine))
+        found |= {"step_ns": idle - each * sequences, "sequence_ns": each / host_ratio}
         host = f"the GPU waits {idle / 1e6:.2f} ms per step for the host, which the profiler slows"
     note = (
         f"From {name}, {gpu.name}: {', '.join(words)} what is predicted; {host}. Contexts that it does not tell are "
         f"taken as {question.context:,.0f} tokens. Other GPUs get the same ratios, and intervals wider by as much."
     )
-    return replace(changed, measured_on=gpu.name, source=f"read from {name}"), note
+    return replace(question.engine, **found), note
 
 
 def _recorded_steps(trace: Trace, context: float) -> tuple[list[tuple[float, ...]], Floats, Floats]:
@@ -141,7 +143,9 @@ def _recorded_steps(trace: Trace, context: float) -> tuple[list[tuple[float, ...
 
     Idle is NaN where the step before was not recorded.
     """
-    table, kernels, steps, times = trace.iterations, trace.kernels, [], []
+    steps: list[tuple[float, ...]] = []
+    times: list[tuple[float, float]] = []
+    table, kernels = trace.iterations, trace.kernels
     for row, (start, end, name) in enumerate(zip(table.start_ns, table.end_ns, table.annotation, strict=True)):
         step = None if name == MISSING else read_step(trace.strings[name], context)
         inside = slice(*np.searchsorted(kernels.start_ns, (start, end)).tolist())
@@ -166,18 +170,17 @@ def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, clu
     is_used = (load.outputs > 1) & (decoded_ns > 0)
     if is_used.sum() < LEAST_FITTED:
         raise InputError(f"{path.name}: {is_used.sum()} requests of several tokens: expected {LEAST_FITTED} or more")
-    tables, engine = _tables(question, gpu, library, cluster)
+    tables, engine, host_ratio = _tables(question, gpu, library, cluster)
     clock, given = tables.clock(0, engine.drafted), {"cache_bytes": question.cache_bytes, "context": question.context}
     capacity = capacity_of(question.sizes, tables.plan, tables.stack.precision, gpu, engine, **given)
-    errors: list[float] = []
-    tried = engine
+    errors, tried = list[float](), engine
     for number in range(ROUNDS + 1):
         run = Scheduler(engine=tried, clock=clock, capacity=capacity.tokens).run(load)
         kernels = step_times(replace(tried, step_ns=0.0, sequence_ns=0.0), clock, run.steps)
         sequences = run.steps.repeats * (run.steps.decoding + run.steps.chunks)
         sums = np.stack([kernels, run.steps.repeats, sequences]).cumsum(axis=1)  # A request's first step is behind it.
         kernel, *host = (sums[:, run.last - 1] - sums[:, run.first - 1])[:, is_used] / decoded_ns[is_used]
-        errors.append(np.abs(kernel + tried.step_ns * host[0] + tried.sequence_ns * host[1] - 1.0).mean())
+        errors.append(float(np.abs(kernel + tried.step_ns * host[0] + tried.sequence_ns * host[1] - 1.0).mean()))
         if number < ROUNDS:
             step_ns, sequence_ns = _least_squares(np.stack(host), 1.0 - kernel)
             tried = replace(tried, step_ns=step_ns, sequence_ns=sequence_ns)
@@ -187,28 +190,22 @@ def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, clu
     )
     if not tried.step_ns + tried.sequence_ns:
         note += " Kernels alone are predicted to take longer: nothing is left for the engine."
-    each = tried.sequence_ns * _host_ratio(question, engine)
+    each = tried.sequence_ns / host_ratio
     return replace(question.engine, step_ns=tried.step_ns, sequence_ns=each, source=f"fitted to {path.name}"), note
 
 
-def _tables(question: ServeQuestion, gpu: Gpu, library: Library, cluster: Cluster) -> tuple[StepTables, Engine]:
-    """Return the steps of what was measured, and the engine there."""
+def _tables(question: ServeQuestion, gpu: Gpu, library: Library, cluster: Cluster) -> tuple[StepTables, Engine, float]:
+    """Return the steps of what was measured, the engine there, and its time per sequence by what it is elsewhere."""
     precision, *others = question.precisions
     if others:
         raise InputError(f"{parameter('precision')}: expected the one that was measured")
-    stack, nodes, plan = (
-        stack_of(gpu, precision, question.engine.name),
-        cluster.nodes_of([gpu]),
-        ServePlan(tp=question.tp or 1),
+    stack, plan = stack_of(gpu, precision, question.engine.name), ServePlan(tp=question.tp or 1)
+    given: dict[str, Any] = {"cache_bytes": question.cache_bytes, "nodes": cluster.nodes_of([gpu])}
+    engine, unit = (
+        engine_on(item, gpu, question.sizes, precision)
+        for item in (question.engine, replace(question.engine, sequence_ns=1.0))
     )
-    given = {"cache_bytes": question.cache_bytes, "nodes": nodes}
-    tables = step_tables(question.sizes, plan, stack, [gpu], library, **given)
-    return tables, engine_on(question.engine, gpu, question.sizes, precision)
-
-
-def _host_ratio(question: ServeQuestion, engine: Engine) -> float:
-    """Return an engine's own time per sequence by what it is on the GPU that was measured."""
-    return question.engine.sequence_ns / engine.sequence_ns if engine.sequence_ns else 1.0
+    return step_tables(question.sizes, plan, stack, [gpu], library, **given), engine, unit.sequence_ns
 
 
 def _least_squares(columns: Floats, wanted: Floats) -> tuple[float, float]:
