@@ -209,7 +209,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
     library = load_library()
-    question = calibrate(question, asked.trace, asked.calibrate, named, targets, library, cluster)
+    question = calibrate(question, (asked.trace, asked.calibrate), named, targets, library, cluster)
     return ServeAnswer(report=report_serving(question, targets, library, asked.book(catalog), cluster, catalog))
 
 

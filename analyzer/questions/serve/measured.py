@@ -25,7 +25,7 @@ from .load import read_measured
 from .ops import ServePlan
 from .report import ServeQuestion, Target
 from .schedule import Scheduler, step_times
-from .step import StepTables, step_tables
+from .step import StepClock, StepColumns, StepTables, step_tables
 
 _STEP: Final = re.compile(
     r"execute_(?:\d+_)?context_(\d+)\((.*?)\)_generation_(\d+)\((.*?)\)"  # vLLM: prompts, tokens, sequences, tokens
@@ -39,6 +39,9 @@ MOST_RATIO: Final = 4.0
 ROUNDS: Final = 5
 """Of fits: which steps serve requests depends on how long steps take."""
 LEAST_FITTED: Final = 8
+_RATIOS: Final = ("prefill_ratio", "decode_ratio")
+Files = tuple[str | Path | None, str | Path | None]
+"""A recording and a log."""
 
 
 def read_step(annotation: str, context: float) -> tuple[float, ...] | None:
@@ -63,18 +66,13 @@ def read_step(annotation: str, context: float) -> tuple[float, ...] | None:
 
 
 def calibrate(
-    question: ServeQuestion,
-    trace: str | Path | None,
-    log: str | Path | None,
-    named: Gpus,
-    targets: Sequence[Target],
-    library: Library,
-    cluster: Cluster,
+    question: ServeQuestion, files: Files, named: Gpus, targets: Sequence[Target], library: Library, cluster: Cluster
 ) -> ServeQuestion:
     """Return the question with what a recording or a log says of the engine; as it is without either."""
-    if log is not None and len(targets) != 1:
-        raise InputError(f"{parameter('calibrate')}: expected the one GPU that was measured in {parameter('to')}")
+    trace, log = files
     if log is not None:
+        if len(targets) != 1:
+            raise InputError(f"{parameter('calibrate')}: expected the one GPU that was measured in {parameter('to')}")
         question = replace(question, tp=question.tp or targets[0].count or 1)
         engine, said = _by_log(question, Path(log), targets[0].gpu, library, cluster)
     elif trace is not None:
@@ -93,8 +91,8 @@ def _by_trace(
     Raises InputError where the file has no step that says what ran, no GPU, or one that does not fit the model.
     """
     trace, name = load_trace(path), path.name
-    steps, busy_ns, idle_ns = _recorded_steps(trace, question.context)
-    if not steps:
+    *ran, busy_ns, idle_ns = _recorded_steps(trace, question.context)
+    if not len(busy_ns):
         raise InputError(
             f"{name}: expected kernels in steps of a server that say their sequences and tokens, annotated as "
             "execute_…context_1(…)_generation_8(…) by vLLM or step[DECODE bs=8] by SGLang"
@@ -105,58 +103,47 @@ def _by_trace(
     if question.tp is None and (trace.meta.world_size or 1) > 1:
         raise InputError(f"{name}: is one rank of {trace.meta.world_size}: say {parameter('tp')}")
     tables, engine, host_ratio = _tables(question, gpu, library, cluster)
-    clock, columns = tables.clock(0), np.array(steps)
-    predicted = [
-        clock.step_ns(int(a), b, int(c), int(d), e, f) * engine.kernel_ratio(a + d) for a, b, c, d, e, f in steps
-    ]
-    words: list[str] = []
+    ratios, chunks = busy_ns / _kernels_ns(engine, tables.clock(0), StepColumns(*ran, np.ones(len(busy_ns)))), ran[2]
     found: dict[str, Any] = {"measured_on": gpu.name, "source": f"read from {name}"}
-    for field, what, is_prefill in (
-        ("prefill_ratio", "steps with prompts", True),
-        ("decode_ratio", "decode steps", False),
+    words, has_prompts = list[str](), chunks > 0
+    for field, what, chosen in zip(
+        _RATIOS, ("steps with prompts", "decode steps"), (has_prompts, ~has_prompts), strict=True
     ):
-        chosen = (columns[:, 2] > 0) == is_prefill
-        ratio = float(np.median((busy_ns / predicted)[chosen])) if chosen.any() else 1.0
-        if not 1.0 / MOST_RATIO <= ratio <= MOST_RATIO:
-            raise InputError(
-                f"{name}: kernels of its {what} take {ratio:.2g} times what {question.sizes.name} is predicted to on "
-                f"{gpu.name}: expected this model, precision and tp"
-            )
-        found[field] = ratio
+        found[field] = ratio = float(np.median(ratios[chosen])) if chosen.any() else 1.0
         words.append(f"{chosen.sum()} {what}{f' with kernels of {ratio:.2f} x' if chosen.any() else ''}")
-    follows = ~np.isnan(idle_ns)
-    host = "the host's time is not told, as no two steps follow each other"
+        if not 1.0 / MOST_RATIO <= ratio <= MOST_RATIO:
+            expected = f"what {question.sizes.name} is predicted to: expected this model, precision and tp"
+            raise InputError(f"{name}: kernels of its {what} take {ratio:.2g} times on {gpu.name} {expected}")
+    follows, host = ~np.isnan(idle_ns), "the host's time is not told, as no two steps follow each other"
     if follows.any():
-        idle, sequences = float(np.median(idle_ns[follows])), float(np.median(columns[follows][:, (0, 2)].sum(axis=1)))
+        idle, sequences = float(np.median(idle_ns[follows])), float(np.median((ran[0] + chunks)[follows]))
         each = min(engine.sequence_ns, idle / sequences)
         found |= {"step_ns": idle - each * sequences, "sequence_ns": each / host_ratio}
         host = f"the GPU waits {idle / 1e6:.2f} ms per step for the host, which the profiler slows"
-    note = (
+    return replace(question.engine, **found), (
         f"From {name}, {gpu.name}: {', '.join(words)} what is predicted; {host}. Contexts that it does not tell are "
         f"taken as {question.context:,.0f} tokens. Other GPUs get the same ratios, and intervals wider by as much."
     )
-    return replace(question.engine, **found), note
 
 
-def _recorded_steps(trace: Trace, context: float) -> tuple[list[tuple[float, ...]], Floats, Floats]:
-    """Return the steps of a recording that say what ran, and the ns that the GPU was busy and idle in each.
+def _recorded_steps(trace: Trace, context: float) -> Floats:
+    """Return the steps of a recording that say what ran, [8, steps]: as `read_step`, and the GPU's ns busy and idle.
 
     Idle is NaN where the step before was not recorded.
     """
-    steps: list[tuple[float, ...]] = []
-    times: list[tuple[float, float]] = []
-    table, kernels = trace.iterations, trace.kernels
+    table, kernels, steps = trace.iterations, trace.kernels, list[tuple[float, ...]]()
     for row, (start, end, name) in enumerate(zip(table.start_ns, table.end_ns, table.annotation, strict=True)):
         step = None if name == MISSING else read_step(trace.strings[name], context)
         inside = slice(*np.searchsorted(kernels.start_ns, (start, end)).tolist())
-        if step is None or inside.start == inside.stop:
-            continue
-        busy = float(share_busy_time(kernels.start_ns[inside], kernels.duration_ns[inside]).sum())
-        follows = row > 0 and start == table.end_ns[row - 1]
-        steps.append(step)
-        times.append((busy, max(float(end - start) - busy, 0.0) if follows else np.nan))
-    busy_ns, idle_ns = np.array(times).reshape(-1, 2).T
-    return steps, busy_ns, idle_ns
+        busy = float(share_busy_time(kernels.start_ns[inside], kernels.duration_ns[inside]).sum()) if step else 0.0
+        if step and busy:
+            follows = row > 0 and start == table.end_ns[row - 1]
+            steps.append((*step, busy, max(float(end - start) - busy, 0.0) if follows else np.nan))
+    return np.array(steps).reshape(-1, 8).T
+
+
+def _kernels_ns(engine: Engine, clock: StepClock, steps: StepColumns) -> Floats:
+    return step_times(replace(engine, step_ns=0.0, sequence_ns=0.0), clock, steps)
 
 
 def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, cluster: Cluster) -> tuple[Engine, str]:
@@ -176,7 +163,7 @@ def _by_log(question: ServeQuestion, path: Path, gpu: Gpu, library: Library, clu
     errors, tried = list[float](), engine
     for number in range(ROUNDS + 1):
         run = Scheduler(engine=tried, clock=clock, capacity=capacity.tokens).run(load)
-        kernels = step_times(replace(tried, step_ns=0.0, sequence_ns=0.0), clock, run.steps)
+        kernels = _kernels_ns(tried, clock, run.steps)
         sequences = run.steps.repeats * (run.steps.decoding + run.steps.chunks)
         sums = np.stack([kernels, run.steps.repeats, sequences]).cumsum(axis=1)  # A request's first step is behind it.
         kernel, *host = (sums[:, run.last - 1] - sums[:, run.first - 1])[:, is_used] / decoded_ns[is_used]
