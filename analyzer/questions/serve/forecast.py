@@ -58,11 +58,8 @@ class LoadFigures:
 
     latencies: Mapping[str, Latency]
     """TTFT, TPOT, end to end, by `FIRST`, `PER_TOKEN`, `END_TO_END`; TTFT with the client's share."""
-    engine_first_ns: float
-    """Mean TTFT from arrival at the engine, without client and text handling."""
     requests_per_s: float
     output_tokens_per_s: float
-    prompt_tokens_per_s: float
     low_ratio: float
     high_ratio: float
     """Ends of the rates' interval."""
@@ -70,8 +67,6 @@ class LoadFigures:
     """90 %, natural log."""
     sequences: float
     """That decode at a time, in the mean."""
-    context: float
-    """Tokens that each of them has cached, in the mean."""
     parts_ns: Mapping[StepPart, float]
     """Of a mean decode step."""
     engine_ns: float
@@ -152,15 +147,12 @@ def figures_of(tables: StepTables, column: int, engine: Engine, served: Served, 
     span_all = max(served.end_ns, 1.0)
     found = LoadFigures(
         latencies=latencies,
-        engine_first_ns=float(waited[counted].mean()),
         requests_per_s=rate,
         output_tokens_per_s=rate * float(load.outputs[counted].mean()),
-        prompt_tokens_per_s=rate * float(load.prompts[counted].mean()),
         low_ratio=spread[0],
         high_ratio=spread[1],
         step_half_width=width,
         sequences=sequences,
-        context=context,
         parts_ns=kernels,
         engine_ns=host_ns,
         busy_share=served.busy_ns / span_all,

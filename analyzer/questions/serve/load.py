@@ -144,9 +144,7 @@ def _json_rows(text: str, name: str) -> list[Any]:
             rows = [(*row, (gap_ms or 0.0) / 1e3 * (row[-1] - 1)) for *row, gap_ms in found]
         else:
             columns = [document[name] for name in ("start_times", "input_lens", "output_lens", "itls")]
-            rows = [
-                (*row, sum(gaps)) for *row, gaps in zip(*columns, strict=True) if row[-1]
-            ]  # Failed ones wrote none.
+            rows = [(*row, sum(gaps)) for *row, gaps in zip(*columns, strict=True) if row[-1]]  # Failed ones: 0 tokens.
         return [dict(zip(_RESULT, (*row, 0.0), strict=True)) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
         expected = "a result of vllm bench serve --save-detailed, or one benchmark of GuideLLM"

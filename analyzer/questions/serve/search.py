@@ -352,7 +352,6 @@ def _with_rate(found: LoadFigures, rate: float) -> LoadFigures:
         found,
         requests_per_s=rate,
         output_tokens_per_s=found.output_tokens_per_s * ratio,
-        prompt_tokens_per_s=found.prompt_tokens_per_s * ratio,
     )
 
 

@@ -67,7 +67,6 @@ def _joined(question: ServeQuestion, prompts: ServeRow, written: ServeRow) -> Se
     figures = replace(
         written.figures,
         latencies={FIRST: first, PER_TOKEN: each, END_TO_END: replace(each, values=whole)},
-        engine_first_ns=prompts.figures.engine_first_ns,
         joules_per_token=(joule, low, high),
         board_w=(prompts.gpus * prompts.figures.board_w + written.gpus * written.figures.board_w) / gpus,
     )
