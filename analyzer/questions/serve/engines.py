@@ -247,7 +247,8 @@ def read_engine(text: str) -> Engine:
     name, _, version = text.strip().casefold().replace("@", "==").partition("==")
     name = {"tensorrt-llm": "trtllm", "tensorrtllm": "trtllm"}.get(name.strip(), name.strip())
     if name not in NAMES:
-        raise InputError(f"{parameter('engine', text)}: expected {', '.join(NAMES)}, maybe with a version: vllm==0.19")
+        expected = f"{', '.join(NAMES)}, maybe with a version: vllm==0.19, or a .toml file"
+        raise InputError(f"{parameter('engine', text)}: expected {expected}")
     asked = _numbers(version) if version else NEWEST
     if version and not asked:
         raise InputError(f"{parameter('engine', text)}: expected a version such as {name}==0.19")

@@ -181,7 +181,8 @@ def step_half_width(tables: StepTables, column: int, engine: Engine, parts: Floa
     kernels = float(np.sqrt(np.sum((parts * widths) ** 2)) / max(float(parts.sum()), 1.0))
     experts = EXPERTS_WIDTH if sizes.experts and tables.stack.products not in ("bf16", "fp16") else 0.0
     stages = STAGES_WIDTH if tables.plan.pp > 1 else 0.0
-    moved = 0.0 if engine.measured_on == gpu.name else log(engine.decode_ratio)  # How much of it is that GPU's?
+    ratios = (engine.prefill_ratio, engine.decode_ratio)  # How much of them is that GPU's own is not known.
+    moved = 0.0 if engine.measured_on == gpu.name else max(abs(log(ratio)) for ratio in ratios)
     found = float(np.sqrt(kernels**2 + engine.spread**2 + experts**2 + stages**2 + SHARED_WIDTH**2 + moved**2))
     return found * (FOREIGN_RATIO if is_foreign(gpu) else 1.0)
 
