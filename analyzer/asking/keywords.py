@@ -113,8 +113,8 @@ def check_iteration(value: Any) -> int | str | None:
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _BYTES: Final = {"": 2.0**30, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40, "mb": 1e6, "gb": 1e9, "tb": 1e12}
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|ms|us|µs)?")
-_LENGTHS_NS: Final = {None: 1e6, "ms": 1e6, "s": 1e9, "us": 1e3, "µs": 1e3}
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|ms|us|µs)")
+_LENGTHS_NS: Final = {"ms": 1e6, "s": 1e9, "us": 1e3, "µs": 1e3}
 
 
 def parse_bytes(text: str) -> float | None:
@@ -129,7 +129,7 @@ def parse_bytes(text: str) -> float | None:
 
 
 def parse_duration_ns(text: str) -> float | None:
-    """Return the ns of `350ms`, `350` (ms), `1.2s`; None of anything else.
+    """Return the ns of `350ms`, `1.2s`; None of anything else, and of a number without a unit.
 
     >>> parse_duration_ns("1.2s")
     1200000000.0

@@ -72,7 +72,7 @@ class CallRows(SpanRows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkRows(SpanRows):
-    """Hold annotations; `name` is one of the MARK numbers, `label` numbers what ranges and modules are called."""
+    """Hold annotations; `name` is one of the MARK numbers, `label` numbers labels, of a server's steps `names`."""
 
     label: Column
     kind: Column

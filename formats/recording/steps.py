@@ -112,9 +112,11 @@ def mark_rows(builder: RecordingBuilder, names: Sequence[str], spans: Mapping[st
     """Return the rows of annotations that mark something, by their names and their thread, start and duration."""
     found = [read_mark(name) or (MARK_RANGE, ServingKind.UNTOLD, name) for name in names]
     columns = {"name": [mark for mark, _, _ in found], "kind": [int(kind) for _, kind, _ in found]}
-    return make_rows(
-        MarkRows, len(found), **columns, label=builder.labels.number([text for *_, text in found]), **spans
-    )
+    label = [
+        builder.names[name] if mark == MARK_SERVING else builder.labels[text]
+        for name, (mark, _, text) in zip(names, found, strict=True)
+    ]
+    return make_rows(MarkRows, len(found), **columns, label=label, **spans)
 
 
 def _serving_kind(match: re.Match[str]) -> ServingKind:
@@ -136,6 +138,8 @@ class Steps:
     start_ns: Column
     end_ns: Column
     kind: Column
+    annotation: Column
+    """What a server called each, among the names; -1 where none did."""
 
     @property
     def follows(self) -> Mask:
@@ -169,7 +173,11 @@ def _spans(by: str, mark: int) -> _Finder:
 def _steps(by: str, rows: MarkRows) -> Steps:
     until_next = np.append(rows.start_ns[1:], rows.end_ns[-1:])
     return Steps(
-        by=by, start_ns=rows.start_ns, end_ns=np.minimum(rows.end_ns, until_next), kind=np.maximum(rows.kind, 0)
+        by=by,
+        start_ns=rows.start_ns,
+        end_ns=np.minimum(rows.end_ns, until_next),
+        kind=np.maximum(rows.kind, 0),
+        annotation=np.where(rows.name == MARK_SERVING, rows.label, MISSING),
     )
 
 
@@ -201,7 +209,8 @@ def _optimizer_steps(marks: MarkRows, launch: Column, first_ns: int) -> Steps | 
     start = np.append(first_ns, last[:-1])
     if len(last) < 2:
         return None
-    return Steps(by="optimizer steps", start_ns=start, end_ns=last, kind=np.zeros(len(last), dtype=np.int64))
+    none = np.zeros(len(last), dtype=np.int64)
+    return Steps(by="optimizer steps", start_ns=start, end_ns=last, kind=none, annotation=none + MISSING)
 
 
 def _repeated_ranges(marks: MarkRows, launch: Column, first_ns: int) -> Steps | None:  # noqa: ARG001
@@ -255,7 +264,8 @@ def find_iterations(
     if steps is not None:
         begin = behind_host_ns(steps.start_ns, steps.end_ns, launch, launched, kernels.start_ns)
         table = iteration_table(steps.start_ns, steps.end_ns, **gpu, begin_ns=begin, follows=steps.follows)
-        table = replace(table, kind=steps.kind.astype(table.kind.dtype))
+        told = {name: getattr(steps, name).astype(getattr(table, name).dtype) for name in ("kind", "annotation")}
+        table = replace(table, **told)
         inner = _optimizer_steps(own, np.sort(launch[launch != NEVER_NS]), int(begins.min())) if is_gpu else None
         often = 0 if inner is None else len(inner.start_ns) // len(steps.start_ns)
         return FoundIterations(table=table, by=steps.by, repeated=often if often > 1 else None)

@@ -87,7 +87,7 @@ def columns(table: type[Table] | Table) -> Iterator[ColumnSpec]:
     """Yield the column declarations of a table record in file order.
 
     >>> [column.name for column in columns(trace.iterations)]
-    ['start_ns', 'end_ns', 'profiled', 'cpu_start_ns', 'cpu_end_ns', 'loading_ns', 'compiling_ns', 'kind']
+    ['start_ns', 'end_ns', 'profiled', 'cpu_start_ns', 'cpu_end_ns', 'loading_ns', 'compiling_ns', 'kind', 'annotation']
     """
     record: Any = table if isinstance(table, type) else type(table)
     return iter(_declarations(record))

@@ -104,6 +104,7 @@ class IterationTable(Table):
         minimum=0,
         maximum=max(ServingKind),
     )
+    annotation: Column = optional("int32", "what a server called it; since 1.3", refers_to="strings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

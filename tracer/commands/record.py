@@ -294,7 +294,8 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
     text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"
     found = libraries_in(trace.strings)
     kernels = f"; kernels of {', '.join(found)} (without them: --reference-kernels)" if found else ""
-    say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops{kernels}")
+    engine = "; a serving engine runs it otherwise: wavecast serve MODEL" if "cached_tokens" in settings else ""
+    say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops{kernels}{engine}")
 
 
 def _make_plan(iterations: str, workload: Workload, ends: str | None, *, host_times: bool) -> Plan:

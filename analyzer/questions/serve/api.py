@@ -14,7 +14,7 @@ from ....records import dataclass, field, replace
 from ...asking.answer import Drawn, Report, as_names
 from ...asking.choice import GPU_NAMES, DatacenterOnly
 from ...asking.declared import COUNT, FILE, HelpPart, as_counts, asks, declare, option
-from ...asking.inputs import GpuFile
+from ...asking.inputs import AskedSource
 from ...asking.keywords import read_duration_ns
 from ...asking.machines import Machines
 from ...asking.prices import Power, Prices
@@ -59,7 +59,7 @@ class ServeAnswer(Report):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
+class ServeOptions(DatacenterOnly, Machines, Prices, Power, AskedSource):
     """Hold what may be asked of a served model."""
 
     to: str | Sequence[str] = field(
@@ -75,7 +75,18 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
         HelpPart.WHAT_IF, "What keys and values are cached in. Default: 16 bits.", type=click.Choice(("fp8", "bf16"))
     )
     engine: str = option(
-        HelpPart.WHAT_IF, "vllm, sglang or trtllm, maybe with a version: vllm==0.19.", default="vllm", metavar="NAME"
+        HelpPart.WHAT_IF,
+        "vllm, sglang or trtllm, maybe with a version: vllm==0.19; or a .toml file as --trace and --calibrate print.",
+        default="vllm",
+        metavar="NAME",
+    )
+    trace: str | Path | None = option(
+        HelpPart.INPUT, "Calibrate the engine by a server's steps that torch's profiler recorded.", **FILE
+    )
+    calibrate: str | Path | None = option(
+        HelpPart.INPUT,
+        "Fit the engine's times to a log of measured requests on the GPU of --to, and replay it.",
+        **FILE,
     )
     prompt_tokens: int = option(HelpPart.WHAT_IF, "Tokens of a prompt, ± 10 %.", default=_DRAWN[0], **COUNT)
     output_tokens: int = option(HelpPart.WHAT_IF, "Tokens written, ± 10 %.", default=_DRAWN[1], **COUNT)
@@ -93,7 +104,7 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
         HelpPart.WHAT_IF, "Requests per second, at random (Poisson): says how many GPUs.", type=float, metavar="N"
     )
     requests: str | Path | None = option(
-        HelpPart.INPUT, "Replay these requests: CSV or JSON lines of arrival_s, prompt, output.", **FILE
+        HelpPart.INPUT, "Replay these requests: CSV, JSON lines, a result of vllm bench or GuideLLM.", **FILE
     )
     ttft: str | None = option(HelpPart.WHAT_IF, "The longest time to the first token: 500ms.", metavar="TIME")
     tpot: str | None = option(HelpPart.WHAT_IF, "The longest time per token after it: 50ms.", metavar="TIME")
@@ -127,9 +138,7 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
         metavar="SHARE",
     )
     speculate: str | None = option(
-        HelpPart.WHAT_IF,
-        "Draft so many tokens of which each is right with a chance: 3:0.7.",
-        metavar="N:CHANCE",
+        HelpPart.WHAT_IF, "Draft so many tokens of which each is right with a chance: 3:0.7.", metavar="N:CHANCE"
     )
     seed: int = option(HelpPart.WHAT_IF, "Draws lengths and arrivals.", default=_DRAWN[2], type=click.IntRange(min=0))
 
@@ -151,6 +160,7 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
     from ...models.library import load_library
     from .engines import read_engine
     from .load import read_requests
+    from .measured import calibrate
     from .report import ServeQuestion
     from .separate import report_serving
     from .sizes import read_model
@@ -166,15 +176,8 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         raise InputError(f"{parameter('precision', asked.precision)}: expected {', '.join(PRECISION_NAMES)}")
     limits = {name: read_duration_ns(name, getattr(asked, name)) for name in ("ttft", "tpot")}
     held = {name: limit for name, limit in limits.items() if limit is not None}
-    is_open = asked.rate is not None or (bool(held) and not users and asked.requests is None)
-    for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
-        if share is not None and not 0.0 <= share <= 1.0:
-            raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
-    if asked.step_tokens is not None and asked.step_tokens < asked.max_sequences:
-        most = parameter("max_sequences", asked.max_sequences)
-        raise InputError(
-            f"{parameter('step_tokens', asked.step_tokens)}: expected as many as sequences at least: {most}"
-        )
+    log = asked.requests if asked.calibrate is None else asked.calibrate
+    is_open = asked.rate is not None or (bool(held) and not users and log is None)
     drafted, acceptance = _speculation(asked.speculate)
     engine = replace(
         read_engine(asked.engine),
@@ -193,9 +196,9 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         cache_bytes=1.0 if asked.kv == "fp8" else 2.0,
         prompt=asked.prompt_tokens,
         output=asked.output_tokens,
-        loads=() if is_open or asked.requests is not None else users or (1,),
+        loads=() if is_open or log is not None else users or (1,),
         rate_per_s=asked.rate or 0.0,
-        requests=None if asked.requests is None else read_requests(Path(asked.requests)),
+        requests=None if log is None else read_requests(Path(log)),
         tp=asked.tp,
         pp=asked.pp,
         is_separate=asked.separate_prefill,
@@ -205,20 +208,32 @@ def serve(model: str | Path, asked: ServeOptions) -> ServeAnswer:
         electricity=asked.power() or Electricity(),
     )
     catalog, cluster = named.catalog, asked.cluster(named.catalog, [item.gpu.name for item in targets])
-    return ServeAnswer(report=report_serving(question, targets, load_library(), asked.book(catalog), cluster, catalog))
+    library = load_library()
+    question = calibrate(question, (asked.trace, asked.calibrate), named, targets, library, cluster)
+    return ServeAnswer(report=report_serving(question, targets, library, asked.book(catalog), cluster, catalog))
 
 
 def _check_load(asked: ServeOptions, users: tuple[int, ...]) -> None:
-    """Raise InputError for loads that exclude each other, or what none can be."""
-    if sum((bool(users), asked.rate is not None, asked.requests is not None)) > 1:
-        raise InputError(
-            f"{parameter('concurrency')}, {parameter('rate')} and {parameter('requests')} are three loads: give one"
-        )
+    """Raise InputError for what excludes each other, or what no load and no engine can be."""
+    given = {"concurrency": users or None, "rate": asked.rate, "requests": asked.requests, "calibrate": asked.calibrate}
+    loads = [name for name, value in given.items() if value is not None]
+    if len(loads) > 1:
+        raise InputError(f"{' and '.join(map(parameter, loads))} are {len(loads)} loads: give one")
     if asked.rate is not None and not 0 < asked.rate < 1e6:
         raise InputError(f"{parameter('rate', asked.rate)}: expected requests per second above 0 and under a million")
-    if asked.requests is not None and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
+    if asked.trace is not None and asked.calibrate is not None:
+        raise InputError(f"{parameter('trace')} and {parameter('calibrate')} both say the engine's times: give one")
+    for name, share in (("memory_share", asked.memory_share), ("shared_prompt", asked.shared_prompt)):
+        if share is not None and not 0.0 <= share <= 1.0:
+            raise InputError(f"{parameter(name, share)}: expected a share from 0 to 1")
+    if asked.step_tokens is not None and asked.step_tokens < asked.max_sequences:
+        most = parameter("max_sequences", asked.max_sequences)
+        raise InputError(
+            f"{parameter('step_tokens', asked.step_tokens)}: expected as many as sequences at least: {most}"
+        )
+    if loads in (["requests"], ["calibrate"]) and (asked.prompt_tokens, asked.output_tokens, asked.seed) != _DRAWN:
         unused = ", ".join(map(parameter, ("prompt_tokens", "output_tokens", "seed")))
-        raise InputError(f"{parameter('requests')} says what is asked and when: it goes without {unused}")
+        raise InputError(f"{parameter(loads[0])} says what is asked and when: it goes without {unused}")
 
 
 def _counts(asked: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -245,7 +260,7 @@ def _targets(asked: ServeOptions) -> tuple[Gpus, tuple[Target, ...]]:
     from .report import Target
 
     names = as_names(asked.to)
-    named = find_named((), None, asked.gpu_file)
+    named = asked.named()
     if not names:
         return named, tuple(Target(gpu=gpu) for gpu in asked.of_class(named) or named.catalog.gpus)
     targets = []

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ....errors import InputError, parameter
 from ....records import dataclass, replace
 from ....specs.attention_kernels import AttentionKernel
+from ....specs.documents import check_keys, read_table, read_toml
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import build_fleet
 from ....specs.generations import generation_at, has_serving_kernels, prefers_composable_kernel
@@ -169,6 +170,7 @@ FULL_EFFECT: Final = 256.0
 NO_EFFECT: Final = 1024.0
 """Tokens of a step up to which small products count as in `engines.toml`, and from which on not."""
 MS: Final = 1e6
+_MEASURED: Final = ("step_ms", "sequence_ms", "prefill_ratio", "decode_ratio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +199,11 @@ class Engine:
     """Whether prompts' chunks run beside sequences that decode; else in steps of their own."""
     ratio: float = 1.0
     """Of small steps to the kernels' own times."""
+    prefill_ratio: float = 1.0
+    decode_ratio: float = 1.0
+    """Of measured kernels to these, in steps with prompts and without, where a recording tells."""
+    measured_on: str = ""
+    """The GPU of that recording."""
     shared_share: float = 0.0
     """Of each prompt, its beginning: the cache holds it already, once for all."""
     drafted: int = 0
@@ -213,24 +220,35 @@ class Engine:
         """
         return sum(self.acceptance**count for count in range(self.drafted + 1))
 
-    def kernel_ratio(self, tokens: float) -> float:
-        """Return by what a step's kernels differ from their times alone."""
+    def kernel_ratio(self, tokens: float, chunks: float = 0) -> float:
+        """Return by what a step's kernels differ from their times alone; `chunks`: of prompts, in it."""
+        measured = self.prefill_ratio if chunks else self.decode_ratio
         if self.ratio == 1.0 or tokens >= NO_EFFECT:
-            return 1.0
+            return measured
         fade = max(log(tokens / FULL_EFFECT), 0.0) / log(NO_EFFECT / FULL_EFFECT) if tokens > 0 else 0.0
-        return self.ratio + (1.0 - self.ratio) * fade
+        return measured * (self.ratio + (1.0 - self.ratio) * fade)
+
+    def as_file(self) -> str:
+        """Return what is measured of it as a file that `read_engine` takes."""
+        named = f"{self.name}=={self.version}" if self.version else self.name
+        values = (self.step_ns / MS, self.sequence_ns / MS, self.prefill_ratio, self.decode_ratio)
+        numbers = (f"{name} = {value:.5g}" for name, value in zip(_MEASURED, values, strict=True))
+        return "\n".join((f'engine = "{named}"', f'measured_on = "{self.measured_on}"', *numbers))
 
 
 def read_engine(text: str) -> Engine:
-    """Return the engine that `vllm`, or `vllm==0.12`, names. Raises InputError for another.
+    """Return the engine that `vllm`, `vllm==0.12` or a TOML file names. Raises InputError for another.
 
     >>> read_engine("vllm==0.12").sequence_ns, read_engine("vllm").sequence_ns
     (44000.0, 6000.0)
     """
+    if text.strip().casefold().endswith(".toml"):
+        return _read_file(Path(text.strip()))
     name, _, version = text.strip().casefold().replace("@", "==").partition("==")
     name = {"tensorrt-llm": "trtllm", "tensorrtllm": "trtllm"}.get(name.strip(), name.strip())
     if name not in NAMES:
-        raise InputError(f"{parameter('engine', text)}: expected {', '.join(NAMES)}, maybe with a version: vllm==0.19")
+        expected = f"{', '.join(NAMES)}, maybe with a version: vllm==0.19, or a .toml file"
+        raise InputError(f"{parameter('engine', text)}: expected {expected}")
     asked = _numbers(version) if version else NEWEST
     if version and not asked:
         raise InputError(f"{parameter('engine', text)}: expected a version such as {name}==0.19")
@@ -249,6 +267,24 @@ def read_engine(text: str) -> Engine:
         splits_prompts=row.get("splits_prompts", True),
         reserves=row.get("reserves", False),
     )
+
+
+def _read_file(path: Path) -> Engine:
+    """Return the engine that a file of `as_file`'s keys names, with its numbers. Raises InputError for another file."""
+    found = read_toml(path)
+    texts = read_table({key: found.pop(key, "") for key in ("engine", "measured_on")}, dict[str, str], path.name)
+    check_keys(found, _MEASURED, path.name)
+    numbers = read_table(found, dict[str, float], path.name)
+    if set(_MEASURED) - set(numbers) or (texts["engine"] not in NAMES and "==" not in texts["engine"]):
+        raise InputError(f'{path.name}: expected engine = "vllm==0.19", and numbers {", ".join(_MEASURED)}')
+    for key, value in numbers.items():
+        low, high = (0.0, 1e4) if key.endswith("_ms") else (0.1, 10.0)
+        if not low <= value <= high:
+            raise InputError(f"{path.name}: {key}: expected a number from {low:g} to {high:g}, found {value:g}")
+    ours: dict[str, Any] = {
+        key.replace("_ms", "_ns"): value * (MS if key.endswith("_ms") else 1.0) for key, value in numbers.items()
+    }
+    return replace(read_engine(texts["engine"]), **ours, measured_on=texts["measured_on"], source=f"from {path.name}")
 
 
 def engine_on(engine: Engine, gpu: Gpu, sizes: ModelSizes, precision: str) -> Engine:

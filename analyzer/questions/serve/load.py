@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ....arrays import Floats
 from ....errors import InputError
 from ....records import replace
 from .schedule import RequestLoad
@@ -22,14 +23,21 @@ OPEN_REQUESTS: Final = 300
 SPREAD: Final = 0.1
 """Lengths are drawn evenly between 1 - this and 1 + this times the given ones."""
 SECOND: Final = 1e9
-LAST_ARRIVAL_NS: Final = 1e18
-"""Thirty years."""
+LAST_ARRIVAL_NS: Final = 1e19
+"""Three hundred years: some count from 1970."""
 MOST_TOKENS: Final = 10_000_000
 """No model's context is as long."""
-ARRIVALS: Final[Mapping[str, float]] = {"arrival_s": 1e9, "queued_s": 1e9, "arrival": 1e9, "timestamp": 1e6}
+ARRIVALS: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("arrival_s", "queued_s", "arrival", "arrival_time"), SECOND),
+    "timestamp": 1e6,
+}
 """Names of arrivals → ns of their unit; `timestamp` is in ms, as Mooncake's traces have it."""
-PROMPTS: Final = ("prompt", "input_tokens", "prompt_tokens", "input_length")
-OUTPUTS: Final = ("output", "output_tokens", "completion_tokens", "output_length")
+PROMPTS: Final = ("prompt", "input_tokens", "prompt_tokens", "input_length", "input_toks")
+OUTPUTS: Final = ("output", "output_tokens", "completion_tokens", "output_length", "output_toks")
+FIRSTS: Final = ("first_token_s", "first_token_ts", "first_token_time")
+LASTS: Final = ("last_token_s", "last_token_ts", "last_token_time")
+_RESULT: Final = ("arrival_s", "prompt", "output", "last_token_s", "first_token_s")
+"""What is kept of a benchmark's request; its last token's time counts from its first."""
 
 
 @lru_cache(maxsize=1024)
@@ -72,18 +80,32 @@ def _lengths(count: int, prompt: int, output: int, generator: np.random.Generato
 
 
 def read_requests(path: Path) -> RequestLoad:
-    """Return the requests of a CSV file, or of one JSON object per line: arrival, prompt, output.
+    """Return the requests of a CSV file, of JSON lines, or of what vLLM's and GuideLLM's benchmarks write.
 
-    Raises InputError for a file that lacks one of them, and for lengths that are no whole numbers above 0.
+    Raises InputError for a file that lacks arrival, prompt or output, and for lengths that are no counts above 0.
     """
+    return _read(path)[0]
+
+
+def read_measured(path: Path) -> tuple[RequestLoad, Floats]:
+    """Return the same, and the ns from each request's first token to its last, [r]; NaN where one is not given."""
+    load, rows = _read(path)
+    found = [next((name for name in names if name in rows[0]), "") for names in (FIRSTS, LASTS)]
+    if "" in found:
+        raise InputError(f"{path.name}: expected times {FIRSTS[0]} and {LASTS[0]} of each request, as measured")
+    first, last = np.array([[_number(row, name) for name in found] for row in rows]).T
+    return load, (last - first) * SECOND
+
+
+def _read(path: Path) -> tuple[RequestLoad, list[Any]]:
+    """Return the requests, and what the file says of each, in order of arrival."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         is_json = path.suffix.casefold() in (".jsonl", ".json")
-        lines = text.splitlines()
-        rows = [json.loads(line) for line in lines if line.strip()] if is_json else list(csv.DictReader(lines))
+        rows = _json_rows(text, path.name) if is_json else list(csv.DictReader(text.splitlines()))
     except OSError as error:
         raise InputError(f"{path.name}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError, csv.Error) as error:
         raise InputError(f"{path.name}: expected requests, CSV or a JSON object per line: {error}") from error
     if not rows or not isinstance(rows[0], dict):
         raise InputError(f"{path.name}: holds no requests")
@@ -99,9 +121,34 @@ def read_requests(path: Path) -> RequestLoad:
     if len(wrong):
         expected = f"an arrival from 0 on, and whole numbers of tokens from 1 to {MOST_TOKENS - 1:,}"
         raise InputError(f"{path.name}: request {wrong[0] + 1}: expected {expected}")
-    values = values[np.argsort(values[:, 0], kind="stable")]
+    order = np.argsort(values[:, 0], kind="stable")
+    values = values[order]
     arrival = (values[:, 0] - values[0, 0]) * ARRIVALS[found[0]]
-    return RequestLoad(arrival_ns=arrival, prompts=values[:, 1].astype(np.int64), outputs=values[:, 2].astype(np.int64))
+    prompts, outputs = values[:, 1:].astype(np.int64).T
+    return RequestLoad(arrival_ns=arrival, prompts=prompts, outputs=outputs), [rows[place] for place in order.tolist()]
+
+
+def _json_rows(text: str, name: str) -> list[Any]:
+    """Return what JSON says of each request: a line, or a row of a benchmark's result."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not isinstance(document, dict) or not {"input_lens", "benchmarks"} & set(document):
+        return document if isinstance(document, list) else [document]
+    try:
+        if "benchmarks" in document:
+            (benchmark,) = document["benchmarks"]
+            names = "request_start_time", "prompt_tokens", "output_tokens", "inter_token_latency_ms"
+            found = [[row[name] for name in names] for row in benchmark["requests"]["successful"]]
+            rows = [(*row, (gap_ms or 0.0) / 1e3 * (row[-1] - 1)) for *row, gap_ms in found]
+        else:
+            columns = [document[name] for name in ("start_times", "input_lens", "output_lens", "itls")]
+            rows = [(*row, sum(gaps)) for *row, gaps in zip(*columns, strict=True) if row[-1]]  # Failed ones: 0 tokens.
+        return [dict(zip(_RESULT, (*row, 0.0), strict=True)) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        expected = "a result of vllm bench serve --save-detailed, or one benchmark of GuideLLM"
+        raise InputError(f"{name}: expected {expected}: {error!r}") from None
 
 
 def _number(row: object, name: str) -> float:

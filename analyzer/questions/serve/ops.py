@@ -35,6 +35,7 @@ from ...models.matmul_simt.problems import MatmulSimtProblems
 from ...models.registry import OP_MODELS, least_work
 from ...models.vector.problems import VectorKernel, VectorProblems
 from ...prediction.energy import op_joules
+from ...prediction.sum_interval import FAMILY_SHARE
 from ...work.communication import CollectiveKind, Implementation
 from ...work.work import ExpertsFormat, LatentKernel
 from .engines import EngineStack, experts_bytes
@@ -114,10 +115,9 @@ class OpBook:
     def tables(self, library: Library, fleet: Fleet, power: BoardPower, count: int) -> tuple[Floats, Floats, Floats]:
         """Return time by part and place, and the same times the half-width of its interval, [parts, count, m] in ns.
 
-        And what a GPU switches beside what idles, [count, m] in J.
+        And what a GPU switches beside what idles, [count, m] in J. Ops of a part err together as `FAMILY_SHARE` says.
         """
-        total = np.zeros((len(PARTS), count, len(fleet.gpus)))
-        width, joules = np.zeros_like(total), np.zeros_like(total[0])
+        total, width, square, (joules, *_) = np.zeros((4, len(PARTS), count, len(fleet.gpus)))
         for model, entries in self.rows.items():
             joined = join_problems([problems for problems, *_ in entries])
             predicted_ns, half_width = predict_kept(library, model, joined, fleet, self.kept)
@@ -127,10 +127,10 @@ class OpBook:
             place = np.concatenate([at for _, at, *_ in entries])
             np.add.at(total, (part, place), time)
             np.add.at(width, (part, place), time * half_width)
-            work = least_work(OP_MODELS[model], joined)
-            time_ns = 0.0 * predicted_ns if model == "collective" else predicted_ns
+            np.add.at(square, (part, place), (time * half_width) ** 2)
+            time_ns, work = predicted_ns * float(model != "collective"), least_work(OP_MODELS[model], joined)
             np.add.at(joules, place, times * op_joules(work, time_ns, fleet, power))
-        return total, width, joules
+        return total, np.sqrt((FAMILY_SHARE * width) ** 2 + (1.0 - FAMILY_SHARE**2) * square), joules
 
     def product(
         self, at: Any, m: Floats, n: float, k: float, times: float, *, batch: float = 1.0, plain: bool = False

@@ -152,6 +152,9 @@ def _notes(report: ServeReport) -> Iterator[str]:
         "TTFT holds the client's and the text's share. "
         "Assumed: even routing of experts, prompt and output ± 10 %."
     )
+    if question.calibration:
+        yield f"{clean_text(question.calibration)} As a file for --engine:"
+        yield from question.engine.as_file().splitlines()
     if question.engine.drafted:
         yield (
             f"A step writes {question.engine.tokens_per_step:.2f} tokens per sequence: drafts by a head of one layer, "
@@ -239,6 +242,7 @@ def draw_serving_json(report: ServeReport) -> str:
             "model": question.sizes,
             "precision": ",".join(question.precisions),
             "engine": question.engine,
+            "calibration": question.calibration,
             "prompt": question.prompt,
             "output": question.output,
             "concurrency": question.loads,

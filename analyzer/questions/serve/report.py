@@ -52,6 +52,8 @@ class ServeQuestion:
     """Which of `MEASURES` the limits are of."""
     seed: int = 0
     electricity: Electricity = field(default_factory=Electricity)
+    calibration: str = ""
+    """What measurements of one's own say of the engine, in words; empty without any."""
 
     @property
     def context(self) -> float:

@@ -109,8 +109,10 @@ class Schedule:
 
 def step_times(engine: Engine, clock: StepClock, steps: StepColumns) -> Floats:
     """Return what steps take with what an engine adds, repeated as often as they are, ns, [steps]."""
-    tokens = (steps.decoding * (1 + engine.drafted) + steps.fresh).tolist()
-    ratio = 1.0 if engine.ratio == 1.0 else np.array([engine.kernel_ratio(count) for count in tokens])
+    ratio: Floats | float = 1.0
+    if not engine.ratio == engine.prefill_ratio == engine.decode_ratio == 1.0:
+        tokens = steps.decoding * (1 + engine.drafted) + steps.fresh
+        ratio = np.array(list(map(engine.kernel_ratio, tokens.tolist(), steps.chunks.tolist())))
     host = engine.step_ns + engine.sequence_ns * (steps.decoding + steps.chunks)
     return np.asarray((clock.steps_ns(steps) * ratio + host) * steps.repeats)
 
@@ -361,7 +363,7 @@ class Scheduler:
     ) -> float:
         engine = self.engine
         kernels = clock.step_ns(decoding, context, chunks, fresh, square, before)
-        ratio = engine.kernel_ratio(decoding * (1 + engine.drafted) + fresh)
+        ratio = engine.kernel_ratio(decoding * (1 + engine.drafted) + fresh, chunks)
         return kernels * ratio + engine.step_ns + engine.sequence_ns * (decoding + chunks)
 
     def _pass(

@@ -37,11 +37,7 @@ def report_serving(
 
 
 def _answer_apart(
-    question: ServeQuestion,
-    targets: Sequence[Target],
-    library: Library,
-    prices: PriceBook,
-    cluster: Cluster = USUAL,
+    question: ServeQuestion, targets: Sequence[Target], library: Library, prices: PriceBook, cluster: Cluster = USUAL
 ) -> tuple[tuple[ServeRow, ...], tuple[tuple[str, str], ...]]:
     """Return the best pair of plans of each GPU type. Raises InputError for what has no such parts."""
     if not question.rate_per_s or question.output < 2 or any(target.count for target in targets):
@@ -71,7 +67,6 @@ def _joined(question: ServeQuestion, prompts: ServeRow, written: ServeRow) -> Se
     figures = replace(
         written.figures,
         latencies={FIRST: first, PER_TOKEN: each, END_TO_END: replace(each, values=whole)},
-        engine_first_ns=prompts.figures.engine_first_ns,
         joules_per_token=(joule, low, high),
         board_w=(prompts.gpus * prompts.figures.board_w + written.gpus * written.figures.board_w) / gpus,
     )

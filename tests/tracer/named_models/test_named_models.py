@@ -389,6 +389,7 @@ def test_a_generated_token_attends_to_the_cached_ones(
     path = write_config(architecture, model_type, **sizes)
     result = record_shapes("--hf-config", path, "--mode", "inference", "--cached-tokens", "20", "--batch-size", "2")
     assert result.exit_code == 0, result.stderr
+    assert "a serving engine runs it otherwise: wavecast serve MODEL" in result.stderr
     trace = load_trace(tmp_path / "trace.json.gz")
     attended = [
         tuple(tuple(item.shape) for item in trace.signatures[signature].arguments[:2])

@@ -213,7 +213,8 @@ def test_hosts_and_site_are_billed_where_asked() -> None:
     [
         ({"to": "MI300X", "engine": "trtllm"}, "NVIDIA"),
         ({"to": "Tesla T4"}, "does not fit"),
-        ({"rate": 1.0, "concurrency": 2}, "three loads"),
+        ({"rate": 1.0, "concurrency": 2}, "2 loads: give one"),
+        ({"tpot": "50"}, "expected a time such as"),
         ({"concurrency": (4, 0)}, "expected requests from 1 to"),
         ({"engine": "llama.cpp"}, "expected vllm"),
         ({"precision": "fp8,fp9"}, "expected bf16"),
@@ -491,3 +492,18 @@ def test_a_long_context_is_decoded_by_many_units_on_amd() -> None:
     clock = step_tables(read_model("llama-3-8b"), ServePlan(), stack, [mi250], load_library()).clock(0)
     read_ns = 2 * 32 * 1024 * 2 * 4096 / mi250.memory_bandwidth_bytes_per_s * 1e9
     assert clock.attention_ns(1, 8192) - clock.attention_ns(1, 4096) < 20 * read_ns
+
+
+def test_products_of_a_step_err_together_in_part_and_attention_of_one_problem_wholly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def widths() -> list[float]:
+        tables = step_tables(read_model("llama-3-8b"), ServePlan(), stack_of(H100, "bf16", "vllm"), [H100], library)
+        return [float(width) for width in tables.parts(0, 8, 1000)[1]]
+
+    library = load_library()
+    found = widths()
+    monkeypatch.setattr("wavecast.analyzer.questions.serve.ops.FAMILY_SHARE", 1.0)
+    together = widths()
+    assert 0.5 * together[0] < found[0] < together[0]
+    assert found[1] == pytest.approx(together[1])
