@@ -23,7 +23,7 @@ from ..frame import gpu_physics
 from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .launch import COLUMN_WISE, SHARED_KERNELS, TOP_KERNELS, RowWalk, streamed_threads, walk_of
+from .launch import COLUMN_WISE, SHARED_KERNELS, TOP_KERNELS, RowWalk, streamed_steps, streamed_threads, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
@@ -164,8 +164,10 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     busy_ms = busy_ms + single(np.where(_IS_COLUMN_WISE[kernel] & is_between, 1e-3 * CODE_US, 0.0))
     lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     stream_ms = single(_streamed_instructions(problems, shared)) * lanes
-    stream_dram_ms = streamed * _cold(streamed * kept + own) * dram
-    busy_ms = busy_ms + _joined(stream_dram_ms, streamed * cached, stream_ms, apart_cycles * cycle_ms)
+    is_lost = _cold(streamed * kept + own)
+    steps = streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
+    apart_ms = (apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms
+    busy_ms = busy_ms + _joined(streamed * is_lost * dram, streamed * cached, stream_ms, apart_ms)
     time_ns = 1e6 * busy_ms.astype(np.float64) + (problems.launches + walk.fills) * (
         1e9 * gpu_physics.launch_s(fleet, values)
     )
