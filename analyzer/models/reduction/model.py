@@ -9,7 +9,6 @@ elementwise kernels of the same op move, over the same rates.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -40,15 +39,10 @@ which repeat one call, cannot show it. The form was found with our recorded netw
 has the same sums 0.8 us longer than right after each other, V100's some of equal grids 1.5 to 5, others none."""
 
 
-OWN_SPREAD: Final = 0.8
-"""Of a kernel's cycles and instructions, natural log: torch 2.11 on Hopper beside other GPUs, which ran older versions.
-"""
-
-
 PARAMETERS: Final = (
     *gpu_physics.COPY_PARAMETERS,
     *gpu_physics.L2_PARAMETERS,
-    *(replace(item, class_spread=OWN_SPREAD, only=HOPPER) for item in gpu_physics.LAUNCH_PARAMETERS),
+    *gpu_physics.LAUNCH_PARAMETERS,
     *priors("reduction"),
     *priors("reduction, kernels", CLASS_NAMES),
 )
