@@ -144,19 +144,16 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     late = single(walk.steps) * single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
     left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
     dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(np.minimum(late, own))) * dram
-    issue_ms = single(_instructions(problems, walk, shared)) * (
-        cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
-    )
+    lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
+    issue_ms = single(_instructions(problems, walk, shared)) * lanes
     # A block that sorts a row has an SM of its own while there are some.
-    issue_ms = issue_ms * np.where(
-        kernel == RowKernel.SORT_ROWS, np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0), 1.0
-    )
+    alone = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0)
+    issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, alone, 1.0)
     started = single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
     busy_ms = (latency + ending) * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
     is_between = np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
     busy_ms = busy_ms + single(np.where(_IS_COLUMN_WISE[kernel] & is_between, 1e-3 * CODE_US, 0.0))
-    lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     stream_ms = single(_streamed_instructions(problems, shared)) * lanes
     is_lost = _cold(streamed * kept + own)
     steps = streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
