@@ -50,7 +50,7 @@ PARAMETERS: Final = (
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
-POOL's 120 + 30 per neighbour (H100), SCAN's 120 (H100), PICK's step (A100).
+POOL's 120 + 30 per neighbour, SCAN's 120, steps of elements (H100), PICK's (A100), one launch for all (H100 left out).
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
