@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, last_power, next_power
-from ....records import dataclass
+from ....arrays import Floats, Mask, Singles, last_power, next_power, single
+from ....records import dataclass, replace
 from ....specs.fleet import Fleet
 from ...work.reduce_blocks import ReduceBlocks, column_blocks, row_blocks
 from ...work.row_kernels import RowKernel
@@ -149,6 +149,13 @@ def streamed_threads(problems: ReductionProblems) -> Floats:
     return np.asarray(blocks * threads)
 
 
+def streamed_steps(problems: ReductionProblems, resident: Singles) -> Singles:
+    """Return the steps in turn of a stream over channels last, on GPUs of so many resident threads; of others 0."""
+    blocks, threads, steps = _columns(replace(problems, kernel=problems.streaming))
+    waves = np.maximum(single(blocks * threads) / resident, 1.0)
+    return waves * single(np.where(problems.streaming == RowKernel.COLUMN_ELEMENTS, steps, 0.0))
+
+
 _Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]
 """Problems of one kind -> blocks, threads, steps."""
 
@@ -195,7 +202,7 @@ def _column_tiles(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     tall = np.minimum(last_power(np.ceil(columns / ROWS_PER_THREAD)), CHANNEL_THREADS / wide)
     wide = np.minimum(last_power(rows), CHANNEL_THREADS / tall)
     tiles = np.minimum(np.ceil(columns / (tall * ROWS_PER_THREAD)), MOST_TILES)
-    return wide, tall, np.where(tiles < LEAST_TILES, 1.0, tiles)
+    return wide, tall, np.where((tiles < LEAST_TILES) & np.isin(problems.kernel, _TILED), 1.0, tiles)
 
 
 def _last_steps(problems: ReductionProblems) -> Floats:
@@ -279,7 +286,7 @@ _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.MOMENTS, RowKernel.BATCH_NORM_ROWS_GRADIENT), _channel),
     ((RowKernel.CHANNEL_SUMS,), _channel_sums),
     ((RowKernel.CHANNEL_ELEMENTS,), _channel_elements),
-    (_TILED, _columns),
+    ((*_TILED, RowKernel.COLUMN_ELEMENTS), _columns),
     ((RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD), _by_row(CHANNEL_THREADS)),
     ((RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD), _by_row(ROW_THREADS, walks=2.0)),
     (

@@ -9,7 +9,6 @@ elementwise kernels of the same op move, over the same rates.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -23,7 +22,7 @@ from ..frame import gpu_physics
 from ..frame.classes import time_by_class
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Values, priors
-from .launch import COLUMN_WISE, SHARED_KERNELS, TOP_KERNELS, RowWalk, streamed_threads, walk_of
+from .launch import COLUMN_WISE, SHARED_KERNELS, TOP_KERNELS, RowWalk, streamed_steps, streamed_threads, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_facts, kernel_kind
 
 NVIDIA, OTHER_VENDOR, HOPPER = range(3)
@@ -40,15 +39,10 @@ which repeat one call, cannot show it. The form was found with our recorded netw
 has the same sums 0.8 us longer than right after each other, V100's some of equal grids 1.5 to 5, others none."""
 
 
-OWN_SPREAD: Final = 0.8
-"""Of a kernel's cycles and instructions, natural log: torch 2.11 on Hopper beside other GPUs, which ran older versions.
-"""
-
-
 PARAMETERS: Final = (
     *gpu_physics.COPY_PARAMETERS,
     *gpu_physics.L2_PARAMETERS,
-    *(replace(item, class_spread=OWN_SPREAD, only=HOPPER) for item in gpu_physics.LAUNCH_PARAMETERS),
+    *gpu_physics.LAUNCH_PARAMETERS,
     *priors("reduction"),
     *priors("reduction, kernels", CLASS_NAMES),
 )
@@ -56,7 +50,7 @@ PARAMETERS: Final = (
 a thread, or of a row that a block ends with, beside those of its elements (`RowWalk.units`). A dependent load from DRAM
 takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more. Chosen with chips in sight:
 steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles), of whole batch norms (H100),
-POOL's 120 + 30 per neighbour (H100), SCAN's 120 (H100), PICK's step (A100).
+POOL's 120 + 30 per neighbour, SCAN's 120, steps of elements (H100), PICK's (A100), one launch for all (H100 left out).
 
 Spread 0 of all: nothing was measured of POOL_BACKWARD and STREAM alone. Spread 0 of cycles: blocks are many and short,
 the chain never counts. 0.15: Hopper's own rows of whole batch norms agree with their priors, which so hold elsewhere;
@@ -150,22 +144,21 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     late = single(walk.steps) * single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
     left = np.minimum(single(problems.moved_since_bytes), single(DIRTY_L2 * fleet.l2_cache_bytes)) * _IS_SHARED[kernel]
     dram_ms = (walked * cold + np.minimum(left, walked * cold) + again * _cold(np.minimum(late, own))) * dram
-    issue_ms = single(_instructions(problems, walk, shared)) * (
-        cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
-    )
+    lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
+    issue_ms = single(_instructions(problems, walk, shared)) * lanes
     # A block that sorts a row has an SM of its own while there are some.
-    issue_ms = issue_ms * np.where(
-        kernel == RowKernel.SORT_ROWS, np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0), 1.0
-    )
+    alone = np.maximum(sms / np.maximum(single(problems.rows), 1.0), 1.0)
+    issue_ms = issue_ms * np.where(kernel == RowKernel.SORT_ROWS, alone, 1.0)
     started = single(np.where(_MANY_BLOCKS[kernel], walk.blocks * shared["block_cycles"], 0.0)) * (cycle_ms / sms)
     busy_ms = (latency + ending) * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms, started)
     busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
     is_between = np.isfinite(problems.moved_since_bytes) & (problems.moved_since_bytes > 0)
     busy_ms = busy_ms + single(np.where(_IS_COLUMN_WISE[kernel] & is_between, 1e-3 * CODE_US, 0.0))
-    lanes = cycle_ms / (sms * single(gpu_physics.issue_width(fleet, shared["fp32_share"])))
     stream_ms = single(_streamed_instructions(problems, shared)) * lanes
-    stream_dram_ms = streamed * _cold(streamed * kept + own) * dram
-    busy_ms = busy_ms + _joined(stream_dram_ms, streamed * cached, stream_ms, apart_cycles * cycle_ms)
+    is_lost = _cold(streamed * kept + own)
+    steps = streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
+    apart_ms = (apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms
+    busy_ms = busy_ms + _joined(streamed * is_lost * dram, streamed * cached, stream_ms, apart_ms)
     time_ns = 1e6 * busy_ms.astype(np.float64) + (problems.launches + walk.fills) * (
         1e9 * gpu_physics.launch_s(fleet, values)
     )
