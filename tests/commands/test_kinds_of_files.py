@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wavecast
 from click.testing import Result
+from wavecast.errors import InputError
+from wavecast.formats.files.open import load_trace
 
 Run = Callable[..., Result]
 Event = dict[str, Any]
@@ -268,4 +272,13 @@ def test_kernels_without_launches_that_the_gpu_waits_for_are_pointed_out(
 
 def test_an_iteration_of_no_time_is_refused(analyze: Callable[..., Result]) -> None:
     seconds = [event | {"ts": event["ts"] * 1e-6, "dur": event["dur"] * 1e-6} for event in MEASURED]
-    assert "nothing of the iteration takes time on any GPU" in refusal(analyze(events=seconds, devices=[A100]))
+    assert "the iteration takes no time: " in refusal(analyze(events=seconds, devices=[A100]))
+
+
+def test_an_iteration_that_takes_no_time_where_it_ran_is_refused(analyze: Run, tmp_path: Path) -> None:
+    """Though its kernels do: elsewhere it would be replayed, and compared with nothing."""
+    assert "H100" in answer(analyze(events=[step(0, 0, 100), *MEASURED], devices=[A100]))
+    trace = load_trace(tmp_path / "file.json")
+    trace = replace(trace, iterations=replace(trace.iterations, end_ns=trace.iterations.start_ns))
+    with pytest.raises(InputError, match="the iteration takes no time: "):
+        wavecast.analyze(trace, to=["L40S"])
