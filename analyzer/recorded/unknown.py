@@ -50,5 +50,5 @@ def describe_unlaunched(trace: Trace, window: Window) -> Iterator[str]:
     if len(rows) and waited_ns > _UNTOLD_SHARE * float(done[-1] - start[0]):
         yield (
             f"the GPU waits {waited_ns / 1e6:.3g} ms before {int(waits.sum()):,} kernels whose launches are not "
-            "recorded: on every GPU they begin when they did here, though faster kernels may let them begin earlier"
+            "recorded: on every GPU they begin when they did here; intervals hold these waits kept, and gone"
         )

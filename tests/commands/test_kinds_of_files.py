@@ -270,6 +270,19 @@ def test_kernels_without_launches_that_the_gpu_waits_for_are_pointed_out(
     assert ("before 3 kernels whose launches are not recorded" in text) == (gap > 20)
 
 
+@pytest.mark.parametrize("gpu", ["H200 SXM 141GB", "Tesla T4", "A100 SXM4 40GB", "A100 SXM4 80GB"])
+def test_an_interval_holds_the_waits_before_kernels_without_launches_kept_and_gone(analyze: Run, gpu: str) -> None:
+    """Of 40 kernels of 50 us every 100 us; where they were recorded, nothing is untold."""
+    events = [kernel(at * 100, 50, 0) for at in range(40)]
+    rows = json.loads(answer(analyze("--to", gpu, "--format", "json", events=events, devices=[A100])))["predictions"]
+    row = next(row for row in rows if gpu in row["gpu"])
+    low_ns, busy_ns, high_ns = row["iteration_low_ns"], row["gpu_busy_ns"], row["iteration_high_ns"]
+    if gpu == "A100 SXM4 80GB":
+        assert low_ns == high_ns == 3_950_000
+    else:
+        assert low_ns <= busy_ns < busy_ns + 39 * 50_000 <= high_ns
+
+
 def test_an_iteration_of_no_time_is_refused(analyze: Callable[..., Result]) -> None:
     seconds = [event | {"ts": event["ts"] * 1e-6, "dur": event["dur"] * 1e-6} for event in MEASURED]
     assert "the iteration takes no time: " in refusal(analyze(events=seconds, devices=[A100]))
