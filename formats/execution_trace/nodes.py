@@ -218,6 +218,16 @@ def count_ticks(nodes: Sequence[EtNode]) -> Ticks:
     return Ticks(begin=begin, length=2 * np.array(last, dtype=np.int64) + 1 - begin)
 
 
+def count_lost_parents(nodes: Sequence[EtNode]) -> int:
+    """Return how many nodes, in order of their numbers, name a parent that is not before them; the first is the root.
+
+    >>> count_lost_parents([])
+    0
+    """
+    numbers = {node.number for node in nodes}
+    return sum(node.parent > 0 and (node.parent >= node.number or node.parent not in numbers) for node in nodes[1:])
+
+
 def choose_step(nodes: Sequence[EtNode], ticks: Ticks, iteration: int | None) -> tuple[Sequence[EtNode], Ticks, int]:
     """Return the nodes of one step of the profiler, and how many ops lie outside it; all where no step is marked.
 

@@ -295,3 +295,35 @@ def test_an_iteration_that_takes_no_time_where_it_ran_is_refused(analyze: Run, t
     trace = replace(trace, iterations=replace(trace.iterations, end_ns=trace.iterations.start_ns))
     with pytest.raises(InputError, match="the iteration takes no time: "):
         wavecast.analyze(trace, to=["L40S"])
+
+
+CHAKRA = [
+    {"Id": at, "Name": "aten::mm" if at % 2 else "sgemm", "NodeType": 4, "runtime": 50, "is_cpu_op": bool(at % 2)}
+    | {"data_deps": [at - 1] if at > 1 else []}
+    for at in range(1, 9)
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, None),
+        ({"data_deps": [99]}, "1 dependencies are lost"),
+        ({"NodeType": 9}, "1 nodes are of kinds that are not read"),
+        ({"runtime": 0}, None),
+    ],
+)
+def test_what_is_missing_of_a_chakra_trace_is_said(
+    run: Run, tmp_path: Path, change: dict[str, Any], said: str | None
+) -> None:
+    path = tmp_path / "chakra.json"
+    path.write_text(json.dumps({"workload_graph": [*CHAKRA[:-1], CHAKRA[-1] | change]}))
+    text = answer(run("analyze", path, "--from", "A100 SXM4 80GB", "--to", "L40S"))
+    for sentence in ("dependencies are lost", "are of kinds that are not read", "kernels take 0 ns"):
+        assert (sentence in text) == (said is not None and sentence in said)
+
+
+def test_kernels_without_times_are_pointed_out(analyze: Run) -> None:
+    times = (50, 0, 50, 0)
+    text = answer(analyze(events=[kernel(100 * at, times[at], 0) for at in range(4)], devices=[A100]))
+    assert "2 of 4 kernels take 0 ns: their times are missing in the file" in text
