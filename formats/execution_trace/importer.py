@@ -26,17 +26,7 @@ from ..trace.renumber import renumber
 from ..trace.signature import Signature
 from ..trace.tables import IterationTable, OperandTable, TensorTable, Trace
 from .groups import KnownGroups, add_collectives, read_groups
-from .nodes import (
-    USER_SCOPE,
-    EtDocument,
-    EtNode,
-    NodeSide,
-    Ticks,
-    choose_step,
-    count_lost_parents,
-    count_ticks,
-    read_nodes,
-)
+from .nodes import USER_SCOPE, EtDocument, EtNode, NodeSide, Ticks, choose_step, count_ticks, read_nodes
 from .values import Specs, TensorIdentity, find_tensors, read_signature, touches_accelerator
 
 _MARKS = {"Optimizer.step#": MARK_OPTIMIZER, "Optimizer.zero_grad#": MARK_ZERO_GRAD}
@@ -90,7 +80,7 @@ def _build(document: EtDocument, iteration: int | None) -> Trace:
             trace.quality,
             ops_outside_iteration=outside,
             ops_on_host=int(on_host.sum()),
-            dependencies_lost=count_lost_parents(document.nodes),
+            dependencies_lost=document.lost_parent_count,
             bytes_lost=document.bytes_lost,
             bytes_read=document.bytes_read,
         ),

@@ -104,6 +104,13 @@ class EtDocument:
     bytes_lost: int = 0
     bytes_read: int = 0
 
+    @property
+    def lost_parent_count(self) -> int:
+        """Return how many nodes name a parent that is not before them; the first is the root."""
+        numbers = {node.number for node in self.nodes}
+        places = ((node.parent, node.number) for node in self.nodes[1:])
+        return sum(parent > 0 and (parent >= own or parent not in numbers) for parent, own in places)
+
 
 def read_nodes(data: bytes, *, recover: bool = False) -> EtDocument:
     """Return the nodes of an execution trace; with `recover` those before the place where the file ends early.
@@ -216,16 +223,6 @@ def count_ticks(nodes: Sequence[EtNode]) -> Ticks:
             last[parent] = max(last[parent], last[row])
     begin = 2 * np.arange(len(nodes), dtype=np.int64)
     return Ticks(begin=begin, length=2 * np.array(last, dtype=np.int64) + 1 - begin)
-
-
-def count_lost_parents(nodes: Sequence[EtNode]) -> int:
-    """Return how many nodes, in order of their numbers, name a parent that is not before them; the first is the root.
-
-    >>> count_lost_parents([])
-    0
-    """
-    numbers = {node.number for node in nodes}
-    return sum(node.parent > 0 and (node.parent >= node.number or node.parent not in numbers) for node in nodes[1:])
 
 
 def choose_step(nodes: Sequence[EtNode], ticks: Ticks, iteration: int | None) -> tuple[Sequence[EtNode], Ticks, int]:
