@@ -58,3 +58,17 @@ def test_the_same_number_gives_the_same_input(seeds: tuple[Any, ...], tmp_path: 
     draw_input = import_module("benchmarks.check.fuzz.guard").draw_input
     first, again = ([draw_input(number, 1, seeds, tmp_path) for number in range(100)] for _ in range(2))
     assert first == again
+
+
+def test_batch_answers_within_the_process(
+    seeds: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the stand-in for its workers."""
+    workers = import_module("wavecast.analyzer.questions.batch.workers")
+    monkeypatch.setattr(workers, "answer_on_processes", workers.answer_on_processes)  # put back afterwards
+    import_module("benchmarks.check.fuzz.__main__")._import_once()
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(next(seed.data for seed in seeds if seed.kind.value == "trace"))
+    words = ["batch", str(path), "--to", "L40S", "-o", str(tmp_path / "r.csv"), "--jobs", "1"]
+    result = CliRunner().invoke(wavecast, words)
+    assert result.exit_code == 0, result.output

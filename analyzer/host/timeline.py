@@ -74,6 +74,10 @@ def script_time(trace: Trace, usual_ns: Floats, costs: HostCosts) -> AddedScript
         beyond * np.clip(recorded * costs.speed_ratio / least_ns - 1.0, 0.0, 1.0)
         for least_ns in (_TELLING_NS, _TELLING_NS if is_sure else _TELLING_ONCE_NS)
     )
+    # Before a series of ops from C++ (DDP's buffers) C++ works, too: only loaded data is the script's for sure.
+    is_untold = (trace.ops.parent < 0) & (trace.ops.lead_ns < 0) & (trace.meta.script_walks is not None)
+    opens_series = np.append(is_untold[1:], False)[: len(is_untold)] & ~is_untold
+    added = np.where(opens_series, np.minimum(added, np.maximum(trace.ops.loading_ns, 0) / speed), added)
     spread = exp(min(trace.meta.script_spread or 0.0, _MOST_SPREAD)) - 1.0
     return AddedScriptTime(added_ns=added, doubt_ns=float((told - added).sum() + spread * added.sum()))
 
@@ -97,12 +101,8 @@ _INSIDE, _OPENS, _ANY = range(len(LEAD_PLACES))
 _MAIN_THREAD, _AUTOGRAD_THREAD = 0, 1
 _RECORD, _WAIT, _LAUNCH, _COPY, _SYNC = range(5)
 _CALL_NAMES: Final = (
-    "cudaEventRecord",
-    "cudaStreamWaitEvent",
-    "cudaLaunchKernel",
-    "cudaMemcpyAsync",
-    "cudaStreamSynchronize",
-)
+    "cudaEventRecord", "cudaStreamWaitEvent", "cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize",
+)  # fmt: skip
 _COPY_NAME: Final = "Memcpy DtoH (Device -> Pageable)"
 _PARENT_SHARE: Final = 0.1
 """Least share of its own listed time that an op with recorded children keeps for itself."""

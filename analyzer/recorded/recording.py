@@ -19,7 +19,7 @@ from .choice import ALL, IterationChoice, choose_iteration
 from .devices import explain_identity, source_gpu
 from .graphs import GraphUse, refuse_capture
 from .no_iteration import Standstill, catch_up, find_pauses, from_zero, leave_out_standstills, one_device
-from .unknown import describe_types, describe_unlaunched
+from .unknown import describe_nodes, describe_types, describe_unlaunched
 from .window import Window, check_usable, event_span, lengths_log_width, select_window, timed_iterations
 
 HOST_CAPTURE: Final = "host"
@@ -113,6 +113,7 @@ def describe_gaps(trace: Trace, window: Window) -> Iterator[str]:
     yield from _describe_iterations(trace, window)
     yield from describe_types(trace, window)
     yield from describe_unlaunched(trace, window)
+    yield from describe_nodes(trace, window)
     if quality.durations_cut:
         yield (
             f"{_count(quality.durations_cut, 'activity', 'activities')} recorded as running on over later ones of the "

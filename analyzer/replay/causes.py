@@ -95,6 +95,8 @@ class Occupation:
     """The part of `busy_ns` in which nothing but collectives runs, [m]."""
     idle_ns: Floats
     """By cause, in the order of `CAUSES`, [m, causes]."""
+    released_ns: Floats
+    """The part of it before kernels that nothing but their recorded begin holds, [m]."""
 
 
 class _Running(NamedTuple):
@@ -129,6 +131,7 @@ def occupation(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, u
         busy_ns=np.concatenate([part.busy_ns for part in parts]),
         communication_ns=np.concatenate([part.communication_ns for part in parts]),
         idle_ns=np.concatenate([part.idle_ns for part in parts]),
+        released_ns=np.concatenate([part.released_ns for part in parts]),
     )
 
 
@@ -150,9 +153,9 @@ def _divide(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, unti
         waiting = np.flatnonzero(gap[:-1] > 0)
         gaps.append(_Gaps(running.node[waiting], idle_from[waiting], gap[waiting]))
         after_last[column] = gap[-1]
-    idle = _share_gaps(graph, timing, end_ns, gaps)
+    idle, released = _share_gaps(graph, timing, end_ns, gaps)
     idle[:, CAUSES.index(IdleCause.HOST)] += after_last
-    return Occupation(busy_ns=busy, communication_ns=communication, idle_ns=idle)
+    return Occupation(busy_ns=busy, communication_ns=communication, idle_ns=idle, released_ns=released)
 
 
 def _find_running(
@@ -179,8 +182,8 @@ def _idle_before(start: Floats, end: Floats, since_ns: float, until_ns: float) -
     return idle_from, np.maximum(np.minimum(until, until_ns) - idle_from, 0.0)
 
 
-def _share_gaps(graph: Graph, timing: Timing, end_ns: Floats, gaps: list[_Gaps]) -> Floats:
-    """Return the idle time of each of m GPUs by cause, [m, causes]: all gaps of all GPUs in one go."""
+def _share_gaps(graph: Graph, timing: Timing, end_ns: Floats, gaps: list[_Gaps]) -> tuple[Floats, Floats]:
+    """Return idle times of m GPUs by cause, [m, causes], and before releases, [m]: all gaps of all GPUs in one go."""
     counts = [len(item.node) for item in gaps]
     column, rows = np.repeat(np.arange(len(gaps)), counts), np.concatenate([item.node for item in gaps])
     length = np.concatenate([item.length_ns for item in gaps])
@@ -201,15 +204,17 @@ def _share_gaps(graph: Graph, timing: Timing, end_ns: Floats, gaps: list[_Gaps])
     syncing = np.zeros(len(rows))
     held = _sync_time_before(graph, timing, end_ns, launches, since, column[launched])
     syncing[launched] = np.clip(held, 0.0, rest[launched])
+    released = np.where(binding == RELEASE, rest, 0.0)
     parts = {
         IdleCause.HOST: np.where(launched, rest - syncing, 0.0),
         IdleCause.SYNC: syncing,
         IdleCause.COMMUNICATION: np.where(from_collective, rest, 0.0),
         IdleCause.DEPENDENCY: np.where(launched | from_collective | (binding == RELEASE), 0.0, rest),
-        IdleCause.UNEXPLAINED: unexplained + np.where(binding == RELEASE, rest, 0.0),
+        IdleCause.UNEXPLAINED: unexplained + released,
     }
-    bounds = np.append(0, np.cumsum(counts)).tolist()
-    return np.array([[parts[cause][begin:stop].sum() for cause in CAUSES] for begin, stop in pairwise(bounds)])
+    bounds = list(pairwise(np.append(0, np.cumsum(counts)).tolist()))
+    by_cause = np.array([[parts[cause][begin:stop].sum() for cause in CAUSES] for begin, stop in bounds])
+    return by_cause, np.array([released[begin:stop].sum() for begin, stop in bounds])
 
 
 def _sync_time_before(

@@ -13,14 +13,14 @@ from ...records import dataclass, replace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph, Runs
 from ..graph.latencies import generation_latencies
-from ..graph.rules import lane_firsts
+from ..graph.rules import RELEASE, lane_firsts
 from ..graph.schedule import runs_before
 from ..prediction.prediction import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
 from ..prediction.workload import GpuWorkload
 from ..recorded.window import Window
 from .causes import occupation
-from .engine import Timing, on_gpus, piece_rows_for, replay
+from .engine import Timing, measured_timing, on_gpus, piece_rows_for, replay
 from .iterations import IterationNodes, iteration_nodes, iteration_position
 
 
@@ -72,8 +72,8 @@ class Forecast:
     """Ends of the iteration's 90 % interval, [m]; NaN where too much of the kernels' time has none."""
     high_ns: Floats
     reach_ns: Floats
-    """How far the ends lie from the iteration by the kernels' errors alone (low, high) and by the host's alone, [4, m];
-    NaN where it has no interval."""
+    """How far the ends lie from the iteration by the kernels' errors alone (low, high) and by the host's alone, among
+    them what kernels without a launch wait for, [4, m]; NaN where it has no interval."""
     busy_ns: Floats
     communication_ns: Floats
     """The part of `busy_ns` in which only collectives run, [m]."""
@@ -184,7 +184,8 @@ def forecast(
     Of the graph what `near` names (default: all), which holds what runs beside the iteration.
 
     The errors of the kernels' times and of the host's are independent: the ends of the iteration's interval lie
-    sqrt(gpu^2 + host^2) from it, each term the replay with that part at its end.
+    sqrt(gpu^2 + host^2 + untold^2) from it, the first two the replay with that part at its end, the third by what
+    kernels without a launch wait for.
 
     >>> spread = spread_of(result.prediction, result.workload, np.zeros(2))
     >>> found = forecast(result.trace, result.window, result.graph, result.forecast.timing, spread)
@@ -237,14 +238,19 @@ def _forecast_block(
     low, high, reach = np.full(count, np.nan), np.full(count, np.nan), np.full((_ENDS, count), np.nan)
     share = occupation(graph, timing, end, start, finish)
     loop = loop_lengths(iterations, graph, timing, end, length, runs)
+    # What the host's end leaves to kernels: a window of given times ends when it ended.
+    past_host = finish - end[iterations.host_end[-1]] if iterations.is_alone else length
     del end  # as large as what is replayed next
     known = np.flatnonzero(~np.isnan(spread.low).any(axis=0))
     if len(known):
         ends = replay(graph, _at_ends(on_gpus(timing, known), _select(spread, known)), runs=runs, piece_rows=piece_rows)
         begun, ended = (times[-1].reshape(_ENDS, -1) for times in iterations.spans(ends))
         reach[:, known] = gpu_low, gpu_high, host_low, host_high = np.abs(ended - begun - length[known])
-        low[known] = _low_end(length[known], np.hypot(gpu_low, host_low))
-        high[known] = length[known] + np.hypot(gpu_high, host_high)
+        fall, rise = (reach_ns[known] for reach_ns in _untold_reach(iterations, graph, spread, share.released_ns))
+        fall = np.minimum(fall, past_host[known])
+        reach[2, known], reach[3, known] = np.hypot(host_low, fall), np.hypot(host_high, rise)
+        low[known] = np.minimum(_low_end(length[known], np.hypot(gpu_low, reach[2, known])), length[known] - fall)
+        high[known] = length[known] + np.hypot(gpu_high, reach[3, known])
     return Forecast(
         timing=timing,
         span_ns=np.stack((start, finish)),
@@ -256,6 +262,24 @@ def _forecast_block(
         idle_ns=share.idle_ns,
         loop_ns=loop,
     )
+
+
+def _untold_reach(
+    iterations: IterationNodes, graph: Graph, spread: Spread, released_ns: Floats
+) -> tuple[Floats, Floats]:
+    """Return how far below and above the iteration may lie by kernels of which no launch is recorded, ns, [m] each.
+
+    They begin when they did here, as where a host holds them. Where the GPU's own work does, the recorded waits are
+    kept instead of the `released_ns` [m] that are left; with another GPU's host there may be none. Where kernels take
+    what they took for certain, it is the same GPU.
+    """
+    if not np.any(graph.binding == RELEASE):
+        return np.zeros_like(released_ns), np.zeros_like(released_ns)
+    end_ns = graph.nodes.end_ns[:, None]
+    start, finish = (times[-1] for times in iterations.spans(end_ns))
+    kept = occupation(graph, measured_timing(graph, graph.residual_ns), end_ns, start, finish).released_ns
+    is_other = (spread.high > spread.low).any(axis=0)
+    return np.where(is_other, released_ns, 0.0), np.maximum(kept - released_ns, 0.0)
 
 
 def _low_end(length: Floats, below: Floats) -> Floats:

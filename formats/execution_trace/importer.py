@@ -80,6 +80,7 @@ def _build(document: EtDocument, iteration: int | None) -> Trace:
             trace.quality,
             ops_outside_iteration=outside,
             ops_on_host=int(on_host.sum()),
+            dependencies_lost=document.lost_parent_count,
             bytes_lost=document.bytes_lost,
             bytes_read=document.bytes_read,
         ),

@@ -104,6 +104,13 @@ class EtDocument:
     bytes_lost: int = 0
     bytes_read: int = 0
 
+    @property
+    def lost_parent_count(self) -> int:
+        """Return how many nodes name a parent that is not before them; the first is the root."""
+        numbers = {node.number for node in self.nodes}
+        places = ((node.parent, node.number) for node in self.nodes[1:])
+        return sum(parent > 0 and (parent >= own or parent not in numbers) for parent, own in places)
+
 
 def read_nodes(data: bytes, *, recover: bool = False) -> EtDocument:
     """Return the nodes of an execution trace; with `recover` those before the place where the file ends early.

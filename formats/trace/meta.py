@@ -172,4 +172,4 @@ class Quality:
     nodes_unread: int = 0
     """Nodes of a Chakra trace that are neither work nor communication; since 1.2."""
     dependencies_lost: int = 0
-    """Dependencies of a Chakra trace on nodes that it does not hold, or that close a cycle; since 1.2."""
+    """Dependencies of a Chakra trace, or parents of an execution trace, on nodes not there or in a cycle; since 1.2."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wavecast
 from click.testing import Result
+from wavecast.errors import InputError
+from wavecast.formats.files.open import load_trace
 
 Run = Callable[..., Result]
 Event = dict[str, Any]
@@ -266,6 +270,60 @@ def test_kernels_without_launches_that_the_gpu_waits_for_are_pointed_out(
     assert ("before 3 kernels whose launches are not recorded" in text) == (gap > 20)
 
 
+@pytest.mark.parametrize("gpu", ["H200 SXM 141GB", "Tesla T4", "A100 SXM4 40GB", "A100 SXM4 80GB"])
+def test_an_interval_holds_the_waits_before_kernels_without_launches_kept_and_gone(analyze: Run, gpu: str) -> None:
+    """Of 40 kernels of 50 us every 100 us; where they were recorded, nothing is untold."""
+    events = [kernel(at * 100, 50, 0) for at in range(40)]
+    rows = json.loads(answer(analyze("--to", gpu, "--format", "json", events=events, devices=[A100])))["predictions"]
+    row = next(row for row in rows if gpu in row["gpu"])
+    low_ns, busy_ns, high_ns = row["iteration_low_ns"], row["gpu_busy_ns"], row["iteration_high_ns"]
+    if gpu == "A100 SXM4 80GB":
+        assert low_ns == high_ns == 3_950_000
+    else:
+        assert low_ns <= busy_ns < busy_ns + 39 * 50_000 <= high_ns
+
+
 def test_an_iteration_of_no_time_is_refused(analyze: Callable[..., Result]) -> None:
     seconds = [event | {"ts": event["ts"] * 1e-6, "dur": event["dur"] * 1e-6} for event in MEASURED]
-    assert "nothing of the iteration takes time on any GPU" in refusal(analyze(events=seconds, devices=[A100]))
+    assert "the iteration takes no time: " in refusal(analyze(events=seconds, devices=[A100]))
+
+
+def test_an_iteration_that_takes_no_time_where_it_ran_is_refused(analyze: Run, tmp_path: Path) -> None:
+    """Though its kernels do: elsewhere it would be replayed, and compared with nothing."""
+    assert "H100" in answer(analyze(events=[step(0, 0, 100), *MEASURED], devices=[A100]))
+    trace = load_trace(tmp_path / "file.json")
+    trace = replace(trace, iterations=replace(trace.iterations, end_ns=trace.iterations.start_ns))
+    with pytest.raises(InputError, match="the iteration takes no time: "):
+        wavecast.analyze(trace, to=["L40S"])
+
+
+CHAKRA = [
+    {"Id": at, "Name": "aten::mm" if at % 2 else "sgemm", "NodeType": 4, "runtime": 50, "is_cpu_op": bool(at % 2)}
+    | {"data_deps": [at - 1] if at > 1 else []}
+    for at in range(1, 9)
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, None),
+        ({"data_deps": [99]}, "1 dependencies are lost"),
+        ({"NodeType": 9}, "1 nodes are of kinds that are not read"),
+        ({"runtime": 0}, None),
+    ],
+)
+def test_what_is_missing_of_a_chakra_trace_is_said(
+    run: Run, tmp_path: Path, change: dict[str, Any], said: str | None
+) -> None:
+    path = tmp_path / "chakra.json"
+    path.write_text(json.dumps({"workload_graph": [*CHAKRA[:-1], CHAKRA[-1] | change]}))
+    text = answer(run("analyze", path, "--from", "A100 SXM4 80GB", "--to", "L40S"))
+    for sentence in ("dependencies are lost", "are of kinds that are not read", "kernels take 0 ns"):
+        assert (sentence in text) == (said is not None and sentence in said)
+
+
+def test_kernels_without_times_are_pointed_out(analyze: Run) -> None:
+    times = (50, 0, 50, 0)
+    text = answer(analyze(events=[kernel(100 * at, times[at], 0) for at in range(4)], devices=[A100]))
+    assert "2 of 4 kernels take 0 ns: their times are missing in the file" in text

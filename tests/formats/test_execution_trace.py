@@ -77,6 +77,12 @@ def test_every_layout_gives_inputs_types_and_tensors(tmp_path: Path, old: bool) 
     assert trace.tensors.element_count.tolist() == [16, 16, 16]
 
 
+@pytest.mark.parametrize(("parent", "lost"), [(5, 0), (99, 1), (6, 1), (7, 1)])
+def test_parents_that_are_not_there_or_not_before_are_counted(tmp_path: Path, parent: int, lost: int) -> None:
+    """What they would call counts beside them."""
+    assert load(tmp_path, add(5, parent=5), add(6, parent=parent)).quality.dependencies_lost == lost
+
+
 def test_ops_are_in_order_of_their_numbers_inside_their_parents(tmp_path: Path) -> None:
     trace = load(tmp_path, add(7, parent=5), node(5, "aten::outer"), add(8), add(4))
     assert names(trace) == ["aten::add", "aten::outer", "aten::add", "aten::add"]

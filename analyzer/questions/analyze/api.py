@@ -172,8 +172,8 @@ def analyze(trace: str | Path | Trace, asked: AnalyzeOptions) -> IterationReport
         cluster=asked.cluster(gpus.catalog, targets),
         prices=asked.book(gpus.catalog),
     )
-    if not result.forecast.iteration_ns.any():
-        raise InputError("nothing of the iteration takes time on any GPU: its times are 0, or in another unit than µs")
+    if not result.forecast.iteration_ns.all() or result.window.duration_ns == 0:
+        raise InputError("the iteration takes no time: its times are 0, or in another unit than µs")
     check_observed(seen, result)
     report = _report(result, gpus, asked, seen)
     named = (*targets, *([asked.source] if asked.source is not None else []))

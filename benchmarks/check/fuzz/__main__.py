@@ -103,6 +103,7 @@ def _import_once() -> None:
     import_module("wavecast.analyzer.questions.score")
     import_module("wavecast.analyzer.iteration.analyze")
     from wavecast.analyzer.models.library import load_library
+    from wavecast.errors import InputError, WavecastError
     from wavecast.specs.catalog import load_catalog
 
     load_library()
@@ -111,8 +112,12 @@ def _import_once() -> None:
 
     def answer_here(work: Any, items: list[Any], _: int) -> Iterator[Any]:
         for item in items:
-            made = workers.deliver(work, item)
-            yield workers.Delivery(item=item, **{"data" if isinstance(made, bytes) else "failure": made})
+            try:
+                yield workers.Delivery(item=item, data=work(item))
+            except InputError:
+                raise
+            except WavecastError as error:
+                yield workers.Delivery(item=item, failure=str(error))
 
     vars(workers)["answer_on_processes"] = answer_here  # a process for each input would take most of the time
 

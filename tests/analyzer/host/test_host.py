@@ -308,6 +308,17 @@ def test_the_scripts_own_time_counts_where_it_is_longer_than_what_recording_dist
     assert found.doubt_ns == pytest.approx(doubt_ns)
 
 
+@pytest.mark.parametrize("loading_ns", [0, 15_000_000])
+def test_of_what_passes_before_ops_from_cpp_only_loaded_data_is_the_scripts_own(
+    prefill: Trace, loading_ns: int
+) -> None:
+    told = timed(prefill, {10: 20_000_000, 11: -1, 12: -1})
+    told.ops.loading_ns[10] = loading_ns
+    found = script_time(told, np.full(381, 7.0), load_host_costs())
+    assert found.added_ns.tolist() == [0.0] * 10 + [loading_ns] + [0.0] * 370
+    assert found.doubt_ns == pytest.approx(20_000_000 - 7 - loading_ns)
+
+
 def test_on_a_host_of_twice_the_speed_the_scripts_own_time_is_half(prefill: Trace) -> None:
     costs, told = load_host_costs(), timed(prefill, {10: 30_000_000, 20: 900_000})
     for speed in (1.0, 2.0, 100.0):

@@ -165,7 +165,7 @@ UNEXPLAINED_NS = 20_000.0
 
 def slow_occupation(graph: Graph, timing: Timing, end: Floats, span: tuple[float, float], column: int) -> Occupation:
     """One gap after the other, each by what the node after it was waiting for."""
-    nodes, idle = graph.nodes, dict.fromkeys(CAUSES, 0.0)
+    nodes, idle, released = graph.nodes, dict.fromkeys(CAUSES, 0.0), 0.0
     lasting = timing.base_ns * timing.factor[timing.factor_row, column]
     inside = [
         node
@@ -177,7 +177,9 @@ def slow_occupation(graph: Graph, timing: Timing, end: Floats, span: tuple[float
     for node in inside:
         start = end[node] - lasting[node]
         if start > since:
-            for cause, length in slow_causes(graph, timing, end, node, (since, start), column).items():
+            causes, released_ns = slow_causes(graph, timing, end, node, (since, start), column)
+            released += released_ns
+            for cause, length in causes.items():
                 idle[cause] += length
         since = max(since, end[node])
         if nodes.kind[node] != NodeKind.COLLECTIVE:
@@ -190,12 +192,13 @@ def slow_occupation(graph: Graph, timing: Timing, end: Floats, span: tuple[float
         busy_ns=np.array([span[1] - span[0] - all_idle]),
         communication_ns=np.array([alone_ns - all_idle]),
         idle_ns=np.array([[idle[cause] for cause in CAUSES]]),
+        released_ns=np.array([released]),
     )
 
 
 def slow_causes(
     graph: Graph, timing: Timing, end: Floats, node: int, gap: tuple[float, float], column: int
-) -> dict[IdleCause, float]:
+) -> tuple[dict[IdleCause, float], float]:
     nodes, edges = graph.nodes, graph.edges
     delay, length = float(timing.residual_ns[node]), gap[1] - gap[0]
     unexplained = min(delay, length) if delay > UNEXPLAINED_NS else 0.0
@@ -212,13 +215,13 @@ def slow_causes(
     latest = max(instant for instant, _, _ in reasons)
     _, reason, source = next(item for item in reasons if item[0] == latest)
     if reason == "release":
-        return {IdleCause.UNEXPLAINED: unexplained + rest}
+        return {IdleCause.UNEXPLAINED: unexplained + rest}, rest
     if reason == "launch":
         held = min(slow_sync_ns(graph, timing, end, source, gap[0], column), rest)
-        return {IdleCause.UNEXPLAINED: unexplained, IdleCause.SYNC: held, IdleCause.HOST: rest - held}
+        return {IdleCause.UNEXPLAINED: unexplained, IdleCause.SYNC: held, IdleCause.HOST: rest - held}, 0.0
     is_collective = reason == "other" and nodes.kind[source] == NodeKind.COLLECTIVE
     cause = IdleCause.COMMUNICATION if is_collective else IdleCause.DEPENDENCY
-    return {IdleCause.UNEXPLAINED: unexplained, cause: rest}
+    return {IdleCause.UNEXPLAINED: unexplained, cause: rest}, 0.0
 
 
 def slow_sync_ns(graph: Graph, timing: Timing, end: Floats, launch: int, since: float, column: int) -> float:
@@ -249,3 +252,4 @@ def test_every_gap_has_the_cause_that_it_has_by_itself(trace: Trace, seed: int) 
             assert found.busy_ns[column] == pytest.approx(expected.busy_ns[0], abs=1e-3)
             assert found.communication_ns[column] == pytest.approx(expected.communication_ns[0], abs=1e-3)
             np.testing.assert_allclose(found.idle_ns[column], expected.idle_ns[0], atol=1e-3)
+            assert found.released_ns[column] == pytest.approx(expected.released_ns[0], abs=1e-3)

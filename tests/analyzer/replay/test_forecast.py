@@ -21,9 +21,9 @@ from wavecast.analyzer.recorded.recording import with_iterations
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay import forecast as forecast_module
 from wavecast.analyzer.replay.causes import durations_ns, occupation
-from wavecast.analyzer.replay.engine import Timing, on_gpus, replay
+from wavecast.analyzer.replay.engine import Timing, measured_timing, on_gpus, replay
 from wavecast.analyzer.replay.forecast import Spread, forecast, spread_of, target_timing
-from wavecast.analyzer.replay.iterations import iteration_position, iteration_spans
+from wavecast.analyzer.replay.iterations import iteration_nodes, iteration_position, iteration_spans
 from wavecast.formats.files.open import load_trace
 from wavecast.formats.trace.tables import Device, Trace
 from wavecast.specs.gpu import Catalog, Gpu
@@ -77,12 +77,21 @@ def test_a_forecast_is_five_replays(recorded: Trace, seed: int, gpus_apart: bool
     early, late = (length_ns(host_ratio=timing.host_ratio * np.exp(sign * spread.host)) for sign in (-1, 1))
     np.testing.assert_allclose(found.span_ns, span_ns(timing))
     np.testing.assert_allclose(found.iteration_ns, middle)
-    below = np.sqrt((middle - fast) ** 2 + (middle - early) ** 2)
-    lows = np.where(2 * below <= middle, middle - below, middle**2 / np.maximum(4 * below, 1))  # never 0 or less
-    np.testing.assert_allclose(found.low_ns, lows, atol=1e-3)
-    np.testing.assert_allclose(found.high_ns, middle + np.sqrt((slow - middle) ** 2 + (late - middle) ** 2), atol=1e-3)
     end = replay(graph, timing)
     share = occupation(graph, timing, end, *found.span_ns)
+    recorded, measured = graph.nodes.end_ns[:, None], measured_timing(graph, graph.residual_ns)
+    spans = (times[at] for times in iteration_spans(trace, graph, recorded))
+    untold = occupation(graph, measured, recorded, *spans).released_ns - share.released_ns
+    nodes = iteration_nodes(trace, graph).until(at)
+    fall = share.released_ns
+    if nodes.is_alone:  # it does not end before the host does
+        fall = np.minimum(fall, found.span_ns[1] - end[nodes.host_end[-1]])
+    below = np.sqrt((middle - fast) ** 2 + (middle - early) ** 2 + fall**2)
+    lows = np.where(2 * below <= middle, middle - below, middle**2 / np.maximum(4 * below, 1))  # never 0 or less
+    lows, rise = np.minimum(lows, middle - fall), np.maximum(untold, 0.0)
+    highs = middle + np.sqrt((slow - middle) ** 2 + (late - middle) ** 2 + rise**2)
+    np.testing.assert_allclose(found.low_ns, lows, atol=1e-3)
+    np.testing.assert_allclose(found.high_ns, highs, atol=1e-3)
     for name in ("busy_ns", "communication_ns", "idle_ns"):
         assert getattr(found, name).tolist() == getattr(share, name).tolist()
     for column in range(GPU_COUNT):
