@@ -16,6 +16,7 @@ _PLAIN_TORCH: Final = re.compile(
     r"torchtitan|automodel|transformers|hugging ?face|axolotl|torchtune|deepspeed|accelerate|\b(hf|trl|fsdp2?)\b"
 )
 _ENGINE: Final = re.compile(r"\bte\b|transformer.?engine")
+_OTHER_ATTENTION: Final = re.compile(r"flex.?att|sdpa")
 _ASYNC: Final = re.compile(r"async.?t")
 
 
@@ -30,8 +31,10 @@ class TrainingProgram:
     is_megatron: bool
     """Whether it is Megatron-Core, or XLA beside it."""
     is_torchtitan: bool
-    has_engine: bool
-    """Whether norms, products and attention are Transformer Engine's (AutoModel's `docs/performance-summary.md`)."""
+    has_engine_attention: bool
+    """Whether attention is Transformer Engine's beside its norms and products, not FlexAttention or torch's.
+
+    AutoModel's `docs/performance-summary.md` says which; FlexAttention is taken for FlashAttention-2."""
     has_deepep: bool
     """Whether tokens go to experts by DeepEP and Megatron's fused permutes (AutoModel's `moe/experts.py`)."""
     has_async_tensor: bool
@@ -54,7 +57,7 @@ def program_of(source: str, framework: str, said: str) -> TrainingProgram:
         is_eager=is_plain and not has_engine and "compile" not in said,
         is_megatron=source.startswith(MEGATRON_SOURCES) and not is_plain,
         is_torchtitan=is_plain and TORCHTITAN in name,
-        has_engine=has_engine,
+        has_engine_attention=has_engine and not _OTHER_ATTENTION.search(said),
         has_deepep=is_plain and "deepep" in said,
         has_async_tensor=is_plain and bool(_ASYNC.search(said)),
     )

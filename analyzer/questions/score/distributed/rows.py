@@ -312,7 +312,7 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     is_wide = is_plain or (is_megatron and row.source != MEGATRON_BRIDGE)
     is_wide |= is_foundry and not row.gpu.endswith("40GB")
     products, is_blackwell = row.products, generation_at(gpu.compute_capability).has_tensor_memory
-    takes_flash = is_torch and not program.has_engine and not (program.is_torchtitan and is_blackwell)
+    takes_flash = is_torch and not program.has_engine_attention and not (program.is_torchtitan and is_blackwell)
     attention = AttentionKernel.FLASH2 if takes_flash else AttentionKernel.CUDNN
     is_lora = row.task.endswith("lora")
     benchmark = next((name for name in LORA_RANK if name in f"{row.source} {row.framework}".lower()), "")

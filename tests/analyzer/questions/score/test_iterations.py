@@ -323,6 +323,8 @@ def test_programs_run_kernels_of_their_own() -> None:
     assert kernels_of(titan, H100).attention is AttentionKernel.FLASH2
     assert kernels_of(titan, find_gpu(load_catalog(), "B200")).attention is AttentionKernel.CUDNN
     assert kernels_of(model, H100).attention is AttentionKernel.CUDNN
+    flex = replace(model, framework="NeMo AutoModel, TE + DeepEP + FlexAttn")
+    assert (kernels_of(flex, H100).attention, kernels_of(flex, H100).is_eager) == (AttentionKernel.FLASH2, False)
     assert kernels_of(model, H100).is_routing_fused
     assert plan_of(routed(model, ("", False, False)), H100).dispatch is ExpertDispatch.ONCE
     lora = replace(model, task="lora", framework="NeMo AutoModel")
