@@ -147,6 +147,8 @@ class PlanOutcome:
     """What that rank holds at its peak, bytes; None: not known."""
     forecast: PlanForecast | None = None
     """With its pieces, for a timeline; None: there is none."""
+    warnings: tuple[str, ...] = ()
+    """Of how ranks share tensors."""
 
 
 Predictor = Callable[[PlanDocument, Batches], PlanOutcome]
@@ -173,7 +175,8 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
         plan = replace(document.plan, micro_batches=batches.micro_batches)
         is_recorded = batches.micro_batch == question.recorded_batch
         plan = replace(plan, micro_batch=None if is_recorded else batches.micro_batch)
-        ranks = _derive(question, plan, document, sharding)
+        warnings: list[str] = []
+        ranks = _derive(question, plan, document, sharding, warnings)
         forecast = predict_plan(ranks, plan, place, micro_batches=batches.micro_batches)
         use = _largest_use(ranks, plan, question.result.memory)
         return PlanOutcome(
@@ -186,6 +189,7 @@ def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Pre
             fits=fit_on(use, question.gpus),
             held=use.held if use is not None else None,
             forecast=forecast,
+            warnings=tuple(warnings),
         )
 
     return predict
@@ -208,12 +212,14 @@ class _Sharding:
 
 
 def _derive(
-    question: Question, plan: ParallelPlan, document: PlanDocument, sharding: _Sharding
+    question: Question, plan: ParallelPlan, document: PlanDocument, sharding: _Sharding, warnings: list[str]
 ) -> tuple[RankTrace, ...]:
-    """Return what the ranks run. Raises InputError that names the plan."""
+    """Return what the ranks run; add what to be wary of. Raises InputError that names the plan."""
 
     def shard(trace: Trace, shared: ParallelPlan) -> Sharded:
-        return sharding.shard(trace, shared, document.shard)
+        found = sharding.shard(trace, shared, document.shard)
+        warnings.extend(found.warnings)
+        return found
 
     if document.shard and plan.tp * plan.cp * plan.ep == 1:
         kinds = ", ".join(kind.value for kind in ShardKind)

@@ -75,6 +75,7 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
         raise InputError(_explain_none(warnings, searches))
     electricity, sort, shown = asked.get("electricity"), asked.get("sort"), report_on(result)
     measures = replace(_measures(question), electricity=electricity)
+    told = dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in outcomes))
     limited = [_limited(outcome, question.max_memory_bytes) for outcome in outcomes]
     report = ScaleReport(
         trace=shown.trace,
@@ -86,7 +87,7 @@ def scale_trace(trace: Trace, catalog: Catalog, **asked: Unpack[AskedPlans]) -> 
         electricity=electricity,
         sort=sort,
         searches=tuple(searches),
-        warnings=(*warnings, *_explain_untimed(question), *_explain_gradients(question), *shown.warnings),
+        warnings=(*warnings, *told, *_explain_untimed(question), *_explain_gradients(question), *shown.warnings),
         measured_step_ns=step_ns,
     )
     timeline = asked.get("timeline")

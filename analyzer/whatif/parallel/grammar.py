@@ -48,6 +48,8 @@ CHOICE_NAMES: Final = {field: _by_word(field) for field in dict.fromkeys(CHOICES
 _CHOSEN: Final[Mapping[str, type[StrEnum]]] = {
     "schedule": PipelineSchedule, "recompute": RecomputeMode, "dispatch": ExpertDispatch, "buckets": GradientBuckets,
 }  # fmt: skip
+FRAMEWORKS: Final = _by_word("framework")
+"""Program → whose rules it follows."""
 ON: Final = ("on", "true", "yes", "1")
 OFF: Final = ("off", "false", "no", "0")
 
@@ -99,12 +101,19 @@ def parse_plan(text: str, gpu_count: int | None = None) -> ParallelPlan:
 def build_plan(pairs: Iterator[tuple[str, str | None]], gpu_count: int | None, *, where: str) -> ParallelPlan:
     """Make a plan of words and their values; None stands for a word alone. See `parse_plan`."""
     asked: dict[str, Any] = {}
+    framework = ""
     for word, value in pairs:
+        if word.strip().lower() == "framework":
+            framework = _framework(value, where)
+            continue
         for field, found in _read(word, value, where):
             if field in asked:
                 raise InputError(f"{where}: {_WRITTEN[field]} is given twice; expected it once")
             asked[field] = found
     _give_rest(asked, gpu_count, where)
+    if framework == "megatron":
+        usual = {"buckets": GradientBuckets.MEGATRON, "overlap_context": asked.get("cp", 1) > 1}
+        asked = usual | asked
     plan = ParallelPlan(**asked)
     check_plan(plan, where)
     return plan
@@ -206,6 +215,16 @@ def _choice(field: str, value: str | None, where: str) -> StrEnum:
         expected = ", ".join(dict.fromkeys(names.values()))
         raise InputError(f"{where}: expected one of {expected}, found {clean_text(text)[:40]!r}")
     return _CHOSEN[field](names[text])
+
+
+def _framework(value: str | None, where: str) -> str:
+    """Return whose rules the plan follows where it says nothing itself."""
+    text = (value or "").strip().lower().replace("-", "_")
+    if text not in FRAMEWORKS:
+        raise InputError(
+            f"{where}: framework: expected one of {', '.join(FRAMEWORKS)}, found {clean_text(text)[:40]!r}"
+        )
+    return FRAMEWORKS[text]
 
 
 def _give_rest(asked: dict[str, Any], gpu_count: int | None, where: str) -> None:

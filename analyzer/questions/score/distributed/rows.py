@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
@@ -21,6 +22,7 @@ from ....measurements.samples import read_table
 from ....page.encoding import attributes
 from ....whatif.parallel.plan import ExpertDispatch, GradientBuckets, ParallelPlan, RecomputeMode
 from .machines import described_node
+from .program import FMS_FSDP, LLM_FOUNDRY, MEGATRON_BRIDGE, TORCHTITAN, TrainingProgram, program_of
 from .sizes import Activation, Kernels, ProductFormat, TransformerSizes
 
 ITERATIONS: Final = "distributed/iterations.parquet"
@@ -29,21 +31,19 @@ OVERLAPS: Final = "overlap_moe_expert_parallel_comm"
 FUSES: Final = "model.use_transformer_engine_op_fuser"
 """Megatron-Core's switches."""
 HYBRID: Final = "flex hybridep"
+DEEPEP: Final = "flex deepep"
 HYBRID_RELEASE: Final = "26"
 FUSED_RELEASE: Final = "26.06"
 BERT: Final = "bert-large"
-MEGATRON_BRIDGE: Final = "megatron-bridge"
 _FP4_WORDS: Final = ("fp4",)
 _FP8_WORDS: Final = ("fp8", "float8", "e4m3")
 _BLOCK_WORDS: Final = ("block", "subchannel", "fp8sc", "fp8-sc", "fp8_sc")
 _CURRENT_WORDS: Final = ("current", "fp8cs", "fp8-cs", "fp8_cs", "tensorwise", "rowwise", "dynamic", "float8")
 _HALF_WORDS: Final = ("bf16", "fp16", "bfloat16", "float16", "16-bit", "half")
-LLM_FOUNDRY: Final = "llm-foundry"
-TORCHTITAN: Final = "torchtitan"
 TORCHTITAN_BOARDS: Final = {"H100 SXM5 80GB": "H100 SXM5 80GB@500W"}
-"""The H100 of torchtitan's pages is a board of 500 W (the notes of the measurement tables)."""
-_PLAIN_TORCH: Final = (TORCHTITAN, "automodel", "transformers", "huggingface", "hugging face", "axolotl", "torchtune")
-MEGATRON_SOURCES: Final = (MEGATRON_BRIDGE, "nemo", "dgxc", "mlperf")
+TORCHTITAN_MEMORY: Final[Mapping[str, Any]] = {"memory_bandwidth_bytes_per_s": 2.4e12, "memory_bytes": 96e9}
+"""The H100 of torchtitan's pages is a board of 500 W with 96 GB of HBM2e at 2.4 TB/s (torchtitan's
+`benchmarks/llama3_h100_202412_torchtitan.md`)."""
 MPT: Final = "mpt"
 GPT_OSS: Final = "gpt-oss"
 QWEN3: Final = "qwen3"
@@ -62,9 +62,11 @@ LATENT_SIZES: Final[Mapping[str, Any]] = {"query_rank": 1536, "key_rank": 576, "
 """DeepSeek-V3's and Kimi K2's reports (arXiv 2412.19437, section 4.2; 2507.20534, table 2)."""
 PAX: Final = "PaxML"
 XLA: Final = ("MaxText", PAX)
-LORA_RANK: Final = {"mlperf": 16, "": 32}
-"""Of MLPerf's benchmark (its rules, `llama2_70b_lora`), and NeMo's default for LoRA."""
-LORA_PRODUCTS: Final = {"mlperf": ("qkv_proj", "o_proj"), "": ("qkv_proj",)}
+LORA_RANK: Final = {"mlperf": 16, "automodel": 16, "": 32}
+"""Of MLPerf's benchmark (its rules, `llama2_70b_lora`), AutoModel's (`custom_llama3_3_70b_instruct_peft_benchmark.yaml`
+in its examples), and NeMo's default for LoRA."""
+LORA_PRODUCTS: Final = {"mlperf": ("qkv_proj", "o_proj")}
+OTHER_LORA_PRODUCTS: Final = ("qkv_proj",)
 """All of attention's in MLPerf's benchmark; in NeMo the first one (its default), in Megatron-Bridge's recipes as well
 (`peft.target_modules` in the table of recipes)."""
 PLAIN_LORA_PRODUCTS: Final = ("q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -143,6 +145,11 @@ class IterationRow:
         return self.layers > 0 and self.seq_len > 0 and self.hidden > 0 and self.vocab > 0 and self.model != BERT
 
     @property
+    def program(self) -> TrainingProgram:
+        """Return what its program is."""
+        return program_of(self.source, self.framework, f"{self.precision} {self.note}")
+
+    @property
     def products(self) -> ProductFormat:
         """Return in what numbers the layers' products ran. Raises InputError where the precision is not known.
 
@@ -162,22 +169,6 @@ class IterationRow:
         if any(word in words for word in _HALF_WORDS):
             return ProductFormat.HALF
         raise InputError(f"how products run in precision {self.precision!r} is not known")
-
-
-def is_eager_torch(row: IterationRow) -> bool:
-    """Say whether a row's program is PyTorch's FSDP on a model of plain modules that nothing compiled."""
-    said = f"{row.framework} {row.precision} {row.note}".lower()
-    return is_plain_torch(row) and "compile" not in said
-
-
-def runs_megatron(row: IterationRow) -> bool:
-    """Say whether a row's publisher runs Megatron-Core, or XLA beside it."""
-    return row.source.startswith(MEGATRON_SOURCES) and not is_plain_torch(row)
-
-
-def is_plain_torch(row: IterationRow) -> bool:
-    """Say whether a row's program is PyTorch's FSDP on a model of plain modules."""
-    return any(word in f"{row.source} {row.framework}".lower() for word in _PLAIN_TORCH)
 
 
 def read_iterations(data: Path) -> tuple[IterationRow, ...]:
@@ -214,7 +205,9 @@ def routed(row: IterationRow, recipe: tuple[str, bool, bool]) -> IterationRow:
     Recipes are those of the last release: experts fused into one kernel, and exchanges beside another micro batch
     there, are taken to have come with it. Where a recipe does not say, versions of Megatron-Bridge's `configs` do:
     DeepSeek's models take DeepEP with such an overlap on Hopper and all-to-all on Blackwell at first, later HybridEP,
-    as Qwen3 on racks of 72; Qwen3-235B overlaps on Hopper. Since which release was told with the errors in sight.
+    as Qwen3 on racks of 72; Qwen3-235B overlaps on Hopper. A batch that torchtitan's pipeline is given whole it parts
+    among its stages (its default of `pipeline_parallel_microbatches` in 2024). Since which release was told with the
+    errors in sight.
     """
     dispatcher, overlaps, is_fused = recipe
     release, is_hopper = row.framework.rpartition(" ")[2], row.gpu.startswith("H")
@@ -223,8 +216,13 @@ def routed(row: IterationRow, recipe: tuple[str, bool, bool]) -> IterationRow:
         if release >= HYBRID_RELEASE and (is_latent or (row.model.startswith("qwen3") and row.gpu.startswith("GB"))):
             dispatcher = HYBRID
         elif release < HYBRID_RELEASE and is_hopper:
-            dispatcher = "flex deepep" if is_latent else dispatcher
+            dispatcher = DEEPEP if is_latent else dispatcher
             overlaps |= is_latent or (row.model.startswith("qwen3-235b") and release >= "25.11")
+    if row.program.has_deepep:
+        dispatcher = DEEPEP
+    stages = row.pp * row.vp
+    if row.program.is_torchtitan and row.microbatches == 1 < row.pp and row.micro_batch % stages == 0:
+        row = replace(row, micro_batch=row.micro_batch // stages, microbatches=stages)
     overlaps = overlaps and (not is_fused or release >= FUSED_RELEASE)
     return replace(row, dispatcher=dispatcher, overlaps_experts=overlaps)
 
@@ -243,9 +241,10 @@ def clean_value(record: type, name: str, value: Any) -> Any:
 
 
 def gpu_of(row: IterationRow) -> Gpu:
-    """Return the GPU, under its board's power limit. Raises InputError where the catalogue lacks it."""
-    boards = TORCHTITAN_BOARDS if TORCHTITAN in row.source else {}
-    return find_gpu(load_catalog(), boards.get(row.gpu, row.gpu))
+    """Return the GPU, with its board's power limit and memory. Raises InputError where the catalogue lacks it."""
+    board = TORCHTITAN_BOARDS.get(row.gpu) if TORCHTITAN in row.source else None
+    gpu = find_gpu(load_catalog(), board or row.gpu)
+    return replace(gpu, **TORCHTITAN_MEMORY) if board else gpu
 
 
 def publisher_of(source: str) -> str:
@@ -304,36 +303,42 @@ def kernels_of(row: IterationRow, gpu: Gpu) -> Kernels:
     (`moe_router_fusion`, `moe_permute_fusion`); of latent attention nearly all recompute the products that widen it
     (`mla_up_proj`). torchtitan, AutoModel and their like run models of plain modules: three
     products for queries, keys and values, without a compiler single operations and the loss in float32; their FSDP
-    reduces in float32, and adapters stand beside every product. Before Blackwell fp8 operands lie along what a product
-    adds up.
+    reduces in float32, and adapters stand beside every product. torchtitan rotates complex numbers, which torch's
+    compiler leaves as they are (its issue 15), and takes cuDNN's attention first from Blackwell on (its
+    `models/attention.py`). Before Blackwell fp8 operands lie along what a product adds up.
     """
-    is_foundry, is_plain, is_eager = row.source == LLM_FOUNDRY, is_plain_torch(row), is_eager_torch(row)
-    is_torch, is_megatron = is_foundry or is_plain or row.source == "fms-fsdp", runs_megatron(row)
+    program, is_foundry, is_megatron = row.program, row.source == LLM_FOUNDRY, row.program.is_megatron
+    is_plain, is_torch = program.is_plain, is_foundry or program.is_plain or row.source == FMS_FSDP
     is_wide = is_plain or (is_megatron and row.source != MEGATRON_BRIDGE)
     is_wide |= is_foundry and not row.gpu.endswith("40GB")
     products, is_blackwell = row.products, generation_at(gpu.compute_capability).has_tensor_memory
-    attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
-    is_lora, benchmark = row.task.endswith("lora"), "mlperf" if row.source.startswith("mlperf") else ""
+    takes_flash = is_torch and not program.has_engine_attention and not (program.is_torchtitan and is_blackwell)
+    attention = AttentionKernel.FLASH2 if takes_flash else AttentionKernel.CUDNN
+    is_lora = row.task.endswith("lora")
+    benchmark = next((name for name in LORA_RANK if name in f"{row.source} {row.framework}".lower()), "")
     return Kernels(
         products=products,
         casts_turned=products.is_narrow and (products.scales_one_way or not is_blackwell),
         attention=AttentionKernel.EFFICIENT if is_foundry else attention,
-        is_fused=not is_eager,
-        is_eager=is_eager,
-        is_routing_fused=is_megatron,
+        is_fused=not program.is_eager,
+        is_eager=program.is_eager,
+        is_rotation_fused=not program.is_eager and not program.is_torchtitan,
+        is_routing_fused=is_megatron or program.has_deepep,
         sorts_rows=is_megatron and row.ep > 1 and row.dispatcher not in _DISPATCHES and row.experts > row.ep,
-        is_loss_fused=is_foundry or not is_torch or (is_plain and not is_eager),
+        is_loss_fused=is_foundry or not is_torch or (is_plain and not program.is_eager),
         reported_losses=COMPOSER_METRICS if is_foundry else 0,
         is_optimizer_fused=not is_foundry,
         gradient_dtype="float32" if is_wide else "bfloat16",
         accumulates=is_megatron and not row.framework.startswith(XLA) and not is_lora,
         recomputes_latent=row.source == MEGATRON_BRIDGE,
-        lora_products=PLAIN_LORA_PRODUCTS if is_plain else LORA_PRODUCTS[benchmark],
+        lora_products=PLAIN_LORA_PRODUCTS if is_plain else LORA_PRODUCTS.get(benchmark, OTHER_LORA_PRODUCTS),
         lora_rank=LORA_RANK[benchmark] if is_lora else 0,
     )
 
 
-_DISPATCHES: Final = {HYBRID: ExpertDispatch.HYBRID, "flex deepep": ExpertDispatch.ONCE}
+_DISPATCHES: Final = {HYBRID: ExpertDispatch.HYBRID, DEEPEP: ExpertDispatch.ONCE}
+_SHARDED: Final = re.compile(r"fsdp|hsdp|zero.?3")
+_ZERO_2: Final = re.compile(r"zero.?2")
 ACTIVATION_BYTES: Final = 34.0
 """Per token, layer and hidden feature, in 16 bits and with fused attention (Korthikanti et al. 2022, section 4.1)."""
 
@@ -347,11 +352,13 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
     experts are reached as the row's recipe says, by all-to-all without one (Megatron-Core's default);
     what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit. PaxML's own
     configuration of such models (`GPT5BSynthetic` in paxml) saves nothing in fp8, and products' results in 16 bits.
+    torchtitan's FSDP gathers parameters once for all micro batches of a pipeline (`reshard_after_forward`).
     """
-    is_fsdp = "fsdp" in row.sharding or row.sharding == "hsdp"
+    is_fsdp = bool(_SHARDED.search(row.sharding.lower()))
     group = min(row.fsdp_group or row.dp, row.dp) if is_fsdp else 1
-    zero = 2 if row.sharding.endswith("shard_grad_op") else 1
-    shards = is_fsdp and zero == 1
+    is_kept = row.program.is_torchtitan and row.pp > 1
+    zero = 2 if row.sharding.endswith("shard_grad_op") or _ZERO_2.search(row.sharding.lower()) else 1
+    shards = is_fsdp and zero == 1 and not is_kept
     activation_bytes = ACTIVATION_BYTES * row.hidden * row.layers * row.micro_batch * row.seq_len
     is_pax, is_xla = row.framework.startswith(PAX), row.framework.startswith(XLA)
     recomputes = (
@@ -360,8 +367,8 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         or (is_pax and row.products.is_narrow)
     )
     kept = RecomputeMode.SELECTIVE if is_pax else RecomputeMode.NONE
-    is_megatron = runs_megatron(row) and not is_xla
-    if is_plain_torch(row) and "selective" in row.recompute:
+    is_megatron, is_lora = row.program.is_megatron and not is_xla, row.task.endswith("lora")
+    if row.program.is_plain and "selective" in row.recompute:
         kept = RecomputeMode.OPS
     is_unsaid = row.source.startswith("mlperf") and row.model == MLPERF_GPT3 and row.pp > 1 == row.vp
     return ParallelPlan(
@@ -380,7 +387,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         buckets=GradientBuckets.MEGATRON if is_megatron else GradientBuckets.TORCH,
         overlap_experts=row.overlaps_experts,
         overlap_context=row.cp > 1 and is_megatron,
-        overlap_tensor=row.tp > 1 and not row.task.endswith("lora") and not is_plain_torch(row),
+        overlap_tensor=row.tp > 1 and (row.program.has_async_tensor if row.program.is_plain else not is_lora),
     )
 
 

@@ -26,7 +26,8 @@ from ..report import IterationScore, Split
 from ..rows import ANCHORED
 from ..weights import Weights
 from .forecast import Known, RowForecast, forecast_row
-from .rows import ITERATIONS, LLM_FOUNDRY, IterationRow, gpu_of, node_of, read_iterations
+from .program import LLM_FOUNDRY
+from .rows import ITERATIONS, IterationRow, gpu_of, node_of, read_iterations
 
 _SAID: Final = (
     "source", "model", "task", "gpu", "gpus", "precision", "framework", "micro_batch", "global_batch", "seq_len",

@@ -129,7 +129,9 @@ class Kernels:
     """Whether queries, keys and values are one product, and a gate is applied in one kernel (Megatron, MPT);
     else as transformers writes them."""
     is_eager: bool = False
-    """Whether RMS norms and rotary embeddings run as the operations of their formulas, not as a kernel each."""
+    """Whether RMS norms run as the operations of their formula, not as a kernel."""
+    is_rotation_fused: bool = True
+    """Whether a rotary embedding is a kernel, not the operations of its formula."""
     is_routing_fused: bool = False
     """Whether tokens go to experts and back by Megatron's fused kernels, not by torch's ops."""
     sorts_rows: bool = False

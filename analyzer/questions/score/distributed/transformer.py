@@ -171,7 +171,7 @@ def attention(writer: Writer, x: Variable) -> Variable:
     if sizes.has_head_norms:
         query, key = _norm(writer, query, "q_norm"), _norm(writer, key, "k_norm")
     if sizes.has_rotary:
-        turn = rotate if writer.kernels.is_eager else _rotate
+        turn = _rotate if writer.kernels.is_rotation_fused else rotate
         query, key = turn(writer, query), turn(writer, key)
     mixed = _mix(writer, query, key, value)
     return linear(writer, mixed, sizes.hidden, "o_proj")

@@ -103,6 +103,13 @@ def test_what_a_script_may_take_longer_widens_the_interval_of_its_plans(trace: T
     assert width(0.5) > width(0.0) + 0.1
 
 
+def test_what_ranks_do_not_share_is_told(trace: Trace, gpus: list[Gpu]) -> None:
+    report = scale_trace(trace, CATALOG, targets=gpus[:1], plans=["tp=3", "dp=2,tp=3"])
+    assert [text for text in report.warnings if "tokens" in text] == [
+        "tokens are not split between layers: 1024 by 3 ranks"
+    ]
+
+
 def test_plans_are_ranked_by_throughput_and_what_does_not_fit_comes_last(trace: Trace, gpus: list[Gpu]) -> None:
     report = ask(trace, gpus, gpu_counts=[8, 64], plans=["dp=*", "fsdp=*", "tp=8"])
     assert [row.rank_by_time for row in report.predictions] == list(range(1, 13))

@@ -131,7 +131,7 @@ def test_adapters_leave_the_weights_gradients_out() -> None:
         Kernels(),
         Kernels(products=ProductFormat.FP8),
         Kernels(products=ProductFormat.NVFP4, casts_turned=True),
-        Kernels(is_fused=False, is_eager=True),
+        Kernels(is_fused=False, is_eager=True, is_rotation_fused=False),
         Kernels(attention=AttentionKernel.CUDNN),
         Kernels(attention=AttentionKernel.EFFICIENT, reported_losses=2, is_optimizer_fused=False),
     ],
@@ -292,7 +292,56 @@ def test_plain_torch_is_slower_until_it_is_compiled() -> None:
     assert compiled < 0.95 * eager
     assert eager < selective < whole
     assert gpu_of(row).power_cap_w == 500.0
+    assert gpu_of(row).memory_bandwidth_bytes_per_s == 2.4e12
     assert gpu_of(replace(row, source="nemo")) == H100
+
+
+@pytest.mark.parametrize(
+    ("source", "framework", "expected"),
+    [
+        ("torchtitan", "torchtitan", (True, True, False)),
+        ("torchtitan", "torchtitan, torch.compile", (True, False, False)),
+        ("nemo-automodel", "NeMo AutoModel, TE + DeepEP", (True, False, False)),
+        ("nemo-automodel", "NeMo AutoModel", (True, True, False)),
+        ("blog", "HF Trainer, DeepSpeed", (True, True, False)),
+        ("nemo", "NeMo 24.07", (False, False, True)),
+        ("megatron-bridge", "Megatron-FSDP", (False, False, True)),
+        ("llm-foundry", "llm-foundry/Composer FSDP", (False, False, False)),
+        ("fms-fsdp", "fms-fsdp, torch.compile", (False, False, False)),
+    ],
+)
+def test_words_tell_the_program(source: str, framework: str, expected: tuple[bool, bool, bool]) -> None:
+    found = make_row(source=source, framework=framework).program
+    assert (found.is_plain, found.is_eager, found.is_megatron) == expected
+
+
+def test_programs_run_kernels_of_their_own() -> None:
+    titan = make_row(source="torchtitan", framework="torchtitan, torch.compile")
+    model = make_row(source="nemo-automodel", framework="NeMo AutoModel, TE + DeepEP", experts=4, ep=2)
+    assert not kernels_of(titan, H100).is_rotation_fused
+    assert kernels_of(titan, H100).is_fused
+    assert kernels_of(titan, H100).attention is AttentionKernel.FLASH2
+    assert kernels_of(titan, find_gpu(load_catalog(), "B200")).attention is AttentionKernel.CUDNN
+    assert kernels_of(model, H100).attention is AttentionKernel.CUDNN
+    flex = replace(model, framework="NeMo AutoModel, TE + DeepEP + FlexAttn")
+    assert (kernels_of(flex, H100).attention, kernels_of(flex, H100).is_eager) == (AttentionKernel.FLASH2, False)
+    assert kernels_of(model, H100).is_routing_fused
+    assert plan_of(routed(model, ("", False, False)), H100).dispatch is ExpertDispatch.ONCE
+    lora = replace(model, task="lora", framework="NeMo AutoModel")
+    assert (kernels_of(lora, H100).lora_rank, kernels_of(lora, H100).attention) == (16, AttentionKernel.FLASH2)
+
+
+def test_plans_shard_and_pipeline_as_the_program_does() -> None:
+    row = make_row(source="torchtitan", framework="torchtitan", sharding="fsdp", dp=4, tp=1, pp=2, micro_batch=4)
+    plan = plan_of(row, H100)
+    assert (plan.dp, plan.fsdp, plan.zero) == (4, 1, 1)  # parameters stay gathered between micro batches
+    parted = routed(replace(row, microbatches=1, micro_batch=8), ("", False, False))
+    assert (parted.micro_batch, parted.microbatches) == (4, 2)
+    assert not plan_of(replace(row, tp=2, dp=2), H100).overlap_tensor
+    assert plan_of(replace(row, tp=2, dp=2, framework="torchtitan, async TP"), H100).overlap_tensor
+    zero = make_row(source="blog", framework="DeepSpeed", sharding="ZeRO-3", dp=8, tp=1)
+    assert plan_of(zero, H100).fsdp == 8
+    assert plan_of(replace(zero, sharding="ZeRO-2"), H100).zero == 2
 
 
 def test_larger_buckets_pay_for_fewer_rings() -> None:
