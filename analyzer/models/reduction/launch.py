@@ -153,7 +153,7 @@ def streamed_steps(problems: ReductionProblems, resident: Singles) -> Singles:
     """Return the steps in turn of a stream over channels last, on GPUs of so many resident threads; of others 0."""
     blocks, threads, steps = _columns(replace(problems, kernel=problems.streaming))
     waves = np.maximum(single(blocks * threads) / resident, 1.0)
-    return waves * single(np.where(problems.streaming == RowKernel.COLUMN_ELEMENTS, steps, 0.0))
+    return single(waves * single(np.where(problems.streaming == RowKernel.COLUMN_ELEMENTS, steps, 0.0)))
 
 
 _Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]

@@ -157,7 +157,7 @@ def _class_time(problems: ReductionProblems, fleet: Fleet, values: Values) -> Fl
     stream_ms = single(_streamed_instructions(problems, shared)) * lanes
     is_lost = _cold(streamed * kept + own)
     steps = streamed_steps(problems, single(fleet.threads_per_sm) * sms) * (hot + (1.0 - hot) * is_lost)
-    apart_ms = (apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms
+    apart_ms = single((apart_cycles + shared["column_elements_step_cycles"] * steps) * cycle_ms)
     busy_ms = busy_ms + _joined(streamed * is_lost * dram, streamed * cached, stream_ms, apart_ms)
     time_ns = 1e6 * busy_ms.astype(np.float64) + (problems.launches + walk.fills) * (
         1e9 * gpu_physics.launch_s(fleet, values)

@@ -91,7 +91,7 @@ def _by_trace(
     Raises InputError where the file has no step that says what ran, no GPU, or one that does not fit the model.
     """
     trace, name = load_trace(path), path.name
-    *ran, busy_ns, idle_ns = _recorded_steps(trace, question.context)
+    decoding, context, chunks, fresh, square, before, busy_ns, idle_ns = _recorded_steps(trace, question.context)
     if not len(busy_ns):
         raise InputError(
             f"{name}: expected kernels in steps of a server that say their sequences and tokens, annotated as "
@@ -103,7 +103,8 @@ def _by_trace(
     if question.tp is None and (trace.meta.world_size or 1) > 1:
         raise InputError(f"{name}: is one rank of {trace.meta.world_size}: say {parameter('tp')}")
     tables, engine, host_ratio = _tables(question, gpu, library, cluster)
-    ratios, chunks = busy_ns / _kernels_ns(engine, tables.clock(0), StepColumns(*ran, np.ones(len(busy_ns)))), ran[2]
+    steps = StepColumns(decoding, context, chunks, fresh, square, before, np.ones(len(busy_ns)))
+    ratios = busy_ns / _kernels_ns(engine, tables.clock(0), steps)
     found: dict[str, Any] = {"measured_on": gpu.name, "source": f"read from {name}"}
     words, has_prompts = list[str](), chunks > 0
     for field, what, chosen in zip(
@@ -116,7 +117,7 @@ def _by_trace(
             raise InputError(f"{name}: kernels of its {what} take {ratio:.2g} times on {gpu.name} {expected}")
     follows, host = ~np.isnan(idle_ns), "the host's time is not told, as no two steps follow each other"
     if follows.any():
-        idle, sequences = float(np.median(idle_ns[follows])), float(np.median((ran[0] + chunks)[follows]))
+        idle, sequences = float(np.median(idle_ns[follows])), float(np.median((decoding + chunks)[follows]))
         each = min(engine.sequence_ns, idle / sequences)
         found |= {"step_ns": idle - each * sequences, "sequence_ns": each / host_ratio}
         host = f"the GPU waits {idle / 1e6:.2f} ms per step for the host, which the profiler slows"

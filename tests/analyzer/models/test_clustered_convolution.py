@@ -141,8 +141,14 @@ def test_bf16_and_fp16_take_as_long() -> None:
 
 def strided(pixels: int, batch: int, channels: int = 256) -> ConvolutionDims:
     """Return the data gradient of 4x4 filters whose results are `pixels` a side."""
-    size = {"input_size": (2 * pixels,) * 2, "output_size": (pixels,) * 2, "kernel_size": (4, 4), "stride": (2, 2)}
-    return replace(planar(convolution(channels=channels)), batch=batch, direction=Direction.INPUT_GRADIENT, **size)
+    dims = replace(planar(convolution(channels=channels)), batch=batch, direction=Direction.INPUT_GRADIENT)
+    return replace(dims, input_size=(2 * pixels,) * 2, output_size=(pixels,) * 2, kernel_size=(4, 4), stride=(2, 2))
+
+
+def one_pixel(batch: int = 32) -> ConvolutionDims:
+    """Return a generator's first layer: the data gradient of 4x4 filters whose results are one pixel."""
+    dims = replace(planar(convolution(channels=512)), c_out=100, direction=Direction.INPUT_GRADIENT)
+    return replace(dims, input_size=(4, 4), output_size=(1, 1), kernel_size=(4, 4), batch=batch)
 
 
 def test_strided_data_gradients_of_fp32_take_32_pixels_of_one_image_at_a_time() -> None:
@@ -157,8 +163,7 @@ def test_strided_data_gradients_of_few_channels_wait_for_their_sums() -> None:
 
 
 def test_one_pixel_of_ragged_channels_leaves_matrix_units_in_tf32() -> None:
-    sizes = {"input_size": (4, 4), "output_size": (1, 1), "kernel_size": (4, 4)}
-    pixel = replace(planar(convolution(channels=512)), c_out=100, direction=Direction.INPUT_GRADIENT, **sizes)
+    pixel = one_pixel()
     assert time_us(pixel, Rate.MATRIX_TF32) > 2 * time_us(replace(pixel, c_out=104), Rate.MATRIX_TF32)
 
 
@@ -171,7 +176,5 @@ def test_volumes_in_tf32_have_a_rate_of_their_own() -> None:
 
 
 def test_one_pixel_of_ragged_channels_takes_blocks_of_64_pixels_in_fp32() -> None:
-    sizes = {"input_size": (4, 4), "output_size": (1, 1), "kernel_size": (4, 4), "c_out": 100}
-    pixel = replace(planar(convolution(channels=512)), direction=Direction.INPUT_GRADIENT, batch=512, **sizes)
-    single, tf32 = (time_us(pixel, rate) for rate in (Rate.MATRIX_FP32, Rate.MATRIX_TF32))
+    single, tf32 = (time_us(one_pixel(batch=512), rate) for rate in (Rate.MATRIX_FP32, Rate.MATRIX_TF32))
     assert single == pytest.approx(2 * tf32, rel=0.1)
