@@ -34,7 +34,7 @@ class Parameter:
 
 
 def priors(section: str, class_names: Sequence[str] = ()) -> tuple[Parameter, ...]:
-    """Return the parameters of a section of a family's `priors.csv`, in its order; those of one class are of these names.
+    """Return the parameters of a section of a family's `priors.csv`, in its order; one class's are of these names.
 
     A row's note holds for those that follow it as well, up to the next one.
 
