@@ -212,11 +212,7 @@ def along(field: str, title: str | None = None, *, angle: int | None = None) -> 
 
 
 def coloured(
-    field: str,
-    title: str | None = None,
-    colours: Mapping[str, str] | None = None,
-    *,
-    among: Rows | None = None,
+    field: str, title: str | None = None, colours: Mapping[str, str] | None = None, *, among: Rows | None = None
 ) -> Spec:
     """Return the encoding of kinds by colour, in the order of the rows or of `colours`, which names all kinds.
 

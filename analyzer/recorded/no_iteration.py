@@ -335,9 +335,7 @@ def one_device(trace: Trace, device: int | None) -> Trace:
     number = np.full(row_count(trace.kernels), MISSING, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return replace(
-        trace,
-        kernels=take_rows(trace.kernels, kept),
-        collectives=renumber(trace.collectives, "kernels", number),
+        trace, kernels=take_rows(trace.kernels, kept), collectives=renumber(trace.collectives, "kernels", number)
     )
 
 

@@ -204,10 +204,7 @@ class Tape:
                 name=[name for name, _ in self._groups],
             ),
             members=build_table(
-                MemberTable,
-                len(members),
-                group=[group for group, _ in members],
-                rank=[rank for _, rank in members],
+                MemberTable, len(members), group=[group for group, _ in members], rank=[rank for _, rank in members]
             ),
         )
 

@@ -96,11 +96,7 @@ def join_ranks(graphs: Sequence[Graph], nodes: Sequence[Rows]) -> JoinedRanks:
 
 
 def replay_jointly(
-    joined: JoinedRanks,
-    timings: Sequence[Timing],
-    transfer_ns: Floats,
-    clock_ns: Floats,
-    heeded: Mask | None = None,
+    joined: JoinedRanks, timings: Sequence[Timing], transfer_ns: Floats, clock_ns: Floats, heeded: Mask | None = None
 ) -> JointReplay:
     """Replay ranks, each with its timing on one GPU: each shared collective takes `transfer_ns` [c] once all are there.
 

@@ -37,11 +37,7 @@ def retime_nodes(graph: Graph, timing: Timing, end_ns: Floats) -> Nodes:
     nodes, ratio = graph.nodes, float(timing.host_ratio[0])
     lasting = np.where(nodes.is_gpu, durations_ns(graph, timing), nodes.end_ns - nodes.start_ns)
     return replace(
-        nodes,
-        start_ns=end_ns - lasting,
-        end_ns=end_ns,
-        lag_ns=nodes.lag_ns * ratio,
-        cost_ns=nodes.cost_ns * ratio,
+        nodes, start_ns=end_ns - lasting, end_ns=end_ns, lag_ns=nodes.lag_ns * ratio, cost_ns=nodes.cost_ns * ratio
     )
 
 

@@ -12,15 +12,7 @@ from ...arrays import Rows
 from ..trace.column import MISSING, Column, build_table, renumber, row_count
 from ..trace.column import take_rows as take_table_rows
 from ..trace.signature import Signature
-from ..trace.tables import (
-    TABLES,
-    Meta,
-    OpTable,
-    Phase,
-    Quality,
-    Trace,
-    Workload,
-)
+from ..trace.tables import TABLES, Meta, OpTable, Phase, Quality, Trace, Workload
 from .builder import build_groups
 from .gpu import (
     build_calls,

@@ -32,11 +32,7 @@ from .api import LEFT_OUT
 )
 @output_options(*REPORT_FORMATS)
 def score(
-    directory: Path,
-    left_out: str | None,
-    excluded: tuple[str, ...],
-    form: str | None,
-    output: Path | None,
+    directory: Path, left_out: str | None, excluded: tuple[str, ...], form: str | None, output: Path | None
 ) -> None:
     """Predict every measurement in DIR or FILE and say how wrong that was, beside simpler predictions.
 

@@ -133,9 +133,7 @@ def _around(owner: Any, parent: Any, chosen: Any) -> Any:
         found[lost] = parent[found[lost]]
 
 
-def _family_rows(
-    groups: Mapping[str, Sequence[tuple[Floats, Floats, Floats]]],
-) -> Iterator[OwnFamilyRow]:
+def _family_rows(groups: Mapping[str, Sequence[tuple[Floats, Floats, Floats]]]) -> Iterator[OwnFamilyRow]:
     """Yield the families by their measured time."""
     for family, parts in sorted(groups.items(), key=lambda item: -sum(part[0].sum() for part in item[1])):
         measured, predicted, half_width = (np.concatenate(column) for column in zip(*parts, strict=True))

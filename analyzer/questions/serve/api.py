@@ -127,9 +127,7 @@ class ServeOptions(DatacenterOnly, Machines, Prices, Power, GpuFile):
         metavar="SHARE",
     )
     speculate: str | None = option(
-        HelpPart.WHAT_IF,
-        "Draft so many tokens of which each is right with a chance: 3:0.7.",
-        metavar="N:CHANCE",
+        HelpPart.WHAT_IF, "Draft so many tokens of which each is right with a chance: 3:0.7.", metavar="N:CHANCE"
     )
     seed: int = option(HelpPart.WHAT_IF, "Draws lengths and arrivals.", default=_DRAWN[2], type=click.IntRange(min=0))
 

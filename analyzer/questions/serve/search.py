@@ -32,11 +32,7 @@ _Rank = tuple[bool, bool, float, int]
 
 
 def answer(
-    question: ServeQuestion,
-    targets: Sequence[Target],
-    library: Library,
-    prices: PriceBook,
-    cluster: Cluster = USUAL,
+    question: ServeQuestion, targets: Sequence[Target], library: Library, prices: PriceBook, cluster: Cluster = USUAL
 ) -> tuple[tuple[ServeRow, ...], tuple[tuple[str, str], ...]]:
     """Return the best plan of each target, the cheapest first, and the GPUs that are left out, each with its reason."""
     left_out: dict[str, str] = {}
@@ -165,13 +161,7 @@ def _why_none(question: ServeQuestion, target: Target, precision: str) -> str:
 def _capacity(question: ServeQuestion, gpu: Gpu, precision: str, plan: ServePlan) -> Capacity:
     engine = engine_on(question.engine, gpu, question.sizes, precision)
     return capacity_of(
-        question.sizes,
-        plan,
-        precision,
-        gpu,
-        engine,
-        cache_bytes=question.cache_bytes,
-        context=question.context,
+        question.sizes, plan, precision, gpu, engine, cache_bytes=question.cache_bytes, context=question.context
     )
 
 

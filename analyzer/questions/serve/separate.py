@@ -37,11 +37,7 @@ def report_serving(
 
 
 def _answer_apart(
-    question: ServeQuestion,
-    targets: Sequence[Target],
-    library: Library,
-    prices: PriceBook,
-    cluster: Cluster = USUAL,
+    question: ServeQuestion, targets: Sequence[Target], library: Library, prices: PriceBook, cluster: Cluster = USUAL
 ) -> tuple[tuple[ServeRow, ...], tuple[tuple[str, str], ...]]:
     """Return the best pair of plans of each GPU type. Raises InputError for what has no such parts."""
     if not question.rate_per_s or question.output < 2 or any(target.count for target in targets):

@@ -6,15 +6,7 @@ from typing import Any, Final
 
 from ....page import encoding
 from ....page.energy import energy_record, energy_table
-from ..report import (
-    SWEEP_VERSION,
-    FigureElasticity,
-    Knee,
-    SensitivityReport,
-    SweepLimit,
-    SweepPoint,
-    SweepReport,
-)
+from ..report import SWEEP_VERSION, FigureElasticity, Knee, SensitivityReport, SweepLimit, SweepPoint, SweepReport
 
 _POINT: Final = (
     "gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "speedup", "speedup_low", "speedup_high",
