@@ -65,9 +65,9 @@ class LaunchWhatIfs(GraphWhatIfs):
 SWITCHES: Final = fields(LaunchWhatIfs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario(LaunchWhatIfs):
-    """Hold the changes to an iteration before it is predicted; the default changes nothing."""
+@dataclass(frozen=True, kw_only=True)
+class _HostAndSizes:
+    """Hold what is asked of the host, the precision and the sizes."""
 
     cpu_speed: float | None = None
     """Speed of the target's host relative to the one that was recorded: 2 is twice as fast. None: not known, taken as
@@ -84,6 +84,12 @@ class Scenario(LaunchWhatIfs):
     """Those of the recording, where its shapes do not tell."""
     cached_tokens: int | None = None
     """Tokens of each sample whose keys and values are there already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario(LaunchWhatIfs, _HostAndSizes):
+    """Hold the changes to an iteration before it is predicted; the default changes nothing."""
+
     attention: TargetAttention | None = None
     """Whose attention runs, where it exists; None: the recorded one on its GPU, elsewhere that GPU's default."""
 
