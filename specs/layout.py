@@ -1,7 +1,5 @@
 """The layout of a catalogue entry: which key of the file becomes which field of a `Gpu`, and how units convert."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 

@@ -4,8 +4,6 @@ A question has one record. Its fields, and those of the records that it inherits
 (`options_of`) and the keywords of its Python function (`asks`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Charts by what they show, and the pieces of Vega-Lite specifications that the charts of all reports share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any, Final

@@ -4,8 +4,6 @@ That is: pauses between them, a GPU behind its host, other GPUs, and the process
 still.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum

@@ -1,7 +1,5 @@
 """Writes a recording of shapes op by op, forward, then backward in the reverse order, as autograd would."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod

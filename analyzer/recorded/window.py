@@ -1,7 +1,5 @@
 """Which iteration of a trace is predicted, and how its GPU time divides."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

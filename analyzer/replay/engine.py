@@ -1,7 +1,5 @@
 """Re-times a graph: every lane a max-plus scan, on all GPUs at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The iteration on other GPUs: the graph replayed with predicted kernel times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

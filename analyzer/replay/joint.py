@@ -4,8 +4,6 @@ Their graphs become one. Each collective that ranks share is parted in two on it
 move of the data, which waits for all arrivals. So one replay is exact, however often ranks wait for each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

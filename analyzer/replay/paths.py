@@ -1,7 +1,5 @@
 """Critical paths of iterations, as measured and as replayed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

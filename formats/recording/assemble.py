@@ -1,7 +1,5 @@
 """Puts the tables of a trace together from the rows of a recording, and adds ops to a whole trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Tells what the ranges are that programs push around their work (NVTX, rocTX): ops of torch, modules, steps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """What the made-up tensors of an op must hold: indices in range, probabilities, positive numbers, else noise."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum

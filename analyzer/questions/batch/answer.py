@@ -1,7 +1,5 @@
 """One trace of a batch: every what-if on every GPU, as a part. Workers run this and nothing else."""
 
-from __future__ import annotations
-
 from ....errors import InputError, WavecastError, parameter, spelling_options
 from ....formats.trace.tables import Trace
 from ...iteration.analyze import run_analysis

@@ -1,7 +1,5 @@
 """The columns of a batch's table, in order, with their types; docs/reference/batch.md says what each means."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The `score` command: predictions beside measurements."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -5,8 +5,6 @@ same loop. Every op that launched kernels is predicted from its shapes on the GP
 of these kernels; and each recording is moved to the other GPU on which the same network was recorded.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

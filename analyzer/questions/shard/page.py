@@ -1,7 +1,5 @@
 """Plans of embedding tables in words and sheets, as JSON and as tables: plans, GPUs' loads, tables' places."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

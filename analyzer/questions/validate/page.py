@@ -1,7 +1,5 @@
 """A prediction beside the measurement in words and sheets, as JSON and as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from math import exp

@@ -1,7 +1,5 @@
 """A one-GPU recording of a transformer's training iteration, written from its sizes: no torch, no weights."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from .....formats.trace.tables import Meta, Trace, Workload

@@ -1,7 +1,5 @@
 """The score for programs: JSON, and a table; the layout is public and documented in docs/reference/json.md."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields
 from typing import Any, Final
 

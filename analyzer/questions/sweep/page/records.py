@@ -1,7 +1,5 @@
 """Sweeps and sensitivities as JSON and as CSV; the layout is public and documented in docs/reference/sweep.md."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from ....page import encoding
